@@ -11,7 +11,7 @@ const EXAMPLE: &str = "capi/examples/cache.c";
 
 /// `capi/install` into a directory that the test has for itself.
 pub(crate) fn install(root: &Root) -> PathBuf {
-    let prefix = root.path().with_extension("prefix");
+    let prefix = root.note("prefix");
     let built = Path::new(env!("CARGO_BIN_EXE_obol")).with_file_name("deps");
     Ran::of(Command::new(format!("{HERE}/install")).arg(&prefix).arg(&built)).ends(0);
     prefix

@@ -275,7 +275,7 @@ fn no_text_command_passes_control_sequences_on() {
     let _up = root.up(&["--apps", "1"]);
     let line = serde_json::json!({ "at": 1, "text": EVIL, "drill": { "name": EVIL, "verdict": EVIL } });
     std::fs::write(root.cluster().join("marks"), format!("{line}\n")).expect("written");
-    let folder = root.path().with_extension(format!("evil-{EVIL}"));
+    let folder = root.note(format!("evil-{EVIL}"));
     std::fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join("file.toml");
     std::fs::write(&file, format!("title = {:?}\nname = \"{EVIL}\"\n[{EVIL}]\n\"{EVIL}\" = 1\n", "x"))

@@ -26,7 +26,7 @@ impl Pty {
     /// Runs the program with this root; notes its exit code, and the terminal's settings before and
     /// after.
     pub(crate) fn new(root: &Root, arguments: &str) -> Self {
-        let folder = root.path().with_extension("pty");
+        let folder = root.note("pty");
         std::fs::create_dir_all(&folder).expect("a folder");
         let program = env!("CARGO_BIN_EXE_obol");
         let (at, root) = (folder.display(), root.path().display());
@@ -227,7 +227,7 @@ fn the_screen_follows_the_size_of_the_terminal() {
 fn a_configuration_is_the_users_own_or_the_one_that_was_asked_for() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let file = root.path().with_extension("toml");
+    let file = root.note("toml");
     let shown = file.to_str().expect("text").to_owned();
     let write = |text: &str| std::fs::write(&file, text).expect("written");
     write(
@@ -244,7 +244,7 @@ fn a_configuration_is_the_users_own_or_the_one_that_was_asked_for() {
     write("[keys]\nfreeze = [\"q\"]\n");
     let refusal = ":2:11: a key does one thing";
     root.run(&["config", "check", &shown]).refused(&[&shown, refusal, "keys.quit"]);
-    let home = root.path().with_extension("config");
+    let home = root.note("config");
     let own = home.join("obol");
     std::fs::create_dir_all(&own).expect("a folder");
     let asked = |words: &[&str]| {
@@ -255,14 +255,13 @@ fn a_configuration_is_the_users_own_or_the_one_that_was_asked_for() {
     std::fs::rename(&file, own.join("console.toml")).expect("renamed");
     asked(&["config", "check"]).refused(&["obol/console.toml", refusal]);
     asked(&["config", "print", &shown]).refused(&["No such file", "obol config print"]);
-    std::fs::remove_dir_all(&home).expect("removed");
 }
 
 #[test]
 fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
     let root = Root::new();
     let up = root.up(&["--apps", "1"]);
-    let file = root.path().with_extension("obolrec");
+    let file = root.note("obolrec");
     let shown = file.to_str().expect("text").to_owned();
     let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
     let grown = |least: u64| std::fs::metadata(&file).is_ok_and(|meta| meta.len() > least);
@@ -277,7 +276,6 @@ fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
     replay.press("q");
     assert_eq!(replay.ends(), 0);
     root.run(&["record", &shown]).refused(&["exists", "no recording is overwritten"]);
-    std::fs::remove_file(&file).expect("removed");
 }
 
 #[test]
@@ -326,7 +324,7 @@ fn without_a_terminal_the_console_says_what_to_use() {
     let program = std::env::current_exe().expect("this program");
     root.run(&["replay", program.to_str().expect("text")]).refused(&["not a recording"]);
     root.run(&["up", "--record", "/dev/null"]).refused(&["there is no terminal", "obol record"]);
-    let file = root.path().with_extension("obolrec");
+    let file = root.note("obolrec");
     let none = ["record", file.to_str().expect("text"), "--for", "100ms"];
     root.run(&none).refused(&["no cluster default", "goes on when it is there", "nothing was recorded"]);
     assert!(!file.exists(), "an empty recording would keep its name from the next");

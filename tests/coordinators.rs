@@ -4,7 +4,7 @@ use crate::support::{Ran, Root, Status, Up, freeze, obol, signal, until};
 use obol_fabric::{Address, Nanos, ViewId};
 use obol_membership::View;
 use obol_membership::view::coordinator_name;
-use obol_profiles::{Profile, saved_view};
+use obol_profiles::saved_view;
 use serde_json::{Value, json};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -32,14 +32,10 @@ fn suspected(status: &Status) -> u64 {
 
 /// A cluster of two apps that replaces who has been missing for a second.
 fn hasty(root: &Root, pause: Nanos) -> Up {
-    let mut profile = Profile::builtin("laptop").expect("it is built in");
-    profile.timing.replace_after = Nanos::from_secs(1);
-    profile.timing.replace_pause = pause;
-    let path = root.path().with_extension("toml");
-    std::fs::write(&path, profile.to_toml()).expect("written");
-    let up = root.up(&["--apps", "2", "--profile", path.to_str().expect("text")]);
-    std::fs::remove_file(&path).expect("it was read");
-    up
+    root.up_with(&["--apps", "2"], |profile| {
+        profile.timing.replace_after = Nanos::from_secs(1);
+        profile.timing.replace_pause = pause;
+    })
 }
 
 /// Whether just these decide, and all of them are there.

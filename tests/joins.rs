@@ -6,43 +6,20 @@ use obol_agent::Attached;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// The arguments of the program that crashes, which is this test program: root, name, and where it
 /// says what kept it out.
 const ARGUMENTS: &str = "OBOL_TEST_CRASHES";
-/// Failures that are free in the profile of this test.
-const FREE: usize = 3;
+/// Failures that are free in the profile of this test: of one name, until it waits.
+const FREE: u32 = 3;
 const SIGABRT: i32 = 6;
 
-/// The laptop's profile, where a name fails three times for free and then waits.
-fn profile(root: &Root) -> PathBuf {
-    let changes = [
-        ("join_burst = 20", "join_burst = 3"),
-        ("join_window = \"2s\"", "join_window = \"60s\""),
-        ("join_hold = \"200ms\"", "join_hold = \"8s\""),
-        ("join_hold_max = \"10s\"", "join_hold_max = \"20s\""),
-    ];
-    let mut profile = root.run(&["profile", "show", "laptop"]).ends(0).out;
-    for (old, new) in changes {
-        assert!(profile.contains(old), "{old} is not in {profile}");
-        profile = profile.replace(old, new);
-    }
-    let path = root.path().with_extension("toml");
-    std::fs::write(&path, profile).expect("written");
-    path
-}
-
-fn note(root: &Root, n: usize) -> PathBuf {
-    root.path().with_extension(format!("note-{n}"))
-}
-
 /// A program of that name joins and crashes.
-fn crashes(root: &Root, name: &str, n: usize) -> Child {
+fn crashes(root: &Root, name: &str, n: u32) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "joins::the_program_that_crashes", "--ignored", "--nocapture"]);
-    command.env(ARGUMENTS, format!("{}\n{name}\n{}", root.path().display(), note(root, n).display()));
+    command.env(ARGUMENTS, format!("{}\n{name}\n{}", root.path().display(), root.note(n).display()));
     // The harness tells the root, so that a test that fails leaves nothing behind.
     command.arg("--skip").arg(root.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
@@ -86,16 +63,24 @@ fn held_events(root: &Root) -> Vec<serde_json::Value> {
 #[test]
 fn a_program_that_crashes_again_and_again_waits_takes_no_seats_and_others_act_on() {
     let root = Root::new();
-    let profile = profile(&root);
-    let _up = root.up(&["--apps", "2", "--profile", profile.to_str().expect("text")]);
+    let _up = root.up_with(&["--apps", "2"], |profile| {
+        profile.timing.join_burst = FREE;
+        profile.timing.join_window = Nanos::from_secs(60);
+        profile.timing.join_hold = Nanos::from_secs(8);
+        profile.timing.join_hold_max = Nanos::from_secs(20);
+    });
     let before = root.healthy();
     for n in 0..=FREE {
         let mut child = crashes(&root, "looper", n);
-        assert_eq!(signal_of(&mut child), Some(SIGABRT), "{:?}", std::fs::read_to_string(note(&root, n)));
+        assert_eq!(signal_of(&mut child), Some(SIGABRT), "{:?}", std::fs::read_to_string(root.note(n)));
     }
     until("the last one is removed", || counted(&root, "joins_held_back") == 1);
     assert_eq!(held_events(&root).len(), 1, "recorders and counters agree");
-    assert_eq!(counted(&root, "failures"), FREE as u64 + 1, "and so do the crashes that this test has seen");
+    assert_eq!(
+        counted(&root, "failures"),
+        u64::from(FREE) + 1,
+        "and so do the crashes that this test has seen"
+    );
 
     let mut waits = crashes(&root, "looper", 10);
     let waiting = root.until("one waits", |status| {
@@ -115,7 +100,7 @@ fn a_program_that_crashes_again_and_again_waits_takes_no_seats_and_others_act_on
     for n in 20..32 {
         let mut refused = crashes(&root, "looper", n);
         assert_eq!(signal_of(&mut refused), None, "it ends by itself");
-        let said = until_or("it says why", || std::fs::read_to_string(note(&root, n)).ok(), String::new);
+        let said = until_or("it says why", || std::fs::read_to_string(root.note(n)).ok(), String::new);
         if !said.contains("no other takes a seat") {
             // The first may be a member by now, on a busy machine.
             assert!(waits.try_wait().expect("a child").is_some(), "{said}");
@@ -127,7 +112,7 @@ fn a_program_that_crashes_again_and_again_waits_takes_no_seats_and_others_act_on
         signal_of(&mut other),
         Some(SIGABRT),
         "another name joins: {:?}",
-        std::fs::read_to_string(note(&root, 40))
+        std::fs::read_to_string(root.note(40))
     );
     assert_eq!(signal_of(&mut waits), Some(SIGABRT), "who waited was admitted, and crashed");
     until("and its name waits again, for longer", || counted(&root, "joins_held_back") == 2);
@@ -136,9 +121,4 @@ fn a_program_that_crashes_again_and_again_waits_takes_no_seats_and_others_act_on
     assert_eq!(holds, [8e6, 16e6]);
     assert!(root.run(&["events"]).out.contains("held back for 16.0s"), "{}", root.run(&["events"]).out);
     root.until("others act", |status| status.is_active("app-1") && status.is_active("app-2"));
-    for n in 0..=40 {
-        // Most wrote none.
-        let _ = std::fs::remove_file(note(&root, n));
-    }
-    std::fs::remove_file(profile).expect("it was written");
 }

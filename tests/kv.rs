@@ -153,15 +153,14 @@ fn a_servers_shards_fail_and_leave_together_and_all_servers_have_the_same() {
 fn a_value_outlives_the_server_that_took_it() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let told = |name: &str| root.path().with_extension(name);
     let serve = |name: &str| {
-        let out = File::create(told(name)).expect("made");
+        let out = File::create(root.note(name)).expect("made");
         let mut command = root.command(&["kv", "server", "--json", "--name", name]);
         command.stdin(Stdio::null()).stdout(out).spawn().expect("it starts")
     };
     let stands = |name: &str, how: &str| {
         let standing = format!("\"standing\":{how}");
-        std::fs::read_to_string(told(name)).is_ok_and(|told| told.contains(&standing))
+        std::fs::read_to_string(root.note(name)).is_ok_and(|told| told.contains(&standing))
     };
     let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
     let mut first = serve("kv-1");
@@ -177,9 +176,6 @@ fn a_value_outlives_the_server_that_took_it() {
     assert_eq!(root.run(&["stop", "kv-2"]).code, Some(0));
     assert_eq!(second.wait().expect("a child").code(), Some(0));
     assert_eq!(first.wait().expect("a child").code(), None, "killed");
-    for name in ["kv-1", "kv-2"] {
-        std::fs::remove_file(told(name)).expect("removed");
-    }
     says(&["server", "--name", "other"]).refused(&["begins with `kv-`"]);
 }
 

@@ -6,25 +6,12 @@ use obol_agent::{Attached, Embedded, NotConfirmed};
 use obol_fabric::host::{Cluster, Impairment};
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Longer than a lease of the profile `laptop`, and much shorter than the silence after which
 /// anybody misses a process.
 const PAUSE: Duration = Duration::from_millis(40);
-
-/// The laptop's profile with another `lease.max` and `lease.calm`.
-fn profile(root: &Root, max: &str, calm: &str) -> PathBuf {
-    let profile = root.run(&["profile", "show", "laptop"]).ends(0).out;
-    assert!(profile.contains("max = \"160ms\"") && profile.contains("calm = \"10s\""), "{profile}");
-    let changed = profile
-        .replace("max = \"160ms\"", &format!("max = \"{max}\""))
-        .replace("calm = \"10s\"", &format!("calm = \"{calm}\""));
-    let path = std::env::temp_dir().join(format!("obol-test-{max}-{calm}-{}.toml", std::process::id()));
-    std::fs::write(&path, changed).expect("written");
-    path
-}
 
 /// Whatever goes to or from the coordinators takes so long from now on.
 fn delay(site: &Site, delay: Duration) {
@@ -57,8 +44,7 @@ fn leases(up: &Up) -> Vec<f64> {
 #[test]
 fn leases_become_longer_while_an_agent_renews_late_and_shorter_when_it_does_not() {
     let root = Root::new();
-    let profile = profile(&root, "160ms", "1s");
-    let up = root.up(&["--apps", "1", "--profile", profile.to_str().expect("text")]);
+    let up = root.up_with(&["--apps", "1"], |profile| profile.timing.lease_calm = Nanos::from_secs(1));
     let agent = root.healthy().pid("node-1");
     until("a view brings longer leases", || {
         freeze(agent);
@@ -69,15 +55,13 @@ fn leases_become_longer_while_an_agent_renews_late_and_shorter_when_it_does_not(
     });
     until("a later one brings shorter ones", || leases(&up).windows(2).any(|two| two[1] < two[0]));
     assert_eq!(root.healthy().pid("node-1"), agent, "it is the same process");
-    std::fs::remove_file(profile).expect("it was written");
 }
 
 #[test]
 fn where_no_lease_lasts_as_long_as_a_renewal_views_are_confirmed_for_attached_and_embedded_programs() {
     let root = Root::new();
     // Leases that do not adapt.
-    let profile = profile(&root, "20ms", "10s");
-    let _up = root.up(&["--apps", "1", "--profile", profile.to_str().expect("text")]);
+    let _up = root.up_with(&["--apps", "1"], |profile| profile.timing.lease_max = Nanos::from_millis(20));
     let site = site(&root);
     let attached = Attached::open(&site, name("node-1"), name("guest")).expect("there is a seat");
     attached.join(Nanos::from_secs(20)).expect("admitted");
@@ -104,7 +88,6 @@ fn where_no_lease_lasts_as_long_as_a_renewal_views_are_confirmed_for_attached_an
     }
     let asked = root.status().process("node-1")["counters"]["confirms_asked"].as_u64();
     assert!(asked.is_some_and(|asked| asked > 0), "{asked:?}");
-    std::fs::remove_file(profile).expect("it was written");
 }
 
 #[test]

@@ -4,17 +4,6 @@
 use crate::support::{Root, Up, until};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Impairment, RegionInfo};
-use std::path::PathBuf;
-
-/// The laptop's profile, with links watched at the pace of a test.
-fn watchful(root: &Root) -> PathBuf {
-    let profile = root.run(&["profile", "show", "laptop"]).ends(0).out;
-    let changed = profile.replace("watch = false", "watch = true");
-    assert_ne!(profile, changed);
-    let path = std::env::temp_dir().join(format!("obol-test-watchful-{}.toml", std::process::id()));
-    std::fs::write(&path, changed).expect("written");
-    path
-}
 
 /// A cluster whose links can be cut, by the names of processes.
 struct Cut {
@@ -26,8 +15,7 @@ struct Cut {
 impl Cut {
     fn begin() -> Self {
         let root = Root::new();
-        let profile = watchful(&root);
-        let up = root.up(&["--profile", profile.to_str().expect("text")]);
+        let up = root.up_with(&[], |profile| profile.timing.link_watch = true);
         let cluster = Cluster::open(root.path(), Name::new("default").expect("a name")).expect("it runs");
         Self { root, up, cluster }
     }

@@ -4,27 +4,18 @@
 
 use crate::support::journals::passes;
 use crate::support::{Ran, Root, signal, until};
+use obol_fabric::Nanos;
+use obol_profiles::Profile;
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A profile whose heartbeats are read so seldom that no test lives to see it.
-fn deaf(root: &Root) -> PathBuf {
-    let profile = root.run(&["profile", "show", "laptop"]).ends(0).out;
-    let changed = |text: String, key: &str, value: &str| {
-        let (table, key) = key.split_once('.').expect("a table and a key");
-        let begin = text.find(&format!("[{table}]")).expect("the table");
-        let at = begin + text[begin..].find(&format!("\n{key} = ")).expect("the key") + 1;
-        let end = at + text[at..].find('\n').expect("a line");
-        format!("{}{key} = \"{value}\"{}", &text[..at], &text[end..])
-    };
-    let path = std::env::temp_dir().join(format!("obol-test-deaf-{}.toml", std::process::id()));
-    fs::write(&path, changed(profile, "heartbeat.period", "60s")).expect("written");
-    path
+/// Heartbeats are read so seldom that no test lives to see it.
+fn deaf(profile: &mut Profile) {
+    profile.timing.heartbeat_period = Nanos::from_secs(60);
 }
 
 /// Runs a drill that ships, with changes to its text.
@@ -62,9 +53,7 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
 #[test]
 fn every_drill_that_ships_fails_where_nobody_detects() {
     let root = Root::new();
-    let profile = deaf(&root);
-    let _up = root.up(&["--caches", "2", "--profile", profile.to_str().expect("text")]);
-    fs::remove_file(profile).expect("written");
+    let _up = root.up_with(&["--caches", "2"], deaf);
     root.healthy();
     let shipped = root.run(&["drill", "list", "--json"]).ends(0).json();
     let names: Vec<&str> =
@@ -94,9 +83,7 @@ fn every_drill_that_ships_fails_where_nobody_detects() {
 #[test]
 fn a_drill_fails_where_nobody_detects_and_deviates_where_the_leader_is_stuck() {
     let root = Root::new();
-    let profile = deaf(&root);
-    let _up = root.up(&["--profile", profile.to_str().expect("text")]);
-    fs::remove_file(profile).expect("written");
+    let _up = root.up_with(&[], deaf);
     for name in ["freeze", "app+coordinator-heartbeat"] {
         let failed = root.run(&["drill", "run", name, "--count", "1", "--json"]).ends(1).json();
         assert_eq!(failed["verdict"], "failed", "{name}: {failed:#}");

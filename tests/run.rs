@@ -38,11 +38,6 @@ impl Background {
     }
 }
 
-/// Where a script writes its process id, or a hook what it was told.
-pub(crate) fn note(root: &Root, name: &str) -> PathBuf {
-    root.path().with_extension(name)
-}
-
 pub(crate) fn read(path: &PathBuf) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
@@ -56,7 +51,7 @@ pub(crate) fn pid_in(path: &PathBuf) -> i64 {
 fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told() {
     let root = Root::new();
     let up = root.up(&["--apps", "1"]);
-    let (pid, views, lost) = (note(&root, "pid"), note(&root, "views"), note(&root, "lost"));
+    let (pid, views, lost) = (root.note("pid"), root.note("views"), root.note("lost"));
     let on_view = format!("echo $OBOL_NAME $OBOL_VIEW $OBOL_MEMBERS >>{}", views.display());
     let on_lost = format!("echo $OBOL_INCARNATION $OBOL_LOST >>{}", lost.display());
     let options = ["--shell", "--on-view", &on_view, "--on-lost", &on_lost];
@@ -71,16 +66,13 @@ fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told
     let member = &told(&ran, "member")[0]["incarnation"];
     assert_eq!(read(&lost), format!("{member} it died of signal 9\n"));
     assert_eq!(told(&ran, "ended")[0]["code"], 137, "{ran:?}");
-    for path in [pid, views, lost] {
-        std::fs::remove_file(path).expect("removed");
-    }
 }
 
 #[test]
 fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let (pid, hook, lines) = (note(&root, "pid"), note(&root, "hook"), note(&root, "lines"));
+    let (pid, hook, lines) = (root.note("pid"), root.note("hook"), root.note("lines"));
     let stays = format!(
         "echo $$ >{}; while read -r line; do echo $OBOL_NAME: $line >>{}; done",
         hook.display(),
@@ -100,16 +92,13 @@ fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
     assert!(read(&lines).ends_with(&format!(" {member} it died of signal 9\n")), "{}", read(&lines));
     let second = pid_in(&hook);
     assert!(first != second && has_ended(second), "{first}, {second}");
-    for path in [pid, hook, lines] {
-        std::fs::remove_file(path).expect("removed");
-    }
 }
 
 #[test]
 fn a_program_that_is_asked_to_end_stays_a_member_until_it_has_ended() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let (asked, go, lost) = (note(&root, "asked"), note(&root, "go"), note(&root, "lost"));
+    let (asked, go, lost) = (root.note("asked"), root.note("go"), root.note("lost"));
     let script = format!(
         "trap 'echo asked >{}; until [ -e {} ]; do sleep 0.01; done; exit 7' TERM; while :; do sleep 0.01; done",
         asked.display(),
@@ -127,16 +116,13 @@ fn a_program_that_is_asked_to_end_stays_a_member_until_it_has_ended() {
     assert_eq!(read(&lost), "it was asked to end\n");
     assert_eq!((told(&ran, "left").len(), told(&ran, "lost").len()), (1, 0), "{ran:?}");
     assert_eq!(told(&ran, "killed").len(), 0, "{ran:?}");
-    for path in [asked, go, lost] {
-        std::fs::remove_file(path).expect("removed");
-    }
 }
 
 #[test]
 fn a_program_that_does_not_end_is_killed_with_all_it_started_before_another_takes_its_role() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let (pids, roles) = (note(&root, "pids"), note(&root, "roles"));
+    let (pids, roles) = (root.note("pids"), root.note("roles"));
     // One that ignores the signal, and a child of it in a session of its own.
     let script = format!(
         "trap '' TERM; setsid sleep 1000 & echo $$ $! >{}; while :; do sleep 0.01; done",
@@ -164,16 +150,13 @@ fn a_program_that_does_not_end_is_killed_with_all_it_started_before_another_take
     assert!(!read(&roles).contains("two"), "both had it: {}", read(&roles));
     signal("TERM", &[root.status().pid("heir")]);
     heir.join().expect("it ends").ends(128 + 15);
-    for path in [pids, roles] {
-        std::fs::remove_file(path).expect("removed");
-    }
 }
 
 #[test]
 fn a_second_signal_kills_at_once() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let asked = note(&root, "asked");
+    let asked = root.note("asked");
     let script = format!("trap 'echo asked >>{}' TERM; while :; do sleep 0.01; done", asked.display());
     let run = Background::start(&root, wrapped(&root, &["--grace", "600s"], &script));
     signal("TERM", &[run.pid]);
@@ -182,7 +165,6 @@ fn a_second_signal_kills_at_once() {
     let ran = run.end().ends(128 + 9);
     assert_eq!(told(&ran, "killed")[0]["why"], "it was asked to end twice");
     assert_eq!(told(&ran, "left").len(), 1, "{ran:?}");
-    std::fs::remove_file(asked).expect("removed");
 }
 
 /// The parent of a process.
@@ -201,7 +183,7 @@ fn a_program_that_changed_its_user_dies_with_run() {
     let _up = root.up(&["--apps", "1"]);
     // By the kernel's control groups where there are any, and by the keeper alone.
     for options in [&[][..], &["--no-group"]] {
-        let pid = note(&root, "pid");
+        let pid = root.note("pid");
         // The kernel forgets then that it was to die with its parent.
         let script = format!(
             "echo $$ >{}; exec setpriv --reuid 65534 --clear-groups sh -c 'trap \"\" TERM; while :; do sleep 0.01; done' sh \"$1\"",
@@ -226,7 +208,7 @@ fn a_program_that_changed_its_user_dies_with_run() {
 fn a_program_dies_with_its_keeper_and_run_says_so() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let pid = note(&root, "pid");
+    let pid = root.note("pid");
     let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
     let run = Background::start(&root, wrapped(&root, &[], &script));
     let program = pid_in(&pid);
@@ -235,14 +217,13 @@ fn a_program_dies_with_its_keeper_and_run_says_so() {
     assert!(ran.err.contains("the process that kept the program was killed"), "{ran:?}");
     assert!(has_ended(program));
     root.until("the guest is removed", |s| !s.is_active("guest"));
-    std::fs::remove_file(pid).expect("removed");
 }
 
 #[test]
 fn what_can_not_be_executed_never_joins() {
     let root = Root::new();
     let up = root.up(&["--apps", "1"]);
-    let data = note(&root, "data");
+    let data = root.note("data");
     std::fs::write(&data, "no program").expect("written");
     for (program, code) in [("no-such-program", 127), (data.to_str().expect("text"), 126)] {
         let mut command = root.command(&["run", "--json", "--name", "guest", "--node", "node-1"]);
@@ -254,28 +235,26 @@ fn what_can_not_be_executed_never_joins() {
         }
     }
     assert!(up.lines().iter().all(|line| line["members"].as_u64().unwrap_or(0) <= 5), "nobody joined");
-    std::fs::remove_file(data).expect("removed");
 }
 
 #[test]
 fn a_frozen_program_is_removed_and_never_wakes_up() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let pid = note(&root, "pid");
+    let pid = root.note("pid");
     let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
     let run = Background::start(&root, wrapped(&root, &[], &script));
     signal("STOP", &[pid_in(&pid)]);
     let ran = run.end().ends(128 + 9);
     assert_eq!(told(&ran, "lost")[0]["why"], "it was frozen");
     root.until("the guest is removed", |s| !s.is_active("guest"));
-    std::fs::remove_file(pid).expect("removed");
 }
 
 #[test]
 fn a_program_starts_again_by_policy_and_what_it_left_behind_is_ended() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let pid = note(&root, "pid");
+    let pid = root.note("pid");
     // Each life leaves an orphan in a session of its own; the last life ends well.
     let script = format!(
         "setsid sleep 1000 & echo $! >>{0}; [ $(wc -l <{0}) -lt 3 ] && exit 1; exit 0",
@@ -287,14 +266,13 @@ fn a_program_starts_again_by_policy_and_what_it_left_behind_is_ended() {
     assert_eq!(told(&ran, "restart").len(), 2, "{ran:?}");
     let orphans: Vec<i64> = read(&pid).lines().map(|line| line.parse().expect("a pid")).collect();
     assert!(orphans.iter().all(|orphan| has_ended(*orphan)), "{orphans:?}");
-    std::fs::remove_file(pid).expect("removed");
 }
 
 #[test]
 fn a_program_dies_with_run_and_its_membership_with_both() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let pid = note(&root, "pid");
+    let pid = root.note("pid");
     let script = format!("echo $$ >{}; exec sleep 1000", pid.display());
     let run = Background::start(&root, wrapped(&root, &[], &script));
     let program = pid_in(&pid);
@@ -302,14 +280,13 @@ fn a_program_dies_with_run_and_its_membership_with_both() {
     assert_eq!(run.end().code, None, "killed");
     until("the program is gone", || has_ended(program));
     root.until("the guest is removed", |s| !s.is_active("guest"));
-    std::fs::remove_file(pid).expect("removed");
 }
 
 #[test]
 fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let lost = note(&root, "lost");
+    let lost = root.note("lost");
     let on_lost = format!("echo $OBOL_LOST >>{}", lost.display());
     let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
     let run = Background::start(&root, wrapped(&root, &["--shell", "--on-lost", &on_lost], script));
@@ -321,28 +298,26 @@ fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(0);
     assert_eq!(told(&ran, "started").len(), 1, "one life: {ran:?}");
-    std::fs::remove_file(lost).expect("removed");
 }
 
 #[test]
 fn a_program_joins_when_it_is_healthy_and_is_killed_when_it_is_not_any_more() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let well = note(&root, "well");
-    let health = format!("printf . >>{}; [ -e {} ]", note(&root, "tries").display(), well.display());
+    let well = root.note("well");
+    let health = format!("printf . >>{}; [ -e {} ]", root.note("tries").display(), well.display());
     let options = ["--shell", "--health", &health, "--health-every", "10ms", "--health-failures", "2"];
     let mut command = wrapped(&root, &options, "exec sleep 1000");
     command.stdin(Stdio::null());
     let ran = std::thread::spawn(move || Ran::of(&mut command));
     assert!(!root.healthy().is_active("guest"));
-    let tries = note(&root, "tries");
+    let tries = root.note("tries");
     until("it was tried often enough", || read(&tries).len() > 5);
     std::fs::write(&well, "").expect("written");
     root.until("the guest is a member", |s| s.is_active("guest"));
     std::fs::remove_file(&well).expect("removed");
     let ran = ran.join().expect("it ends").ends(128 + 9);
     assert_eq!(told(&ran, "lost")[0]["why"], "its health command fails");
-    std::fs::remove_file(&tries).expect("removed");
     let text = "no member yet: its health command has failed 2 times, and has never succeeded";
     assert_eq!(told(&ran, "trouble")[0]["text"], text);
 }

@@ -1,14 +1,14 @@
 //! `obol run`, its keeper and the cluster stand still or go: the program does not go on without a
 //! member that stands for it.
 
-use crate::run::{Background, note, parent, pid_in, read, told, wrapped};
+use crate::run::{Background, parent, pid_in, read, told, wrapped};
 use crate::support::{Root, freeze, has_ended, signal, until};
 
 #[test]
 fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let (pid, lost) = (note(&root, "pid"), note(&root, "lost"));
+    let (pid, lost) = (root.note("pid"), root.note("lost"));
     let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
     let on_lost = format!("echo lost >>{}", lost.display());
     // With the hook a member that was excluded joins again; without, its program is killed for
@@ -30,14 +30,13 @@ fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
         std::fs::remove_file(&pid).expect("removed");
     }
     assert_eq!(read(&lost), "lost\n".repeat(losses), "each is told once");
-    std::fs::remove_file(lost).expect("removed");
 }
 
 #[test]
 fn a_program_dies_when_its_keeper_stands_still() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let (pid, lost) = (note(&root, "pid"), note(&root, "lost"));
+    let (pid, lost) = (root.note("pid"), root.note("lost"));
     // A child that has left the program's session.
     let script = format!(
         "setsid sh -c 'while :; do sleep 0.01; done' sh \"$1\" & echo $! >{}; while :; do sleep 0.01; done",
@@ -58,7 +57,6 @@ fn a_program_dies_when_its_keeper_stands_still() {
         std::fs::remove_file(&pid).expect("removed");
     }
     assert!(read(&lost).ends_with("the process that kept it died\n"), "{}", read(&lost));
-    std::fs::remove_file(lost).expect("removed");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What hooks of `obol run` leave behind when it ends or is killed: nothing.
 
-use crate::run::{Background, note, pid_in, told, wrapped};
+use crate::run::{Background, pid_in, told, wrapped};
 use crate::support::{Root, has_ended, signal, until};
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn leaves(root: &Root, note: &Path) -> String {
 fn what_hooks_have_started_dies_with_run() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let left = note(&root, "left");
+    let left = root.note("left");
     let leaves = leaves(&root, &left);
     let (waits, feeds) = (format!("{leaves} sleep 1000"), format!("{leaves} exec cat"));
     for options in [
@@ -39,7 +39,7 @@ fn what_hooks_have_started_dies_with_run() {
 fn what_hooks_have_started_ends_with_the_program() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let left = note(&root, "left");
+    let left = root.note("left");
     let leaves = leaves(&root, &left);
     let feeds = format!("{leaves} exec cat");
     for options in [["--shell", "--on-view", &leaves], ["--shell", "--views-to", &feeds]] {
@@ -56,7 +56,7 @@ fn what_hooks_have_started_ends_with_the_program() {
 fn a_hook_that_takes_too_long_is_killed_with_all_it_has_started() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let left = note(&root, "left");
+    let left = root.note("left");
     let waits = format!("{} sleep 1000", leaves(&root, &left));
     let options = ["--shell", "--hook-timeout", "5s", "--on-view", &waits];
     let run = Background::start(&root, wrapped(&root, &options, "exec sleep 1000"));
@@ -65,5 +65,4 @@ fn a_hook_that_takes_too_long_is_killed_with_all_it_has_started() {
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(128 + 15);
     assert_eq!(told(&ran, "hook")[0]["error"], "it took too long and was killed", "{ran:?}");
-    std::fs::remove_file(&left).expect("removed");
 }

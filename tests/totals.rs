@@ -101,7 +101,7 @@ fn what_is_shown_is_what_the_cluster_counted() {
     let all: Vec<i64> = root.status().pids().into_values().collect();
     all.iter().for_each(|pid| freeze(*pid));
     let before = truth(&root);
-    let file = root.path().with_extension("obolrec");
+    let file = root.note("obolrec");
     let shown = file.to_str().expect("text").to_owned();
     let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
     let mut console = Pty::new(&root, "console");
@@ -162,7 +162,6 @@ fn what_is_shown_is_what_the_cluster_counted() {
     replay.press("q");
     assert_eq!(replay.ends(), 0);
     signal("CONT", &alive);
-    std::fs::remove_file(&file).expect("removed");
 }
 
 /// A recording ends at some look: what was counted until then is in it, however short it is, and
@@ -174,7 +173,7 @@ fn a_short_recording_has_every_sample_of_every_histogram() {
     let all: Vec<i64> = root.status().pids().into_values().collect();
     all.iter().for_each(|pid| freeze(*pid));
     let before = truth(&root);
-    let file = root.path().with_extension("obolrec");
+    let file = root.note("obolrec");
     let shown = file.to_str().expect("text").to_owned();
     let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
     until("the recorder has looked", || std::fs::metadata(&file).is_ok_and(|meta| meta.len() > 20_000));
@@ -203,5 +202,4 @@ fn a_short_recording_has_every_sample_of_every_histogram() {
     let decisions = counter(&after, Counter::Decisions) - counter(&before, Counter::Decisions);
     assert!(decisions >= 7 && counted(&report)["decide"] >= decisions, "{decisions}: {report}");
     signal("CONT", &alive);
-    std::fs::remove_file(&file).expect("removed");
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod journals;
 
+use obol_profiles::Profile;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -166,6 +167,11 @@ impl Root {
         &self.path
     }
 
+    /// A file of the test's beside it, which is removed with it.
+    pub(crate) fn note(&self, name: impl std::fmt::Display) -> PathBuf {
+        self.path.with_extension(name.to_string())
+    }
+
     /// The directory of the cluster `default`.
     pub(crate) fn cluster(&self) -> PathBuf {
         self.path.join("default")
@@ -173,7 +179,7 @@ impl Root {
 
     /// The user's folder for what outlives a boot.
     fn state(&self) -> PathBuf {
-        self.path.with_extension("state")
+        self.note("state")
     }
 
     /// The file in which a coordinator of the cluster `default` keeps the newest view.
@@ -202,6 +208,15 @@ impl Root {
         let place: Vec<&str> = named.map_or(Vec::new(), |at| arguments[at..at + 2].to_vec());
         self.healthy_in(&place);
         up
+    }
+
+    /// The same with another profile than the laptop's.
+    pub(crate) fn up_with(&self, arguments: &[&str], change: impl FnOnce(&mut Profile)) -> Up {
+        let mut profile = Profile::builtin("laptop").expect("it is built in");
+        change(&mut profile);
+        let path = self.note("profile.toml");
+        std::fs::write(&path, profile.to_toml()).expect("written");
+        self.up(&[arguments, &["--profile", path.to_str().expect("text")]].concat())
     }
 
     /// Starts a cluster.
@@ -314,7 +329,15 @@ impl Drop for Root {
         }
         // Mostly it is gone already.
         let _ = std::fs::remove_dir_all(&self.path);
-        let _ = std::fs::remove_dir_all(self.state());
+        let mine = format!("{}.", self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default());
+        let beside = self.path.parent().and_then(|parent| std::fs::read_dir(parent).ok());
+        for note in beside.into_iter().flatten().filter_map(Result::ok) {
+            if note.file_name().to_str().is_some_and(|name| name.starts_with(&mine)) {
+                // Whichever it is.
+                let _ = std::fs::remove_file(note.path());
+                let _ = std::fs::remove_dir_all(note.path());
+            }
+        }
     }
 }
 
