@@ -10,17 +10,21 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Why a command did not do what it was asked. The text says what, where, and what to do next.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Asked for something that can not be had: exit code 2.
+    #[error("{0}")]
     Refused(String),
     /// Tried and did not succeed: exit code 1.
+    #[error("{0}")]
     Failed(String),
     /// Nothing was found out, because what was to be tried did not happen: the exit code of a drill
     /// that is void.
+    #[error("{0}")]
     Void(String),
     /// The output could not be written.
-    Output(io::Error),
+    #[error("could not write the output: {0}")]
+    Output(#[from] io::Error),
 }
 
 impl Failure {
@@ -42,21 +46,6 @@ impl Failure {
             Self::Failed(_) | Self::Output(_) => ExitCode::FAILURE,
             Self::Void(_) => ExitCode::from(Verdict::Void.code()),
         }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(text) | Self::Failed(text) | Self::Void(text) => f.write_str(text),
-            Self::Output(error) => write!(f, "could not write the output: {error}"),
-        }
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
     }
 }
 

@@ -38,9 +38,10 @@ impl fmt::Display for Library {
 }
 
 /// Why an RDMA device, or something on it, can not be had.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerbsError {
     /// A library can not be loaded.
+    #[error("{library} can not be loaded ({reason}); {}", .library.how_to_get())]
     NoLibrary {
         /// Which.
         library: Library,
@@ -48,6 +49,10 @@ pub enum VerbsError {
         reason: String,
     },
     /// A library is too old.
+    #[error(
+        "{library} has no {}@{}; install rdma-core 23 or later",
+        .symbol.to_string_lossy(), .version.to_string_lossy()
+    )]
     NoSymbol {
         /// Which.
         library: Library,
@@ -57,11 +62,13 @@ pub enum VerbsError {
         version: &'static CStr,
     },
     /// The kernel has no RDMA, or no device of it.
+    #[error("{}", no_device(.undriven))]
     NoDevice {
         /// Devices of the kernel that no provider in user space drives.
         undriven: Vec<String>,
     },
     /// There is no device of the name that was asked for.
+    #[error("no RDMA device {wanted}; {}", listed(.existing))]
     NoSuchDevice {
         /// The name.
         wanted: String,
@@ -69,6 +76,7 @@ pub enum VerbsError {
         existing: Vec<String>,
     },
     /// The device has no port of this number.
+    #[error("{device} has no port {wanted}; choose one of 1..={ports}")]
     NoSuchPort {
         /// The device.
         device: String,
@@ -78,11 +86,16 @@ pub enum VerbsError {
         ports: u8,
     },
     /// No port fits: each with the reason.
+    #[error("no RDMA port can be used{}", each(.refused))]
     NoUsablePort {
         /// Device and port, and why not.
         refused: Vec<(String, String)>,
     },
     /// Registering memory exceeds what this process may lock.
+    #[error(
+        "{bytes} bytes can not be registered: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with \
+         `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, or /etc/security/limits.conf"
+    )]
     LockedMemory {
         /// Bytes to be registered.
         bytes: usize,
@@ -90,6 +103,7 @@ pub enum VerbsError {
         limit: u64,
     },
     /// An argument lies outside what the region, the device or the call can take.
+    #[error("{what} is {value}, but at most {max} works")]
     OutOfBounds {
         /// What, as in "the length of private data".
         what: &'static str,
@@ -99,6 +113,7 @@ pub enum VerbsError {
         max: u64,
     },
     /// A call failed.
+    #[error("{call} on {on}: {}{}", io::Error::from_raw_os_error(*.errno), Self::advice(.call, *.errno))]
     Failed {
         /// The C function.
         call: &'static str,
@@ -120,8 +135,8 @@ impl VerbsError {
     }
 
     /// What can be done about a failed call, if its number tells.
-    fn advice(call: &str, errno: i32) -> Option<&'static str> {
-        Some(match errno {
+    fn advice(call: &str, errno: i32) -> String {
+        let advice = match errno {
             libc::ENODEV | libc::ENOENT if call == "rdma_create_event_channel" => {
                 "load the kernel's module: modprobe rdma_ucm"
             }
@@ -138,9 +153,27 @@ impl VerbsError {
             }
             libc::ENOENT | libc::ENOSYS => "load the kernel's modules: modprobe -a ib_uverbs rdma_ucm",
             libc::EOPNOTSUPP => "the device can not do this; choose another one with `obol fabric list`",
-            _ => return None,
-        })
+            _ => return String::new(),
+        };
+        format!("; {advice}")
     }
+}
+
+fn no_device(undriven: &[String]) -> String {
+    if undriven.is_empty() {
+        return "this host has no RDMA device; load its driver, or make one in software on an Ethernet interface: \
+                modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE"
+            .to_owned();
+    }
+    format!(
+        "no provider drives {}; install ibverbs-providers (Debian, Ubuntu) or rdma-core (Fedora, RHEL, SUSE), \
+         and load ib_uverbs",
+        undriven.join(", ")
+    )
+}
+
+fn each(refused: &[(String, String)]) -> String {
+    refused.iter().map(|(port, reason)| format!("; {port}: {reason}")).collect()
 }
 
 fn listed(names: &[String]) -> String {
@@ -149,58 +182,3 @@ fn listed(names: &[String]) -> String {
         names => format!("there are: {}", names.join(", ")),
     }
 }
-
-impl fmt::Display for VerbsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLibrary { library, reason } => {
-                write!(f, "{library} can not be loaded ({reason}); {}", library.how_to_get())
-            }
-            Self::NoSymbol { library, symbol, version } => write!(
-                f,
-                "{library} has no {}@{}; install rdma-core 23 or later",
-                symbol.to_string_lossy(),
-                version.to_string_lossy()
-            ),
-            Self::NoDevice { undriven } if undriven.is_empty() => write!(
-                f,
-                "this host has no RDMA device; load its driver, or make one in software on an Ethernet interface: \
-                 modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE"
-            ),
-            Self::NoDevice { undriven } => write!(
-                f,
-                "no provider drives {}; install ibverbs-providers (Debian, Ubuntu) or rdma-core (Fedora, RHEL, SUSE), \
-                 and load ib_uverbs",
-                undriven.join(", ")
-            ),
-            Self::NoSuchDevice { wanted, existing } => {
-                write!(f, "no RDMA device {wanted}; {}", listed(existing))
-            }
-            Self::NoSuchPort { device, wanted, ports } => {
-                write!(f, "{device} has no port {wanted}; choose one of 1..={ports}")
-            }
-            Self::NoUsablePort { refused } => {
-                write!(f, "no RDMA port can be used")?;
-                for (port, reason) in refused {
-                    write!(f, "; {port}: {reason}")?;
-                }
-                Ok(())
-            }
-            Self::LockedMemory { bytes, limit } => write!(
-                f,
-                "{bytes} bytes can not be registered: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with \
-                 `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, or /etc/security/limits.conf"
-            ),
-            Self::OutOfBounds { what, value, max } => write!(f, "{what} is {value}, but at most {max} works"),
-            Self::Failed { call, on, errno } => {
-                write!(f, "{call} on {on}: {}", io::Error::from_raw_os_error(*errno))?;
-                if let Some(advice) = Self::advice(call, *errno) {
-                    write!(f, "; {advice}")?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for VerbsError {}

@@ -7,7 +7,6 @@ use super::context::Gid;
 use super::exposed::{Keys, Role};
 use crate::layout::{self, Layout};
 use crate::types::{Address, Instant};
-use core::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `obol` and the version of what follows. The first four bytes say that this is ours at all.
@@ -120,51 +119,37 @@ struct RawWelcome {
 }
 
 /// Why a process does not let another one in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It speaks another version of the handshake.
+    #[error(
+        "it speaks version {theirs} of the handshake, this program {VERSION}; use one release everywhere"
+    )]
     Version {
         /// Its version.
         theirs: u16,
     },
     /// It is of another cluster: the nonces differ.
+    #[error("it is of another cluster; check the cluster's nonce and addresses")]
     Cluster,
     /// The limits of its cluster, or the layout version of its program, differ.
+    #[error("its regions have another layout; use one profile and release everywhere")]
     Layout,
     /// Another region lives there.
+    #[error("region {region} lives at that address; check the addresses of the coordinators")]
     Elsewhere {
         /// That region.
         region: u32,
     },
     /// The region belongs to another owner than was asked for.
+    #[error("its owner was replaced; owner {generation} is there")]
     Generation {
         /// The present one.
         generation: u32,
     },
     /// It has no room for one more connection.
+    #[error("it has no room for one more connection")]
     Full,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version { theirs } => write!(
-                f,
-                "it speaks version {theirs} of the handshake, this program {VERSION}; use one release everywhere"
-            ),
-            Self::Cluster => write!(f, "it is of another cluster; check the cluster's nonce and addresses"),
-            Self::Layout => {
-                write!(f, "its regions have another layout; use one profile and release everywhere")
-            }
-            Self::Elsewhere { region } => {
-                write!(f, "region {region} lives at that address; check the addresses of the coordinators")
-            }
-            Self::Generation { generation } => {
-                write!(f, "its owner was replaced; owner {generation} is there")
-            }
-            Self::Full => write!(f, "it has no room for one more connection"),
-        }
-    }
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
