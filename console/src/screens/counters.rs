@@ -104,12 +104,8 @@ impl Screen for Counters {
         let title = Cell::new(format!("{} {}", self.id.0, rows.len()), Role::Title);
         let inside = grid.frame(canvas, above, &[title], &list.filter, None);
         if rows.is_empty() {
-            let why = if list.filter.is_empty() {
-                "nothing has been read yet"
-            } else {
-                "the filter matches no process; {back} clears it"
-            };
-            canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
+            let why = ("process", "nothing has been read yet");
+            super::draw_none(model, canvas, inside, &list.filter, why);
         } else {
             grid.draw(canvas, inside, |row| self.cells(rows[row], data));
         }
@@ -186,11 +182,8 @@ impl Counters {
 
     /// The rows that are shown, in their order.
     fn processes<'m>(&self, model: &'m Model) -> Vec<&'m ProcessRow> {
-        let data = model.data();
-        let Some(sample) = data.sample.as_deref() else { return Vec::new() };
-        let list = model.list(self.id);
-        let filter = &list.filter;
-        let kept = |row: &&ProcessRow| {
+        let filter = &model.list(self.id).filter;
+        let kept = |row: &ProcessRow, data: &Data| {
             (!self.decides || row.kind == Kind::Coordinator)
                 && (filter.is_empty()
                     || filter.keeps(&[
@@ -199,11 +192,9 @@ impl Counters {
                         ("state", data.status(row).words().1),
                     ]))
         };
-        let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
         let columns = self.heads();
-        let falls = |column: usize| columns.get(column).is_some_and(|column| column.falls);
         let before = columns.len() - self.counted.len();
-        list.arrange(&mut rows, falls, |column, row| match column {
+        super::processes(model, self.id, &columns, kept, |column, row, data, _| match column {
             0 => Key::Text(row.name.to_string()),
             1 => Key::Number(f64::from(data.status(row) as u8)),
             2 => Key::Text(role_of(row, data).to_owned()),
@@ -217,8 +208,7 @@ impl Counters {
                 .counted
                 .get(at - before)
                 .map_or(Key::Missing, |c| Key::Number(row.counter(c.counter) as f64)),
-        });
-        rows
+        })
     }
 
     fn cells(&self, row: &ProcessRow, data: &Data) -> Vec<Cell> {
@@ -256,13 +246,7 @@ impl Counters {
     fn split(&self, model: &Model, body: Rect) -> (Rect, Option<Rect>) {
         let rows = u16::try_from(self.processes(model).len()).unwrap_or(u16::MAX);
         let wanted = rows.saturating_add(3).max(4);
-        match body.height.checked_sub(wanted) {
-            Some(left) if left >= 4 => {
-                let below = Rect { y: body.y + wanted, height: left, ..body };
-                (Rect { height: wanted, ..body }, Some(below))
-            }
-            _ => (body, None),
-        }
+        super::split(body, wanted, 4)
     }
 
     /// Events below the list, newest first.

@@ -133,13 +133,8 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let gone = (data.events_gone > 0).then(|| format!("{} older ones gone", data.events_gone));
     let inside = grid.frame(canvas, area, &[title], &list.filter, gone);
     if rows.is_empty() {
-        let why = if list.filter.is_empty() {
-            "no event has been read yet"
-        } else {
-            "the filter matches no event; {back} clears it"
-        };
-        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
-        return;
+        let why = ("event", "no event has been read yet");
+        return super::draw_none(model, canvas, inside, &list.filter, why);
     }
     grid.draw(canvas, inside, |row| cells(&rows, row, data));
 }

@@ -263,15 +263,12 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let median = total.map(|total| format!("median {total}"));
     let inside = grid.frame(canvas, above, &[title], &list.filter, median);
     if rows.is_empty() {
-        let why = if model.replay.is_some() && list.filter.is_empty() {
+        let none = if model.replay.is_some() {
             "no failover up to this moment of the recording; {event-forward} goes to the next view change"
-        } else if list.filter.is_empty() {
-            "no failover in the events that were read; `obol kill app-1` makes one"
         } else {
-            "the filter matches no failover; {back} clears it"
+            "no failover in the events that were read; `obol kill app-1` makes one"
         };
-        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
-        return;
+        return super::draw_none(model, canvas, inside, &list.filter, ("failover", none));
     }
     grid.draw(canvas, inside, |row| cells(&rows[row], data));
     if let (Some(below), Some(failover)) = (below, rows.get(place)) {

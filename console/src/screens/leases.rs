@@ -100,21 +100,13 @@ const TWO_FROM: u16 = 90;
 
 /// The rows that are shown, in their order.
 fn rows(model: &Model) -> Vec<&ProcessRow> {
-    let data = model.data();
-    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
     let filter = &model.list(ID).filter;
-    let kept = |row: &&ProcessRow| {
+    let kept = |row: &ProcessRow, data: &Data| {
         let state = data.status(row).words().1;
         renews(row)
             && filter.keeps(&[("name", row.name.as_str()), ("kind", row.kind.name()), ("state", state)])
     };
-    let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
-    model.list(ID).arrange(
-        &mut rows,
-        |column| COLUMNS[column].falls,
-        |column, row| key(column, row, data, sample.at),
-    );
-    rows
+    super::processes(model, ID, &COLUMNS, kept, key)
 }
 
 fn key(column: usize, row: &ProcessRow, data: &Data, at: Instant) -> Key {
@@ -205,12 +197,8 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let grid = Grid::of(&COLUMNS, list, &ids);
     let inside = grid.frame(canvas, above, &title(&rows, data), &list.filter, None);
     if rows.is_empty() {
-        let why = if list.filter.is_empty() {
-            "no process renews a lease yet"
-        } else {
-            "the filter matches no process; {back} clears it"
-        };
-        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
+        let why = ("process", "no process renews a lease yet");
+        super::draw_none(model, canvas, inside, &list.filter, why);
     } else {
         let all: Vec<Vec<Cell>> = {
             let shown = grid.shown(usize::from(inside.height.saturating_sub(1)).max(1));

@@ -126,11 +126,7 @@ fn find(model: &mut Model, forward: bool) -> bool {
 fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let rows = model.data().sample.as_ref().map_or(0, |sample| sample.processes.len());
     let wanted = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3).max(5);
-    let Some(left) = body.height.checked_sub(wanted).filter(|left| *left >= EVENTS_LEAST) else {
-        return (body, None);
-    };
-    let below = Rect { y: body.y + wanted, height: left, ..body };
-    (Rect { height: wanted, ..body }, Some(below))
+    super::split(body, wanted, EVENTS_LEAST)
 }
 
 /// The columns, and what makes room first.
@@ -232,10 +228,8 @@ pub(crate) const fn role(status: Status) -> Role {
 
 /// The rows that are shown, in their order.
 pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
-    let data = model.data();
-    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
     let filter = &model.list(ID).filter;
-    let kept = |row: &&ProcessRow| {
+    let kept = |row: &ProcessRow, data: &Data| {
         if filter.is_empty() {
             return true;
         }
@@ -249,13 +243,7 @@ pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
             ("host", host),
         ])
     };
-    let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
-    model.list(ID).arrange(
-        &mut rows,
-        |column| COLUMNS[column].falls,
-        |column, row| key(column, row, data, sample.at),
-    );
-    rows
+    super::processes(model, ID, &COLUMNS, kept, key)
 }
 
 fn key(column: usize, row: &ProcessRow, data: &Data, at: Instant) -> Key {
@@ -370,14 +358,14 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.frame(area, &title, &[Cell::new(right.join("  "), Role::Dim)])
     };
     if rows.is_empty() {
-        let why = match (&data.sample, list.filter.is_empty()) {
-            (None, _) if model.replay.is_some() => "there is no sample in this recording",
-            (None, _) => "nothing has been read yet",
-            (Some(_), true) => "no process has come up yet",
-            (Some(_), false) => "the filter matches no member; {back} clears it",
+        let none = match data.sample {
+            None if model.replay.is_some() => "there is no sample in this recording",
+            None => "nothing has been read yet",
+            Some(_) => "no process has come up yet",
         };
-        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
-        return;
+        // No filter hides what was not read.
+        let filter = if data.sample.is_some() { &list.filter } else { &Filter::none() };
+        return super::draw_none(model, canvas, inside, filter, ("member", none));
     }
     let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let glyphs = canvas.glyphs;

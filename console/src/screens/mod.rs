@@ -12,10 +12,15 @@ mod leases;
 pub(crate) mod members;
 
 use crate::input::Action;
-use crate::state::table::{List, Move};
+use crate::poll::sample::ProcessRow;
+use crate::state::data::Data;
+use crate::state::filter::Filter;
+use crate::state::table::{Key, List, Move};
 use crate::state::{Effect, Model, RowId, ScreenId};
+use crate::theme::Role;
 use crate::widgets::canvas::Canvas;
 use crate::widgets::grid::{self, Column};
+use obol_fabric::Instant;
 use ratatui::layout::Rect;
 
 /// All of them in the order of their tabs. A console begins with the first one.
@@ -135,4 +140,40 @@ pub(crate) fn beside(model: &Model, by: isize) -> ScreenId {
 /// The screen of a number.
 pub(crate) fn numbered(number: u8) -> Option<ScreenId> {
     Some(ALL.get(usize::from(number).checked_sub(1)?)?.id())
+}
+
+/// Why a list has no rows: the filter, or else `none`.
+fn draw_none(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+    filter: &Filter,
+    (what, none): (&str, &str),
+) {
+    let hidden = format!("the filter matches no {what}; {{back}} clears it");
+    let why = model.keymap.fill(if filter.is_empty() { none } else { &hidden });
+    canvas.put(area, area.x + 2, area.y, &why, Role::Dim);
+}
+
+/// A list of this height above, and what is left below it if that is enough.
+fn split(body: Rect, height: u16, least: u16) -> (Rect, Option<Rect>) {
+    let left = body.height.checked_sub(height).filter(|left| *left >= least);
+    let Some(left) = left else { return (body, None) };
+    (Rect { height, ..body }, Some(Rect { y: body.y + height, height: left, ..body }))
+}
+
+/// The processes that a list shows, in its order.
+fn processes<'m>(
+    model: &'m Model,
+    id: ScreenId,
+    columns: &[Column],
+    kept: impl Fn(&ProcessRow, &Data) -> bool,
+    key: impl Fn(usize, &ProcessRow, &Data, Instant) -> Key,
+) -> Vec<&'m ProcessRow> {
+    let data = model.data();
+    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+    let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(|row| kept(row, data)).collect();
+    let falls = |column: usize| columns.get(column).is_some_and(|column| column.falls);
+    model.list(id).arrange(&mut rows, falls, |column, row| key(column, row, data, sample.at));
+    rows
 }
