@@ -158,43 +158,51 @@ impl FaultSchedule {
                 }
             }
             85..=89 => self.burst(driver),
-            90..=92 => {
-                let all = driver.scenario.coordinators;
-                let first = driver.rng.below(u64::from(all)) as u32;
-                let time = unit / 2 + driver.rng.below(6 * unit);
-                for n in 0..all / 2 + 1 + driver.rng.below(u64::from(all - all / 2)) as u32 {
-                    let node = (first + n) % all;
-                    self.after(driver, driver.scenario.seed % 1_000, Act::Kill(node));
-                    let later = driver.rng.below(unit);
-                    self.after(driver, time + later, Act::Start(node));
-                }
-            }
+            90..=92 => self.lose_majority(driver),
             93..=95 => {
                 let lease = some_lease(driver);
                 let to = driver.rng.below(1 << driver.scenario.coordinators) as u32;
                 self.after(driver, 0, Act::SetLease(lease, to));
             }
-            _ => {
-                if let Some((node, seat)) = some_program(driver) {
-                    let time = unit + driver.rng.below(4 * unit);
-                    let span = driver.rng.below(unit / 2);
-                    self.after(driver, 0, Act::Work(node, seat, span));
-                    let hangs = driver.scenario.promise > Nanos::ZERO && driver.rng.coin();
-                    let (stop, go) = if hangs {
-                        (Act::HangProgram(node, seat), Act::UnhangProgram(node, seat))
-                    } else {
-                        (Act::FreezeProgram(node, seat), Act::ThawProgram(node, seat))
-                    };
-                    self.after(driver, 0, stop);
-                    self.after(driver, time, go);
-                }
-            }
+            _ => self.stop_at_work(driver),
         }
     }
 
     fn all(&mut self, driver: &Driver, delay: u64, acts: Vec<(u64, Act)>) {
         for (more, act) in acts {
             self.after(driver, delay + more, act);
+        }
+    }
+
+    /// A majority of coordinators, or more, dies and comes back.
+    fn lose_majority(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        let all = driver.scenario.coordinators;
+        let first = driver.rng.below(u64::from(all)) as u32;
+        let time = unit / 2 + driver.rng.below(6 * unit);
+        for n in 0..all / 2 + 1 + driver.rng.below(u64::from(all - all / 2)) as u32 {
+            let node = (first + n) % all;
+            self.after(driver, driver.scenario.seed % 1_000, Act::Kill(node));
+            let later = driver.rng.below(unit);
+            self.after(driver, time + later, Act::Start(node));
+        }
+    }
+
+    /// A program stands still while it works.
+    fn stop_at_work(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        if let Some((node, seat)) = some_program(driver) {
+            let time = unit + driver.rng.below(4 * unit);
+            let span = driver.rng.below(unit / 2);
+            self.after(driver, 0, Act::Work(node, seat, span));
+            let hangs = driver.scenario.promise > Nanos::ZERO && driver.rng.coin();
+            let (stop, go) = if hangs {
+                (Act::HangProgram(node, seat), Act::UnhangProgram(node, seat))
+            } else {
+                (Act::FreezeProgram(node, seat), Act::ThawProgram(node, seat))
+            };
+            self.after(driver, 0, stop);
+            self.after(driver, time, go);
         }
     }
 

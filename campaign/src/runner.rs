@@ -210,6 +210,24 @@ fn draw_survivors(driver: &mut Driver) -> Vec<u32> {
     (0..keep).map(|n| (first + n) % all).collect()
 }
 
+fn mark_healed(driver: &mut Driver, multicast_lost: bool, survivors: u32) {
+    if multicast_lost {
+        driver.oracle.marks.hit(Mark::NoMulticast);
+    }
+    if driver.scenario.far {
+        driver.oracle.marks.hit(Mark::FarNetwork);
+    }
+    if driver.scenario.slow && driver.oracle.newest().lease > Nanos(lease(driver)) {
+        driver.oracle.marks.hit(Mark::SlowNetwork);
+    }
+    if survivors == driver.scenario.coordinators / 2 + 1 {
+        driver.oracle.marks.hit(Mark::BareMajority);
+    }
+    if !driver.acceptors().into_iter().eq(0..driver.scenario.deciders()) {
+        driver.oracle.marks.hit(Mark::AcceptorsChanged);
+    }
+}
+
 /// The liveness phase: row 21. Gives what it took, in thousandths of what is allowed. `survivors`
 /// are the coordinators that live; they are drawn if there are none.
 fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation> {
@@ -274,21 +292,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
             break;
         }
     }
-    if multicast_lost {
-        driver.oracle.marks.hit(Mark::NoMulticast);
-    }
-    if driver.scenario.far {
-        driver.oracle.marks.hit(Mark::FarNetwork);
-    }
-    if driver.scenario.slow && driver.oracle.newest().lease > Nanos(usual) {
-        driver.oracle.marks.hit(Mark::SlowNetwork);
-    }
-    if survivors.len() as u32 == all / 2 + 1 {
-        driver.oracle.marks.hit(Mark::BareMajority);
-    }
-    if !driver.acceptors().into_iter().eq(0..driver.scenario.deciders()) {
-        driver.oracle.marks.hit(Mark::AcceptorsChanged);
-    }
+    mark_healed(driver, multicast_lost, survivors.len() as u32);
     driver.watched_all()?;
     driver.oracle.timelines(&driver.world)?;
     let newest = driver.oracle.newest().id;

@@ -131,37 +131,8 @@ impl Script {
             if timed.at.max(span) > TIME_MAX {
                 return wrong(format!("act {}: its times may be {TIME_MAX} ns at most", number + 1));
             }
-            let (node, other, seat) = match timed.act {
-                Act::Kill(n) | Act::Start(n) | Act::Freeze(n) | Act::Thaw(n) | Act::Leave(n) => (n, 0, 0),
-                Act::Cut(a, b) | Act::Heal(a, b) => (a, b, 0),
-                Act::SetAcceptor(n, _) if n >= coordinators => {
-                    return wrong(format!(
-                        "act {}: node {n} is no coordinator; those are 0 to {}",
-                        number + 1,
-                        coordinators - 1
-                    ));
-                }
-                Act::SetAcceptor(n, _) => (n, 0, 0),
-                Act::Suspect(n, s) | Act::Work(n, s, _) | Act::Confirm(n, s) => (n, 0, s),
-                Act::Attach(n, s)
-                | Act::KillProgram(n, s)
-                | Act::FreezeProgram(n, s)
-                | Act::ThawProgram(n, s)
-                | Act::HangProgram(n, s)
-                | Act::UnhangProgram(n, s)
-                | Act::LeaveProgram(n, s) => {
-                    if s == 0 || n < nodes && !scenario.is_agent(n) {
-                        let first = coordinators;
-                        let last = coordinators + scenario.agents - 1;
-                        return wrong(format!(
-                            "act {}: programs take seats 1 to {PROGRAMS} of agents {first} to {last}, not seat {s} of node {n}",
-                            number + 1
-                        ));
-                    }
-                    (n, 0, s)
-                }
-                Act::SetLease(..) | Act::KillLeader | Act::RepeatJoins => (0, 0, 0),
-            };
+            let (node, other, seat) = place(timed.act, &scenario)
+                .map_err(|what| ScriptError::Meaning(format!("act {}: {what}", number + 1)))?;
             if node.max(other) >= nodes || seat > PROGRAMS {
                 return wrong(format!(
                     "act {} at {} ns: seed {} draws nodes 0 to {} with seats 0 to {PROGRAMS}",
@@ -174,6 +145,36 @@ impl Script {
         }
         Ok(())
     }
+}
+
+/// The nodes and the seat that an act is about; an error if they are not of its kind.
+fn place(act: Act, scenario: &Scenario) -> Result<(u32, u32, u16), String> {
+    let (nodes, coordinators) = (scenario.nodes(), scenario.coordinators);
+    Ok(match act {
+        Act::Kill(n) | Act::Start(n) | Act::Freeze(n) | Act::Thaw(n) | Act::Leave(n) => (n, 0, 0),
+        Act::Cut(a, b) | Act::Heal(a, b) => (a, b, 0),
+        Act::SetAcceptor(n, _) if n >= coordinators => {
+            return Err(format!("node {n} is no coordinator; those are 0 to {}", coordinators - 1));
+        }
+        Act::SetAcceptor(n, _) => (n, 0, 0),
+        Act::Suspect(n, s) | Act::Work(n, s, _) | Act::Confirm(n, s) => (n, 0, s),
+        Act::Attach(n, s)
+        | Act::KillProgram(n, s)
+        | Act::FreezeProgram(n, s)
+        | Act::ThawProgram(n, s)
+        | Act::HangProgram(n, s)
+        | Act::UnhangProgram(n, s)
+        | Act::LeaveProgram(n, s) => {
+            if s == 0 || n < nodes && !scenario.is_agent(n) {
+                let last = coordinators + scenario.agents - 1;
+                return Err(format!(
+                    "programs take seats 1 to {PROGRAMS} of agents {coordinators} to {last}, not seat {s} of node {n}"
+                ));
+            }
+            (n, 0, s)
+        }
+        Act::SetLease(..) | Act::KillLeader | Act::RepeatJoins => (0, 0, 0),
+    })
 }
 
 /// The text of a script, one act a line.

@@ -265,12 +265,11 @@ impl Decisions {
             broken!(2, time, "acceptor {node} accepted proposer {value} in slot {slot}")?;
         }
         let Some(bytes) = self.value(world, node, slot, value) else {
-            broken!(
+            return broken!(
                 2,
                 time,
                 "acceptor {node} accepted {proposal} of proposer {value} in slot {slot} without a whole value"
-            )?;
-            return Ok(false);
+            );
         };
         if chosen {
             if self.get(ViewId(slot)).is_none_or(|d| d.sealed != bytes) {
@@ -305,8 +304,7 @@ impl Decisions {
             broken!(4, time, "slot {slot} is decided after view {}", self.newest().id)?;
         }
         let Some(view) = View::unseal(&bytes) else {
-            broken!(2, time, "slot {slot} is decided on bytes that are no view")?;
-            return Ok(false);
+            return broken!(2, time, "slot {slot} is decided on bytes that are no view");
         };
         self.decide(world, view, bytes, marks)?;
         cues.push(Cue::Chosen);

@@ -47,7 +47,7 @@ pub(crate) type Verdict = Result<(), Violation>;
 /// A broken row: its number, when, and what is wrong, as for [`format!`].
 macro_rules! broken {
     ($row:expr, $time:expr, $($what:tt)+) => {
-        $crate::oracle::Verdict::Err($crate::oracle::Violation { row: $row, time: $time, what: format!($($what)+) })
+        Err($crate::oracle::Violation { row: $row, time: $time, what: format!($($what)+) })
     };
 }
 pub(crate) use broken;

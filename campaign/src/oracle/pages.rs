@@ -254,8 +254,12 @@ impl Pages {
         let holds = shown.end != Instant::ZERO;
         if holds {
             let Some(decided) = decisions.get(shown.view) else {
-                broken!(5, now, "node {node} holds a lease on view {}, which nobody decided", shown.view)?;
-                return Ok(false);
+                return broken!(
+                    5,
+                    now,
+                    "node {node} holds a lease on view {}, which nobody decided",
+                    shown.view
+                );
             };
             copy.base = decided.base;
             copy.until = world.to_true(node, shown.end);

@@ -179,13 +179,8 @@ impl Table {
             head.extend(["no fence: p50", "p90", "p99", "lease rule"]);
         }
         line(&head.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>());
-        line(
-            &head
-                .iter()
-                .enumerate()
-                .map(|(n, _)| if n < 2 { "---" } else { "---:" }.to_owned())
-                .collect::<Vec<_>>(),
-        );
+        let rule = |n| if n < 2 { "---" } else { "---:" }.to_owned();
+        line(&(0..head.len()).map(rule).collect::<Vec<_>>());
         for cell in &self.cells {
             let mut row =
                 vec![cell.failed.to_owned(), cell.detector.name().to_owned(), us(cell.published_us)];
@@ -213,6 +208,11 @@ impl Table {
         text.push_str(
             "\nTimes in microseconds; `-` where too few repetitions were measured to claim a percentile.\n",
         );
+        self.remarks(&mut text);
+        text
+    }
+
+    fn remarks(&self, text: &mut String) {
         for cell in &self.cells {
             let found = [("", &cell.fenced), (" without fences", &cell.waited)];
             for (how, found) in found.iter().filter_map(|(how, found)| Some((how, (*found).as_ref()?))) {
@@ -233,7 +233,6 @@ impl Table {
                 let _ = writeln!(text, "- {} by {}: {error}", cell.failed, cell.detector.name());
             }
         }
-        text
     }
 }
 
