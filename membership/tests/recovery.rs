@@ -142,6 +142,11 @@ struct Run {
     overlap: Option<String>,
 }
 
+/// The new coordinator as an acceptor.
+fn acceptor() -> Acceptor {
+    Acceptor { proposer: NEW.1, address: Address::region(NEW.0) }
+}
+
 impl Run {
     fn new(seed: u64) -> Self {
         let config = config();
@@ -264,6 +269,18 @@ impl Run {
             self.world.heal(node, other);
         }
     }
+
+    /// The new coordinator decides alone, and those who were given up stay out.
+    fn ends_well(&self, old: u32, seed: u64) {
+        let newest = Arc::clone(self.world.machine(NEW.0).view());
+        assert_eq!(newest.acceptors, [acceptor()], "seed {seed}: the new coordinator decides alone");
+        assert!(newest.retired.iter().eq(1..=COORDINATORS as u16), "seed {seed}");
+        assert!(newest.of_kind(Kind::Coordinator).all(|m| m.proposer == NEW.1), "seed {seed}: {newest:?}");
+        // It would not start again, even without hearing anything.
+        let again =
+            Start::new(self.config, &self.genesis, [self.world.machine(old).view().as_ref().clone()], seed);
+        assert!(again.coordinator(old as u16 + 1).is_retired(), "seed {seed}");
+    }
 }
 
 /// How long a recovered view waits, if not as it should: a bug that the test must see.
@@ -322,8 +339,7 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     }
     // Whoever gives up a host says how long its leases may be, if that may be longer than the
     // profile's.
-    let new = Acceptor { proposer: NEW.1, address: Address::region(NEW.0) };
-    let recovered = found.recovered(vec![new], Nanos(lease));
+    let recovered = found.recovered(vec![acceptor()], Nanos(lease));
     let recovered = View { wait: planted.unwrap_or(recovered.wait), ..recovered };
     let machine = run.machine(NEW.0, Some(recovered.clone()));
     run.add(NEW.0, machine);
@@ -352,13 +368,7 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
         assert_eq!(run.holds(given_up), None, "seed {seed}: nobody renews its lease");
         marks.shut_out += 1;
     }
-    let newest = Arc::clone(run.world.machine(NEW.0).view());
-    assert_eq!(newest.acceptors, [new], "seed {seed}: the new coordinator decides alone");
-    assert!(newest.retired.iter().eq(1..=COORDINATORS as u16), "seed {seed}");
-    assert!(newest.of_kind(Kind::Coordinator).all(|m| m.proposer == NEW.1), "seed {seed}: {newest:?}");
-    // It would not start again, even without hearing anything.
-    let again = Start::new(run.config, &run.genesis, [run.world.machine(old).view().as_ref().clone()], seed);
-    assert!(again.coordinator(old as u16 + 1).is_retired(), "seed {seed}");
+    run.ends_well(old, seed);
     run.overlap
 }
 

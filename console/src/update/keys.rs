@@ -237,15 +237,12 @@ impl Model {
                 self.say(&format!("theme {}", self.theme.name()))
             }
             Action::Help => {
-                (self.mode, self.help_page) = (Mode::Help, 0);
-                true
+                self.help_page = 0;
+                self.turn_to(Mode::Help)
             }
             Action::Suspend => emit(Effect::Suspend, true),
             Action::Redraw => emit(Effect::Redraw, true),
-            Action::Quit if self.owner => {
-                self.mode = Mode::Leaving;
-                true
-            }
+            Action::Quit if self.owner => self.turn_to(Mode::Leaving),
             Action::Quit => emit(Effect::Quit(false), false),
             Action::QuitKeep => emit(Effect::Quit(true), false),
         }
@@ -259,7 +256,11 @@ impl Model {
 
     /// Begins to type a line.
     fn ask_for(&mut self, what: Prompt, text: &str) -> bool {
-        self.mode = Mode::Typing { what, text: text.to_owned() };
+        self.turn_to(Mode::Typing { what, text: text.to_owned() })
+    }
+
+    fn turn_to(&mut self, mode: Mode) -> bool {
+        self.mode = mode;
         true
     }
 

@@ -28,7 +28,7 @@ use crate::host::region::Region;
 use crate::host::table::REGIONS;
 use crate::host::{Cluster, HostError};
 use crate::layout::PROPOSERS_MAX;
-use crate::types::{Address, Instant};
+use crate::types::{Address, Instant, RegionOwner};
 use core::sync::atomic::AtomicU64;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -177,6 +177,26 @@ impl Endpoint<Rdma> {
     }
 }
 
+/// Where this process listens, as peers address it.
+fn own_address(sender: RegionOwner, owner: &Owner, config: &Config, port: u16) -> Address {
+    let RegionOwner { region, generation, .. } = sender;
+    if owner.region.is_some() {
+        // Coordinators are known by their numbers; where they listen, everybody knows from the
+        // configuration.
+        return Address { generation, ..Address::region(region) };
+    }
+    Address { host: host_of(config.listen.ip()), port, seat: 0, region, generation }
+}
+
+/// What peers may do with the region, and what this process does with theirs.
+fn duties(owner: &Owner, config: &Config) -> (Purpose, Role) {
+    if owner.region.is_some() {
+        return (Purpose::Acceptor, Role::Proposer);
+    }
+    let purpose = if config.keeps_mailbox { Purpose::Mailbox } else { Purpose::Plain };
+    (purpose, if config.raises_fences { Role::Fencer } else { Role::Member })
+}
+
 impl Rdma {
     fn open(
         cluster: &Cluster,
@@ -187,18 +207,12 @@ impl Rdma {
     ) -> Result<Self, OpenError> {
         let layout = *cluster.layout();
         let identity = Identity::new(cluster.nonce(), &layout);
-        let limits = layout.limits();
         let place = (config.pages, nic.choice().numa_node);
         let channel = CompletionChannel::new(nic.context())?;
         let completions = CompletionQueue::new(nic.context(), OPS_MAX, Some(&channel))?;
-        let mut datagrams = Datagrams::new(
-            nic,
-            &channel,
-            RDMA_UDP_QKEY,
-            identity.nonce,
-            limits.datagram_bytes as usize,
-            place,
-        )?;
+        let datagram_bytes = layout.limits().datagram_bytes as usize;
+        let mut datagrams =
+            Datagrams::new(nic, &channel, RDMA_UDP_QKEY, identity.nonce, datagram_bytes, place)?;
         let (commands, command_rx) = mpsc::channel();
         let (tell, news) = mpsc::channel();
         let told = Arc::new(AtomicBool::new(false));
@@ -217,61 +231,36 @@ impl Rdma {
             wake: Arc::clone(&wake),
         })?;
         let port = connector.bind(config.listen)?;
-        let sender = taken.sender;
-        let is_coordinator = owner.region.is_some();
-        let own = if is_coordinator {
-            // Coordinators are known by their numbers; where they listen, everybody knows from the
-            // configuration.
-            Address { generation: sender.generation, ..Address::region(sender.region) }
-        } else {
-            Address {
-                host: host_of(config.listen.ip()),
-                port,
-                seat: 0,
-                region: sender.region,
-                generation: sender.generation,
-            }
-        };
+        let own = own_address(taken.sender, owner, config, port);
         let config = Config { listen: SocketAddr::new(config.listen.ip(), port), ..config.clone() };
         datagrams.set_own(own);
-        let purpose = match (is_coordinator, config.keeps_mailbox) {
-            (true, _) => Purpose::Acceptor,
-            (false, true) => Purpose::Mailbox,
-            (false, false) => Purpose::Plain,
-        };
-        let memory: Arc<dyn Memory> = Arc::new(taken.region.clone());
-        let exposed = Exposed::new(nic.domain(), &memory, &layout, purpose)?;
-        let role = match (is_coordinator, config.raises_fences) {
-            (true, _) => Role::Proposer,
-            (false, true) => Role::Fencer,
-            (false, false) => Role::Member,
-        };
+        let (purpose, role) = duties(owner, &config);
+        let memory = Arc::new(taken.region.clone()) as Arc<dyn Memory>;
         let own_side = Own {
             cluster: identity,
             address: own,
             role,
-            exposed,
+            exposed: Exposed::new(nic.domain(), &memory, &layout, purpose)?,
             datagrams: Arc::clone(datagrams.pair()),
             qkey: RDMA_UDP_QKEY,
             groups: owner.groups,
             tokens: taken.tokens.unwrap_or_default(),
         };
         connector.serve(own_side, config.groups)?;
-        let bytes_max = layout.view_bytes().max(limits.value_bytes).max(OPERATION_BYTES) as usize;
-        let ops = Ops::new(nic.domain(), bytes_max, place)?;
+        let bytes_max = layout.view_bytes().max(layout.limits().value_bytes).max(OPERATION_BYTES) as usize;
         let mut threads = Threads::start(connector, &wake).map_err(kernel)?;
         threads.sleep_on(channel, taken.region.clone()).map_err(kernel)?;
         Ok(Self {
             own,
             host: cluster.host(),
             layout,
-            local: MappedRegions::new(cluster.clone(), sender, taken.region.clone()),
+            local: MappedRegions::new(cluster.clone(), taken.sender, taken.region.clone()),
             links: (0..REGIONS).map(|_| None).collect(),
-            ops,
+            ops: Ops::new(nic.domain(), bytes_max, place)?,
             completions,
             batch: vec![WorkCompletion::default(); BATCH].into(),
             datagrams,
-            outbox: Outbox::new(limits.datagram_bytes as usize),
+            outbox: Outbox::new(datagram_bytes),
             lost: 0,
             groups: Groups::default(),
             watches: Watches::default(),

@@ -43,12 +43,11 @@ impl Coordinator {
             Message::Notice { level: Level::Timeout, .. } if links::are_watched(&self.peer.config) => {}
             Message::Notice { accuser, accused, level, evidence } => {
                 fabric.count(Counter::NoticesReceived, 1);
-                if evidence == Evidence::Suspicion && self.view().has_lost(accuser) {
-                    // Cut off, it saw nobody; and who watches now says the same if it is true. A
-                    // proof is one from anybody.
-                    return;
+                // Cut off, it saw nobody; and who watches now says the same if it is true. A proof
+                // is one from anybody.
+                if evidence == Evidence::Proof || !self.view().has_lost(accuser) {
+                    self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
                 }
-                self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
             }
             Message::Join { newcomer, as_of, proved } => {
                 self.join_asked(from, (newcomer, as_of, proved), now, fabric);
@@ -60,17 +59,15 @@ impl Coordinator {
                 self.requests.set_lease(lease, self.wish_ends(now));
             }
             Message::Strained(lease) => {
-                let newest = Arc::clone(self.view());
-                if let Some(lease) = self.lease_scaler.grow(lease, &newest, &self.peer.config, now) {
+                let newest = &self.log.newest().view;
+                if let Some(lease) = self.lease_scaler.grow(lease, newest, &self.peer.config, now) {
                     self.requests.set_lease(lease, Instant::NEVER);
                 }
             }
             Message::SetAcceptor { number, decides, as_of } => {
                 self.requests.set_acceptor((number, decides), as_of, &self.log, self.wish_ends(now));
             }
-            Message::Lost(view) if view < self.view().id => {
-                fabric.send(from, &wire::deciders(self.view()));
-            }
+            Message::Lost(view) if view < self.view().id => fabric.send(from, &wire::deciders(self.view())),
             Message::Deciders { id, acceptors } if id > self.view().id => {
                 self.ask_others(wire::acceptors(acceptors), now, fabric);
             }
@@ -80,8 +77,8 @@ impl Coordinator {
                 }
             }
             Message::Links { from, view, silent } => {
-                if let Some(seen) = self.log.get(view).map(|entry| Arc::clone(&entry.view)) {
-                    let silent = cliques::named(silent, &seen);
+                if let Some(seen) = self.log.get(view) {
+                    let silent = cliques::named(silent, &seen.view);
                     self.cliques.heard(from, silent, self.log.newest().view.as_ref(), now);
                 }
             }
@@ -90,8 +87,7 @@ impl Coordinator {
                     clearing.raised(nonce, chunk, raised, &self.peer.config, fabric);
                 }
             }
-            // What is old, answers that a view tells better, and what is asked of caches and
-            // members.
+            // What is old, what a view tells better, and what is asked of caches and members.
             Message::Decided(_)
             | Message::Lost(_)
             | Message::Deciders { .. }
