@@ -2,7 +2,7 @@
 //! every counter and every histogram, by the console, a recording and its replay.
 
 use crate::console::Pty;
-use crate::support::{HANG, Root, freeze, signal, until, until_or};
+use crate::support::{HANG, Root, freeze, has_ended, signal, until, until_or};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Observed};
 use obol_membership::metrics::{Counter, Histogram};
@@ -10,6 +10,7 @@ use obol_observe::histograms::Counts;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Child;
 use std::time::Duration;
 
 /// The console reads all buckets of a histogram every eighth look, and looks once a second. So long
@@ -93,19 +94,31 @@ fn holds(metrics: &str, truth: &Truth, grown: &BTreeMap<&str, u64>) {
     }
 }
 
+/// Freezes all processes that live, and gives them.
+fn freeze_all(root: &Root) -> Vec<i64> {
+    let alive: Vec<i64> = root.status().pids().into_values().filter(|pid| !has_ended(*pid)).collect();
+    alive.iter().for_each(|pid| freeze(*pid));
+    alive
+}
+
+/// Begins a recording while all processes are frozen, so that nobody counts meanwhile: what they
+/// had counted, who is frozen, the file, the recorder.
+fn begin(root: &Root) -> (Truth, Vec<i64>, String, Child) {
+    let all = freeze_all(root);
+    let before = truth(root);
+    let file = root.note("obolrec");
+    let shown = file.to_str().expect("text").to_owned();
+    let recorder = root.command(&["record", &shown]).spawn().expect("it starts");
+    until("the recorder has looked", || std::fs::metadata(&file).is_ok_and(|meta| meta.len() > 20_000));
+    (before, all, shown, recorder)
+}
+
 #[test]
 fn what_is_shown_is_what_the_cluster_counted() {
     let root = Root::new();
     let _up = root.up(&["--apps", "2"]);
-    // Nobody counts while it is begun, so that everybody begins with the same.
-    let all: Vec<i64> = root.status().pids().into_values().collect();
-    all.iter().for_each(|pid| freeze(*pid));
-    let before = truth(&root);
-    let file = root.note("obolrec");
-    let shown = file.to_str().expect("text").to_owned();
-    let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
+    let (before, all, shown, mut recorder) = begin(&root);
     let mut console = Pty::new(&root, "console");
-    until("the recorder has looked", || std::fs::metadata(&file).is_ok_and(|meta| meta.len() > 20_000));
     console.until_line(&["OBOL", "LIVE"]);
     signal("CONT", &all);
     root.healthy();
@@ -123,10 +136,7 @@ fn what_is_shown_is_what_the_cluster_counted() {
     root.run(&["kill", "node-2"]).ends(0);
     let gone = |status: &crate::support::Status| !status.is_active("app-2") && status.is_active("app-1");
     root.until("the others go on", gone);
-    let status = root.status();
-    let alive: Vec<i64> =
-        status.pids().into_values().filter(|pid| !crate::support::has_ended(*pid)).collect();
-    alive.iter().for_each(|pid| freeze(*pid));
+    let alive = freeze_all(&root);
     let after = truth(&root);
     let wanted = grown(&before, &after);
     assert!(wanted.values().all(|n| *n > 0), "each histogram is tried: {wanted:?}");
@@ -170,13 +180,7 @@ fn what_is_shown_is_what_the_cluster_counted() {
 fn a_short_recording_has_every_sample_of_every_histogram() {
     let root = Root::new();
     let _up = root.up(&["--apps", "2"]);
-    let all: Vec<i64> = root.status().pids().into_values().collect();
-    all.iter().for_each(|pid| freeze(*pid));
-    let before = truth(&root);
-    let file = root.note("obolrec");
-    let shown = file.to_str().expect("text").to_owned();
-    let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
-    until("the recorder has looked", || std::fs::metadata(&file).is_ok_and(|meta| meta.len() > 20_000));
+    let (before, all, shown, mut recorder) = begin(&root);
     signal("CONT", &all);
     root.healthy();
     for name in ["app-1", "app-1", "coord-3", "app-1"] {
@@ -186,9 +190,7 @@ fn a_short_recording_has_every_sample_of_every_histogram() {
     }
     root.run(&["kill", "node-2"]).ends(0);
     root.until("its app is removed", |status| !status.is_active("app-2") && status.is_active("app-1"));
-    let pids = root.status().pids().into_values();
-    let alive: Vec<i64> = pids.filter(|pid| !crate::support::has_ended(*pid)).collect();
-    alive.iter().for_each(|pid| freeze(*pid));
+    let alive = freeze_all(&root);
     let after = truth(&root);
     signal("INT", &[i64::from(recorder.id())]);
     assert!(recorder.wait().expect("a child").success());
