@@ -9,7 +9,7 @@ use obol_fabric::Nanos;
 use obol_profiles::document::Faults;
 
 /// The fault.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delay {
     by: Nanos,
 }

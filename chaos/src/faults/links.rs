@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 
 /// A fault of the network.
-pub(super) trait LinkFault: fmt::Debug + Send + Sync + Sized + 'static {
+pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     const NAME: &'static str;
     const EFFECT: Effect;
     const SIMULATED: Option<Simulated> = None;
@@ -34,7 +34,9 @@ pub(super) trait LinkFault: fmt::Debug + Send + Sync + Sized + 'static {
     }
 
     /// Reads these keys.
-    fn parse_own(section: &mut Section<'_, '_>, faults: &mut Faults) -> Self;
+    fn parse_own(_section: &mut Section<'_, '_>, _faults: &mut Faults) -> Self {
+        Self::default()
+    }
 }
 
 /// It, as a fault.

@@ -8,7 +8,7 @@ use obol_profiles::document::Faults;
 use serde_json::json;
 
 /// The fault.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loss {
     /// So many of a hundred.
     pub(super) percent: u8,

@@ -2,12 +2,10 @@
 
 use super::Effect;
 use super::links::LinkFault;
-use crate::drillfile::section::Section;
 use crate::drills::channel::Links;
-use obol_profiles::document::Faults;
 
 /// The fault.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MulticastLoss;
 
 impl LinkFault for MulticastLoss {
@@ -16,9 +14,5 @@ impl LinkFault for MulticastLoss {
 
     fn links(&self, _island: u8) -> Links {
         Links { multicast_lost: true, ..Links::default() }
-    }
-
-    fn parse_own(_section: &mut Section<'_, '_>, _faults: &mut Faults) -> Self {
-        Self
     }
 }

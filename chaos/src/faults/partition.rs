@@ -2,12 +2,10 @@
 
 use super::links::LinkFault;
 use super::{Effect, Simulated};
-use crate::drillfile::section::Section;
 use crate::drills::channel::Links;
-use obol_profiles::document::Faults;
 
 /// The fault.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Partition;
 
 impl LinkFault for Partition {
@@ -17,9 +15,5 @@ impl LinkFault for Partition {
 
     fn links(&self, island: u8) -> Links {
         Links { island, ..Links::default() }
-    }
-
-    fn parse_own(_section: &mut Section<'_, '_>, _faults: &mut Faults) -> Self {
-        Self
     }
 }

@@ -8,6 +8,7 @@ use obol_fabric::metrics::{CounterSlot, HistogramSlot};
 use obol_fabric::recorder::{EventCode, Record};
 use obol_fabric::*;
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::time::Instant as Clock;
 
@@ -159,14 +160,27 @@ pub(crate) struct Explored {
     pub(crate) unreached: Vec<&'static str>,
 }
 
-/// Visits every reachable state, or stops at the first that breaks a property.
-pub(crate) fn explore<M>(model: M) -> Explored
-where
-    M: Model + Send + Sync + 'static,
-    M::State: Hash + Send + Sync + PartialEq + 'static,
-    M::Action: std::fmt::Debug + PartialEq + Clone,
-    M::State: Clone + std::fmt::Debug,
+/// A model whose states can be visited by several threads.
+pub(crate) trait Explorable:
+    Model<State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static, Action: Clone + Debug + PartialEq>
+    + Send
+    + Sync
+    + 'static
 {
+}
+
+impl<M> Explorable for M where
+    M: Model<
+            State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+            Action: Clone + Debug + PartialEq,
+        > + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Visits every reachable state, or stops at the first that breaks a property.
+pub(crate) fn explore(model: impl Explorable) -> Explored {
     let began = Clock::now();
     let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let found = checker.discoveries();
@@ -187,13 +201,7 @@ where
 }
 
 /// The model holds, and it did not silently become a smaller one.
-pub(crate) fn holds<M>(name: &str, model: M, states_min: usize)
-where
-    M: Model + Send + Sync + 'static,
-    M::State: Hash + Send + Sync + PartialEq + 'static,
-    M::Action: std::fmt::Debug + PartialEq + Clone,
-    M::State: Clone + std::fmt::Debug,
-{
+pub(crate) fn holds(name: &str, model: impl Explorable, states_min: usize) {
     let found = explore(model);
     println!("{name}: {} states, depth {}, {:.1} s", found.states, found.depth, found.seconds);
     if let Some((property, steps)) = found.broken {
@@ -204,13 +212,7 @@ where
 }
 
 /// The planted bug shows.
-pub(crate) fn breaks<M>(name: &str, model: M) -> Vec<String>
-where
-    M: Model + Send + Sync + 'static,
-    M::State: Hash + Send + Sync + PartialEq + 'static,
-    M::Action: std::fmt::Debug + PartialEq + Clone,
-    M::State: Clone + std::fmt::Debug,
-{
+pub(crate) fn breaks(name: &str, model: impl Explorable) -> Vec<String> {
     let found = explore(model);
     let (property, steps) = found
         .broken
