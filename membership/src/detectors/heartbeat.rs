@@ -9,15 +9,15 @@
 //! schedule late, and more are needed while leases are longer than the profile's: what delays
 //! renewals delays heartbeats as well.
 
+use super::Scope;
 use super::stall::{Probes, Rule, Seen};
-use super::{Detector, Id, Scope, Verdict};
 use crate::Config;
-use crate::view::{Kind, Level};
-use obol_fabric::{Completion, Fabric, Instant, Layout, LinkError, Nanos};
+use crate::view::{Kind, Level, Member};
+use obol_fabric::{Layout, Nanos};
 
 /// By whom else a member is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Beat {
+pub(crate) enum Beat {
     /// Nobody: this process is its predecessor in the ring, or its agent.
     Own,
     /// Another coordinator, whose predecessor in the ring watches it, too.
@@ -26,6 +26,21 @@ enum Beat {
 
 impl Rule for Beat {
     const LEVEL: Level = Level::Heartbeat;
+
+    fn targets<'v>(scope: &Scope<'v>) -> Vec<(&'v Member, Self)> {
+        let &Scope { view, me, .. } = scope;
+        let Some(me) = me else { return Vec::new() };
+        let ring = || view.members.iter().filter(|m| m.has_core());
+        let successor = ring().find(|m| m.incarnation > me).or_else(|| ring().next());
+        let own = ring().find(|m| m.incarnation == me);
+        let successor = successor.filter(|m| own.is_some() && m.incarnation != me);
+        let apps = view.of_kind(Kind::App).filter(|m| m.host == me);
+        let beats = successor.into_iter().chain(apps).map(|m| (m, Self::Own));
+        let coordinates = own.is_some_and(|m| m.kind == Kind::Coordinator);
+        let peers = view.of_kind(Kind::Coordinator);
+        let peers = peers.filter(|m| coordinates && m.incarnation != me && successor != Some(m));
+        beats.chain(peers.map(|m| (m, Self::Coordinator))).collect()
+    }
 
     fn offset(&self, layout: &Layout, seat: u16) -> u32 {
         layout.heartbeat(seat)
@@ -46,41 +61,4 @@ impl Rule for Beat {
 }
 
 /// One process's heartbeat detector.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Heartbeat(Probes<Beat>);
-
-impl Detector for Heartbeat {
-    fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
-        let &Scope { view, me, .. } = scope;
-        let Some(me) = me else { return self.0.follow(core::iter::empty(), scope, now) };
-        let ring = || view.members.iter().filter(|m| m.has_core());
-        let successor = ring().find(|m| m.incarnation > me).or_else(|| ring().next());
-        let own = ring().find(|m| m.incarnation == me);
-        let successor = successor.filter(|m| own.is_some() && m.incarnation != me);
-        let apps = view.of_kind(Kind::App).filter(|m| m.host == me);
-        let beats = successor.into_iter().chain(apps).map(|m| (m, Beat::Own));
-        let coordinates = own.is_some_and(|m| m.kind == Kind::Coordinator);
-        let peers = view.of_kind(Kind::Coordinator);
-        let peers = peers.filter(|m| coordinates && m.incarnation != me && successor != Some(m));
-        self.0.follow(beats.chain(peers.map(|m| (m, Beat::Coordinator))), scope, now);
-    }
-
-    fn deadline(&self) -> Instant {
-        self.0.deadline()
-    }
-
-    fn tick<F: Fabric>(&mut self, id: Id, scope: &Scope<'_>, now: Instant, fabric: &mut F) {
-        self.0.tick(id, scope.config, now, fabric);
-    }
-
-    fn complete(
-        &mut self,
-        peer: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
-        config: &Config,
-        now: Instant,
-    ) -> Option<Verdict> {
-        self.0.complete(peer, round, result, config, now)
-    }
-}
+pub(crate) type Heartbeat = Probes<Beat>;

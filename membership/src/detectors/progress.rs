@@ -2,18 +2,23 @@
 //! the application itself advances, and suspects it although its process lives. (Mu, section 5.1,
 //! fate sharing.)
 
+use super::Scope;
 use super::stall::{Probes, Rule, Seen};
-use super::{Detector, Id, Scope, Verdict};
 use crate::Config;
-use crate::view::Level;
-use obol_fabric::{Completion, Fabric, Instant, Layout, LinkError, Nanos};
+use crate::view::{Level, Member};
+use obol_fabric::{Layout, Nanos};
 
 /// Within what time a program promised to advance its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Promise(Nanos);
+pub(crate) struct Promise(Nanos);
 
 impl Rule for Promise {
     const LEVEL: Level = Level::Progress;
+
+    fn targets<'v>(scope: &Scope<'v>) -> Vec<(&'v Member, Self)> {
+        let promises = scope.promises.iter().filter(|_| scope.me.is_some());
+        promises.filter_map(|(who, within)| Some((scope.view.member(*who)?, Self(*within)))).collect()
+    }
 
     fn offset(&self, layout: &Layout, seat: u16) -> u32 {
         layout.progress(seat)
@@ -31,33 +36,4 @@ impl Rule for Promise {
 }
 
 /// One agent's progress detector.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Progress(Probes<Promise>);
-
-impl Detector for Progress {
-    fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
-        let promised = scope.promises.iter().filter(|_| scope.me.is_some());
-        let promised =
-            promised.filter_map(|(who, within)| Some((scope.view.member(*who)?, Promise(*within))));
-        self.0.follow(promised, scope, now);
-    }
-
-    fn deadline(&self) -> Instant {
-        self.0.deadline()
-    }
-
-    fn tick<F: Fabric>(&mut self, id: Id, scope: &Scope<'_>, now: Instant, fabric: &mut F) {
-        self.0.tick(id, scope.config, now, fabric);
-    }
-
-    fn complete(
-        &mut self,
-        peer: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
-        config: &Config,
-        now: Instant,
-    ) -> Option<Verdict> {
-        self.0.complete(peer, round, result, config, now)
-    }
-}
+pub(crate) type Progress = Probes<Promise>;

@@ -3,14 +3,17 @@
 //! The pause runs from the completion of a READ, so a slow network delays a suspicion but does not
 //! cause one.
 
-use super::{Id, Scope, Verdict};
+use super::{Detector, Id, Scope, Verdict};
 use crate::Config;
 use crate::view::{Level, Member};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, Layout, LinkError, Nanos, Remote};
 
 /// Which word of a member is read, and when it counts as standing still.
-pub(super) trait Rule: Copy + PartialEq {
+pub(crate) trait Rule: Copy + PartialEq {
     const LEVEL: Level;
+
+    /// Whose words are read.
+    fn targets<'v>(scope: &Scope<'v>) -> Vec<(&'v Member, Self)>;
 
     fn offset(&self, layout: &Layout, seat: u16) -> u32;
 
@@ -23,7 +26,7 @@ pub(super) trait Rule: Copy + PartialEq {
 
 /// What has been read of one word.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     last: Option<u64>,
     /// READs in a row that found `last`.
     pub(super) same: u32,
@@ -46,7 +49,7 @@ struct Target<R> {
 
 /// The words that one detector reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Probes<R> {
+pub(crate) struct Probes<R> {
     targets: Vec<Target<R>>,
     /// Of the view that is followed: see [`crate::Timing::confirm_at`].
     confirm: u32,
@@ -59,14 +62,8 @@ impl<R> Default for Probes<R> {
     }
 }
 
-impl<R: Rule> Probes<R> {
-    /// Reads these words from now on; one that was read before keeps its history.
-    pub(super) fn follow<'a>(
-        &mut self,
-        wanted: impl Iterator<Item = (&'a Member, R)>,
-        scope: &Scope<'_>,
-        now: Instant,
-    ) {
+impl<R: Rule> Detector for Probes<R> {
+    fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
         let timing = &scope.config.timing;
         self.confirm = timing.confirm_at(scope.view.lease);
         let old = core::mem::take(&mut self.targets);
@@ -76,7 +73,8 @@ impl<R: Rule> Probes<R> {
                 Target { seen: t.seen.clone(), reading: false, ..*t }
             })
         };
-        self.targets = wanted
+        self.targets = R::targets(scope)
+            .into_iter()
             .map(|(m, rule)| {
                 known(m, rule).unwrap_or_else(|| Target {
                     incarnation: m.incarnation,
@@ -92,25 +90,23 @@ impl<R: Rule> Probes<R> {
         self.round = self.round.wrapping_add(1);
     }
 
-    pub(super) fn deadline(&self) -> Instant {
+    fn deadline(&self) -> Instant {
         self.targets.iter().filter(|t| !t.reading).map(|t| t.due).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Posts the READs that are due.
-    pub(super) fn tick<F: Fabric>(&mut self, id: Id, config: &Config, now: Instant, fabric: &mut F) {
+    fn tick<F: Fabric>(&mut self, id: Id, scope: &Scope<'_>, now: Instant, fabric: &mut F) {
         for (at, target) in self.targets.iter_mut().enumerate() {
             if target.reading || target.due > now {
                 continue;
             }
             target.reading = true;
             target.seen.posted = now;
-            let offset = target.rule.offset(&config.layout, target.address.seat);
+            let offset = target.rule.offset(&scope.config.layout, target.address.seat);
             fabric.read(Remote { at: target.address, offset }, 8, id.token(at as u16, self.round));
         }
     }
 
-    /// Takes the completion of a READ.
-    pub(super) fn complete(
+    fn complete(
         &mut self,
         peer: u16,
         round: u32,
