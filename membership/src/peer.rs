@@ -96,7 +96,7 @@ impl Peer {
             rng,
             state,
             timers,
-            poll: Poll::new(),
+            poll: Poll::default(),
             poll_every,
             contact: Instant::ZERO,
             lost_due: Instant::ZERO,

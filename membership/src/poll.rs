@@ -48,8 +48,9 @@ pub enum Found {
     Failed,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum Stage {
+    #[default]
     Idle,
     /// Reading slot words; one answer for each acceptor.
     Words(Vec<Option<Option<SlotWord>>>),
@@ -57,26 +58,14 @@ enum Stage {
     /// value must say so, too.
     Value(ViewId, Option<Vec<Acceptor>>),
     /// Reading the coordinators' newest views: answers so far, and the newest of them.
-    Views {
-        answered: u16,
-        failed: u16,
-        newest: Option<Arc<View>>,
-        cleared: ViewId,
-    },
+    Views { answered: u16, failed: u16, newest: Option<Arc<View>>, cleared: ViewId },
     /// Reading whole rings: slots have moved on, and no coordinator that is left knows how far.
-    Rings {
-        answers: Vec<Option<Option<Vec<SlotWord>>>>,
-        cleared: ViewId,
-    },
+    Rings { answers: Vec<Option<Option<Vec<SlotWord>>>>, cleared: ViewId },
     /// Reading any value that was proposed for the slot of the first of these candidates, which
     /// tells who decides that slot.
     Deciders(Vec<Candidate>),
     /// Reading the words of that slot at those who decide it; one answer for each of them.
-    Slot {
-        left: Vec<Candidate>,
-        deciders: Vec<Acceptor>,
-        words: Vec<Option<Option<SlotWord>>>,
-    },
+    Slot { left: Vec<Candidate>, deciders: Vec<Acceptor>, words: Vec<Option<Option<SlotWord>>> },
 }
 
 /// A slot in which somebody accepted something, as whole rings show it.
@@ -91,7 +80,7 @@ struct Candidate {
 }
 
 /// One reader; at most one round of READs is out at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Poll {
     stage: Stage,
     round: u32,
@@ -107,27 +96,7 @@ pub struct Poll {
     slow: u32,
 }
 
-impl Default for Poll {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Poll {
-    /// A reader with nothing out.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            stage: Stage::Idle,
-            round: 0,
-            posted: Instant::ZERO,
-            view: None,
-            behind: false,
-            expired: 0,
-            slow: 0,
-        }
-    }
-
     /// Whether READs are out.
     #[must_use]
     pub fn is_busy(&self) -> bool {

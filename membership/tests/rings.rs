@@ -304,7 +304,7 @@ impl Model for Rings {
                 adopts: None,
                 accepted_first: [false; ALL],
                 failures: 0,
-                reader: Poll::new(),
+                reader: Poll::default(),
                 out: Vec::new(),
                 found: None,
                 right: true,
