@@ -17,6 +17,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use support::{Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, until};
 
+fn made() -> (Root, Cluster) {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    (root, cluster)
+}
+
+/// The same with a process in it.
+fn opened(who: &str) -> (Root, Cluster, Endpoint) {
+    let (root, cluster) = made();
+    let endpoint = Endpoint::open(&cluster, process(who), Wait::Block).expect("opened");
+    (root, cluster, endpoint)
+}
+
 /// Where every process of these tests starts if it has a role.
 #[test]
 fn child() {
@@ -25,8 +38,7 @@ fn child() {
 
 #[test]
 fn two_processes_exchange_datagrams() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let (root, cluster) = made();
     let _echo = Child::start(&root, "echo", "peer", None);
     let peer = live(&cluster, "peer");
     for wait in [Wait::Block, Wait::Hybrid { yield_for: Nanos::from_micros(30) }, Wait::Spin] {
@@ -56,8 +68,7 @@ fn exchange(cluster: &Cluster, peer: Address, wait: Wait) {
 
 #[test]
 fn over_a_link_that_is_cut_nothing_gets_there_and_no_answer_comes_back() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let (root, cluster) = made();
     let _peer = Child::start(&root, "echo", "peer", None);
     let peer = live(&cluster, "peer");
     let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
@@ -91,8 +102,7 @@ fn over_a_link_that_is_cut_nothing_gets_there_and_no_answer_comes_back() {
 #[test]
 fn over_a_slow_link_all_takes_so_long_and_stays_in_order() {
     const DELAY: Nanos = Nanos::from_millis(20);
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let (root, cluster) = made();
     let _peer = Child::start(&root, "echo", "peer", None);
     let peer = live(&cluster, "peer");
     let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
@@ -130,8 +140,7 @@ fn over_a_slow_link_all_takes_so_long_and_stays_in_order() {
 
 #[test]
 fn a_region_has_one_owner_and_no_other_address() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let (root, cluster) = made();
     let _first = Child::start(&root, "echo", "first", Some(1));
     let at = live(&cluster, "first");
     assert_eq!(at, Address { generation: 1, ..Address::region(1) });
@@ -152,8 +161,7 @@ fn a_region_has_one_owner_and_no_other_address() {
 
 #[test]
 fn impaired_links_lose_fail_or_are_cut_until_they_are_mended() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let (root, cluster) = made();
     let _echo = Child::start(&root, "echo", "peer", None);
     let peer = live(&cluster, "peer");
     let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
@@ -204,9 +212,7 @@ fn impaired_links_lose_fail_or_are_cut_until_they_are_mended() {
 
 #[test]
 fn an_endpoint_that_closed_is_gone_but_only_its_process_is_proved() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let (_root, cluster, mut endpoint) = opened("me");
     let mut probe = Probe::default();
     let (closed, page) = std::thread::scope(|s| {
         let short = s.spawn(|| {
@@ -238,9 +244,7 @@ fn an_endpoint_that_closed_is_gone_but_only_its_process_is_proved() {
 
 #[test]
 fn a_reader_that_does_not_read_loses_datagrams_and_lanes_of_the_dead_are_reused() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let (_root, cluster, mut endpoint) = opened("me");
     let mut probe = Probe::default();
     let me = endpoint.address();
     // More senders, one after the other, than there are lanes.
@@ -307,9 +311,7 @@ impl Machine for Agent {
 
 #[test]
 fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let (_root, cluster, mut endpoint) = opened("agent");
     let mut agent = Agent::default();
     let beat = Nanos::from_millis(1);
     let program = Attachment::open_named(&cluster, name("agent"), name("app"), beat).expect("seated");
@@ -377,9 +379,7 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
 
 #[test]
 fn a_refusal_answers_the_join_that_it_refuses_and_a_lack_of_room_does_not() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let (_root, cluster, mut endpoint) = opened("agent");
     let mut agent = Agent { tells: Some(SeatStatus::Excluded), ..Agent::default() };
     // It does not beat again, so it repeats no request.
     let beat = Nanos::from_secs(1000);
@@ -399,9 +399,7 @@ fn a_refusal_answers_the_join_that_it_refuses_and_a_lack_of_room_does_not() {
 #[test]
 fn who_sees_a_new_program_in_a_seat_sees_no_event_of_the_one_before() {
     const PROGRAMS: u32 = 100;
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let (_root, cluster, mut endpoint) = opened("agent");
     let mut agent = Agent::default();
     let number = endpoint.address().region;
     let done = AtomicBool::new(false);
@@ -431,9 +429,7 @@ fn who_sees_a_new_program_in_a_seat_sees_no_event_of_the_one_before() {
 
 #[test]
 fn a_seat_that_was_closed_is_free_for_the_next_program() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let (_root, cluster, mut endpoint) = opened("agent");
     let mut agent = Agent::default();
     let number = endpoint.address().region;
     let stop = AtomicBool::new(false);
@@ -456,9 +452,7 @@ fn seat_is_free(cluster: &Cluster, at: Address) -> bool {
 
 #[test]
 fn a_request_is_repeated_until_it_is_answered() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let (_root, cluster, mut endpoint) = opened("agent");
     let mut probe = Probe::default();
     let program = Attachment::open(&cluster, endpoint.address().region, name("app"), Nanos::from_millis(1))
         .expect("seated");
@@ -470,9 +464,7 @@ fn a_request_is_repeated_until_it_is_answered() {
 
 #[test]
 fn a_killed_program_is_reported_and_its_seat_is_freed_once_it_is_no_member() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let (root, cluster, mut endpoint) = opened("agent");
     let mut agent = Agent::default();
     let mut program = Child::start(&root, "program", "app", None);
     until(&mut endpoint, &mut agent, |a| !a.asked.is_empty());
@@ -503,8 +495,7 @@ fn a_killed_program_is_reported_and_its_seat_is_freed_once_it_is_no_member() {
 
 #[test]
 fn more_watchers_than_death_words_are_all_told() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let (root, cluster) = made();
     let mut victim = Child::start(&root, "echo", "victim", None);
     let at = live(&cluster, "victim");
     let watching = std::sync::Barrier::new(DEATH_WORDS + 1);
@@ -527,9 +518,7 @@ fn more_watchers_than_death_words_are_all_told() {
 
 #[test]
 fn a_region_that_nobody_holds_is_suspected_a_process_that_may_be_starting_is_not() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let (_root, _cluster, mut endpoint) = opened("me");
     let mut probe = Probe::default();
     let nobody = [Address::region(1), Address::region(9999)];
     for whom in nobody {
@@ -545,8 +534,7 @@ fn a_region_that_nobody_holds_is_suspected_a_process_that_may_be_starting_is_not
 
 #[test]
 fn a_process_that_dies_at_any_moment_of_its_start_blocks_nobody() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let (root, cluster) = made();
     for round in 0..40u64 {
         let region = if round % 2 == 0 { Some(1) } else { None };
         let mut child = Child::start(&root, "echo", "short", region);
@@ -569,9 +557,7 @@ fn a_process_that_dies_at_any_moment_of_its_start_blocks_nobody() {
 
 #[test]
 fn another_threads_waker_ends_a_wait() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let (_root, _cluster, mut endpoint) = opened("me");
     endpoint.beat_every(Nanos::from_secs(1000));
     let stop = AtomicBool::new(false);
     let (stop, waker) = (&stop, endpoint.waker());
@@ -588,8 +574,7 @@ fn another_threads_waker_ends_a_wait() {
 #[test]
 #[ignore = "a measurement"]
 fn measure() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let (root, cluster) = made();
     let _peers = [1, 2, 3].map(|n| Child::start(&root, "echo", &format!("c{n}"), Some(n)));
     let peers = [1, 2, 3].map(|n| live(&cluster, &format!("c{n}")));
     let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
@@ -666,9 +651,7 @@ fn show(what: &str, mut spans: Vec<u64>) {
 
 #[test]
 fn a_completion_is_borrowed_from_the_post() {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let (_root, _cluster, mut endpoint) = opened("me");
     let me = endpoint.address();
     /// Each READ's handler posts the next: a chain that one turn runs to its end.
     struct Chain(u32, Address);
