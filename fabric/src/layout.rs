@@ -155,7 +155,7 @@ const SEATS_AT: usize = PAGE_AT + page::WORDS * 8;
 
 /// How much of everything a cluster has. Part of a profile, the same for all processes of a
 /// cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Limits {
     /// Seats of a region, the owner's included.

@@ -9,7 +9,7 @@ use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer, coordinator_n
 use obol_membership::{ActiveMutant, Config, Kind, View};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::{fmt, fs, io};
+use std::{fs, io};
 
 /// The file with the numbers of processes.
 const DEPLOYMENT_FILE: &str = "deployment.toml";
@@ -51,15 +51,19 @@ struct File {
 }
 
 /// Why a cluster's files do not tell what it is made of.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
     /// A file can not be read or written.
+    #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
     /// A file makes no sense.
+    #[error("{0}: {1}; if no process of the cluster runs, `obol down` removes it")]
     Malformed(PathBuf, String),
     /// The profile makes no sense.
-    Profile(FileError),
+    #[error(transparent)]
+    Profile(#[from] FileError),
     /// More coordinators than the profile's limits allow.
+    #[error("{wanted} coordinators, but the profile's limits.proposers is {limit}; at least one is needed")]
     Coordinators {
         /// How many were asked for.
         wanted: u16,
@@ -67,6 +71,9 @@ pub enum DeploymentError {
         limit: u32,
     },
     /// More app nodes than the profile's limits allow.
+    #[error(
+        "{wanted} app nodes, but the profile has room for {limit}; raise its limits.value_bytes and limits.lanes"
+    )]
     Apps {
         /// How many were asked for.
         wanted: u16,
@@ -74,55 +81,16 @@ pub enum DeploymentError {
         limit: u16,
     },
     /// More lease caches than fit beside the app nodes.
+    #[error(
+        "{wanted} lease caches, but beside the app nodes the profile has room for {limit}; raise its \
+         limits.value_bytes and limits.lanes"
+    )]
     Caches {
         /// How many were asked for.
         wanted: u16,
         /// How many fit.
         limit: u16,
     },
-}
-
-impl fmt::Display for DeploymentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Malformed(path, why) => {
-                write!(
-                    f,
-                    "{}: {why}; if no process of the cluster runs, `obol down` removes it",
-                    path.display()
-                )
-            }
-            Self::Profile(error) => error.fmt(f),
-            Self::Coordinators { wanted, limit } => {
-                write!(
-                    f,
-                    "{wanted} coordinators, but the profile's limits.proposers is {limit}; at least one is needed"
-                )
-            }
-            Self::Apps { wanted, limit } => {
-                write!(
-                    f,
-                    "{wanted} app nodes, but the profile has room for {limit}; raise its limits.value_bytes and limits.lanes"
-                )
-            }
-            Self::Caches { wanted, limit } => {
-                write!(
-                    f,
-                    "{wanted} lease caches, but beside the app nodes the profile has room for {limit}; raise its \
-                     limits.value_bytes and limits.lanes"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for DeploymentError {}
-
-impl From<FileError> for DeploymentError {
-    fn from(error: FileError) -> Self {
-        Self::Profile(error)
-    }
 }
 
 impl Deployment {

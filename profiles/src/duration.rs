@@ -2,7 +2,6 @@
 //! directions: no floating point, so what is printed is read back as the same number of
 //! nanoseconds.
 
-use core::fmt;
 use obol_fabric::Nanos;
 
 /// Units and their length in nanoseconds, longest first.
@@ -12,39 +11,24 @@ const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us",
 const MINUTE: (&str, u64) = ("m", 60 * 1_000_000_000);
 
 /// Why a text is not a duration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// Does not begin with a plain decimal number.
+    #[error("{0:?} is no duration; write a number and a unit, as in \"20ms\"")]
     Number(String),
     /// A number and nothing else.
+    #[error("{0:?} has no unit; write ns, us, ms, s or m behind the number, as in \"20ms\"")]
     NoUnit(String),
     /// A number and something that is no unit: the text, the unit.
+    #[error("{0:?} has the unknown unit {1:?}; units are ns, us, ms, s and m")]
     Unit(String, String),
     /// Has a part of a nanosecond.
+    #[error("{0:?} is finer than a nanosecond")]
     TooFine(String),
     /// Longer than 2^64 nanoseconds (584 years).
+    #[error("{0:?} is longer than 584 years")]
     TooLong(String),
 }
-
-impl fmt::Display for DurationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(text) => {
-                write!(f, "{text:?} is no duration; write a number and a unit, as in \"20ms\"")
-            }
-            Self::NoUnit(text) => {
-                write!(f, "{text:?} has no unit; write ns, us, ms, s or m behind the number, as in \"20ms\"")
-            }
-            Self::Unit(text, unit) => {
-                write!(f, "{text:?} has the unknown unit {unit:?}; units are ns, us, ms, s and m")
-            }
-            Self::TooFine(text) => write!(f, "{text:?} is finer than a nanosecond"),
-            Self::TooLong(text) => write!(f, "{text:?} is longer than 584 years"),
-        }
-    }
-}
-
-impl std::error::Error for DurationError {}
 
 /// Reads `20ms`, `23us`, `1.5s`, `100ns`: digits, perhaps a point and digits, then the unit,
 /// without spaces.

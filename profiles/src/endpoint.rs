@@ -4,7 +4,6 @@
 use crate::network::Network;
 use crate::voted::Voted;
 use crate::{Deployment, Rdma, Site};
-use core::fmt;
 use obol_fabric::Owner;
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
@@ -35,11 +34,16 @@ pub enum Endpoint {
 }
 
 /// Why a process has no place in its cluster.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// Its memory, or its device, can not be had.
-    Open(OpenError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// It can not be pinned to the core of the profile.
+    #[error(
+        "rdma.core is {core}, but this thread can not be pinned to it: {error}; `nproc --all` tells how \
+         many there are"
+    )]
     Core {
         /// Which core.
         core: u32,
@@ -47,11 +51,22 @@ pub enum EndpointError {
         error: std::io::Error,
     },
     /// The coordinator has forgotten its votes.
+    #[error(
+        "coordinator {number} has voted on this host before and its memory is gone, as after a boot. With an empty \
+         memory it could vote twice, so it does not start; the others go on while a majority lives. Start one of \
+         another number here, and let it take this one's place (`obol coordinator replace`); if a majority is lost: \
+         `obol coordinator recover`"
+    )]
     MemoryLost {
         /// Which coordinator.
         number: u16,
     },
     /// An operator has given the coordinator up, and the cluster went on without it.
+    #[error(
+        "coordinator {number} was given up in a recovery, and the cluster has gone on without it (view {view} says \
+         so). What its memory holds is of before, so it votes no more and does not start. Start one of another \
+         number here, and let it decide: `obol coordinator add`"
+    )]
     Retired {
         /// Which coordinator.
         number: u16,
@@ -59,6 +74,7 @@ pub enum EndpointError {
         view: ViewId,
     },
     /// That the coordinator votes from now on can not be noted where it outlives a boot.
+    #[error("{at}: can not note that a coordinator votes on this host: {error}")]
     Unnoted {
         /// The file.
         at: PathBuf,
@@ -67,58 +83,13 @@ pub enum EndpointError {
     },
     /// An operator went on from a view after a disaster, and it can not be had: to begin with an
     /// older one is not safe.
+    #[error("{at}: the view that was recovered {why}; run `obol coordinator recover` again")]
     Recovered {
         /// The file that holds it.
         at: PathBuf,
         /// Why not.
         why: String,
     },
-}
-
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(error) => error.fmt(f),
-            Self::Core { core, error } => {
-                write!(
-                    f,
-                    "rdma.core is {core}, but this thread can not be pinned to it: {error}; `nproc --all` tells how \
-                           many there are"
-                )
-            }
-            Self::Recovered { at, why } => {
-                write!(
-                    f,
-                    "{}: the view that was recovered {why}; run `obol coordinator recover` again",
-                    at.display()
-                )
-            }
-            Self::MemoryLost { number } => write!(
-                f,
-                "coordinator {number} has voted on this host before and its memory is gone, as after a boot. With an empty \
-                 memory it could vote twice, so it does not start; the others go on while a majority lives. Start one of \
-                 another number here, and let it take this one's place (`obol coordinator replace`); if a majority is lost: \
-                 `obol coordinator recover`"
-            ),
-            Self::Retired { number, view } => write!(
-                f,
-                "coordinator {number} was given up in a recovery, and the cluster has gone on without it (view {view} says \
-                 so). What its memory holds is of before, so it votes no more and does not start. Start one of another \
-                 number here, and let it decide: `obol coordinator add`"
-            ),
-            Self::Unnoted { at, error } => {
-                write!(f, "{}: can not note that a coordinator votes on this host: {error}", at.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for EndpointError {}
-
-impl From<OpenError> for EndpointError {
-    fn from(error: OpenError) -> Self {
-        Self::Open(error)
-    }
 }
 
 impl From<HostError> for EndpointError {

@@ -3,15 +3,19 @@
 
 use crate::document::nearest;
 use crate::duration::DurationError;
-use core::fmt;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NameError;
 use std::borrow::Cow;
 
 /// Why a file of this format, or a text of it that is built in, can not be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// Nothing of that name is built in.
+    #[error(
+        "no {kind} {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
+        or_meant(.name, .built_in),
+        .built_in.join(", ")
+    )]
     Unknown {
         /// What was asked for, such as a profile.
         kind: &'static str,
@@ -21,6 +25,7 @@ pub enum FileError {
         built_in: Vec<&'static str>,
     },
     /// The file can not be read.
+    #[error("{path}: {reason}")]
     Unreadable {
         /// Its path.
         path: String,
@@ -28,6 +33,7 @@ pub enum FileError {
         reason: String,
     },
     /// The text was read and has faults.
+    #[error("{}", listed(.origin, .problems))]
     Refused {
         /// Where the text is from, such as its path.
         origin: String,
@@ -51,11 +57,16 @@ pub struct Problem {
 pub type Text = Cow<'static, str>;
 
 /// What is wrong. `key` is a full path such as `lease.duration`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Not TOML, in the words of its parser.
+    #[error("syntax: {0}")]
     Syntax(String),
     /// The file follows a schema that this program does not know.
+    #[error(
+        "schema is {found}, but this obol reads schema {known} only; take the obol that the file was \
+         written for, or rewrite it for schema {known}"
+    )]
     Schema {
         /// The schema that it names.
         found: String,
@@ -63,6 +74,7 @@ pub enum Fault {
         known: u32,
     },
     /// No such key.
+    #[error("unknown key {key}{}", did_you_mean(.nearest.as_deref()))]
     UnknownKey {
         /// As written.
         key: String,
@@ -70,6 +82,7 @@ pub enum Fault {
         nearest: Option<Text>,
     },
     /// No such table.
+    #[error("unknown table [{table}]{}", did_you_mean_table(.nearest.as_deref()))]
     UnknownTable {
         /// As written.
         table: String,
@@ -77,6 +90,7 @@ pub enum Fault {
         nearest: Option<Text>,
     },
     /// A key that must be there is not.
+    #[error("missing key {key}, {wanted}")]
     MissingKey {
         /// Which.
         key: Text,
@@ -84,8 +98,10 @@ pub enum Fault {
         wanted: String,
     },
     /// A table that must be there is not.
+    #[error("missing table [{0}]")]
     MissingTable(&'static str),
     /// A value of another type.
+    #[error("{key} is {found}, but must be {wanted}")]
     WrongType {
         /// Which key or table.
         key: Text,
@@ -95,10 +111,17 @@ pub enum Fault {
         wanted: String,
     },
     /// A text that is no duration.
+    #[error("{0}: {1}")]
     Duration(Text, DurationError),
     /// A text that is no name.
+    #[error("{0}: {1}")]
     Name(Text, NameError),
     /// A text that is none of those that the key takes.
+    #[error(
+        "{key} is {found:?}, but must be one of {}{}",
+        .options.join(", "),
+        did_you_mean(.nearest.as_deref())
+    )]
     Choice {
         /// Which key.
         key: Text,
@@ -110,6 +133,7 @@ pub enum Fault {
         nearest: Option<Text>,
     },
     /// A value that is too small or too large.
+    #[error("{key} is {found}, but must lie in {low}..={high}")]
     Bounds {
         /// Which key.
         key: Text,
@@ -121,8 +145,10 @@ pub enum Fault {
         high: String,
     },
     /// A limit that the layout of a region does not allow.
+    #[error(transparent)]
     Limit(LimitError),
     /// A key that means nothing beside the value of another.
+    #[error("{key} means something only with {other} = {needed:?}; remove it, or change {other}")]
     Inapplicable {
         /// Which key.
         key: &'static str,
@@ -132,6 +158,7 @@ pub enum Fault {
         needed: &'static str,
     },
     /// Values that are fine each by itself and do not work together.
+    #[error("{rule}; here {found}")]
     Conflict {
         /// The rule that they break and its reason.
         rule: &'static str,
@@ -139,80 +166,25 @@ pub enum Fault {
         found: String,
     },
     /// What only one kind of file has, in words.
+    #[error("{0}")]
     Other(String),
 }
 
-struct DidYouMean<'a>(Option<&'a str>);
-
-impl fmt::Display for DidYouMean<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |name| write!(f, "; did you mean {name}?"))
-    }
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or(String::new(), |name| format!("; did you mean {name}?"))
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax(text) => write!(f, "syntax: {text}"),
-            Self::Schema { found, known } => write!(
-                f,
-                "schema is {found}, but this obol reads schema {known} only; take the obol that the file was \
-                 written for, or rewrite it for schema {known}"
-            ),
-            Self::UnknownKey { key, nearest } => {
-                write!(f, "unknown key {key}{}", DidYouMean(nearest.as_deref()))
-            }
-            Self::UnknownTable { table, nearest: None } => write!(f, "unknown table [{table}]"),
-            Self::UnknownTable { table, nearest: Some(nearest) } => {
-                write!(f, "unknown table [{table}]; did you mean [{nearest}]?")
-            }
-            Self::MissingKey { key, wanted } => write!(f, "missing key {key}, {wanted}"),
-            Self::MissingTable(table) => write!(f, "missing table [{table}]"),
-            Self::WrongType { key, found, wanted } => write!(f, "{key} is {found}, but must be {wanted}"),
-            Self::Duration(key, error) => write!(f, "{key}: {error}"),
-            Self::Name(key, error) => write!(f, "{key}: {error}"),
-            Self::Choice { key, found, options, nearest } => write!(
-                f,
-                "{key} is {found:?}, but must be one of {}{}",
-                options.join(", "),
-                DidYouMean(nearest.as_deref())
-            ),
-            Self::Bounds { key, found, low, high } => {
-                write!(f, "{key} is {found}, but must lie in {low}..={high}")
-            }
-            Self::Limit(error) => error.fmt(f),
-            Self::Inapplicable { key, other, needed } => write!(
-                f,
-                "{key} means something only with {other} = {needed:?}; remove it, or change {other}"
-            ),
-            Self::Conflict { rule, found } => write!(f, "{rule}; here {found}"),
-            Self::Other(text) => f.write_str(text),
-        }
-    }
+fn did_you_mean_table(nearest: Option<&str>) -> String {
+    nearest.map_or(String::new(), |name| format!("; did you mean [{name}]?"))
+}
+
+fn or_meant(name: &str, built_in: &[&str]) -> String {
+    nearest(name, built_in.iter().copied()).map_or(".".to_owned(), |name| did_you_mean(Some(name)))
 }
 
 /// A line for each fault:
 /// `profiles/mine.toml:12:1: unknown key lease.durration; did you mean lease.duration?`
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { kind, name, built_in } => write!(
-                f,
-                "no {kind} {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
-                nearest(name, built_in.iter().copied())
-                    .map_or(".".to_owned(), |name| format!("; did you mean {name}?")),
-                built_in.join(", "),
-            ),
-            Self::Unreadable { path, reason } => write!(f, "{path}: {reason}"),
-            Self::Refused { origin, problems } => {
-                for (n, Problem { line, column, fault }) in problems.iter().enumerate() {
-                    let newline = if n > 0 { "\n" } else { "" };
-                    write!(f, "{newline}{origin}:{line}:{column}: {fault}")?;
-                }
-                Ok(())
-            }
-        }
-    }
+fn listed(origin: &str, problems: &[Problem]) -> String {
+    let line = |Problem { line, column, fault }: &Problem| format!("{origin}:{line}:{column}: {fault}");
+    problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
-
-impl std::error::Error for FileError {}

@@ -22,7 +22,6 @@ use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::verbs::DATAGRAM_PAYLOAD_MAX;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -66,13 +65,20 @@ pub struct Host {
 }
 
 /// Why a file tells of no cluster.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostsError {
     /// The file can not be read, or has faults.
+    #[error(transparent)]
     File(FileError),
     /// The hosts' processes do not fit the profile, or the profile makes no sense.
+    #[error("{0}: {1}")]
     Deployment(PathBuf, crate::DeploymentError),
     /// The profile is made for one host.
+    #[error(
+        "{path}: profile {profile} is made for one host: its limits.datagram_bytes is {datagram_bytes}, and an RDMA \
+         network carries {DATAGRAM_PAYLOAD_MAX} at most, 960 over most Ethernets; take infiniband, roce, soft-roce, or \
+         a file of your own that begins as one of these"
+    )]
     OneHost {
         /// The file.
         path: PathBuf,
@@ -82,6 +88,12 @@ pub enum HostsError {
         datagram_bytes: u32,
     },
     /// None of the hosts is this one.
+    #[error(
+        "{}: none of its hosts ({}) is this one; give this host one of these addresses, name the host with \
+         --address, or add it to the file",
+        .path.display(),
+        listed(.named)
+    )]
     NotHere {
         /// The file.
         path: PathBuf,
@@ -90,35 +102,9 @@ pub enum HostsError {
     },
 }
 
-/// A line for each fault:
-/// `/etc/obol/cluster.toml:9:11: hosts.adress is unknown; did you mean address?`
-impl fmt::Display for HostsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::Deployment(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::OneHost { path, profile, datagram_bytes } => write!(
-                f,
-                "{}: profile {profile} is made for one host: its limits.datagram_bytes is {datagram_bytes}, and an RDMA \
-                 network carries {DATAGRAM_PAYLOAD_MAX} at most, 960 over most Ethernets; take infiniband, roce, soft-roce, or \
-                 a file of your own that begins as one of these",
-                path.display()
-            ),
-            Self::NotHere { path, named } => {
-                let named: Vec<_> = named.iter().map(IpAddr::to_string).collect();
-                write!(
-                    f,
-                    "{}: none of its hosts ({}) is this one; give this host one of these addresses, name the host with \
-                     --address, or add it to the file",
-                    path.display(),
-                    named.join(", ")
-                )
-            }
-        }
-    }
+fn listed(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
 }
-
-impl std::error::Error for HostsError {}
 
 impl Hosts {
     /// Reads and checks a file. All faults are told, not only the first.

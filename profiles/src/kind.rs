@@ -213,17 +213,10 @@ pub(crate) fn not_a_table(table: &'static str, value: &DeValue<'_>) -> Fault {
     Fault::WrongType { key: table.into(), found: found(value), wanted: format!("a table, [{table}]") }
 }
 
-/// The smallest limits that work.
-fn smallest() -> Limits {
-    let [seats, slots, proposers, value_bytes, lanes, lane_slots, datagram_bytes, recorder_events] =
-        Limits::BOUNDS.map(|(_, low, _)| low);
-    Limits { seats, slots, proposers, value_bytes, lanes, lane_slots, datagram_bytes, recorder_events }
-}
-
 /// Checks one limit by itself. [`Layout::new`] tells only of the first that is wrong; beside the
 /// smallest of all others, each can be told of.
 fn check_limit(at: fn(&mut Limits) -> &mut u32, value: u32) -> Result<Layout, LimitError> {
-    let mut limits = smallest();
+    let mut limits = Limits::LEAST;
     *at(&mut limits) = value;
     Layout::new(limits)
 }

@@ -30,7 +30,7 @@ pub struct Profile {
 }
 
 /// From when on operators are alerted. Nothing of the protocol depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Alert {
     /// A renewal that finds less than this part of its lease left, in percent.
     pub margin_percent: u32,
@@ -45,7 +45,7 @@ pub struct Alert {
 }
 
 /// How a host uses its RDMA device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rdma {
     /// The device, such as `mlx5_0`; without one, that of the host's address.
     pub device: Option<String>,
@@ -93,68 +93,12 @@ impl Profile {
         Self {
             name: Name::default(),
             description: String::new(),
-            timing: Timing {
-                lease: Nanos::ZERO,
-                lease_max: Nanos::ZERO,
-                lease_calm: Nanos::ZERO,
-                renew_every: Nanos::ZERO,
-                renew_timeout: Nanos::ZERO,
-                cache_lease: Nanos::ZERO,
-                cache_timeout: Nanos::ZERO,
-                fan_out_from: 0,
-                drift_ppm: 0,
-                fencing: false,
-                heartbeat_every: Nanos::ZERO,
-                heartbeat_period: Nanos::ZERO,
-                heartbeat_confirm: 0,
-                link_watch: false,
-                link_every: Nanos::ZERO,
-                link_timeout: Nanos::ZERO,
-                notice_after: Nanos::ZERO,
-                notice_every: Nanos::ZERO,
-                join_every: Nanos::ZERO,
-                join_burst: 0,
-                join_window: Nanos::ZERO,
-                join_hold: Nanos::ZERO,
-                join_hold_max: Nanos::ZERO,
-                join_pause: Nanos::ZERO,
-                standby: Nanos::ZERO,
-                poll_every: Nanos::ZERO,
-                backoff_max: Nanos::ZERO,
-                announce_hold: Nanos::ZERO,
-                resync_after: Nanos::ZERO,
-                replace: false,
-                replace_after: Nanos::ZERO,
-                replace_pause: Nanos::ZERO,
-            },
-            limits: Limits {
-                seats: 0,
-                slots: 0,
-                proposers: 0,
-                value_bytes: 0,
-                lanes: 0,
-                lane_slots: 0,
-                datagram_bytes: 0,
-                recorder_events: 0,
-            },
+            timing: Timing::default(),
+            limits: Limits::default(),
             wait: Wait::Spin,
             scheduling: Scheduling::Other,
-            rdma: Rdma {
-                device: None,
-                port: None,
-                gid_index: None,
-                traffic_class: 0,
-                detection: Nanos::ZERO,
-                pages: HugePages::Explicit,
-                core: None,
-            },
-            alert: Alert {
-                margin_percent: 0,
-                late_renewals: 0,
-                stale_after: Nanos::ZERO,
-                false_suspicions: 0,
-                spare_coordinators: 0,
-            },
+            rdma: Rdma::default(),
+            alert: Alert::default(),
         }
     }
 }

@@ -4,35 +4,23 @@
 use crate::network::print_id;
 use obol_fabric::ViewId;
 use obol_membership::sealed;
-use std::fmt;
 use std::sync::Arc;
 
 /// What the body of such a file begins with, before the identity and the sealed view.
 const MAGIC: &[u8; 8] = b"obolview";
 
 /// Why a file holds no view of a cluster.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SavedViewError {
     /// It is no such file, or damaged.
+    #[error(
+        "holds no view, or is damaged; `obol coordinator run --save` and `obol watch --save` write such files"
+    )]
     Damaged,
     /// It holds a view of the cluster of this identity.
+    #[error("holds a view of another cluster (identity {}), whose views mean nothing here", print_id(*.0))]
     OtherCluster(u64),
 }
-
-impl fmt::Display for SavedViewError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Damaged => f.write_str(
-                "holds no view, or is damaged; `obol coordinator run --save` and `obol watch --save` write such files",
-            ),
-            Self::OtherCluster(id) => {
-                write!(f, "holds a view of another cluster (identity {}), whose views mean nothing here", print_id(*id))
-            }
-        }
-    }
-}
-
-impl std::error::Error for SavedViewError {}
 
 /// The bytes of such a file. `cluster` is the identity of the cluster, `view` its sealed view.
 #[must_use]

@@ -8,7 +8,6 @@ use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError, Observed, Origin};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_membership::{Config, Start, View};
-use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,35 +30,14 @@ pub struct Site {
 }
 
 /// Why a cluster can not be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SiteError {
     /// Its memory can not be had.
-    Fabric(HostError),
+    #[error(transparent)]
+    Fabric(#[from] HostError),
     /// Its directory does not say what it is made of.
-    Deployment(DeploymentError),
-}
-
-impl fmt::Display for SiteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fabric(error) => error.fmt(f),
-            Self::Deployment(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SiteError {}
-
-impl From<HostError> for SiteError {
-    fn from(error: HostError) -> Self {
-        Self::Fabric(error)
-    }
-}
-
-impl From<DeploymentError> for SiteError {
-    fn from(error: DeploymentError) -> Self {
-        Self::Deployment(error)
-    }
+    #[error(transparent)]
+    Deployment(#[from] DeploymentError),
 }
 
 impl Site {

@@ -31,6 +31,12 @@ pub enum QuantilesError {
     Order(usize),
 }
 
+impl Default for Quantiles {
+    fn default() -> Self {
+        Self::fixed(Nanos::ZERO)
+    }
+}
+
 impl Quantiles {
     /// The distribution through these points.
     pub fn new(points: Vec<(u32, Nanos)>) -> Result<Self, QuantilesError> {
@@ -111,7 +117,7 @@ impl Quantiles {
 }
 
 /// What a verb takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// `o`: how long the poster's processor is busy.
     pub overhead: Nanos,
@@ -123,7 +129,7 @@ pub struct Cost {
 }
 
 /// What everything takes on a testbed. All times are true time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     /// READ.
     pub read: Cost,

@@ -9,7 +9,7 @@ pub use keys::Parameter;
 
 use crate::document;
 use crate::error::FileError;
-use obol_fabric::sim::{Cost, Model, Quantiles};
+use obol_fabric::sim::{Model, Quantiles};
 use obol_fabric::{Name, Nanos};
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ static TESTBEDS: document::BuiltIn =
 pub static BUILTIN: [&str; FILES.len()] = document::names(&FILES);
 
 /// A testbed. Made by [`Testbed::load`], [`Testbed::parse`] or [`Testbed::builtin`], which check
-/// it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// it. The default is what reading starts from: a missing key is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Testbed {
     /// What it is called.
     pub name: Name,
@@ -50,7 +50,7 @@ pub struct Testbed {
 }
 
 /// The constants of the protocol that a paper's authors chose on the testbed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// How long a lease lasts.
     pub lease: Nanos,
@@ -101,48 +101,6 @@ impl Testbed {
         self.model.proof = rising(proof);
         self.model.notice = self.signal.clone();
         self
-    }
-
-    /// What reading starts from: every key overwrites its part, and a missing key is an error.
-    fn blank() -> Self {
-        let none = || Quantiles::fixed(Nanos::ZERO);
-        let cost = || Cost { overhead: Nanos::ZERO, latency: none(), per_kib: Nanos::ZERO };
-        Self {
-            name: Name::default(),
-            description: String::new(),
-            model: Model {
-                read: cost(),
-                write: cost(),
-                write_inline: cost(),
-                cas: cost(),
-                datagram: cost(),
-                datagram_inline: cost(),
-                multicast: none(),
-                inline_bytes: 0,
-                mtu_bytes: 0,
-                poll: Nanos::ZERO,
-                gap: Nanos::ZERO,
-                link_per_kib: Nanos::ZERO,
-                queueing: none(),
-                step: none(),
-                interval: none(),
-                notice: none(),
-                proof: none(),
-            },
-            interval_loaded: none(),
-            saturated: none(),
-            signal: none(),
-            spread: none(),
-            deployment: Published {
-                lease: Nanos::ZERO,
-                cache_lease: Nanos::ZERO,
-                renew_every: Nanos::ZERO,
-                heartbeat_every: Nanos::ZERO,
-                heartbeat_period: Nanos::ZERO,
-                drift_ppm: 0,
-            },
-            sources: BTreeMap::new(),
-        }
     }
 }
 

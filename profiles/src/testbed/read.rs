@@ -32,7 +32,7 @@ struct Reader {
 /// Reads `text`; every fault is told with its line and column in `origin`.
 pub(super) fn read(text: &str, origin: &str) -> Result<Testbed, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { testbed: Testbed::blank(), faults: Faults::default() };
+    let mut reader = Reader { testbed: Testbed::default(), faults: Faults::default() };
     if syntax.is_empty() {
         reader.document(document.get_ref());
     }
