@@ -4,7 +4,7 @@ use crate::support::{Ran, Root, Status, Up, freeze, obol, signal, until};
 use obol_fabric::{Address, Nanos, ViewId};
 use obol_membership::View;
 use obol_membership::view::coordinator_name;
-use obol_profiles::saved_view;
+use obol_node::saved_view;
 use serde_json::{Value, json};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;

@@ -3,7 +3,7 @@
 use crate::support::{Root, Status, freeze, has_ended, signal, until, until_or};
 use obol_agent::{AttachError, Attached, Embedded, Obstacle};
 use obol_fabric::{Incarnation, Name, Nanos};
-use obol_profiles::Site;
+use obol_node::Site;
 use std::sync::Arc;
 
 fn site(root: &Root) -> Arc<Site> {

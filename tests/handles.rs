@@ -8,7 +8,7 @@ use obol_agent::{
 };
 use obol_fabric::host::{fork, reap};
 use obol_fabric::{Name, Nanos};
-use obol_profiles::Site;
+use obol_node::Site;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -4,7 +4,7 @@
 use crate::support::{Root, until, until_or};
 use obol_agent::Attached;
 use obol_fabric::{Name, Nanos};
-use obol_profiles::Site;
+use obol_node::Site;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 

@@ -5,7 +5,7 @@ use crate::support::{Root, Up, freeze, signal, until};
 use obol_agent::{Attached, Embedded, NotConfirmed};
 use obol_fabric::host::{Cluster, Impairment};
 use obol_fabric::{Name, Nanos};
-use obol_profiles::Site;
+use obol_node::Site;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 
 use obol_agent::Attached;
 use obol_fabric::{Name, Nanos};
-use obol_profiles::Site;
+use obol_node::Site;
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -3,7 +3,7 @@
 
 use obol_agent::Embedded;
 use obol_fabric::{Name, Nanos};
-use obol_profiles::Site;
+use obol_node::Site;
 use std::error::Error;
 use std::sync::Arc;
 

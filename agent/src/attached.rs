@@ -6,7 +6,7 @@ use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_membership::rng::Rng;
-use obol_profiles::Site;
+use obol_node::Site;
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;

@@ -6,8 +6,8 @@ use crate::lost::Lost;
 use obol_fabric::host::{HostError, Region, Waker, clock, sched};
 use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
-use obol_profiles::Site;
-use obol_profiles::endpoint::{Act, EndpointError};
+use obol_node::Site;
+use obol_node::endpoint::{Act, EndpointError};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 /// A member that is its own agent. Dropping it leaves the cluster gracefully and ends the core;
 /// without a majority of coordinators that takes
-/// [`LEAVE_TIMEOUT`](obol_profiles::endpoint::LEAVE_TIMEOUT).
+/// [`LEAVE_TIMEOUT`](obol_node::endpoint::LEAVE_TIMEOUT).
 pub struct Embedded {
     handle: MembershipHandle,
     waker: Waker,

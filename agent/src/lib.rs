@@ -13,7 +13,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # use obol_agent::Attached;
 //! # use obol_fabric::{Name, Nanos};
-//! # use obol_profiles::Site;
+//! # use obol_node::Site;
 //! let site = Site::open(&obol_fabric::host::default_root(), Name::new("default")?)?;
 //! let app = Attached::open(&site, Name::new("node-1")?, Name::new("cache-1")?)?;
 //! app.join(Nanos::from_secs(5))?;
@@ -64,8 +64,8 @@ pub use streams::{Failure, Failures, Views};
 
 use obol_fabric::Name;
 use obol_membership::{Kind, Member};
-use obol_profiles::Site;
-use obol_profiles::endpoint::{Endpoint, EndpointError};
+use obol_node::Site;
+use obol_node::endpoint::{Endpoint, EndpointError};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
 

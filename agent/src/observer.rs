@@ -6,7 +6,7 @@ use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Address, Nanos, Remote, ViewId};
 use obol_membership::stream::{Item, Regions, Stream};
 use obol_membership::{Kind, View};
-use obol_profiles::Site;
+use obol_node::Site;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use obol_agent::{Item, Observer};
 /// # use obol_fabric::{Name, Nanos};
-/// # use obol_profiles::Site;
+/// # use obol_node::Site;
 /// let site = Site::open(&obol_fabric::host::default_root(), Name::new("default")?)?;
 /// let mut observer = Observer::open(&site, None);
 /// while let Some(item) = observer.next(Nanos::from_secs(60))? {

@@ -14,10 +14,10 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus, host, page, rec
 use obol_membership::consensus::Head;
 use obol_membership::view::coordinator_name;
 use obol_membership::{ActiveMutant, Coordinator, Kind, Member, View};
+use obol_node::Deployment;
+use obol_node::deployment::{app_node_names, cache_name};
 use obol_observe::judge::{self, Expected};
 use obol_observe::{Health, Process, Seen, Snapshot, timeline};
-use obol_profiles::Deployment;
-use obol_profiles::deployment::{app_node_names, cache_name};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use crate::view::View;
 use obol_agent::{Attached, Embedded, MembershipHandle};
 use obol_fabric::host::{clock, default_root};
 use obol_fabric::{Incarnation, Nanos};
-use obol_profiles::Site;
+use obol_node::Site;
 use std::ffi::{c_char, c_void};
 use std::ops::Deref;
 use std::path::PathBuf;

@@ -3,8 +3,8 @@
 use obol_agent::{AttachError, Inactive, Lost, NotConfirmed};
 use obol_fabric::host::HostError;
 use obol_fabric::{Name, Nanos};
-use obol_profiles::SiteError;
-use obol_profiles::endpoint::EndpointError;
+use obol_node::SiteError;
+use obol_node::endpoint::EndpointError;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;

@@ -394,7 +394,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
     /// What this place is called; a drill runs only where it was made for
-    #[arg(long, value_name = "LABEL", default_value = obol_profiles::deployment::ENVIRONMENT)]
+    #[arg(long, value_name = "LABEL", default_value = obol_node::deployment::ENVIRONMENT)]
     pub(crate) environment: obol_fabric::Name,
     /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the
     /// profile soft-roce
@@ -718,7 +718,7 @@ fn span(text: &str) -> Result<Nanos, String> {
 
 /// An address with or without the port of the first coordinator.
 fn listen(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, obol_profiles::network::PORT));
+    let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, obol_node::network::PORT));
     address
         .or_else(|_| text.parse())
         .map_err(|_| "an address looks like 10.1.0.1, or 10.1.0.1:7471".to_owned())

@@ -7,7 +7,7 @@ use obol_chaos::control::{self, Request};
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError, is_made};
-use obol_profiles::{Deployment, Site, SiteError};
+use obol_node::{Deployment, Site, SiteError};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;

@@ -6,9 +6,9 @@ use obol_chaos::drills::Victims;
 use obol_chaos::drills::quick::Report;
 use obol_console::output::{self, Failure};
 use obol_fabric::{Name, Nanos};
+use obol_node::Site;
 use obol_observe::stats::{P99_SAMPLES_MIN, shown};
 use obol_observe::timeline::Phases;
-use obol_profiles::Site;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -6,8 +6,8 @@ use obol_fabric::{Incarnation, Name, ViewId};
 use obol_membership::recorder::Kind as Event;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Level, View};
+use obol_node::Site;
 use obol_observe::{Observer, Seen};
-use obol_profiles::Site;
 
 fn decider(acceptor: &Acceptor) -> Name {
     coordinator_name(acceptor.proposer)

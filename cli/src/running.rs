@@ -9,8 +9,9 @@
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
+use obol_node::Site;
 use obol_observe::{Health, Observer};
-use obol_profiles::{Profile, Site};
+use obol_profiles::Profile;
 use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;

@@ -7,7 +7,7 @@ use obol_fabric::Instant;
 use obol_membership::replace::{Vacancies, vacant};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Config, View};
-use obol_profiles::Deployment;
+use obol_node::Deployment;
 use serde::Serialize;
 use std::io;
 

@@ -234,7 +234,7 @@ fn not_real_time(observer: &Observer, snapshot: &Snapshot) -> Option<String> {
 }
 
 /// A cluster that can not be read is an answer, too: scripts get an object with the same keys.
-fn unreachable(cluster: Name, error: &obol_profiles::SiteError, as_json: bool) -> Result<ExitCode, Failure> {
+fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Result<ExitCode, Failure> {
     if !as_json {
         return Err(Failure::refused(error));
     }

@@ -8,7 +8,7 @@ use obol_fabric::host::Cluster;
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
-use obol_profiles::{Site, saved_view};
+use obol_node::{Site, saved_view};
 use serde::Serialize;
 use std::io;
 use std::path::Path;

@@ -34,8 +34,8 @@ mod widgets;
 
 use crate::output::Failure;
 use obol_fabric::host::clock;
+use obol_node::Site;
 use obol_observe::annotations::Mark;
-use obol_profiles::Site;
 pub use past::HOUR;
 pub use poll::live::unix_now;
 pub use recording::record;

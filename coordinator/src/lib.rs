@@ -10,8 +10,8 @@ mod saver;
 pub use operator::Operator;
 pub use saver::{Saver, save};
 
-use obol_profiles::Site;
-use obol_profiles::endpoint::{Endpoint, EndpointError};
+use obol_node::Site;
+use obol_node::endpoint::{Endpoint, EndpointError};
 use std::sync::atomic::AtomicBool;
 
 /// Why a coordinator does not run.

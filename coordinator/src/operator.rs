@@ -4,8 +4,8 @@
 use obol_fabric::{Drive, Event, Fabric, Instant, Machine, Name, Nanos};
 use obol_membership::View;
 use obol_membership::wire::Message;
-use obol_profiles::Site;
-use obol_profiles::endpoint::{Act, Endpoint, EndpointError};
+use obol_node::Site;
+use obol_node::endpoint::{Act, Endpoint, EndpointError};
 use std::time::Duration;
 
 /// Between two turns of an endpoint that only sends.

@@ -7,7 +7,7 @@
 use obol_fabric::ViewId;
 use obol_fabric::host::{Cluster, Observed};
 use obol_membership::View;
-use obol_profiles::saved_view;
+use obol_node::saved_view;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

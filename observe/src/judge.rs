@@ -4,7 +4,7 @@ use crate::{Health, Process, Snapshot};
 use obol_fabric::{Name, ViewId};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
-use obol_profiles::Deployment;
+use obol_node::Deployment;
 use std::collections::HashSet;
 
 /// What should be there.

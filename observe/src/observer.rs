@@ -21,7 +21,7 @@ use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Stamped};
 use obol_membership::view::{Member, coordinator_name};
 use obol_membership::{ActiveMutant, Kind, View};
-use obol_profiles::{Deployment, Site, SiteError, ended, unsaved};
+use obol_node::{Deployment, Site, SiteError, ended, unsaved};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;

@@ -6,8 +6,9 @@ use obol_fabric::{Fabric as _, Name};
 use obol_fabric::{Owner, Wait};
 use obol_membership::Kind;
 use obol_membership::recorder::{Kind as Event, Record};
+use obol_node::{Deployment, Site};
 use obol_observe::Observer;
-use obol_profiles::{Deployment, Profile, Site};
+use obol_profiles::Profile;
 use std::path::PathBuf;
 
 struct Root(PathBuf);

@@ -14,33 +14,20 @@
 //! acts on a profile: that is for the daemons.
 
 mod check;
-pub mod deployment;
 pub mod document;
 pub mod duration;
-pub mod ended;
-pub mod endpoint;
 mod error;
 pub mod file;
-pub mod hosts;
 mod keys;
 mod kind;
 mod load;
-pub mod network;
 mod profile;
 mod read;
-pub mod saved_view;
-mod site;
 pub mod testbed;
-pub mod unsaved;
-pub mod voted;
 mod write;
 
-pub use deployment::{Deployment, DeploymentError};
 pub use error::{Fault, FileError, Problem, Text};
-pub use hosts::{Hosts, HostsError};
 pub use kind::SCHEMA;
 pub use load::BUILTIN;
-pub use network::Network;
 pub use profile::{Alert, Profile, Rdma, Scheduling};
-pub use site::{RECOVERED_FILE, Site, SiteError, VIEW_BYTES_MAX};
 pub use testbed::Testbed;

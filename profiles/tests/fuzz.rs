@@ -3,7 +3,6 @@
 
 use obol_fabric::Layout;
 use obol_fuzz::{Shape, Target, outcome};
-use obol_profiles::hosts::Hosts;
 use obol_profiles::testbed::Testbed;
 use obol_profiles::{FileError, Profile};
 use std::path::{Path, PathBuf};
@@ -49,28 +48,6 @@ fn testbeds() {
                 outcome((parameters, testbed.with_early_notice().parameters().len()))
             }
             Err(error) => refused(&error, &text),
-        }
-    });
-}
-
-#[test]
-fn hosts() {
-    Target::new("hosts", Shape::Text, 6_000).with_files(here("tests/corpus/hosts"), ".toml").run(|input| {
-        let text = String::from_utf8_lossy(input);
-        match Hosts::parse(&text, Path::new("hosts.toml")) {
-            Ok(hosts) => {
-                let made = |at| match hosts.deployment(at, Path::new("hosts.toml")) {
-                    Ok(deployment) => {
-                        let config = deployment.config().map(|config| config.layout.bytes());
-                        let view = deployment.genesis();
-                        assert_eq!(obol_membership::View::unseal(&view.seal()), Some(view));
-                        outcome((deployment.names().len(), config.is_ok()))
-                    }
-                    Err(error) => outcome(error.to_string().len()),
-                };
-                (0..4).map(made).fold(0, u64::wrapping_add)
-            }
-            Err(error) => outcome(error.to_string().lines().count()),
         }
     });
 }

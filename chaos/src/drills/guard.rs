@@ -5,8 +5,8 @@ use super::select::Chosen;
 use crate::drillfile::{Drill, Guards, Keep, StepFault, TargetKind};
 use crate::faults::Place;
 use obol_membership::Kind;
+use obol_node::Deployment;
 use obol_observe::Snapshot;
-use obol_profiles::Deployment;
 use serde::Serialize;
 
 /// What a guard says.

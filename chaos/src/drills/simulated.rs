@@ -11,8 +11,9 @@ use crate::faults::Simulated;
 use obol_campaign::{Act, Cluster, Place};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::ActiveMutant;
+use obol_node::Deployment;
 use obol_observe::{Process, Seen, Snapshot};
-use obol_profiles::{Deployment, Profile};
+use obol_profiles::Profile;
 
 /// Coordinators, app nodes and, where a drill hits any, lease caches: as `obol up` has them.
 const COORDINATORS: u16 = 3;

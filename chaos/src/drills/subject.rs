@@ -8,8 +8,8 @@ use crate::drillfile::{Drill, Step};
 use crate::drills::channel::Stamp;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
+use obol_node::Deployment;
 use obol_observe::{Observer, Process, Seen, Snapshot};
-use obol_profiles::Deployment;
 use std::io;
 use std::thread;
 

@@ -9,7 +9,7 @@ use obol_console::output::{self, Failure};
 use obol_fabric::host::{clock, sched};
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_kv::{Client, Operation, Service, Status};
-use obol_profiles::Site;
+use obol_node::Site;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;

@@ -6,7 +6,7 @@
 use obol_console::output::Failure;
 use obol_fabric::Name;
 use obol_kv::Shard;
-use obol_profiles::Site;
+use obol_node::Site;
 use std::fs;
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 use obol_console::output::Failure;
 use obol_fabric::Drive;
 use obol_kv::{Client, ClientError, Node};
-use obol_profiles::endpoint::{Act, Endpoint};
+use obol_node::endpoint::{Act, Endpoint};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a client does.

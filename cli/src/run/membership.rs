@@ -6,7 +6,7 @@ use obol_agent::{AttachError, Attached, OwnView};
 use obol_fabric::host::{Held, Presence, Process, clock};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
-use obol_profiles::Site;
+use obol_node::Site;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

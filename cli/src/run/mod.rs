@@ -32,7 +32,7 @@ use obol_console::output::{self, Failure};
 use obol_fabric::host::{Cluster, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::Kind;
-use obol_profiles::Site;
+use obol_node::Site;
 use program::Kept;
 use restart::{Policy, Restarts};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};

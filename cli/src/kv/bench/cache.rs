@@ -5,7 +5,7 @@ use super::{KEY, PATIENCE, Peer, VALUE};
 use obol_fabric::Drive;
 use obol_fabric::host::clock;
 use obol_kv::{Client, Done, Node, Operation, Status};
-use obol_profiles::endpoint::{Act, Endpoint};
+use obol_node::endpoint::{Act, Endpoint};
 use std::io;
 use std::time::Duration;
 

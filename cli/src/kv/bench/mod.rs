@@ -16,7 +16,7 @@ use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::{Name, Nanos};
-use obol_profiles::Site;
+use obol_node::Site;
 use peers::Memcaslap;
 use serde::Serialize;
 use std::io;

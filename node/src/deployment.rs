@@ -1,12 +1,13 @@
 //! What a cluster was started with, as its directory keeps it: every process of the cluster reads
 //! the same two files.
 
-use crate::{FileError, Network, Profile};
+use crate::Network;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Address, Incarnation, Layout, Name};
 use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer, coordinator_name};
 use obol_membership::{ActiveMutant, Config, Kind, View};
+use obol_profiles::{FileError, Profile};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::{fs, io};

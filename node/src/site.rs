@@ -2,12 +2,12 @@
 //! from that.
 
 use crate::endpoint::EndpointError;
-use crate::file::{self, Pipes};
 use crate::{Deployment, DeploymentError};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError, Observed, Origin};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_membership::{Config, Start, View};
+use obol_profiles::file::{self, Pipes};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;

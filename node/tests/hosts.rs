@@ -1,7 +1,7 @@
 //! The file of a cluster of several hosts: what it says arrives, and each mistake is told with its
 //! place.
 
-use obol_profiles::{Hosts, Network};
+use obol_node::{Hosts, Network};
 use std::path::Path;
 
 const THREE: &str = r#"schema = 1

@@ -3,7 +3,7 @@
 
 use crate::network::Network;
 use crate::voted::Voted;
-use crate::{Deployment, Rdma, Site};
+use crate::{Deployment, Site};
 use obol_fabric::Owner;
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
@@ -14,6 +14,7 @@ use obol_fabric::verbs::device::Wish;
 use obol_fabric::verbs::{self, OpenError};
 use obol_fabric::{Drive, Group, Instant, Name, Nanos, ViewId};
 use obol_membership::{Kind, Role};
+use obol_profiles::Rdma;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

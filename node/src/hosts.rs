@@ -14,13 +14,14 @@
 //! caches = ["cache-1"]
 //! ```
 
-use crate::document::{self, Faults, nearest, shortened};
-use crate::error::{Fault, FileError};
+use crate::Deployment;
 use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, parse_id};
-use crate::{Deployment, Profile};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::verbs::DATAGRAM_PAYLOAD_MAX;
+use obol_profiles::Profile;
+use obol_profiles::document::{self, Faults, nearest, shortened};
+use obol_profiles::{Fault, FileError};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
