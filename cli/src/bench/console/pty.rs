@@ -3,101 +3,29 @@
 use crate::running::tied;
 use obol_console::output::Failure;
 use std::io::{Read, Write};
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Columns and rows.
-pub(super) const SIZE: (usize, usize) = (200, 50);
+const COLUMNS: NonZeroU16 = NonZeroU16::MIN.saturating_add(199);
+const ROWS: NonZeroU16 = NonZeroU16::MIN.saturating_add(49);
 
-/// The cells of a terminal, as far as the console makes use of one: it moves the cursor, writes
-/// characters and sets colours. Every character that it writes is one cell wide.
-struct Cells {
-    cells: Vec<Vec<char>>,
-    /// Column and row.
-    cursor: (usize, usize),
-    state: State,
-    /// Bytes of a character that is not whole yet.
-    partial: Vec<u8>,
-    /// What was written in all.
-    bytes: u64,
-}
+/// The screen, and how many bytes were written in all.
+struct Shown(vt100::Parser, u64);
 
-/// How far into a control sequence the stream is.
-enum State {
-    Text,
-    Escape,
-    Control(String),
-}
-
-impl Cells {
-    fn new() -> Self {
-        let cells = vec![vec![' '; SIZE.0]; SIZE.1];
-        Self { cells, cursor: (0, 0), state: State::Text, partial: Vec::new(), bytes: 0 }
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        self.bytes += bytes.len() as u64;
-        for &byte in bytes {
-            match &mut self.state {
-                State::Text if byte == 0x1b => self.state = State::Escape,
-                State::Text => self.text(byte),
-                State::Escape if byte == b'[' => self.state = State::Control(String::new()),
-                State::Escape => self.state = State::Text,
-                State::Control(parameters) if byte < 0x40 => parameters.push(char::from(byte)),
-                State::Control(parameters) => {
-                    let parameters = std::mem::take(parameters);
-                    self.state = State::Text;
-                    self.control(byte, &parameters);
-                }
-            }
-        }
-    }
-
-    fn text(&mut self, byte: u8) {
-        match byte {
-            b'\r' => self.cursor.0 = 0,
-            b'\n' => self.cursor.1 += 1,
-            0..b' ' => {}
-            _ => {
-                self.partial.push(byte);
-                let Ok(text) = std::str::from_utf8(&self.partial) else { return };
-                let (column, row) = self.cursor;
-                if let (Some(character), Some(cell)) =
-                    (text.chars().next(), self.cells.get_mut(row).and_then(|row| row.get_mut(column)))
-                {
-                    *cell = character;
-                }
-                self.cursor.0 += 1;
-                self.partial.clear();
-            }
-        }
-    }
-
-    fn control(&mut self, end: u8, parameters: &str) {
-        let mut numbers = parameters.split(';').map(|n| n.parse::<usize>().ok());
-        let mut next = || numbers.next().flatten();
-        match end {
-            b'H' | b'f' => {
-                let row = next().unwrap_or(1).saturating_sub(1);
-                self.cursor = (next().unwrap_or(1).saturating_sub(1), row);
-            }
-            b'J' => self.cells.iter_mut().for_each(|row| row.fill(' ')),
-            _ => {}
-        }
-    }
-
+impl Shown {
     fn contains(&self, words: &str) -> bool {
-        self.cells.iter().any(|row| row.iter().collect::<String>().contains(words))
+        self.0.screen().rows(0, COLUMNS.get()).any(|row| row.contains(words))
     }
 }
 
-/// The cells, and a bell for when they change.
-type Shared = Arc<(Mutex<Cells>, Condvar)>;
+/// The screen, and a bell for when it changes.
+type Shared = Arc<(Mutex<Shown>, Condvar)>;
 
-fn cells(shared: &Shared) -> MutexGuard<'_, Cells> {
+fn lock(shared: &Shared) -> MutexGuard<'_, Shown> {
     // A reader that panicked has left whole cells behind.
     shared.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -126,9 +54,8 @@ impl Pty {
         // What an earlier one has noted.
         let _ = std::fs::remove_file(&noted);
         let program = std::env::current_exe().map_err(Failure::failed)?;
-        let (columns, rows) = SIZE;
         let command = format!(
-            "stty cols {columns} rows {rows}; echo $$ > {}; exec {} {words}",
+            "stty cols {COLUMNS} rows {ROWS}; echo $$ > {}; exec {} {words}",
             noted.display(),
             program.display()
         );
@@ -148,13 +75,16 @@ impl Pty {
             .map_err(Failure::failed)?;
         let keys = child.stdin.take();
         let out = child.stdout.take();
-        let shown: Shared = Arc::new((Mutex::new(Cells::new()), Condvar::new()));
+        let shown: Shared =
+            Arc::new((Mutex::new(Shown(vt100::Parser::new(ROWS, COLUMNS, 0), 0)), Condvar::new()));
         let mut this = Self { child, keys, shown: Arc::clone(&shown), folder, pid: 0 };
         let Some(mut out) = out else { return Err(Failure::Failed("no output to read".to_owned())) };
         thread::spawn(move || {
             let mut bytes = [0; 16 << 10];
             while let Ok(n @ 1..) = out.read(&mut bytes) {
-                cells(&shown).take(&bytes[..n]);
+                let mut now = lock(&shown);
+                now.0.process(&bytes[..n]);
+                now.1 += n as u64;
                 shown.1.notify_all();
             }
         });
@@ -175,14 +105,14 @@ impl Pty {
 
     /// What was written to the terminal so far.
     pub(super) fn bytes(&self) -> u64 {
-        cells(&self.shown).bytes
+        lock(&self.shown).1
     }
 
     /// Waits until more than so much was written in all. Tells how long it took.
     pub(super) fn beyond(&self, bytes: u64, patience: Duration) -> Result<Duration, Failure> {
         let began = Instant::now();
-        let mut now = cells(&self.shown);
-        while now.bytes <= bytes {
+        let mut now = lock(&self.shown);
+        while now.1 <= bytes {
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(Failure::Failed(format!("for {patience:?} the console writes nothing")));
@@ -201,13 +131,12 @@ impl Pty {
     /// Waits until the screen shows these words, or no longer does. Tells how long it took.
     pub(super) fn until(&self, words: &str, shown: bool, patience: Duration) -> Result<Duration, Failure> {
         let began = Instant::now();
-        let mut now = cells(&self.shown);
+        let mut now = lock(&self.shown);
         while now.contains(words) != shown {
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
-                let screen: Vec<String> = now.cells.iter().map(|row| row.iter().collect()).collect();
-                let why =
-                    format!("after {patience:?} the console does not show {words:?}:\n{}", screen.join("\n"));
+                let screen = now.0.screen().contents();
+                let why = format!("after {patience:?} the console does not show {words:?}:\n{screen}");
                 return Err(Failure::Failed(why));
             }
             now = self.shown.1.wait_timeout(now, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -223,22 +152,5 @@ impl Drop for Pty {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cells_are_what_was_written_last() {
-        let mut cells = Cells::new();
-        cells.take(b"\x1b[?1049h\x1b[2J\x1b[3;5H\x1b[38;5;1mhel");
-        cells.take(b"p \xe2\x94");
-        cells.take(b"\x80\x1b[3;6Ho\x1b[m");
-        assert!(cells.contains("holp \u{2500}") && !cells.contains("help"));
-        assert_eq!(cells.cells[2][4], 'h');
-        cells.take(b"\x1b[2J");
-        assert!(!cells.contains("h"));
     }
 }
