@@ -17,6 +17,7 @@ use obol_fabric::Name;
 use obol_fabric::host::peer::{peer, user};
 use obol_fabric::host::{Cluster, clock, sched};
 use obol_fabric::notice::Detection;
+use obol_membership::View;
 use obol_membership::view::coordinator_name;
 use obol_node::deployment::{app_node_names, cache_name};
 use obol_node::{Deployment, Network};
@@ -514,27 +515,15 @@ fn attend(
             supervisor.reap();
             let snapshot = live.snapshot();
             if !start.up && !acts(&snapshot) {
-                failed = Some(format!(
-                    "it had {time:?}, and then\n  {}",
-                    unstarted(&snapshot, &supervisor.failures())
-                ));
+                let why = unstarted(&snapshot, &supervisor.failures());
+                failed = Some(format!("it had {time:?}, and then\n  {why}"));
             }
             break;
         }
         let end =
             options.time.and_then(|time| began.checked_add(time)).map_or(next_look, |end| next_look.min(end));
         match requests.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(ask) => match &ask.request {
-                Request::Start { name } => {
-                    ask.answer(&match supervisor.start_again(name) {
-                        Ok(pid) => Answer::Done { pid: Some(pid) },
-                        Err(reason) => Answer::Refused { reason },
-                    });
-                }
-                Request::Why { name } => ask.answer(&Answer::Refused { reason: supervisor.why(name) }),
-                Request::Hello => ask.answer(&Answer::Done { pid: Some(std::process::id()) }),
-                Request::Stop => asked_to_stop = Some(ask),
-            },
+            Ok(ask) => asked_to_stop = serve(ask, &mut supervisor),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
         }
@@ -554,16 +543,7 @@ fn attend(
         }
         supervisor.reap();
         let view = live.look(start.up)?;
-        if let Some((view, spares)) = view.zip(spares.as_mut())
-            && let Some(number) = spares.wanted(&view, clock::now(), |n| supervisor.is_used(n))
-        {
-            // The console has the terminal to itself; there, views and events tell.
-            match supervisor.start_again(coordinator_name(number).as_str()) {
-                Ok(pid) if shown.is_none() => spares::tell(number, pid, &view, options.json)?,
-                Err(reason) if shown.is_none() => output::remark(format_args!("obol: {reason}"))?,
-                Ok(_) | Err(_) => {}
-            }
-        }
+        start_spare(spares.as_mut(), view.as_deref(), &mut supervisor, (shown.is_some(), options.json))?;
         if !start.up {
             let snapshot = live.snapshot();
             failed = start.judge(&snapshot, &supervisor).err();
@@ -585,23 +565,54 @@ fn attend(
     if let Some(ask) = asked_to_stop {
         ask.answer(&Answer::Done { pid: None });
     }
-    if let Some(reason) = failed {
+    let Some(reason) = failed else {
+        // The terminal is free again.
+        said.pass();
         if options.json {
-            output::json(&FailedJson { event: "failed", reason: &reason })?;
             output::json(&summary)?;
+        } else {
+            output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))?;
         }
-        console?;
-        return Err(Failure::Failed(format!("cluster {cluster} did not come up:\n  {reason}")));
-    }
-    // The terminal is free again.
-    said.pass();
+        return console.map(|()| ExitCode::SUCCESS);
+    };
     if options.json {
+        output::json(&FailedJson { event: "failed", reason: &reason })?;
         output::json(&summary)?;
-    } else {
-        output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))?;
     }
     console?;
-    Ok(ExitCode::SUCCESS)
+    Err(Failure::Failed(format!("cluster {cluster} did not come up:\n  {reason}")))
+}
+
+/// Answers a request; gives back that to stop, which is answered at the end.
+fn serve(ask: Ask, supervisor: &mut Supervisor) -> Option<Ask> {
+    ask.answer(&match &ask.request {
+        Request::Start { name } => match supervisor.start_again(name) {
+            Ok(pid) => Answer::Done { pid: Some(pid) },
+            Err(reason) => Answer::Refused { reason },
+        },
+        Request::Why { name } => Answer::Refused { reason: supervisor.why(name) },
+        Request::Hello => Answer::Done { pid: Some(std::process::id()) },
+        Request::Stop => return Some(ask),
+    });
+    None
+}
+
+/// Starts a spare coordinator where one is wanted.
+fn start_spare(
+    spares: Option<&mut Spares>,
+    view: Option<&View>,
+    supervisor: &mut Supervisor,
+    (is_shown, json): (bool, bool),
+) -> Result<(), Failure> {
+    let Some((view, spares)) = view.zip(spares) else { return Ok(()) };
+    let Some(number) = spares.wanted(view, clock::now(), |n| supervisor.is_used(n)) else { return Ok(()) };
+    // The console has the terminal to itself; there, views and events tell.
+    match supervisor.start_again(coordinator_name(number).as_str()) {
+        Ok(pid) if !is_shown => spares::tell(number, pid, view, json)?,
+        Err(reason) if !is_shown => output::remark(format_args!("obol: {reason}"))?,
+        Ok(_) | Err(_) => {}
+    }
+    Ok(())
 }
 
 /// That a cluster did not come up, in JSON.

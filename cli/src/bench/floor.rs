@@ -27,16 +27,7 @@ const YIELD_FOR: Nanos = Nanos::from_micros(30);
 /// A repetition that does not end by then has lost a process.
 const TIMEOUT: Nanos = Nanos::from_secs(10);
 
-const LIMITS: Limits = Limits {
-    seats: 1,
-    slots: 4,
-    proposers: 1,
-    value_bytes: 4096,
-    lanes: 4,
-    lane_slots: 2,
-    datagram_bytes: 512,
-    recorder_events: 16,
-};
+const LIMITS: Limits = Limits { value_bytes: 4096, ..Limits::LEAST };
 
 /// Words of the shared scratch memory, each on a cache line of its own.
 #[derive(Clone, Copy)]
