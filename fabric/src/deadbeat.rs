@@ -7,7 +7,6 @@
 //! process runs user code any more. What the notices say is not this module's business.
 //!
 //! Layouts and calls are those of `kernel/deadbeat.h`; a test compares them with it.
-#![allow(unsafe_code)]
 
 mod raw;
 
@@ -15,7 +14,10 @@ use crate::ebpf::EbpfError;
 use crate::pidfd;
 use crate::types::mapped;
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
-use std::ffi::CString;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -200,10 +202,8 @@ impl Deadbeat {
     /// to be dropped.
     #[must_use]
     pub fn wants_to_go(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
-        // SAFETY: `poll` is one valid entry.
-        let n = unsafe { libc::poll(&raw mut poll, 1, 0) };
-        n == 1 && poll.revents & libc::POLLHUP != 0
+        let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Says where the notices of this open device go. Once; open it again for other destinations.
@@ -330,13 +330,13 @@ impl Destinations {
 }
 
 fn interface_index(name: &str) -> Result<u32, DeadbeatError> {
-    let none = |error| DeadbeatError::NoDevice { what: name.to_owned(), error };
-    let name = CString::new(name).map_err(|_| none(io::Error::from_raw_os_error(libc::ENODEV)))?;
-    // SAFETY: the name ends with a zero.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(none(io::Error::last_os_error())),
-        index => Ok(index),
+    let none = |error: Errno| DeadbeatError::NoDevice { what: name.to_owned(), error: error.into() };
+    if name.contains('\0') {
+        return Err(none(Errno::NODEV));
     }
+    let socket =
+        socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(none)?;
+    name_to_index(socket, name).map_err(none)
 }
 
 /// The process number that a pidfd names, in this process's pid namespace.

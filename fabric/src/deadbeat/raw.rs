@@ -2,10 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::NOTICE_BYTES_MAX;
-use core::mem::size_of;
+use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use zerocopy::FromZeros;
 
 pub(super) const ABI: u32 = 1;
@@ -63,47 +62,32 @@ pub(super) struct RawRegistration {
     pub(super) dead: [u8; NOTICE_BYTES_MAX],
 }
 
-const WRITE: u32 = 1;
-const READ: u32 = 2;
-
-/// The kernel's `_IOC`.
-const fn call(direction: u32, number: u32, bytes: usize) -> u32 {
-    direction << 30 | (bytes as u32) << 16 | 0xdb << 8 | number
-}
-
-pub(super) const GET_ABI: u32 = call(READ, 0x40, size_of::<u32>());
-pub(super) const CONFIGURE: u32 = call(WRITE, 0x41, size_of::<RawConfiguration>());
-pub(super) const REGISTER: u32 = call(READ | WRITE, 0x42, size_of::<RawRegistration>());
-pub(super) const UNREGISTER: u32 = call(WRITE, 0x43, size_of::<u32>());
-
-/// # Safety
-///
-/// `request` takes a pointer to exactly this type, and what the kernel writes is valid for it.
-unsafe fn ioctl<A>(file: &File, request: u32, argument: &mut A) -> io::Result<()> {
-    // SAFETY: `argument` is valid for reads and writes; the caller answers for its type.
-    let result = unsafe { libc::ioctl(file.as_raw_fd(), request.into(), core::ptr::from_mut(argument)) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
+/// The letter of these calls.
+const GROUP: u8 = 0xdb;
+pub(super) const GET_ABI: Opcode = opcode::read::<u32>(GROUP, 0x40);
+pub(super) const CONFIGURE: Opcode = opcode::write::<RawConfiguration>(GROUP, 0x41);
+pub(super) const REGISTER: Opcode = opcode::read_write::<RawRegistration>(GROUP, 0x42);
+pub(super) const UNREGISTER: Opcode = opcode::write::<u32>(GROUP, 0x43);
 
 pub(super) fn get_abi(file: &File) -> io::Result<u32> {
-    let mut abi = 0u32;
     // SAFETY: the call writes a `__u32`.
-    unsafe { ioctl(file, GET_ABI, &mut abi) }.map(|()| abi)
+    Ok(unsafe { ioctl(file, Getter::<GET_ABI, u32>::new()) }?)
 }
 
-pub(super) fn configure(file: &File, mut configuration: RawConfiguration) -> io::Result<()> {
+pub(super) fn configure(file: &File, configuration: RawConfiguration) -> io::Result<()> {
     // SAFETY: the call reads a `struct deadbeat_configuration`; a test compares the layouts.
-    unsafe { ioctl(file, CONFIGURE, &mut configuration) }
+    Ok(unsafe { ioctl(file, Setter::<CONFIGURE, _>::new(configuration)) }?)
 }
 
 /// Returns the registration's number.
 pub(super) fn register(file: &File, mut registration: RawRegistration) -> io::Result<u32> {
     // SAFETY: the call reads and writes a `struct deadbeat_registration`, which is made of
     // integers.
-    unsafe { ioctl(file, REGISTER, &mut registration) }.map(|()| registration.id)
+    unsafe { ioctl(file, Updater::<REGISTER, _>::new(&mut registration)) }?;
+    Ok(registration.id)
 }
 
-pub(super) fn unregister(file: &File, mut id: u32) -> io::Result<()> {
+pub(super) fn unregister(file: &File, id: u32) -> io::Result<()> {
     // SAFETY: the call reads a `__u32`.
-    unsafe { ioctl(file, UNREGISTER, &mut id) }
+    Ok(unsafe { ioctl(file, Setter::<UNREGISTER, _>::new(id)) }?)
 }

@@ -1,8 +1,9 @@
 use super::raw::{CONFIGURE, GET_ABI, REGISTER, RawUdp, RawVerbs, UNREGISTER};
 use super::*;
 use core::mem::size_of;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 
 fn udp(group: IpAddr, port: u16) -> Destinations {
@@ -136,11 +137,8 @@ fn an_ipv4_group_is_mapped() {
 }
 
 fn pidfd(pid: u32) -> OwnedFd {
-    // SAFETY: the call takes two integers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: the kernel has just made this descriptor for us.
-    unsafe { OwnedFd::from_raw_fd(fd as i32) }
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+    pidfd_open(pid, PidfdFlags::empty()).expect("it is opened")
 }
 
 #[test]

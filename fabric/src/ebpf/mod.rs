@@ -18,6 +18,7 @@ pub use load::{Loaded, load, unload};
 use crate::notice::Stage;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
+use rustix::mm::munmap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -210,7 +211,8 @@ impl Deaths {
 impl Drop for Deaths {
     fn drop(&mut self) {
         // SAFETY: made by mmap with this length, and nobody holds a part of it.
-        unsafe { libc::munmap(self.words.as_ptr().cast(), MAPPED_BYTES) };
+        let gone = unsafe { munmap(self.words.as_ptr().cast(), MAPPED_BYTES) };
+        debug_assert!(gone.is_ok(), "{gone:?}");
     }
 }
 

@@ -1,6 +1,9 @@
 //! The commands of bpf(2) that are used, by the numbers and layouts of `linux/bpf.h`.
 #![allow(unsafe_code)]
 
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::mount::{MountFlags, UnmountFlags, mount};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -244,31 +247,21 @@ pub(super) fn run<C: FromZeros + IntoBytes + zerocopy::FromBytes>(
 
 /// Mounts a bpf file system.
 pub(super) fn mount_bpf(at: &CStr) -> io::Result<()> {
-    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-    // SAFETY: all strings end with a zero; there are no options.
-    let result =
-        unsafe { libc::mount(c"bpf".as_ptr(), at.as_ptr(), c"bpf".as_ptr(), flags, core::ptr::null()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    Ok(mount(c"bpf", at, c"bpf", flags, None)?)
 }
 
 /// Unmounts what is mounted there; that there is nothing is no fault.
 pub(super) fn unmount(at: &CStr) -> io::Result<()> {
-    // SAFETY: the path ends with a zero.
-    if unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) } == 0 {
-        return Ok(());
+    match rustix::mount::unmount(at, UnmountFlags::DETACH) {
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(error.into()),
     }
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(libc::EINVAL) { Ok(()) } else { Err(error) }
 }
 
 /// A part of a map that can be mapped, for reading.
 pub(super) fn map(map: BorrowedFd<'_>, bytes: usize) -> io::Result<core::ptr::NonNull<u8>> {
     // SAFETY: a fresh mapping, which touches no memory of ours.
-    let address = unsafe {
-        libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, map.as_raw_fd(), 0)
-    };
-    if address == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
+    let address = unsafe { mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;
     core::ptr::NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
 }

@@ -4,7 +4,6 @@
 //! In a turn, completions come before anything else, so that a chain of one-sided operations runs
 //! to its end at once. The doorbell is read before lanes and seats are looked at, and compared
 //! again by the kernel when the loop blocks: no ring is missed.
-#![allow(unsafe_code)]
 
 use crate::contract::{Event, Fabric, Machine};
 use crate::drive::Drive;
@@ -17,7 +16,9 @@ use crate::metrics::{self, FabricCounter};
 use crate::page;
 use crate::types::{Instant, Nanos};
 use core::mem::offset_of;
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, Ordering};
+use rustix::thread::set_current_timer_slack;
 
 /// What a loop does when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +40,7 @@ const BEAT_EVERY: Nanos = Nanos::from_millis(10);
 /// are read.
 const TIDY_EVERY: Nanos = Nanos::from_millis(20);
 /// A timer of this thread may be late by so much; Linux's default is 50 us.
-const TIMER_SLACK_NS: libc::c_ulong = 1_000;
+const TIMER_SLACK_NS: u64 = 1_000;
 
 /// Where the loop stands.
 pub(crate) struct Pace {
@@ -75,8 +76,8 @@ impl<W: Transport> Endpoint<W> {
         stop: &AtomicBool,
         mut turn: impl FnMut(&mut M, &mut Self),
     ) {
-        // SAFETY: the call takes integers and sets an attribute of this thread.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
+        // Without it the timers are later, and nothing else is.
+        let _ = set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         while !stop.load(Ordering::Relaxed) {
             let busy = self.turn(machine);
             turn(machine, self);
@@ -242,7 +243,7 @@ impl<W: Transport> Endpoint<W> {
     fn block(&mut self, bell: u32, deadline: Instant) {
         let waiters = &mut self.pace.waiters;
         waiters.clear();
-        waiters.push(Waiter::new(self.region.doorbell(), bell));
+        waiters.push(futex::waiter(self.region.doorbell(), bell));
         let now = clock::now();
         let Some(span) = self.watches.waiters(waiters, WAITV_MAX, now) else { return };
         let span = span.min(deadline.since(now)).min(self.pace.beat_every);

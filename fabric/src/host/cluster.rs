@@ -2,7 +2,6 @@
 //!
 //! It is made by linking a finished table to its name, so it exists whole or not at all. Root and
 //! cluster directory belong to one user and are closed to all others.
-#![allow(unsafe_code)]
 
 use crate::host::clock;
 use crate::host::error::HostError;
@@ -16,6 +15,7 @@ use crate::host::trust::{check_private, check_way};
 use crate::layout::{Header, Layout, Limits};
 use crate::types::{Incarnation, Name};
 use core::mem::offset_of;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
@@ -347,9 +347,8 @@ fn check_empty(dir: &Path) -> Result<(), HostError> {
 /// A number that nobody can guess; `None` from a kernel without random numbers.
 pub(crate) fn random() -> Option<u64> {
     let mut raw = [0u8; 8];
-    // SAFETY: `raw` is valid for eight bytes.
-    let n = unsafe { libc::getrandom(raw.as_mut_ptr().cast(), raw.len(), 0) };
-    (n == 8).then(|| u64::from_le_bytes(raw))
+    let n = getrandom(&mut raw, GetRandomFlags::empty());
+    (n == Ok(8)).then(|| u64::from_le_bytes(raw))
 }
 
 #[cfg(test)]

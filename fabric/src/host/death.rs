@@ -90,8 +90,7 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
         drop(unsafe { Box::from_raw(list) });
         return Err(error);
     }
-    // SAFETY: the call has no arguments.
-    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32 & TID_MASK;
+    let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned() & TID_MASK;
     // Word 0 is what peers take for life, so it comes last.
     for index in (0..DEATH_WORDS).rev() {
         region.death_claim(seat, index).store(0, Ordering::Relaxed);

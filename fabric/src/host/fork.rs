@@ -10,6 +10,7 @@
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 
 const PAGE_BYTES: usize = 4096;
@@ -61,17 +62,16 @@ fn mark() -> io::Result<&'static AtomicU64> {
     if found.is_null() {
         let made = empty(PAGE_BYTES)?;
         // SAFETY: the range is the mapping that was just made.
-        if unsafe { libc::madvise(made.cast(), PAGE_BYTES, libc::MADV_WIPEONFORK) } != 0 {
-            let error = io::Error::last_os_error();
+        if let Err(error) = unsafe { madvise(made.cast(), PAGE_BYTES, Advice::LinuxWipeOnFork) } {
             // SAFETY: nobody else knows the mapping.
-            unsafe { libc::munmap(made.cast(), PAGE_BYTES) };
-            return Err(error);
+            unsafe { munmap(made.cast(), PAGE_BYTES) }?;
+            return Err(error.into());
         }
         found = match MARK.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(other) => {
                 // SAFETY: another thread was first, so nobody knows this one.
-                unsafe { libc::munmap(made.cast(), PAGE_BYTES) };
+                unsafe { munmap(made.cast(), PAGE_BYTES) }?;
                 other
             }
         };
@@ -83,11 +83,10 @@ fn mark() -> io::Result<&'static AtomicU64> {
 
 /// Empty memory of this process alone, which takes room only where it is written.
 pub(crate) fn empty(bytes: usize) -> io::Result<*mut AtomicU64> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new anonymous mapping at an address that the kernel chooses.
-    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, kind, -1, 0) };
-    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
+    let at = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, kind) }?;
+    Ok(at.cast())
 }
 
 #[cfg(test)]
@@ -98,6 +97,7 @@ pub(crate) mod tests {
     use crate::host::{Cluster, HostError, Observed, Region};
     use crate::shm::Endpoint;
     use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
+    use rustix::process::{Pid, WaitOptions, waitpid};
 
     /// Runs `child` in a forked child; whether it said yes. A signal or a panic says no.
     pub(crate) fn forked(child: impl FnOnce() -> bool) -> bool {
@@ -110,10 +110,8 @@ pub(crate) mod tests {
             // SAFETY: it takes an integer and does not return.
             unsafe { libc::_exit(i32::from(!good)) };
         }
-        let mut status = 0;
-        // SAFETY: the status is valid for writes.
-        let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-        waited == pid && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+        let waited = waitpid(Pid::from_raw(pid), WaitOptions::empty());
+        waited.ok().flatten().is_some_and(|(_, status)| status.exit_status() == Some(0))
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! The kernel's futexes on words of shared memory. All are shared between processes, never private.
-#![allow(unsafe_code)]
 
 use crate::host::clock;
 use crate::types::Nanos;
 use core::sync::atomic::AtomicU32;
+use rustix::io::Errno;
+pub(crate) use rustix::thread::futex::Wait as Waiter;
+use rustix::thread::futex::{self, Flags, WaitFlags, WaitPtr, WaitvFlags};
+use rustix::time::ClockId;
 use std::io;
 
 /// Set by the kernel when a robust futex's owner died.
@@ -17,36 +20,23 @@ pub(crate) const WAITV_MAX: usize = 128;
 
 /// Blocks while `word` holds `expected`, at most for `timeout`. May return early: look again.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Nanos>) {
-    let span = timeout.map(clock::timespec);
-    let span = span.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: `word` outlives the call; `span` is null or points to a timespec that does.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, span) };
+    // Every error is an early return.
+    let _ = futex::wait(word, Flags::empty(), expected, timeout.map(clock::timespec).as_ref());
 }
 
 /// Wakes up to `n` waiters of a word.
 pub fn wake(word: &AtomicU32, n: u32) {
-    let n = n.min(i32::MAX as u32);
-    // SAFETY: the kernel takes the address as a key and does not access the word.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, n) };
+    // A word that is not mapped any more has no waiter.
+    let _ = futex::wake(word, Flags::empty(), n.min(i32::MAX as u32));
 }
 
-/// One word that [`waitv`] waits on; the kernel's `struct futex_waitv`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct Waiter {
-    expected: u64,
-    address: u64,
-    flags: u32,
-    reserved: u32,
-}
-
-impl Waiter {
-    /// Waits as long as `word` holds `expected`.
-    #[must_use]
-    pub(crate) fn new(word: &AtomicU32, expected: u32) -> Self {
-        const FUTEX_32: u32 = 2;
-        Self { expected: u64::from(expected), address: word.as_ptr() as u64, flags: FUTEX_32, reserved: 0 }
-    }
+/// Has [`waitv`] wait as long as `word` holds `expected`.
+pub(crate) fn waiter(word: &AtomicU32, expected: u32) -> Waiter {
+    let mut waiter = Waiter::new();
+    waiter.val = expected.into();
+    waiter.uaddr = WaitPtr::new(word.as_ptr().cast());
+    waiter.flags = WaitFlags::SIZE_U32;
+    waiter
 }
 
 /// Blocks while every word holds what is expected of it, at most for `timeout`. At most
@@ -55,26 +45,15 @@ impl Waiter {
 pub(crate) fn waitv(waiters: &[Waiter], timeout: Nanos) {
     let waiters = &waiters[..waiters.len().min(WAITV_MAX)];
     let until = clock::futex_deadline(timeout);
-    // SAFETY: both pointers are valid during the call. The kernel only reads the words that the
-    // waiters name, and answers EFAULT for an address that is not mapped.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex_waitv,
-            waiters.as_ptr(),
-            waiters.len(),
-            0,
-            &raw const until,
-            libc::CLOCK_MONOTONIC,
-        )
-    };
+    // Every error is an early return.
+    let _ = futex::waitv(waiters, WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
 }
 
 /// Whether this kernel has `futex_waitv` (Linux 5.16).
 pub(crate) fn probe() -> io::Result<()> {
-    // SAFETY: a null array of no entries is refused with EINVAL by a kernel that knows the call.
-    unsafe {
-        libc::syscall(libc::SYS_futex_waitv, core::ptr::null::<Waiter>(), 0, 0, core::ptr::null::<u8>(), 0)
-    };
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(libc::ENOSYS) { Err(error) } else { Ok(()) }
+    // An array of no entries is refused with EINVAL by a kernel that knows the call.
+    match futex::waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
+        Err(Errno::NOSYS) => Err(Errno::NOSYS.into()),
+        _ => Ok(()),
+    }
 }

@@ -3,7 +3,6 @@
 //!
 //! Nothing depends on it: the words of [`crate::host::death`] and pidfds report every death, with
 //! or without them.
-#![cfg_attr(test, allow(unsafe_code))]
 
 use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
 use crate::ebpf::{Deaths, EbpfError, Programs, Tokens};
@@ -208,7 +207,7 @@ impl KernelNotifier {
         let udp = UdpGroup {
             group: IpAddr::V4(notice_listener::group(self.cluster)),
             port: notice_listener::PORT,
-            interface: Some(notice_listener::INTERFACE.to_string_lossy().into_owned()),
+            interface: Some(notice_listener::INTERFACE.to_owned()),
             hops: 1,
         };
         device.configure(&Destinations { udp: Some(udp), verbs: None })?;
@@ -311,8 +310,9 @@ mod tests {
     use crate::host::test::{LIMITS, Root, name};
     use crate::shm::Endpoint;
     use core::time::Duration;
+    use rustix::net::netdevice::name_to_index;
+    use rustix::net::sockopt::set_ip_multicast_if_with_ifindex;
     use std::net::{Ipv4Addr, UdpSocket};
-    use std::os::fd::AsRawFd;
     use std::sync::mpsc;
     use std::thread::JoinHandle;
 
@@ -324,24 +324,9 @@ mod tests {
     /// Sends datagrams as any user of this host can.
     fn sender() -> UdpSocket {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("bound");
-        // SAFETY: the name ends with a zero.
-        let lo = unsafe { libc::if_nametoindex(notice_listener::INTERFACE.as_ptr()) };
-        let leave = libc::ip_mreqn {
-            imr_multiaddr: libc::in_addr { s_addr: 0 },
-            imr_address: libc::in_addr { s_addr: 0 },
-            imr_ifindex: lo as libc::c_int,
-        };
-        // SAFETY: the option takes a value of this type and size.
-        let set = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_IP,
-                libc::IP_MULTICAST_IF,
-                (&raw const leave).cast(),
-                size_of_val(&leave) as libc::socklen_t,
-            )
-        };
-        assert_eq!(set, 0, "{}", io::Error::last_os_error());
+        let any = Ipv4Addr::UNSPECIFIED;
+        let lo = name_to_index(&socket, notice_listener::INTERFACE).expect("there is one");
+        set_ip_multicast_if_with_ifindex(&socket, &any, &any, lo).expect("set");
         socket
     }
 

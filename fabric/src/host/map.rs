@@ -9,6 +9,8 @@ use crate::host::fork::{self, OwnerProcess};
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -61,7 +63,8 @@ impl Drop for Mapping {
                 continue;
             }
             // SAFETY: `words` and `len` are what `mmap` gave, and no reference outlives `self`.
-            unsafe { libc::munmap(words.cast(), self.len * 8) };
+            let gone = unsafe { munmap(words.cast(), self.len * 8) };
+            debug_assert!(gone.is_ok(), "{gone:?}");
         }
     }
 }
@@ -119,21 +122,16 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
     let home = OwnerProcess::here()
         .map_err(|error| HostError::Kernel { doing: "mark memory that children do not get", error })?;
     let protection = match access {
-        Access::ReadOnly => libc::PROT_READ,
-        Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        Access::ReadOnly => ProtFlags::READ,
+        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
     };
     // SAFETY: a new mapping of an open file at an address that the kernel chooses.
-    let at =
-        unsafe { libc::mmap(core::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-    match NonNull::new(at.cast()) {
-        Some(words) if at != libc::MAP_FAILED => {
-            // SAFETY: the range is the mapping that was just made. The advice can not fail for a
-            // file's memory.
-            unsafe { libc::madvise(at, len, libc::MADV_DONTFORK) };
-            Ok(Mapping { words, len: len / 8, home, empty: AtomicPtr::default() })
-        }
-        _ => Err(HostError::io("map", path)(std::io::Error::last_os_error())),
-    }
+    let at = unsafe { mmap(core::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) };
+    let mapped = at.and_then(|at| NonNull::new(at).ok_or(Errno::INVAL));
+    let words = mapped.map_err(|error| HostError::io("map", path)(error.into()))?;
+    let mapping = Mapping { words: words.cast(), len: len / 8, home, empty: AtomicPtr::default() };
+    mapping.advise(0..len, Advice::LinuxDontFork);
+    Ok(mapping)
 }
 
 impl Mapping {
@@ -158,7 +156,8 @@ impl Mapping {
         let first = self.empty.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
         first.err().map_or(made, |other| {
             // SAFETY: another thread was first, so nobody knows this one.
-            unsafe { libc::munmap(made.cast(), self.len * 8) };
+            let gone = unsafe { munmap(made.cast(), self.len * 8) };
+            debug_assert!(gone.is_ok(), "{gone:?}");
             other
         })
     }
@@ -166,28 +165,26 @@ impl Mapping {
     /// Lets go of the memory through which the file was read; the next access finds it again. What
     /// it holds stays.
     pub(crate) fn release(&self) {
-        if !self.is_here() {
-            return;
-        }
-        // SAFETY: the mapping is of a shared file, so its words are the same when they are faulted
-        // in again.
-        unsafe { libc::madvise(self.words.as_ptr().cast(), self.len * 8, libc::MADV_DONTNEED) };
+        self.advise(0..self.len * 8, Advice::LinuxDontNeed);
     }
 
     /// Fills the page tables of these bytes now: no fault later, in the middle of a failover.
     /// Kernels before 5.14 can not, and fault.
     pub(crate) fn prefault(&self, bytes: Range<usize>) {
+        self.advise(bytes, Advice::LinuxPopulateWrite);
+    }
+
+    /// Advises the kernel about these bytes. Refusals cost time or memory at most, and
+    /// `MADV_DONTFORK` is not refused for a file's memory.
+    fn advise(&self, bytes: Range<usize>, advice: Advice) {
         if !self.is_here() {
             return;
         }
         let end = bytes.end.min(self.len * 8);
         let begin = bytes.start.min(end) / PAGE_BYTES * PAGE_BYTES;
-        // SAFETY: the range lies within the mapping and begins with a page, and the advice does not
-        // change what it holds.
-        unsafe {
-            let from = self.words.as_ptr().cast::<u8>().add(begin);
-            libc::madvise(from.cast(), end - begin, libc::MADV_POPULATE_WRITE)
-        };
+        // SAFETY: the range lies within the mapping and begins with a page. The mapping is of a
+        // shared file, so its words are the same when they are faulted in again.
+        let _ = unsafe { madvise(self.words.as_ptr().cast::<u8>().add(begin).cast(), end - begin, advice) };
     }
 }
 
@@ -198,13 +195,7 @@ mod tests {
 
     /// Bytes of the file system that holds `/dev/shm`; 0 if it has no limit.
     fn room() -> u64 {
-        let mut stat = core::mem::MaybeUninit::<libc::statvfs>::zeroed();
-        // SAFETY: the path ends in a zero, and `stat` is valid for writes; zeros are a valid
-        // `statvfs`.
-        let stat = unsafe {
-            libc::statvfs(c"/dev/shm".as_ptr(), stat.as_mut_ptr());
-            stat.assume_init()
-        };
+        let stat = rustix::fs::statvfs("/dev/shm").expect("it is there");
         stat.f_blocks * stat.f_frsize
     }
 

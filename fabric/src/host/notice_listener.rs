@@ -11,16 +11,19 @@ use crate::host::Waker;
 use crate::notice::{NOTICE_BYTES, Notice};
 use crate::types::Address;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use std::collections::VecDeque;
-use std::ffi::CStr;
 use std::io::{self, PipeReader, PipeWriter};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// The interface that joins the processes of a host, and nobody else.
-pub(crate) const INTERFACE: &CStr = c"lo";
+pub(crate) const INTERFACE: &str = "lo";
 /// The port of all clusters' groups; the address tells them apart. Below Linux's ephemeral ports,
 /// so that no program has it by chance.
 pub(crate) const PORT: u16 = 28_473;
@@ -150,51 +153,40 @@ fn listen(socket: &UdpSocket, stopped: &PipeReader, cluster: u64, inbox: &Inbox,
 
 /// Waits for a datagram. `false` when it is time to end.
 fn wait(socket: &UdpSocket, stopped: &PipeReader) -> bool {
-    let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut fds = [watched(socket.as_raw_fd()), watched(stopped.as_raw_fd())];
-    // SAFETY: `fds` has two valid entries.
-    let n = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
-    let interrupted = n < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
-    interrupted || n > 0 && fds[1].revents == 0
+    let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+    match poll(&mut fds, None) {
+        Ok(_) => fds[1].revents().is_empty(),
+        Err(error) => error == Errno::INTR,
+    }
 }
 
 /// A socket that hears one group on this host's own interface, beside others that do.
 fn join(group: Ipv4Addr) -> io::Result<UdpSocket> {
-    let checked = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
-    let flags = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the call takes integers.
-    let raw = checked(unsafe { libc::socket(libc::AF_INET, flags, 0) })?;
-    // SAFETY: the kernel has just made this descriptor for us.
-    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
-    let set = |level, option, value: *const libc::c_void, bytes: usize| {
-        // SAFETY: each caller gives a pointer to a value of its own with its size.
-        checked(unsafe { libc::setsockopt(raw, level, option, value, bytes as libc::socklen_t) })
-    };
-    let (yes, no): (libc::c_int, libc::c_int) = (1, 0);
-    set(libc::SOL_SOCKET, libc::SO_REUSEADDR, (&raw const yes).cast(), size_of_val(&yes))?;
-    // Only what this socket itself has joined.
-    set(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, (&raw const no).cast(), size_of_val(&no))?;
-    let address = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: PORT.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(group.octets()) },
-        sin_zero: [0; 8],
-    };
-    let bytes = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: `address` is a valid address of this length.
-    checked(unsafe { libc::bind(raw, (&raw const address).cast(), bytes) })?;
-    // SAFETY: the name ends with a zero.
-    let interface = unsafe { libc::if_nametoindex(INTERFACE.as_ptr()) };
-    if interface == 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let membership = libc::ip_mreqn {
-        imr_multiaddr: address.sin_addr,
-        imr_address: libc::in_addr { s_addr: 0 },
-        imr_ifindex: interface as libc::c_int,
-    };
-    set(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, (&raw const membership).cast(), size_of_val(&membership))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    hear_only_joined(&socket)?;
+    let address = SocketAddrV4::new(group, PORT);
+    bind(&socket, &address)?;
+    let interface = name_to_index(&socket, INTERFACE)?;
+    sockopt::set_ip_add_membership_with_ifindex(&socket, &group, &Ipv4Addr::UNSPECIFIED, interface)?;
     let socket = UdpSocket::from(socket);
-    debug_assert_eq!(socket.local_addr().ok(), Some(SocketAddrV4::new(group, PORT).into()));
+    debug_assert_eq!(socket.local_addr().ok(), Some(address.into()));
     Ok(socket)
+}
+
+/// Otherwise a socket hears whatever group another socket of the host has joined.
+fn hear_only_joined(socket: &OwnedFd) -> io::Result<()> {
+    let (no, bytes): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the option takes an integer, whose size this is.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MULTICAST_ALL,
+            (&raw const no).cast(),
+            bytes,
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

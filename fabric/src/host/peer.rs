@@ -34,8 +34,7 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
 /// The user of the calling process.
 #[must_use]
 pub fn user() -> u32 {
-    // SAFETY: the call has no arguments and can not fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@
 
 use crate::pidfd::{ended, ended_within};
 use crate::types::Nanos;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// One process of this host since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -49,17 +51,13 @@ impl Process {
 
     /// Whether it runs, and a pidfd if so.
     pub(crate) fn look(self) -> Life {
-        // SAFETY: the call takes two integers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
-        if fd < 0 {
-            return match io::Error::last_os_error().raw_os_error() {
-                // EINVAL: the number now names a thread of another process, or is zero.
-                Some(libc::ESRCH | libc::EINVAL | libc::ENOENT) => Life::Dead,
-                _ => Life::Unknown,
-            };
-        }
-        // SAFETY: the kernel has just made this descriptor for us.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let Some(pid) = pid(self.pid) else { return Life::Dead };
+        let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => fd,
+            // EINVAL: the number now names a thread of another process.
+            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Life::Dead,
+            Err(_) => return Life::Unknown,
+        };
         // If the start time is right now, the pidfd that was opened before names the same process.
         match start_time(&self.pid.to_string()) {
             Ok(started) if started != self.started => Life::Dead,
@@ -95,7 +93,7 @@ impl Process {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
         let policies = tasks.flatten().filter_map(|task| {
             let stat = std::fs::read(task.path().join("stat")).ok()?;
-            field(&stat, POLICY_FIELD)?.parse::<libc::c_int>().ok()
+            field(&stat, POLICY_FIELD)?.parse::<i32>().ok()
         });
         policies
             .map(|policy| matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR))
@@ -130,22 +128,22 @@ pub struct Held(OwnedFd);
 impl Held {
     /// Sends it SIGKILL.
     pub fn kill(&self) -> io::Result<()> {
-        self.signal(libc::SIGKILL)
+        self.send(Signal::KILL)
     }
 
     /// Sends it SIGTERM.
     pub fn terminate(&self) -> io::Result<()> {
-        self.signal(libc::SIGTERM)
+        self.send(Signal::TERM)
     }
 
     /// Stops it where it stands (SIGSTOP).
     pub fn freeze(&self) -> io::Result<()> {
-        self.signal(libc::SIGSTOP)
+        self.send(Signal::STOP)
     }
 
     /// Lets it go on (SIGCONT); nothing happens to one that is not stopped.
     pub fn thaw(&self) -> io::Result<()> {
-        self.signal(libc::SIGCONT)
+        self.send(Signal::CONT)
     }
 
     /// Whether it has ended.
@@ -161,13 +159,13 @@ impl Held {
         ended_within(&self.0, timeout)
     }
 
-    /// Sends it any signal, by its number.
-    pub fn signal(&self, signal: libc::c_int) -> io::Result<()> {
-        let none = core::ptr::null::<libc::siginfo_t>();
-        // SAFETY: the descriptor is a pidfd, and a null pointer asks for the default signal
-        // information.
-        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, none, 0) };
-        if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    /// Sends it any signal that has a name, by its number.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        self.send(Signal::from_named_raw(signal).ok_or(Errno::INVAL)?)
+    }
+
+    fn send(&self, signal: Signal) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.0, signal)?)
     }
 }
 
@@ -230,9 +228,11 @@ pub fn children() -> io::Result<Vec<u32>> {
 /// Reaps a child that has ended; tells whether it had. Of a child that somebody else waits for, the
 /// status is lost to that one: this is for adopted ones.
 pub fn reap(child: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(child) else { return false };
-    // SAFETY: a null status is allowed.
-    pid > 0 && unsafe { libc::waitpid(pid, core::ptr::null_mut(), libc::WNOHANG) } == pid
+    pid(child).is_some_and(|pid| matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(Some(_))))
+}
+
+fn pid(number: u32) -> Option<Pid> {
+    i32::try_from(number).ok().and_then(Pid::from_raw)
 }
 
 /// Forks this process: the child's number, or `None` in the child. The child has the calling thread

@@ -3,6 +3,7 @@
 //! again.
 #![allow(unsafe_code)]
 
+use rustix::mm::{Advice, madvise};
 use std::fs;
 
 /// Lets go of what starting took and going on does not need: code, constants, and memory that is
@@ -21,7 +22,7 @@ fn release_files() {
     for (from, to) in unchanged(&maps) {
         // SAFETY: the range is a mapping of a file that can not be written and has no page that
         // differs from the file's, so its pages are the same when they are faulted in again.
-        unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED) };
+        let _ = unsafe { madvise(from as *mut core::ffi::c_void, to - from, Advice::LinuxDontNeed) };
     }
 }
 

@@ -1,6 +1,9 @@
 //! How a process is scheduled, and that it does not outlive its supervisor.
 #![allow(unsafe_code)]
 
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use std::io;
 use std::os::unix::process::parent_id;
 use std::process::Command;
@@ -20,10 +23,7 @@ pub fn pass_parent_id(command: &mut Command) -> &mut Command {
 pub fn die_with_parent() -> io::Result<()> {
     let told = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok());
     let parent = told.unwrap_or_else(parent_id);
-    // SAFETY: the call takes and returns integers.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have died before the request stood.
     if parent_id() != parent {
         return Err(io::Error::other("the process that started this one is gone"));
@@ -34,9 +34,8 @@ pub fn die_with_parent() -> io::Result<()> {
 /// Makes this process the one that orphans among its descendants come to, so that it can end and
 /// reap them.
 pub fn adopt_orphans() -> io::Result<()> {
-    // SAFETY: the call takes integers.
-    let done = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // The kernel takes any number but zero for "yes".
+    Ok(set_child_subreaper(Some(getpid()))?)
 }
 
 /// Puts this thread under SCHED_FIFO. Needs CAP_SYS_NICE or an RLIMIT_RTPRIO.
@@ -66,23 +65,18 @@ fn schedule(policy: libc::c_int, priority: u32) -> io::Result<()> {
 /// Keeps the calling thread on one core.
 pub fn pin_to_core(core: u32) -> io::Result<()> {
     let core = core as usize;
-    if core >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    if core >= CpuSet::MAX_CPU {
+        return Err(Errno::INVAL.into());
     }
-    // SAFETY: zeros are an empty set, the core lies within it, and the kernel only reads it.
-    let done = unsafe {
-        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// The core that the calling thread runs on.
 #[must_use]
 pub fn core() -> Option<u32> {
-    // SAFETY: takes nothing.
-    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+    u32::try_from(sched_getcpu()).ok()
 }
 
 #[cfg(test)]

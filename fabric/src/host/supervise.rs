@@ -2,11 +2,10 @@
 //! that it ended.
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, setpgid, wait};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -29,8 +28,7 @@ pub fn fork() -> io::Result<Option<u32>> {
 
 /// Puts this process into a process group of its own, which no terminal sends signals to.
 pub fn leave_group() -> io::Result<()> {
-    // SAFETY: the call takes integers.
-    if unsafe { libc::setpgid(0, 0) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(setpgid(None, None)?)
 }
 
 /// What became of the children of this process.
@@ -48,16 +46,13 @@ pub enum Reaped {
 
 /// Reaps any one child.
 pub fn reap_any() -> io::Result<Reaped> {
-    let mut status = 0;
-    // SAFETY: `status` is a valid integer to write to.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-    match u32::try_from(pid) {
-        Ok(0) => Ok(Reaped::Running),
-        Ok(pid) => Ok(Reaped::Ended(pid, ExitStatus::from_raw(status))),
-        Err(_) => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(Reaped::None),
-            error => Err(error),
-        },
+    match wait(WaitOptions::NOHANG) {
+        Ok(None) => Ok(Reaped::Running),
+        Ok(Some((pid, status))) => {
+            Ok(Reaped::Ended(pid.as_raw_pid().cast_unsigned(), ExitStatus::from_raw(status.as_raw())))
+        }
+        Err(Errno::CHILD) => Ok(Reaped::None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -90,20 +85,15 @@ fn children_of(pid: u32) -> Vec<u32> {
 pub fn tie(command: &mut Command, group: Option<File>) {
     let parent = std::process::id();
     let begin = move || {
-        // SAFETY: the calls take and return integers, and may be made between `fork` and `exec`.
-        let is_tied = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) } == 0;
-        if !is_tied {
-            return Err(io::Error::last_os_error());
-        }
+        set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have died before the request stood.
         if parent_id() != parent {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            return Err(Errno::SRCH.into());
         }
         let Some(group) = &group else { return Ok(()) };
-        // SAFETY: the descriptor is open, and the byte valid; `0` stands for the process that
-        // writes it.
-        let written = unsafe { libc::write(group.as_raw_fd(), b"0".as_ptr().cast(), 1) };
-        if written == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        // It stands for the process that writes it.
+        rustix::io::write(group, b"0")?;
+        Ok(())
     };
     // SAFETY: it allocates nothing and takes no lock, as a child of a process with threads must
     // not.
@@ -113,14 +103,9 @@ pub fn tie(command: &mut Command, group: Option<File>) {
 /// Whether the manager of the control groups says of this one that its user may divide it further.
 #[must_use]
 pub fn is_delegated(group: &Path) -> bool {
-    let Ok(path) = CString::new(group.as_os_str().as_bytes()) else { return false };
-    [c"user.delegate", c"trusted.delegate"].iter().any(|name| {
+    [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
         let mut value = [0_u8; 4];
-        // SAFETY: both strings end with zero, and the kernel writes at most as many bytes as
-        // `value` has.
-        let len =
-            unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
-        len == 1 && value[0] == b'1'
+        rustix::fs::getxattr(group, name, &mut value) == Ok(1) && value[0] == b'1'
     })
 }
 

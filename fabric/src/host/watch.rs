@@ -8,7 +8,7 @@
 
 use crate::contract::{Evidence, LinkError};
 use crate::ebpf::Deaths;
-use crate::host::futex::{TID_MASK, WAITERS, Waiter};
+use crate::host::futex::{TID_MASK, WAITERS, Waiter, waiter};
 use crate::host::mapped::MappedRegions;
 use crate::host::notice_listener::Inbox;
 use crate::host::process::{Life, Process};
@@ -343,7 +343,7 @@ impl Watches {
                 return None;
             }
             if waiters.len() < max {
-                waiters.push(Waiter::new(word, value));
+                waiters.push(waiter(word, value));
             } else {
                 span = span.min(WORDLESS_EVERY);
             }

@@ -7,6 +7,8 @@ use super::registration::{Memory, locked_memory_limit};
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicU64;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::sync::Arc;
 
 /// What pages are wished for. Each falls back to the next smaller that the host has.
@@ -73,17 +75,17 @@ impl Arena {
     pub fn new(bytes: usize, wish: HugePages, node: Option<u32>) -> Result<Arc<Self>, VerbsError> {
         let bytes = bytes.max(8).next_multiple_of(8);
         let explicit = (wish == HugePages::Explicit)
-            .then(|| map(bytes.next_multiple_of(HUGE), libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok())
+            .then(|| map(bytes.next_multiple_of(HUGE), MapFlags::HUGETLB | MapFlags::HUGE_2MB).ok())
             .flatten();
         let (mapped, at) = match explicit {
             Some(mapped) => (mapped, mapped.0),
             None if wish == HugePages::Plain => {
-                let mapped = map(bytes, 0)?;
+                let mapped = map(bytes, MapFlags::empty())?;
                 (mapped, mapped.0)
             }
             None => {
                 // One more, so that a huge page can begin at its multiple.
-                let mapped = map(bytes.next_multiple_of(HUGE) + HUGE, 0)?;
+                let mapped = map(bytes.next_multiple_of(HUGE) + HUGE, MapFlags::empty())?;
                 let skip = mapped.0.as_ptr().align_offset(HUGE);
                 // SAFETY: `skip` is less than `HUGE`, and the mapping is longer.
                 (mapped, unsafe { mapped.0.add(skip) })
@@ -94,20 +96,19 @@ impl Arena {
         let advise = |advice| {
             // SAFETY: the range lies within the mapping, and none of the advices changes what it
             // holds.
-            unsafe { libc::madvise(at.as_ptr().cast(), len, advice) == 0 }
+            unsafe { madvise(at.as_ptr().cast(), len, advice) }
         };
         if explicit.is_none() && wish != HugePages::Plain {
             // A kernel without transparent huge pages refuses; `pages` tells what came of it.
-            advise(libc::MADV_HUGEPAGE);
+            let _ = advise(Advice::LinuxHugepage);
         }
         if let Some(node) = node {
             prefer_node(at, len, node);
         }
         // A child of a fork must not make this process's pages copies of what the device writes.
-        if !advise(libc::MADV_DONTFORK) {
-            return Err(VerbsError::last("madvise", "the memory of a device"));
-        }
-        if !advise(libc::MADV_POPULATE_WRITE) {
+        advise(Advice::LinuxDontFork)
+            .map_err(|errno| VerbsError::failed("madvise", "the memory of a device", errno.raw_os_error()))?;
+        if advise(Advice::LinuxPopulateWrite).is_err() {
             // Kernels before 5.14: a store into each page.
             for word in arena.words().iter().step_by(512) {
                 word.store(0, core::sync::atomic::Ordering::Relaxed);
@@ -133,19 +134,19 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: this is what `mmap` gave, and no reference outlives `self`.
-        unsafe { libc::munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
+        let gone = unsafe { munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
+        debug_assert!(gone.is_ok(), "{gone:?}");
     }
 }
 
-fn map(bytes: usize, flags: i32) -> Result<(NonNull<u8>, usize), VerbsError> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+fn map(bytes: usize, flags: MapFlags) -> Result<(NonNull<u8>, usize), VerbsError> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses.
-    let at = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
-    match NonNull::new(at.cast()) {
-        Some(start) if at != libc::MAP_FAILED => Ok((start, bytes)),
-        _ => Err(VerbsError::last("mmap", format!("{bytes} bytes"))),
-    }
+    let at = unsafe { mmap_anonymous(null_mut(), bytes, protection, MapFlags::PRIVATE | flags) };
+    let start = at.and_then(|at| NonNull::new(at.cast()).ok_or(Errno::INVAL));
+    start
+        .map(|start| (start, bytes))
+        .map_err(|errno| VerbsError::failed("mmap", format!("{bytes} bytes"), errno.raw_os_error()))
 }
 
 /// Nodes that a mask can name.
@@ -221,11 +222,10 @@ pub fn host_memory() -> HostMemory {
         value.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     };
     let transparent = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    let limit = locked_memory_limit();
     HostMemory {
         huge_pages: (pages("HugePages_Free"), pages("HugePages_Total")),
         transparent: transparent.is_ok_and(|text| !text.contains("[never]")),
-        lockable: (limit != libc::RLIM_INFINITY).then_some(limit),
+        lockable: locked_memory_limit(),
     }
 }
 

@@ -69,9 +69,7 @@ impl EventChannel {
         let raw = NonNull::new(raw)
             .ok_or_else(|| VerbsError::last("rdma_create_event_channel", "/dev/infiniband/rdma_cm"))?;
         let channel = Arc::new(Self { raw, cm });
-        // SAFETY: the channel lives, so its descriptor is open.
-        unsafe { no_block(raw.as_ref().fd) }
-            .map_err(|errno| VerbsError::failed("fcntl", "the event channel", errno))?;
+        no_block(channel.as_fd()).map_err(|errno| VerbsError::failed("fcntl", "the event channel", errno))?;
         Ok(channel)
     }
 

@@ -6,6 +6,8 @@ use super::error::VerbsError;
 use super::sys::{self, ibv_comp_channel, ibv_cq, ibv_wc};
 use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -106,9 +108,7 @@ impl CompletionChannel {
         let raw =
             NonNull::new(raw).ok_or_else(|| VerbsError::last("ibv_create_comp_channel", context.device()))?;
         let channel = Arc::new(Self { raw, context: Arc::clone(context) });
-        // SAFETY: the channel lives, so its descriptor is open.
-        unsafe { no_block(raw.as_ref().fd) }
-            .map_err(|errno| VerbsError::failed("fcntl", context.device(), errno))?;
+        no_block(channel.as_fd()).map_err(|errno| VerbsError::failed("fcntl", context.device(), errno))?;
         Ok(channel)
     }
 
@@ -247,16 +247,8 @@ impl PostError {
     }
 }
 
-/// Makes reads of a descriptor return at once.
-///
-/// # Safety
-///
-/// The descriptor is open.
-pub(crate) unsafe fn no_block(fd: c_int) -> Result<(), i32> {
-    // SAFETY: as the caller promises; the calls take and return integers.
-    let done = unsafe {
-        let flags = libc::fcntl(fd, libc::F_GETFL);
-        flags >= 0 && libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) >= 0
-    };
-    if done { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)) }
+/// Has reads of a descriptor return at once.
+pub(crate) fn no_block(fd: BorrowedFd<'_>) -> Result<(), i32> {
+    let done = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
+    done.map_err(Errno::raw_os_error)
 }

@@ -10,6 +10,7 @@ use core::fmt::Debug;
 use core::ops::{BitOr, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::sync::Arc;
 
@@ -121,11 +122,11 @@ impl Registration {
         };
         let Some(raw) = NonNull::new(raw) else {
             let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-            let limit = locked_memory_limit();
-            return Err(if errno == libc::ENOMEM && range.len() as u64 > limit {
-                VerbsError::LockedMemory { bytes: range.len(), limit }
-            } else {
-                VerbsError::failed("ibv_reg_mr", context.device(), errno)
+            return Err(match locked_memory_limit() {
+                Some(limit) if errno == libc::ENOMEM && range.len() as u64 > limit => {
+                    VerbsError::LockedMemory { bytes: range.len(), limit }
+                }
+                _ => VerbsError::failed("ibv_reg_mr", context.device(), errno),
             });
         };
         // SAFETY: the library's structure lives until `ibv_dereg_mr`.
@@ -171,12 +172,7 @@ impl Drop for Registration {
     }
 }
 
-/// Bytes that this process may lock; all ones if there is no limit.
-pub(crate) fn locked_memory_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for a write.
-    match unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } {
-        0 => limit.rlim_cur,
-        _ => libc::RLIM_INFINITY,
-    }
+/// Bytes that this process may lock; `None` if there is no limit.
+pub(crate) fn locked_memory_limit() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
 }

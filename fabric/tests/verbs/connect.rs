@@ -1,5 +1,4 @@
 //! Connections and groups by IP address.
-#![allow(unsafe_code)]
 
 use crate::devices::{HANG, READS, RETRY, SIZE, arena, next, nic, register};
 use obol_fabric::verbs::VerbsError;
@@ -10,9 +9,8 @@ use obol_fabric::verbs::nic::Nic;
 use obol_fabric::verbs::pair::{Kind, QueuePair};
 use obol_fabric::verbs::queue::{CompletionChannel, CompletionQueue, Status};
 use obol_fabric::verbs::registration::Rights;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -190,9 +188,8 @@ fn a_datagram_to_a_group_reaches_those_who_joined() {
     assert_eq!(inbox.words()[5].load(Relaxed), u64::from_ne_bytes(*b"a member"));
 
     // The completion has made the descriptor readable, once.
-    let mut poll = libc::pollfd { fd: wake.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor, valid for reads and writes.
-    assert_eq!(unsafe { libc::poll(&raw mut poll, 1, HANG.as_millis() as i32) }, 1);
+    let timeout = HANG.try_into().expect("a timespec");
+    assert_eq!(poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&timeout)), Ok(1));
     assert!(wake.take_event().expect("it can be taken"));
     assert!(!wake.take_event().expect("there is no more"));
     member.leave(group).expect("left");
