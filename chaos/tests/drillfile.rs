@@ -7,6 +7,7 @@ use obol_chaos::drillfile::{
 use obol_chaos::drills::channel::Stamp;
 use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge, lacks, verdict};
 use obol_chaos::drills::{Host, Journal, Probed, Verdict, journal_schema};
+use obol_chaos::faults::KINDS;
 use obol_fabric::Nanos;
 use obol_observe::timeline::Phases;
 use serde_json::Value;
@@ -126,10 +127,10 @@ fn an_unknown_key_is_answered_with_the_nearest() {
 
 #[test]
 fn a_word_that_is_not_known_is_answered_with_those_that_are() {
+    let kinds = KINDS.map(|kind| kind.name()).join(", ");
     assert_eq!(
         said(&[("kind = \"kill\"", "kind = \"kil\"")]),
-        "fault:18: step.fault.kind is \"kil\", but must be one of kill, freeze, cpu-hog, memory-pressure, partition, delay, \
-         loss, multicast-loss, link-error, clock-step; did you mean kill?"
+        format!("fault:18: step.fault.kind is \"kil\", but must be one of {kinds}; did you mean kill?")
     );
     assert_eq!(
         said(&[("\"app\", \"coord\", \"cache\"] }\n\n[[exp", "\"app\", \"coordd\"] }\n\n[[exp")]),
