@@ -8,7 +8,7 @@
 //!
 //! Safety does not depend on the predictions: a wrong one costs an abort.
 
-use super::slot_word::{NUMBER_MAX, SlotState, SlotWord};
+use super::slot_word::{PROPOSAL_MAX, SlotState, SlotWord};
 use super::{Abort, Consensus, Outcome, Phase};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::sealed;
@@ -48,10 +48,6 @@ struct Row {
     value_torn: bool,
 }
 
-/// Proposal numbers of a slot end here: uKharon A.6, with room for every proposer in what a word
-/// holds.
-pub const PROPOSAL_MAX: u16 = NUMBER_MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
-
 /// One proposer's state. See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CasEngine {
@@ -71,24 +67,6 @@ pub struct CasEngine {
 }
 
 impl CasEngine {
-    /// The engine of proposer `me` (from 1), with no slot open.
-    #[must_use]
-    pub fn new(me: u16, layout: Layout, mutant: ActiveMutant) -> Self {
-        Self {
-            layout,
-            mutant,
-            me,
-            slot: ViewId::GENESIS,
-            phase: Phase::Decided,
-            proposal: 0,
-            rows: Vec::new(),
-            value: Arc::from([]),
-            adopted: false,
-            round: 0,
-            ring: vec![Vec::new(); layout.limits().slots as usize],
-        }
-    }
-
     fn majority(&self) -> usize {
         if self.mutant.has(Mutant::HalfIsMajority) {
             return (self.rows.len() / 2).max(1);
@@ -202,6 +180,22 @@ impl CasEngine {
 }
 
 impl Consensus for CasEngine {
+    fn new(me: u16, layout: Layout, mutant: ActiveMutant) -> Self {
+        Self {
+            layout,
+            mutant,
+            me,
+            slot: ViewId::GENESIS,
+            phase: Phase::Decided,
+            proposal: 0,
+            rows: Vec::new(),
+            value: Arc::from([]),
+            adopted: false,
+            round: 0,
+            ring: vec![Vec::new(); layout.limits().slots as usize],
+        }
+    }
+
     fn slot(&self) -> ViewId {
         self.slot
     }

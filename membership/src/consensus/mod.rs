@@ -6,23 +6,29 @@
 mod cas;
 mod slot_word;
 
-pub use cas::{CasEngine, PROPOSAL_MAX};
-pub use slot_word::{AGE_MAX, Ballot, Head, INSTANCES, LAG_MAX, SlotState, SlotWord};
+pub use slot_word::{AGE_MAX, Ballot, Head, INSTANCES, LAG_MAX, PROPOSAL_MAX, SlotState, SlotWord};
 
+use crate::mutants::ActiveMutant;
 use crate::tokens::Part;
 use crate::view::Acceptor;
-use obol_fabric::{Completion, Fabric, LinkError, ViewId};
+use core::fmt::Debug;
+use core::hash::Hash;
+use obol_fabric::{Completion, Fabric, Layout, LinkError, ViewId};
 use std::sync::Arc;
 
 /// The engine of this build's coordinators.
-pub type Engine = CasEngine;
+pub type Engine = cas::CasEngine;
 
 /// One proposer's engine.
 ///
 /// A slot is opened, prepared, and then proposed in; any step may abort, and the attempt then
 /// begins again with [`Consensus::prepare`]. All operations are posted to the fabric; their
 /// completions come back by [`Consensus::complete`].
-pub trait Consensus {
+pub trait Consensus: Clone + Debug + Eq + Hash {
+    /// The engine of proposer `me` (from 1), with no slot open.
+    #[must_use]
+    fn new(me: u16, layout: Layout, mutant: ActiveMutant) -> Self;
+
     /// The slot that is open.
     fn slot(&self) -> ViewId;
 

@@ -29,7 +29,10 @@ const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
 const _: () = assert!(obol_fabric::layout::PROPOSERS_MAX as u64 <= VALUE_MASK);
 
 /// The largest number that a word holds.
-pub(super) const NUMBER_MAX: u16 = PROPOSAL_MASK as u16;
+const NUMBER_MAX: u16 = PROPOSAL_MASK as u16;
+/// Proposal numbers of a slot end here: uKharon A.6, with room for every proposer in what a word
+/// holds.
+pub const PROPOSAL_MAX: u16 = NUMBER_MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
 /// Numbers by which words tell instances apart.
 pub const INSTANCES: u64 = 1 << (64 - INSTANCE_SHIFT);
 /// A reader that lags by so many views still knows a word of a later slot for one. In
