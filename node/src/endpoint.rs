@@ -26,12 +26,38 @@ pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// No member's kind: observers pass over the region.
 const NO_KIND: u32 = 0;
 
-/// A process's access to its cluster.
-pub enum Endpoint {
+/// Lists the fabrics; [`Site::place`] chooses.
+macro_rules! endpoints {
+    ($($(#[$doc:meta])* $name:ident($endpoint:ty),)+) => {
+        /// A process's access to its cluster.
+        pub enum Endpoint { $($(#[$doc])* $name(Box<$endpoint>),)+ }
+
+        impl Endpoint {
+            /// Does something with whichever endpoint it is.
+            pub fn each<A: Act>(&mut self, act: A) -> A::Output {
+                match self { $(Self::$name(endpoint) => act.on(endpoint.as_mut()),)+ }
+            }
+
+            /// Who tells of this process's death first.
+            #[must_use]
+            pub fn detection(&self) -> Detection {
+                match self { $(Self::$name(endpoint) => endpoint.detection(),)+ }
+            }
+
+            /// Why the kernel module is there and yet does not tell of this process's death.
+            #[must_use]
+            pub fn kernel_refusal(&self) -> Option<&DeadbeatError> {
+                match self { $(Self::$name(endpoint) => endpoint.kernel_refusal(),)+ }
+            }
+        }
+    };
+}
+
+endpoints! {
     /// Over the memory of one host.
-    Shm(Box<shm::Endpoint>),
+    Shm(shm::Endpoint),
     /// Over an RDMA device.
-    Rdma(Box<verbs::Endpoint>),
+    Rdma(verbs::Endpoint),
 }
 
 /// Why a process has no place in its cluster.
@@ -248,32 +274,6 @@ impl<R: Role> Act for Serve<'_, R> {
 }
 
 impl Endpoint {
-    /// Does something with whichever endpoint it is.
-    pub fn each<A: Act>(&mut self, act: A) -> A::Output {
-        match self {
-            Self::Shm(endpoint) => act.on(endpoint.as_mut()),
-            Self::Rdma(endpoint) => act.on(endpoint.as_mut()),
-        }
-    }
-
-    /// Who tells of this process's death first.
-    #[must_use]
-    pub fn detection(&self) -> Detection {
-        match self {
-            Self::Shm(endpoint) => endpoint.detection(),
-            Self::Rdma(endpoint) => endpoint.detection(),
-        }
-    }
-
-    /// Why the kernel module is there and yet does not tell of this process's death.
-    #[must_use]
-    pub fn kernel_refusal(&self) -> Option<&DeadbeatError> {
-        match self {
-            Self::Shm(endpoint) => endpoint.kernel_refusal(),
-            Self::Rdma(endpoint) => endpoint.kernel_refusal(),
-        }
-    }
-
     /// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the
     /// cluster has gone on without it for good.
     pub fn serve<R: Role>(&mut self, machine: &mut R, stop: &AtomicBool) {
