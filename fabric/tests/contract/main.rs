@@ -1,16 +1,15 @@
-//! The fabric's contract, held against the simulator and shared memory. RDMA is held against it in
-//! the binary `verbs`, which runs where there is a device.
+//! The fabric's contract, held against the simulator and the backends that run on one host. RDMA is
+//! held against it in the binary `verbs`, which runs where there is a device.
 
 mod broken;
-mod shm;
+mod processes;
 mod sim;
 mod suite;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "the tests of shared memory use the rest")]
 mod support;
 
-/// Where every process of these tests starts if it has a role.
-#[test]
-fn child() {
-    support::play();
-}
+processes::backend!(shm, lacks: [
+    Rights: "whoever maps a region may write all of it",
+    TearsOften: "a copy of a few words is seldom interrupted"
+]);

@@ -248,8 +248,14 @@ pub(crate) fn end_with_parent() {
     });
 }
 
-/// Plays the role that the environment gives, if it gives one, until the parent ends.
+/// Plays the role that the environment gives, if it gives one, over shared memory, until the parent
+/// ends.
 pub(crate) fn play() {
+    play_over(|cluster, owner, wait| Endpoint::open(cluster, owner, wait).expect("opened"));
+}
+
+/// As [`play`], over an endpoint that is opened so.
+pub(crate) fn play_over<D: Drive>(open: impl FnOnce(&Cluster, Owner, Wait) -> D) {
     let Ok(role) = std::env::var("OBOL_TEST_ROLE") else { return };
     let var = |key: &str| std::env::var(key).expect("set by the parent");
     end_with_parent();
@@ -274,8 +280,7 @@ pub(crate) fn play() {
         "tick" => (Wait::Hybrid { yield_for: Nanos::from_micros(30) }, Nanos::from_millis(1)),
         _ => (Wait::Block, Nanos::MAX),
     };
-    let endpoint = Endpoint::open(&cluster, owner, wait).expect("opened");
-    act(endpoint, &cluster, &role, tick_every);
+    act(open(&cluster, owner, wait), &cluster, &role, tick_every);
 }
 
 /// Plays a role to the end of the process.

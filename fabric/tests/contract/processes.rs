@@ -1,0 +1,102 @@
+//! Backends whose peers are processes of this host, which are killed and stopped by signals, and
+//! that want nothing but a cluster: [`backend!`] holds one of them to the contract.
+
+use crate::suite::{Fault, Feature, ME, Post, Testbed, of_processes};
+use crate::support::{Child, LIMITS, Probe, Root, coordinator, kill, live, name};
+use obol_fabric::host::{Cluster, Impairment, clock};
+use obol_fabric::metrics::FabricCounter;
+use obol_fabric::{Address, Drive, Layout, Nanos, Owner, ViewId, Wait};
+use std::collections::HashMap;
+
+/// An endpoint of such a backend.
+pub(crate) trait Backend: Drive + Sized {
+    const NAME: &'static str;
+    const LACKS: &'static [(Feature, &'static str)];
+    /// The test where the peers start.
+    const CHILD: &'static str;
+
+    fn open(cluster: &Cluster, owner: Owner, wait: Wait) -> Self;
+}
+
+/// The tests of the contract for the backend in this module of the fabric, and what it lacks.
+macro_rules! backend {
+    ($name:ident, lacks: [$($feature:ident: $why:literal),*]) => {
+        mod $name {
+            use crate::processes::{Backend, Processes};
+            use crate::suite::{Feature, contract, contract_tests};
+            use obol_fabric::host::Cluster;
+            use obol_fabric::$name::Endpoint;
+            use obol_fabric::{Owner, Wait};
+
+            contract!(Processes<Endpoint>);
+
+            impl Backend for Endpoint {
+                const NAME: &'static str = stringify!($name);
+                const LACKS: &'static [(Feature, &'static str)] =
+                    &[$((Feature::$feature, $why)),*];
+                const CHILD: &'static str = concat!(stringify!($name), "::child");
+
+                fn open(cluster: &Cluster, owner: Owner, wait: Wait) -> Self {
+                    Self::open(cluster, owner, wait).expect("opened")
+                }
+            }
+
+            /// Where its processes start, if they have a role.
+            #[test]
+            fn child() {
+                crate::support::play_over(<Endpoint as Backend>::open);
+            }
+        }
+    };
+}
+pub(crate) use backend;
+
+pub(crate) struct Processes<E> {
+    // Children end before their directory does.
+    peers: HashMap<u32, Child>,
+    me: E,
+    probe: Probe,
+    cluster: Cluster,
+    root: Root,
+}
+
+impl<E: Backend> Processes<E> {
+    fn start_as(&mut self, who: &str, region: Option<u32>) -> (Child, Address) {
+        let before =
+            region.and_then(|region| self.cluster.region_info(region)).map_or(0, |info| info.generation);
+        let child = Child::start_with(E::CHILD, &self.root, "scribble", who, region, &[]);
+        loop {
+            let at = live(&self.cluster, who);
+            if region.is_none() || at.generation > before {
+                return (child, at);
+            }
+        }
+    }
+}
+
+impl<E: Backend> Testbed for Processes<E> {
+    const NAME: &'static str = E::NAME;
+    const LACKS: &'static [(Feature, &'static str)] = E::LACKS;
+    const PATIENCE: Nanos = Nanos::from_secs(60);
+
+    fn new() -> Option<Self> {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let me = E::open(&cluster, coordinator("me", ME), Wait::Block);
+        Some(Self { peers: HashMap::new(), me, probe: Probe::default(), cluster, root })
+    }
+
+    of_processes!(cluster);
+
+    fn start(&mut self, region: u32) -> Address {
+        let (child, at) = self.start_as(&format!("peer{region}"), Some(region));
+        self.peers.insert(region, child);
+        at
+    }
+
+    fn start_member(&mut self) -> Address {
+        let (child, at) = self.start_as("member", None);
+        self.peers.insert(at.region, child);
+        at
+    }
+}
