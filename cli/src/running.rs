@@ -6,6 +6,7 @@
 //! kernel closes the pipe; the keeper then ends the cluster and removes its files. No signal
 //! handler has a part in it, and nothing else lies in the file system.
 
+use clap::Args;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
@@ -130,11 +131,20 @@ impl Drop for Kept {
     }
 }
 
+/// Removes a cluster when the command that made it has ended (started by commands with a
+/// cluster of their own)
+#[derive(Debug, Args)]
+pub(crate) struct Keep {
+    /// A folder of files that goes with it
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
 /// `obol keep`, the other end of [`Kept`].
-pub(crate) fn keep(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<ExitCode, Failure> {
+pub(crate) fn keep(root: &Path, cluster: Name, args: &Keep) -> Result<ExitCode, Failure> {
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(Failure::failed)?;
     remove(root, cluster);
-    match folder.map(std::fs::remove_dir_all) {
+    match args.folder.as_ref().map(std::fs::remove_dir_all) {
         Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(Failure::failed(error)),
         _ => Ok(ExitCode::SUCCESS),
     }

@@ -5,8 +5,12 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a report is on, and how it is written.
+/// Report on a recording, or on a cluster that is looked at for a while
 #[derive(Debug, Args)]
+#[command(after_help = "Failovers with their phases, latencies, alerts, notes and processes.\n\
+    \nFormats: md for a postmortem, html for a page that needs no other file, json, csv (failovers), perfetto (a trace for \
+    ui.perfetto.dev), hdr (an HdrHistogram log), openmetrics.\n\
+    \nExample: obol report night.obolrec --format perfetto --output night.json")]
 pub struct Report {
     /// A recording [default: the cluster, looked at now]
     pub file: Option<PathBuf>,

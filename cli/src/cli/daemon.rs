@@ -1,6 +1,12 @@
 //! The command line of a cluster's own processes.
 
-use super::{Cli, Command, Coordinator, CoordinatorRun, DemoApp, Named, Place};
+use super::{Cli, Place};
+use crate::commands::Command;
+use crate::commands::agent::Agent;
+use crate::commands::app::DemoApp;
+use crate::commands::coordinator::Coordinator;
+use crate::commands::coordinator::run::CoordinatorRun;
+use crate::commands::lease_cache::LeaseCache;
 use clap::{Parser, Subcommand};
 
 /// The command line of a cluster's own processes, without those of all other commands: what is read
@@ -16,8 +22,8 @@ pub(super) struct Daemon {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    Agent(Named),
-    LeaseCache(Named),
+    Agent(Agent),
+    LeaseCache(LeaseCache),
     App(DemoApp),
     #[command(subcommand)]
     Coordinator(CoordinatorRole),

@@ -1,12 +1,11 @@
-//! What the command line says of itself, against the files in `reference/`: every `--help`, every
-//! manual page, the completions of every shell, and the schema of the console's configuration.
+//! What the command line says of itself, against the files in `reference/`: every `--help`, and the
+//! schema of the console's configuration.
 //!
 //! What was changed on purpose: `OBOL_BLESS=1 cargo test --release -p obol cli`, then read the
 //! difference.
 
-use super::{Cli, completions};
-use clap::{Command, CommandFactory as _, ValueEnum as _};
-use clap_complete::Shell;
+use super::Cli;
+use clap::{Command, CommandFactory as _};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -54,27 +53,6 @@ fn the_help_of_every_command_is_as_it_is_kept() {
         writeln!(all, "$ {name} --help\n{}", command.render_help()).expect("a string");
     });
     holds("help.txt", &all);
-}
-
-#[test]
-fn the_manual_is_as_it_is_kept() {
-    let mut all = String::new();
-    for (name, page) in crate::man::pages().expect("pages") {
-        let page = String::from_utf8(page).expect("text");
-        // What obol tells behind its options is where readers look first.
-        assert!(page.contains("DESCRIPTION") && !page.contains(".SH EXTRA"), "{name}:\n{page}");
-        writeln!(all, ".\\\" {name}\n{page}").expect("a string");
-    }
-    holds("manual.roff", &all);
-}
-
-#[test]
-fn the_completions_of_every_shell_are_as_they_are_kept() {
-    for shell in Shell::value_variants() {
-        let script = String::from_utf8(completions(*shell)).expect("text");
-        assert!(!script.contains("lease-cache process"), "{shell} proposes what only `up` starts");
-        holds(&format!("completions.{shell}"), &script);
-    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::screens::{self, Screen};
 use crate::state::{Model, ScreenId};
 use crate::theme::Theme;
 use obol_profiles::document;
-pub use options::{ConfigCommand, HELP};
+pub use options::ConfigCommand;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -4,13 +4,14 @@ use clap::Subcommand;
 use std::path::PathBuf;
 
 /// What the console's configuration is and where it is looked for.
-pub const HELP: &str = "The file is --config FILE of `up`, `console` and `replay`, else $OBOL_CONFIG, else \
+const HELP: &str = "The file is --config FILE of `up`, `console` and `replay`, else $OBOL_CONFIG, else \
     $XDG_CONFIG_HOME/obol/console.toml, else ~/.config/obol/console.toml. What it leaves out stays as the console comes.\n\
     \nTo start from: mkdir -p ~/.config/obol && obol config print > ~/.config/obol/console.toml\n\
     \nExit codes: 0 good, 2 refused; every mistake is named with line and column.";
 
-/// What to do with a configuration.
+/// Check and print how the console is configured: theme, keys, columns
 #[derive(Debug, Subcommand)]
+#[command(after_help = HELP)]
 pub enum ConfigCommand {
     /// Check a configuration; every mistake is named with line and column
     Check {

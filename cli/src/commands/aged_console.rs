@@ -1,0 +1,16 @@
+//! `obol aged-console`: the console that `bench console` measures.
+
+use clap::Args;
+use obol_console::output::Failure;
+use obol_console::poll::Place;
+use obol_fabric::Name;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A console that has an hour of history (started by `bench console`)
+#[derive(Debug, Args)]
+pub(crate) struct AgedConsole;
+
+pub(crate) fn run(root: &Path, cluster: Name, _: &AgedConsole) -> Result<ExitCode, Failure> {
+    obol_console::aged(Place { root: root.to_owned(), cluster })
+}

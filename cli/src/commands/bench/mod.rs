@@ -1,0 +1,200 @@
+//! `obol bench`: what this host can do at best, what the product does, and the ratio of the two, in
+//! one run.
+//!
+//! Absolute times drift from machine to machine and from minute to minute; ratios of one run do
+//! not. The benchmark fails if a figure misses what it must be.
+
+mod bare;
+mod console;
+mod failover;
+mod floor;
+mod idle;
+mod micro;
+
+use crate::cli::listen;
+use clap::{Args, Subcommand};
+use obol_chaos::drills::Host;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_profiles::Profile;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub(crate) use floor::{FloorRole, role as floor_role, run as floor};
+
+/// Measure this host's floor and the product in one run, and print their ratios
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Exit codes: 0 every figure is as it must be, 1 one is missed, 2 refused."
+)]
+pub(crate) struct Bench {
+    /// What to measure instead
+    #[command(subcommand)]
+    pub(crate) what: Option<BenchCommand>,
+    /// Failovers, and failovers of the floor program
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
+    pub(crate) count: u32,
+    /// Measure consensus over RDMA instead, by this address of the host
+    #[arg(long, value_name = "IP[:PORT]", value_parser = listen)]
+    pub(crate) rdma: Option<SocketAddr>,
+    /// Profile for --rdma: a name that `obol profile list` knows, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "soft-roce", requires = "rdma")]
+    pub(crate) profile: String,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Measure what the console costs, and how quick its keys are, in a terminal of 200x50 on
+    /// synthetic clusters
+    #[command(
+        after_help = "Measured on 32 and on 512 nodes, each with an app, with an hour of history: the share of a core, live \
+        and frozen, resident memory, what is written to the terminal, and from a key to the screen. Needs `script` of \
+        util-linux, and about 600 MB of /dev/shm.\n\
+        \nExit codes: 0 all figures are within the design's budget, 1 one is not, 2 refused."
+    )]
+    Console(console::BenchConsole),
+}
+
+/// The profile that is measured.
+const PROFILE: &str = "laptop";
+
+/// One figure of the report.
+#[derive(Clone, Debug, Serialize)]
+struct Figure {
+    figure: &'static str,
+    unit: &'static str,
+    measured: f64,
+    /// What it is compared with, in the same unit.
+    floor: Option<f64>,
+    ratio: Option<f64>,
+    /// What it must not exceed (or, for rates, fall below): the ratio where there is a floor, else
+    /// the figure.
+    must: f64,
+    /// `true` if larger is better.
+    at_least: bool,
+    met: bool,
+}
+
+impl Figure {
+    /// A figure that must be at most `must` times its floor.
+    fn against(figure: &'static str, unit: &'static str, measured: f64, floor: f64, must: f64) -> Self {
+        let ratio = measured / floor;
+        let met = ratio <= must;
+        Self { figure, unit, measured, floor: Some(floor), ratio: Some(ratio), must, at_least: false, met }
+    }
+
+    /// A figure that must be at most `must` itself.
+    fn at_most(figure: &'static str, unit: &'static str, measured: f64, must: f64) -> Self {
+        let met = measured <= must;
+        Self { figure, unit, measured, floor: None, ratio: None, must, at_least: false, met }
+    }
+
+    /// A rate that must be at least `must`.
+    fn at_least(figure: &'static str, unit: &'static str, measured: f64, must: f64) -> Self {
+        let met = measured >= must;
+        Self { figure, unit, measured, floor: None, ratio: None, must, at_least: true, met }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    bench: &'static str,
+    figures: Vec<Figure>,
+    host: Host,
+    profile: &'static str,
+}
+
+/// Consensus over the RDMA device of this host.
+fn over_rdma(root: &Path, at: SocketAddr, options: &Bench) -> Result<ExitCode, Failure> {
+    let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
+    let report = micro::over_rdma(root, at, profile)?;
+    if options.json {
+        output::json(&report)?;
+    } else {
+        output::line(report)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Failure> {
+    if let Some(BenchCommand::Console(options)) = &options.what {
+        return console::run(root, options);
+    }
+    if let Some(at) = options.rdma {
+        return over_rdma(root, at, options);
+    }
+    let mut figures = Vec::new();
+    let progress = |what: &str| {
+        // A courtesy: the benchmark goes on without it.
+        let _ = output::remark(format_args!("bench: {what}"));
+    };
+    progress("consensus and lease checks");
+    figures.extend(micro::run(root)?);
+    progress("failover, floor and product in turns");
+    figures.extend(failover::run(root, options.count)?);
+    progress("simulation");
+    figures.push(micro::simulation());
+    let report = Report { bench: "obol", figures, host: Host::this(), profile: PROFILE };
+    if options.json {
+        output::json(&report)?;
+    } else {
+        print(&report)?;
+    }
+    Ok(code(&report.figures))
+}
+
+/// What the command ends with.
+fn code(figures: &[Figure]) -> ExitCode {
+    if figures.iter().all(|figure| figure.met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print(report: &Report) -> std::io::Result<()> {
+    output::line(format_args!(
+        "{:<44} {:>12} {:>12} {:>7} {:>10}",
+        "FIGURE", "MEASURED", "FLOOR", "RATIO", "MUST"
+    ))?;
+    for f in &report.figures {
+        let unit = f.unit;
+        let floor = f.floor.map_or("--".to_owned(), |floor| format!("{floor:.2} {unit}"));
+        let ratio = f.ratio.map_or("--".to_owned(), |ratio| format!("{ratio:.2}"));
+        let sign = if f.at_least { ">=" } else { "<=" };
+        let must =
+            if f.ratio.is_some() { format!("{sign} {:.1}x", f.must) } else { format!("{sign} {}", f.must) };
+        output::line(format_args!(
+            "{:<44} {:>12} {floor:>12} {ratio:>7} {must:>10}  {}",
+            f.figure,
+            format!("{:.2} {unit}", f.measured),
+            if f.met { "ok" } else { "MISSED" }
+        ))?;
+    }
+    output::line(format_args!(
+        "profile {}, {} cores, kernel {}",
+        report.profile, report.host.cores, report.host.kernel
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_is_missed_fails_the_benchmark() {
+        let of = |ratio: f64, rate: f64, time: f64| {
+            code(&[
+                Figure::against("ratio", "us", ratio, 1.0, 2.0),
+                Figure::at_least("rate", "/s", rate, 10.0),
+                Figure::at_most("time", "us", time, 5.0),
+            ])
+        };
+        assert_eq!(of(2.0, 10.0, 5.0), ExitCode::SUCCESS);
+        for missed in [of(2.1, 10.0, 5.0), of(2.0, 9.9, 5.0), of(2.0, 10.0, 5.1), of(f64::NAN, 10.0, 5.0)] {
+            assert_eq!(missed, ExitCode::FAILURE);
+        }
+    }
+}

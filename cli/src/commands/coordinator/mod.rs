@@ -1,0 +1,313 @@
+//! `obol coordinator`: who decides, changed while the cluster runs. Each step is a decided view, so
+//! a command that is interrupted or repeated leaves the cluster in one of the states between two
+//! steps, and all of them are sound.
+
+mod found;
+mod recover;
+pub(crate) mod run;
+
+use crate::ending;
+use clap::Subcommand;
+use obol_chaos::control::{self, ControlError, Request};
+use obol_console::output::{self, Failure};
+use obol_coordinator::Operator;
+use obol_fabric::Name;
+use obol_membership::view::coordinator_name;
+use obol_membership::{Kind, View};
+use obol_node::Site;
+use obol_observe::{Observer, Process, Snapshot};
+use serde::Serialize;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a change of coordinators does and what it refuses, for each help text.
+const ACCEPTORS_HELP: &str = "One coordinator at a time comes or goes, by a decided view; no lease is disturbed. \
+    It is safe to interrupt and to repeat. Leaving an even number behind tolerates no more failures than one less.\n\
+    \nExit codes: 0 done, 1 not done in time (what was asked for is forgotten again, unless a coordinator was \
+    stopped by a signal meanwhile), 2 refused.";
+
+/// Change who decides while the cluster runs: add, remove or replace coordinators
+#[derive(Debug, Subcommand)]
+pub(crate) enum Coordinator {
+    /// Start another coordinator, and let it decide
+    #[command(after_help = ACCEPTORS_HELP)]
+    Add {
+        /// Its number [default: the lowest that is free]
+        number: Option<u16>,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a coordinator decide no more, and stop it if it runs
+    #[command(after_help = ACCEPTORS_HELP)]
+    Remove {
+        /// Its number
+        number: u16,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a coordinator, then remove another, dead or alive
+    #[command(after_help = ACCEPTORS_HELP)]
+    Replace {
+        /// The number of the one that goes
+        number: u16,
+        /// The number of the one that comes [default: the lowest that is free]
+        #[arg(long, value_name = "NUMBER")]
+        with: Option<u16>,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// After a disaster: go on with new coordinators from a view that survived; what was decided
+    /// after it is lost
+    #[command(
+        after_help = "Only for when the memory of a majority of the coordinators is lost for good. As long as it is \
+        there, start them again: nothing is lost then, and this is refused.\n\
+        \nThe members of the view stay, and wait until every lease that may have been given is over. Coordinators of \
+        the old set never decide again: one that runs, or comes back, says so and ends.\n\
+        \nIn a cluster of several hosts all of them must be asked: `obol coordinator found --json` on each other host, \
+        whose output is given with --found. A host that can not answer is given up with --lost: it is off, or was started \
+        anew since, and nothing of the cluster from before runs on it. One new coordinator starts on this host; others \
+        are added to it later. docs/deploy.md has the steps.\n\
+        \nNothing is written before the new coordinators can start. If they decide nothing, they are ended again, the \
+        recovered view is taken away, and their numbers count as used.\n\
+        \nExit codes: 0 the cluster goes on, 1 not in time, 2 refused."
+    )]
+    Recover(recover::Recover),
+    /// What this host still has of a cluster of several: evidence for `obol coordinator recover` on
+    /// another host
+    #[command(
+        after_help = "Tells which coordinators' memory is there, which is lost, and the newest view that processes of \
+        this host know. Changes nothing.\n\
+        \nExit codes: 0 told, 2 refused."
+    )]
+    Found {
+        /// Print what `obol coordinator recover --found` reads
+        #[arg(long)]
+        json: bool,
+    },
+    /// A coordinator process (started by `up`)
+    #[command(hide = true)]
+    Run(run::CoordinatorRun),
+}
+
+/// A step that the cluster has not made after this long is given up.
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What was done, in JSON.
+#[derive(Serialize)]
+struct DoneJson {
+    added: Option<u16>,
+    removed: Option<u16>,
+    acceptors: Vec<u16>,
+    view: u64,
+}
+
+struct Change {
+    site: Site,
+    observer: Observer,
+    json: bool,
+    operator: Operator,
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<ExitCode, Failure> {
+    let (added, removed, json) = match *what {
+        Coordinator::Run(ref run) => {
+            return run::run(root, cluster, run);
+        }
+        Coordinator::Recover(ref options) => return recover::run(root, cluster, options),
+        Coordinator::Found { json } => return found::run(root, cluster, json),
+        Coordinator::Add { number, json } => (Some(number), None, json),
+        Coordinator::Remove { number, json } => (None, Some(number), json),
+        Coordinator::Replace { number, with, json } => (Some(with), Some(number), json),
+    };
+    let observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let operator = Operator::open(&site).map_err(Failure::refused)?;
+    let mut change = Change { site, observer, json, operator };
+    // Everything that can be refused is refused before anything is done.
+    let (snapshot, view) = change.look()?;
+    if let Some(number) = removed {
+        removable(&view, number)?;
+    }
+    let added = added.map(|number| change.choose(&view, number)).transpose()?;
+    let mut after: Vec<u16> = numbers(&view);
+    after.extend(added);
+    after.retain(|n| Some(*n) != removed);
+    majority(&snapshot, &numbers(&view), None)?;
+    majority(&snapshot, &after, added)?;
+    if let Some(number) = added {
+        change.add(number)?;
+    }
+    if let Some(number) = removed {
+        change.remove(number)?;
+    }
+    let (_, view) = change.look()?;
+    if json {
+        let acceptors = numbers(&view);
+        output::json(&DoneJson { added, removed, acceptors, view: view.id.0 })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn numbers(view: &View) -> Vec<u16> {
+    view.acceptors.iter().map(|a| a.proposer).collect()
+}
+
+fn shown(numbers: &[u16]) -> String {
+    numbers.iter().map(|n| coordinator_name(*n).to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn removable(view: &View, number: u16) -> Result<(), Failure> {
+    if view.acceptor(number).is_none() {
+        return Err(Failure::Refused(format!(
+            "coordinator {number} decides nothing now; those who do: {}",
+            shown(&numbers(view))
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a coordinator runs and is a member.
+fn lives(snapshot: &Snapshot, number: u16) -> bool {
+    let name = coordinator_name(number);
+    snapshot.everybody().any(|p| p.name == name && p.alive && !p.frozen && p.kind == Kind::Coordinator)
+}
+
+/// Refuses a set of coordinators of which no majority runs; `coming` will.
+fn majority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Result<(), Failure> {
+    let (running, down): (Vec<u16>, Vec<u16>) =
+        numbers.iter().partition(|n| Some(**n) == coming || lives(snapshot, **n));
+    if running.len() > numbers.len() / 2 {
+        return Ok(());
+    }
+    Err(Failure::Refused(match numbers {
+        [] => "the last coordinator can not be removed; `obol down` ends the cluster".to_owned(),
+        _ => format!(
+            "of {} no majority would run ({}), and nothing could be decided any more; start {} first",
+            shown(numbers),
+            if running.is_empty() { "none does".to_owned() } else { format!("only {}", shown(&running)) },
+            shown(&down)
+        ),
+    }))
+}
+
+/// Starts a coordinator by the supervisor; its pid.
+fn start(site: &Site, number: u16) -> Result<u32, Failure> {
+    let name = coordinator_name(number);
+    let request = Request::Start { name: name.to_string() };
+    let pid = control::ask(site.cluster.dir(), &request).map_err(|error| match error {
+        ControlError::NoSupervisor(_) => {
+            let host = site.deployment.network.as_ref().and_then(|network| network.host_of(number));
+            let place = host.map_or("where it belongs".to_owned(), |host| format!("on host {host}"));
+            Failure::Refused(format!(
+                "{name} does not run, and no `obol up` could start it; start its unit, or `obol coordinator run --number \
+                 {number}`, {place}, and repeat this"
+            ))
+        }
+        error => Failure::refused(error),
+    })?;
+    Ok(pid.unwrap_or(0))
+}
+
+impl Change {
+    /// The cluster now, and its newest view.
+    fn look(&mut self) -> Result<(Snapshot, Arc<View>), Failure> {
+        let snapshot = self.observer.snapshot();
+        let view = snapshot.view.clone();
+        let none = || Failure::Refused("no process of the cluster knows a view yet".to_owned());
+        Ok((snapshot, view.ok_or_else(none)?))
+    }
+
+    /// The number of a coordinator that is to be added.
+    fn choose(&self, view: &View, number: Option<u16>) -> Result<u16, Failure> {
+        let limit = self.site.deployment.profile.limits.proposers as u16;
+        let refused = |why: String| Err(Failure::Refused(why));
+        let is_lost = |number: u16| self.site.cluster.has_lost_memory(u32::from(number));
+        match number {
+            Some(number) if number == 0 || number > limit => refused(format!(
+                "there is no coordinator {number}: the profile's limits.proposers is {limit}, so numbers go from 1 to {limit}"
+            )),
+            Some(number) if view.acceptor(number).is_some() => {
+                refused(format!("coordinator {number} decides already: {}", shown(&numbers(view))))
+            }
+            Some(number) if view.retired.contains(number) => refused(format!(
+                "coordinator {number} was given up in a recovery, and never decides again; take another number"
+            )),
+            Some(number) if is_lost(number) => refused(format!(
+                "coordinator {number} has lost its memory, and its number is not used again; take another number"
+            )),
+            Some(number) => Ok(number),
+            None => match (1..=limit)
+                .find(|n| view.acceptor(*n).is_none() && !view.retired.contains(*n) && !is_lost(*n))
+            {
+                Some(number) => Ok(number),
+                None => refused(format!(
+                    "all {limit} coordinators that the profile's limits.proposers allows decide already, were given up in \
+                     a recovery, or have lost their memory; remove one first"
+                )),
+            },
+        }
+    }
+
+    fn add(&mut self, number: u16) -> Result<(), Failure> {
+        let name = coordinator_name(number);
+        let (snapshot, _) = self.look()?;
+        if !lives(&snapshot, number) {
+            let pid = start(&self.site, number)?;
+            self.say(format_args!("started {name} (pid {pid})"))?;
+        }
+        self.wish(number, true)
+    }
+
+    fn remove(&mut self, number: u16) -> Result<(), Failure> {
+        self.wish(number, false)?;
+        let (snapshot, _) = self.look()?;
+        let Some(process) = snapshot.process(coordinator_name(number).as_str()) else { return Ok(()) };
+        if process.frozen {
+            // It would not hear; once it goes on it decides nothing.
+            return self.say(format_args!("{} is frozen and was left so; `obol kill` ends it", process.name));
+        }
+        self.stop(process)
+    }
+
+    fn stop(&self, process: &Process) -> Result<(), Failure> {
+        ending::end(process)?;
+        self.say(format_args!("stopped {} (pid {})", process.name, process.process.pid))
+    }
+
+    /// Repeats a wish until a view shows it.
+    fn wish(&mut self, number: u16, decides: bool) -> Result<(), Failure> {
+        let end = Instant::now() + STEP_TIMEOUT;
+        let pause = self.site.deployment.profile.timing.join_every.to_std();
+        loop {
+            let (_, view) = self.look()?;
+            if view.acceptor(number).is_some() == decides {
+                let (who, how) = (coordinator_name(number), if decides { "from now on" } else { "no more" });
+                let all = shown(&numbers(&view));
+                return self.say(format_args!("view {}: {who} decides {how}; those who do: {all}", view.id));
+            }
+            if Instant::now() > end {
+                return Err(Failure::Failed(format!(
+                    "the cluster did not {} coordinator {number} within {} s: {}; `obol status` tells more",
+                    if decides { "add" } else { "remove" },
+                    STEP_TIMEOUT.as_secs(),
+                    if decides {
+                        "it did not become a member"
+                    } else {
+                        "no majority would be left, or no leader heard"
+                    },
+                )));
+            }
+            self.operator.set_acceptor(number, decides, &view);
+            self.operator.wait(pause);
+        }
+    }
+
+    fn say(&self, text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+        if self.json { Ok(()) } else { Ok(output::line(text)?) }
+    }
+}

@@ -1,0 +1,387 @@
+//! `obol coordinator recover`: an operator goes on from a view that survived the memory of a
+//! majority of acceptors.
+//!
+//! Nobody decides that view, so this is only right while nobody can decide anything any more. Its
+//! id, and its incarnations, lie beyond any that can have been decided after the view that was
+//! found.
+
+use super::found::{self, Asked, is_there};
+use super::{shown, start};
+use crate::cli::span;
+use crate::commands::watch::save;
+use crate::ending;
+use crate::signals;
+use clap::Args;
+use obol_chaos::control::{self, ControlError, Request};
+use obol_console::output::{self, Failure};
+use obol_fabric::Nanos;
+use obol_fabric::{Name, ViewId};
+use obol_membership::timing::LEASE_MAX;
+use obol_membership::view::{Acceptor, coordinator_name};
+use obol_membership::{Kind, View};
+use obol_node::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX, saved_view};
+use obol_observe::{Observer, Process, Snapshot};
+use obol_profiles::file::{self, Pipes};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Args)]
+pub(crate) struct Recover {
+    /// Where the view comes from: `agents`, the newest that any process knows, or a file of
+    /// `obol coordinator run --save` or `obol watch --save`
+    #[arg(long, value_name = "agents|FILE")]
+    pub(crate) from: String,
+    /// What `obol coordinator found --json` printed on another host; once for each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) found: Vec<PathBuf>,
+    /// Give up another host: it is off for good, or was started anew, and nothing of the cluster
+    /// from before runs there
+    #[arg(long, value_name = "HOST")]
+    pub(crate) lost: Vec<IpAddr>,
+    /// Wait for leases of this duration if that is longer than lease.max: where one was set with
+    /// --beyond-max, and a host that is given up may have had it
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) longest_lease: Option<Nanos>,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A cluster that does not go on after this long has not been recovered.
+const RECOVER_TIMEOUT: Duration = Duration::from_secs(30);
+/// An operator has so long to start a coordinator by hand.
+const BY_HAND_TIMEOUT: Duration = Duration::from_secs(600);
+/// New coordinators of a recovery that failed have so long to end.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks whether it does.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+#[derive(Serialize)]
+struct DoneJson {
+    from: u64,
+    recovered: u64,
+    view: u64,
+    acceptors: Vec<u16>,
+    retired: Vec<u16>,
+    members: usize,
+}
+
+/// The view to go on from. `known` is the newest that any process knows.
+fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure> {
+    if from == "agents" {
+        return known.ok_or_else(|| {
+            Failure::Refused(
+                "no process of the cluster knows a view; give --from a file of `obol coordinator run --save` or of \
+                 `obol watch --save`"
+                    .to_owned(),
+            )
+        });
+    }
+    let bytes = file::read(Path::new(from), Pipes::Refused, VIEW_BYTES_MAX, "view")
+        .map_err(|error| Failure::Refused(format!("{from}: {error}")))?;
+    let sealed = saved_view::decode(site.cluster.nonce(), &bytes)
+        .map_err(|error| Failure::Refused(format!("{from} {error}")))?;
+    let view = View::unseal_for(&site.config.layout, sealed).ok_or_else(|| {
+        Failure::Refused(format!("{from} holds a view that does not fit this cluster's limits"))
+    })?;
+    match known {
+        Some(known) if known.id > view.id => Err(Failure::Refused(format!(
+            "{from} holds view {}, but processes know view {}; use --from agents",
+            view.id, known.id
+        ))),
+        _ => Ok(view),
+    }
+}
+
+/// Refuses while a majority of those who decide can be read or started, and while that is not
+/// known.
+fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Result<(), Failure> {
+    let network = site.deployment.network.as_ref();
+    let (mut there, mut unknown) = (Vec::new(), Vec::new());
+    for acceptor in &view.acceptors {
+        let number = acceptor.proposer;
+        let name = coordinator_name(number);
+        let answers = |p: &Process| p.alive && p.kind == Kind::Coordinator && p.name == name;
+        if network.is_none_or(|network| network.is_here(acceptor.address)) {
+            there.extend(is_there(site, number).then_some(number));
+        } else if asked.there.contains(number) || snapshot.distant.iter().any(answers) {
+            there.push(number);
+        } else if !asked.lost.contains(number) {
+            unknown.push(number);
+        }
+    }
+    if there.len() >= view.majority() {
+        return Err(Failure::Refused(format!(
+            "the memory of a majority of the coordinators is there ({}), so nothing is lost; `obol start` those that are down, \
+             or start their units on their hosts",
+            shown(&there)
+        )));
+    }
+    if !asked.silent.is_empty() {
+        let hosts: Vec<String> = asked.silent.iter().map(ToString::to_string).collect();
+        return Err(Failure::Refused(format!(
+            "what hosts {} still have is not known. On each of them: `obol coordinator found --json`, and give this command \
+             the file with --found; or, if a host is off for good or was started anew, --lost HOST",
+            hosts.join(", ")
+        )));
+    }
+    if there.len() + unknown.len() >= view.majority() {
+        return Err(Failure::Refused(format!(
+            "whether the memory of {} is lost is not known: their hosts have neither the memory nor a note that they have \
+             voted there. If it is gone for good, give --lost HOST as well",
+            shown(&unknown)
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses to give up a host that answers: what runs there would go on beside the recovered
+/// cluster.
+fn given_up(lost: &[std::net::IpAddr], view: &View, snapshot: &Snapshot, site: &Site) -> Result<(), Failure> {
+    let Some(network) = &site.deployment.network else { return Ok(()) };
+    for process in snapshot.distant.iter().filter(|p| p.alive) {
+        let member = view.member(process.incarnation);
+        let host =
+            lost.iter().find(|host| member.is_some_and(|m| network.address_of(m.address) == Some(**host)));
+        if let Some(host) = host {
+            return Err(Failure::Refused(format!("--lost {host}: {} answers from there", process.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Numbers for the new coordinators: as many as there were if somebody can start them, otherwise
+/// one, and if there is room. A number whose memory was lost is never used again, because empty
+/// slots look like undisturbed leases to whoever still holds an old view. A new coordinator begins
+/// on this host, because the recovered view is here.
+fn choose(site: &Site, view: &View, supervised: bool) -> Result<Vec<u16>, Failure> {
+    let limit = site.deployment.profile.limits.proposers as u16;
+    let network = site.deployment.network.as_ref();
+    let belongs_here = |n: &u16| network.is_none_or(|network| network.host_of(*n) == Some(network.address));
+    let forgets = |n: &u16| network.is_some_and(|network| network.memory_lost.contains(n));
+    let fresh = |n: &u16| site.cluster.region_info(u32::from(*n)).is_none() || is_there(site, *n);
+    let unused = |n: &u16| view.acceptor(*n).is_none() && !view.retired.contains(*n) && !forgets(n);
+    let free = (1..=limit).filter(belongs_here).filter(unused).filter(fresh);
+    let chosen: Vec<u16> = free.take(if supervised { view.acceptors.len() } else { 1 }).collect();
+    if chosen.is_empty() {
+        let here = if network.is_some() { " of this host" } else { "" };
+        return Err(Failure::Refused(format!(
+            "no number{here} is left for new coordinators: the profile's limits.proposers is {limit}, and all were used; \
+             recover on another host, or start a new cluster"
+        )));
+    }
+    Ok(chosen)
+}
+
+/// What was done for a recovery that has not succeeded yet; undone when this is dropped before it
+/// has.
+struct Attempt<'a> {
+    site: &'a Site,
+    observer: &'a mut Observer,
+    /// An operator who does not wait any more.
+    stop: &'a AtomicBool,
+    /// What the file of the recovered view held before.
+    before: Option<Vec<u8>>,
+    /// The view from which the new coordinators start.
+    recovered: ViewId,
+    /// Their numbers.
+    numbers: &'a [u16],
+    /// Those that were started, and their pids; none if that is left to the operator.
+    started: Vec<(u16, u32)>,
+    done: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn begin(
+        site: &'a Site,
+        observer: &'a mut Observer,
+        stop: &'a AtomicBool,
+        numbers: &'a [u16],
+        view: &View,
+    ) -> Result<Self, Failure> {
+        let at = site.cluster.dir().join(RECOVERED_FILE);
+        let before = match fs::read(&at) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(Failure::Refused(format!("{}: {error}", at.display()))),
+        };
+        let (recovered, started) = (view.id, Vec::new());
+        let attempt = Self { site, observer, stop, before, recovered, numbers, started, done: false };
+        save(&at, &view.seal())?;
+        Ok(attempt)
+    }
+
+    fn start(&mut self, number: u16) -> Result<u32, Failure> {
+        let pid = start(self.site, number)?;
+        self.started.push((number, pid));
+        Ok(pid)
+    }
+
+    /// The first view that the new coordinators decide by themselves.
+    fn decided(&self) -> Result<Option<View>, Failure> {
+        Ok(found::known(self.site)?.filter(|newest| newest.id > self.recovered))
+    }
+
+    /// Waits until they have decided one.
+    fn wait(&mut self) -> Result<View, Failure> {
+        let timeout = if self.started.is_empty() { BY_HAND_TIMEOUT } else { RECOVER_TIMEOUT };
+        let end = Instant::now() + timeout;
+        loop {
+            if let Some(newest) = self.decided()? {
+                self.done = true;
+                return Ok(newest);
+            }
+            if let Some(&(number, _)) = self.started.iter().find(|(_, pid)| !ending::is_running(*pid)) {
+                return Err(Failure::Failed(ending::why(
+                    self.site.cluster.dir(),
+                    coordinator_name(number).as_str(),
+                )));
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Failure::Failed("interrupted".to_owned()));
+            }
+            if Instant::now() > end {
+                return Err(Failure::Failed(format!(
+                    "the new coordinators decided nothing within {} s; `obol status` tells more",
+                    timeout.as_secs()
+                )));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn undo(&mut self) -> Result<(), String> {
+        let end = Instant::now() + UNDO_TIMEOUT;
+        let started = self.started.clone();
+        let lives = || started.iter().find(|(_, pid)| ending::is_running(*pid));
+        // One that has just begun has no place in the cluster yet, by which it could be told from
+        // another process.
+        while let Some(&(number, pid)) = lives() {
+            let snapshot = self.observer.snapshot();
+            for process in snapshot.processes.iter().filter(|p| p.alive) {
+                if started.iter().any(|(_, pid)| *pid == process.process.pid) {
+                    ending::at_once(process).map_err(|failure| failure.to_string())?;
+                }
+            }
+            if Instant::now() > end {
+                let name = coordinator_name(number);
+                return Err(format!("{name} (pid {pid}) runs on, and the recovered view stays for it"));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        let runs = |n: &&u16| self.site.cluster.region_info(u32::from(**n)).is_some_and(|info| info.alive);
+        if let Some(number) = self.numbers.iter().find(runs) {
+            let name = coordinator_name(*number);
+            return Err(format!(
+                "{name} runs, and the recovered view stays for it; stop its unit, or let it go on"
+            ));
+        }
+        // What they decided until they died stands: then the view from which they began must stay
+        // as well.
+        if self.decided().map_err(|failure| failure.to_string())?.is_some() {
+            return Err(
+                "the new coordinators have decided a view meanwhile; start them with `obol start`".to_owned()
+            );
+        }
+        let at = self.site.cluster.dir().join(RECOVERED_FILE);
+        let restored = match &self.before {
+            Some(bytes) => obol_coordinator::save(&at, bytes),
+            None => fs::remove_file(&at),
+        };
+        restored.map_err(|error| format!("{}: {error}", at.display()))
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if let Err(why) = self.undo() {
+            // Nobody is left to tell if this fails, too.
+            let _ = output::remark(format_args!("obol: the recovery could not be undone: {why}"));
+        }
+    }
+}
+
+/// Whether an `obol up` can start the new coordinators. On a host of several the operator can.
+fn supervised(site: &Site) -> Result<bool, Failure> {
+    let by_hand = site.deployment.network.as_ref().is_some_and(|network| !network.hosts.is_empty());
+    match control::ask(site.cluster.dir(), &Request::Hello) {
+        Ok(_) => Ok(true),
+        Err(ControlError::NoSupervisor(_)) if by_hand => Ok(false),
+        Err(error) => Err(Failure::refused(error)),
+    }
+}
+
+pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitCode, Failure> {
+    let json = options.json;
+    let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let snapshot = observer.snapshot();
+    let mut asked = Asked::of(&site, &options.found, &options.lost)?;
+    let seen = snapshot.view.as_deref().cloned();
+    let known = [found::known(&site)?, seen, asked.newest.take()];
+    let known = known.into_iter().flatten().max_by_key(|view| view.id);
+    let found = source(&options.from, &site, known)?;
+    given_up(&options.lost, &found, &snapshot, &site)?;
+    disaster(&site, &found, &snapshot, &asked)?;
+    let supervised = supervised(&site)?;
+    let numbers = choose(&site, &found, supervised)?;
+    let longest = options.longest_lease.unwrap_or_default().max(site.config.timing.lease_max);
+    if longest > LEASE_MAX {
+        return Err(Failure::Refused(format!(
+            "--longest-lease {longest}: no lease is longer than {LEASE_MAX}"
+        )));
+    }
+    let address = |number: u16| Deployment::coordinator(number).1.owner();
+    let acceptors = numbers.iter().map(|&n| Acceptor { proposer: n, address: address(n) });
+    let view = found.recovered(acceptors.collect(), longest);
+    let retired: Vec<u16> = view.retired.iter().collect();
+    let say = |text: std::fmt::Arguments<'_>| if json { Ok(()) } else { output::line(text) };
+    say(format_args!(
+        "recovering from view {}: its {} members stay, coordinators are {}; whatever was decided after it is lost, and {} \
+         never decide again",
+        found.id,
+        view.members.len(),
+        shown(&numbers),
+        shown(&retired)
+    ))?;
+    let mut attempt = Attempt::begin(&site, &mut observer, &stop, &numbers, &view)?;
+    for &number in &numbers {
+        let name = coordinator_name(number);
+        if supervised {
+            let pid = attempt.start(number)?;
+            say(format_args!("started {name} (pid {pid})"))?;
+        } else {
+            say(format_args!(
+                "start {name} on this host now: `systemctl start obol-coordinator@{number}`; waiting for it"
+            ))?;
+        }
+    }
+    let newest = attempt.wait()?;
+    drop(attempt);
+    let (from, members) = (found.id.0, newest.members.len());
+    if json {
+        let (recovered, view) = (view.id.0, newest.id.0);
+        output::json(&DoneJson { from, recovered, view, acceptors: numbers, retired, members })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(format_args!("the cluster goes on in view {}", newest.id))?;
+    if !supervised {
+        output::line(
+            "one coordinator decides alone: start another on each of two more hosts (`obol host check` tells their numbers), \
+             and let them decide with `obol coordinator add NUMBER`, here",
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,58 @@
+//! `obol coordinator run`: a coordinator process.
+
+use crate::daemons::{ended, enter, schedule, tell_refusal};
+use clap::Args;
+use obol_console::output::{self, Failure};
+use obol_coordinator::Saver;
+use obol_fabric::Name;
+use obol_node::unsaved;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(crate) struct CoordinatorRun {
+    /// The coordinator's number, from 1
+    #[arg(long)]
+    pub(crate) number: u16,
+    /// Keep the newest view in this file, beside the decisions, for `obol coordinator recover`
+    /// after a disaster
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<ExitCode, Failure> {
+    let number = args.number;
+    let (site, stop) = enter(root, cluster)?;
+    // Before this thread is scheduled in real time: the saver must not be.
+    let _saver = match &args.save {
+        Some(path) => {
+            let dir = site.cluster.dir().to_owned();
+            // What an earlier one could not do says nothing of this one. If it stays, the next save
+            // takes it away.
+            let _ = unsaved::forget(&dir, number);
+            let told = move |path: &Path, error: Option<&io::Error>| {
+                let Some(error) = error else {
+                    let _ = unsaved::forget(&dir, number);
+                    return;
+                };
+                let why = format!("{}: {error}", path.display());
+                // A coordinator decides without it; whether anybody reads this does not matter to
+                // it.
+                let _ = unsaved::note(&dir, number, &why);
+                let _ = output::remark(format_args!("obol: coord-{number} can not save views to {why}"));
+            };
+            let saver = Saver::start(site.cluster.clone(), number, path.clone(), told);
+            Some(saver.map_err(Failure::failed)?)
+        }
+        None => None,
+    };
+    // All are refused alike: the first tells for all.
+    schedule(&site, number == 1)?;
+    let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop, |endpoint| {
+        if number == 1 {
+            tell_refusal(endpoint);
+        }
+    });
+    ended(format_args!("coord-{number}"), result)
+}

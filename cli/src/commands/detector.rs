@@ -1,0 +1,114 @@
+//! `obol detector`: which death detector this host has, and the eBPF programs for hosts without the
+//! kernel module.
+
+use clap::Subcommand;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::deadbeat::Deadbeat;
+use obol_fabric::ebpf::{self, EbpfError, Programs};
+use obol_fabric::notice::Detection;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Show which death detector this host has; load and unload the eBPF programs, for hosts without
+/// the kernel module
+#[derive(Debug, Subcommand)]
+pub(crate) enum DetectorCommand {
+    /// Show whether the module, eBPF programs or neither would report the deaths of this user's
+    /// processes, and why
+    #[command(after_help = "Exit codes: 0 the kernel reports deaths, 1 only robust futexes and pidfds do.")]
+    Show {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Load the eBPF programs, as root; they stay until `unload` or a reboot
+    #[command(
+        after_help = "Processes that run already use them within a second, unless the module is there. Needs a kernel \
+        with CONFIG_DEBUG_INFO_BTF; 6.1 or later, if others than root are to use them.\n\
+        \nExit codes: 0 loaded, 1 the kernel refuses them, 2 loaded already, or not root."
+    )]
+    Load {
+        /// Let this group use them, by name or number; without it only root may
+        #[arg(long, value_name = "GROUP")]
+        group: Option<String>,
+    },
+    /// Take the eBPF programs out, as root; no death is lost meanwhile
+    Unload,
+}
+
+/// Where groups have their numbers.
+const GROUPS: &str = "/etc/group";
+
+pub(crate) fn run(_: &Path, _: Name, command: &DetectorCommand) -> Result<ExitCode, Failure> {
+    match command {
+        DetectorCommand::Show { json } => show(*json),
+        DetectorCommand::Load { group } => load(group.as_deref()),
+        DetectorCommand::Unload => unload(),
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// What would report a death first to a process of this user.
+    deadbeat: &'static str,
+    /// Why it is not the module, if it is not.
+    module: Option<String>,
+    /// Why not eBPF programs, if not.
+    ebpf: Option<String>,
+}
+
+fn show(json: bool) -> Result<ExitCode, Failure> {
+    let module = Deadbeat::open().err().map(|error| error.to_string());
+    let ebpf = Programs::open().err().map(|error| error.to_string());
+    let by = match (&module, &ebpf) {
+        (None, _) => Detection::Module,
+        (_, None) => Detection::Ebpf,
+        _ => Detection::FutexPidfd,
+    };
+    let report = Report { deadbeat: by.name(), module, ebpf };
+    if json {
+        output::json(&report)?;
+    } else {
+        output::line(format_args!("deaths are detected by {}", report.deadbeat))?;
+        for (name, refusal) in [("module", &report.module), ("ebpf", &report.ebpf)] {
+            output::line(format_args!("  {name:<8}{}", refusal.as_deref().unwrap_or("can be used")))?;
+        }
+    }
+    Ok(if by == Detection::FutexPidfd { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The number of a group, by its name or as it is.
+fn number(group: &str) -> Result<u32, Failure> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let text = fs::read_to_string(GROUPS).map_err(|error| {
+        Failure::Failed(format!("cannot read {GROUPS}: {error}; give the group's number"))
+    })?;
+    let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let found = fields.into_iter().find(|fields| fields.first() == Some(&group));
+    found.and_then(|fields| fields.get(2)?.parse().ok()).ok_or_else(|| {
+        Failure::Refused(format!(
+            "{GROUPS} has no group {group}; make it with `groupadd --system {group}`, or give its number"
+        ))
+    })
+}
+
+fn load(group: Option<&str>) -> Result<ExitCode, Failure> {
+    let loaded = ebpf::load(group.map(number).transpose()?).map_err(|error| match error {
+        EbpfError::Loaded | EbpfError::Denied { .. } => Failure::refused(error),
+        _ => Failure::failed(error),
+    })?;
+    let when = if loaded.early { "before" } else { "after" };
+    output::line(format_args!("loaded; proofs come {when} the memory of the dead goes"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unload() -> Result<ExitCode, Failure> {
+    let any = ebpf::unload().map_err(Failure::failed)?;
+    output::line(if any { "unloaded" } else { "there was nothing to unload" })?;
+    Ok(ExitCode::SUCCESS)
+}

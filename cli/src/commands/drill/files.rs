@@ -1,0 +1,558 @@
+//! `obol drill list|show|schema|plan|probes|run|recover`: drills from files.
+
+use crate::signals;
+use clap::{Args, Subcommand};
+use obol_chaos::drillfile::{self, Drill};
+use obol_chaos::drills::journal::{Judged, counted};
+use obol_chaos::drills::ssh::Ssh;
+use obol_chaos::drills::table2;
+use obol_chaos::drills::{self, Journal, Options, Probed, Progress, Supervisor};
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::host::clock;
+use obol_membership::ActiveMutant;
+use obol_observe::annotations::Mark;
+use obol_observe::stats::{Summary, shown as us};
+use obol_observe::{Observer, Snapshot};
+use obol_profiles::Profile;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fmt::Display;
+use std::io::{ErrorKind, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+/// Drills from files.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DrillCommand {
+    /// List the drills that ship
+    List(Json),
+    /// Print a drill that ships, as a start for one's own
+    Show {
+        /// Its name
+        drill: String,
+    },
+    /// Print the JSON Schema of drill files, or of journals
+    Schema {
+        /// Of `journal.json`, which a run leaves
+        #[arg(long)]
+        journal: bool,
+    },
+    /// Tell what a drill would hit, and what each guard says; touches nothing
+    #[command(after_help = "Exit codes: 0 it may run, 2 a guard or the file refuses it.")]
+    Plan(DrillFile),
+    /// Look whether the steady state of a drill holds
+    #[command(
+        after_help = "Exit codes: 0 it holds, 1 it does not, 2 the file or the cluster can not be had."
+    )]
+    Probes(DrillFile),
+    /// Run a drill: steady state, cue, failover, undo, and again; then the verdict
+    #[command(
+        after_help = "Exit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
+        A fault agent injects on the cue, and undoes by itself if this one dies.\n\
+        With --sim a drill is judged by the simulator's oracle as well. Faults that the simulator lacks are refused by\n\
+        name: all but kill, freeze and partition.\n\
+        \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
+    )]
+    Run(DrillRun),
+    /// Play the faults of a simulator's script on processes, and wait until the cluster is healthy
+    #[command(
+        after_help = "Exit codes: 0 the cluster is healthy afterwards, 1 it is not, 2 refused, or --yes is missing.\n\
+        \nSCRIPT is a file of `obol sim shrink`. Its nodes stand for the processes of `obol up`: start as many\n\
+        coordinators, app nodes and lease caches as it has. Times are stretched by the ratio of the leases. Kills,\n\
+        starts, freezes, leaves and single links that are cut exist on processes; what does not is listed and left\n\
+        out. Only processes that `obol up` started are hit. Without --yes nothing is touched."
+    )]
+    Replay(DrillReplay),
+    /// Undo what a drill left behind when its processes were killed; twice gives the same result
+    Recover(Json),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillRun {
+    #[command(flatten)]
+    pub(crate) file: DrillFile,
+    /// Repetitions, in place of the file's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: Option<u32>,
+    /// Tell each repetition on standard error (asked for by the console)
+    #[arg(long, hide = true)]
+    pub(crate) progress: bool,
+    /// Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill
+    /// hits any, 3 lease caches: no process is touched, and the same drill gives the same result
+    #[arg(long, conflicts_with_all = ["ssh", "no_fence"])]
+    pub(crate) sim: bool,
+    /// Say yes to a drill that requires it
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where
+    /// the drill names files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and
+    /// known hosts; it never asks
+    #[arg(long, value_name = "[USER@]HOST")]
+    pub(crate) ssh: Option<Ssh>,
+    /// A configuration for ssh in place of your own
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    pub(crate) ssh_config: Option<PathBuf>,
+    /// The path of obol on that host [default: as here]
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    pub(crate) ssh_program: Option<PathBuf>,
+    /// table2 only: measure each cell without fences as well, so that failovers wait for leases as
+    /// in the paper
+    #[arg(long)]
+    pub(crate) no_fence: bool,
+    /// With --sim or table2: the profile of the clusters, a name or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
+    pub(crate) profile: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillReplay {
+    /// A script of the simulator
+    #[arg(value_name = "SCRIPT")]
+    pub(crate) script: PathBuf,
+    /// Say yes to what the script does
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillFile {
+    /// A drill that ships (`obol drill list`), or a file if it has a '/' or ends in .toml
+    #[arg(value_name = "FILE|NAME")]
+    pub(crate) drill: String,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Json {
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reports of one drill that a directory holds by numbers.
+const REPORTS_MAX: u32 = 9999;
+/// Refused by a guard.
+const REFUSED: u8 = 2;
+/// Repetitions that are told one by one.
+const REASONS_MAX: usize = 10;
+
+pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<ExitCode, Failure> {
+    match command {
+        DrillCommand::List(how) => list(how.json),
+        DrillCommand::Show { drill } => show(drill),
+        DrillCommand::Schema { journal } => {
+            let schema = if *journal { drills::journal_schema() } else { drillfile::schema() };
+            output::line(serde_json::to_string_pretty(&schema).map_err(Failure::failed)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        DrillCommand::Plan(file) => plan(root, cluster, file),
+        DrillCommand::Probes(file) => probes(root, cluster, file),
+        DrillCommand::Run(options) => run_one(root, cluster, options),
+        DrillCommand::Replay(options) => replay(root, cluster, options),
+        DrillCommand::Recover(how) => recover(root, cluster, how.json),
+    }
+}
+
+fn list(json: bool) -> Result<ExitCode, Failure> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        name: &'a str,
+        title: String,
+        count: u32,
+    }
+    let mut lines = Vec::new();
+    for one in drillfile::shipped() {
+        let (Drill { title, repeat, .. }, _) = drillfile::load(one.name).map_err(Failure::failed)?;
+        lines.push(Line { name: one.name, title, count: repeat.count });
+    }
+    lines.push(Line { name: table2::NAME, title: table2::TITLE.to_owned(), count: table2::COUNT });
+    if json {
+        output::json(&lines)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
+    for line in lines {
+        output::line(format_args!("{:<width$}  {:>4} x  {}", line.name, line.count, line.title))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(name: &str) -> Result<ExitCode, Failure> {
+    let (_, text) = load(name)?;
+    output::text(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A drill that is one.
+fn load(name: &str) -> Result<(Drill, String), Failure> {
+    if name == table2::NAME {
+        return Err(Failure::Refused(
+            "table2 is eight drills on clusters of its own: look at app, app+coordinator, app+cache and \
+             app+coordinator+cache, and at each with -heartbeat"
+                .to_owned(),
+        ));
+    }
+    drillfile::load(name).map_err(Failure::refused)
+}
+
+/// The drill, and the cluster as it is now.
+fn look(root: &Path, cluster: Name, file: &DrillFile) -> Result<(Drill, Observer, Snapshot), Failure> {
+    let (drill, _) = load(&file.drill)?;
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let snapshot = observer.snapshot();
+    Ok((drill, observer, snapshot))
+}
+
+fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failure> {
+    let (drill, observer, snapshot) = look(root, cluster, file)?;
+    let supervisor = Supervisor::of(observer.cluster().dir());
+    let plan = drills::plan(&drill, &observer, &snapshot, supervisor, 1);
+    let code = if plan.allowed { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) };
+    if file.json {
+        output::json(&plan)?;
+        return Ok(code);
+    }
+    output::line(format_args!(
+        "drill {}: {}, {} repetitions. Nothing was touched",
+        plan.drill, plan.title, plan.count
+    ))?;
+    for step in &plan.steps {
+        output::line(format_args!("step {}", step.step))?;
+        for fault in &step.faults {
+            let lasts = fault.lasts.as_ref().map_or(String::new(), |span| format!(" for {span}"));
+            output::line(format_args!("  {}{lasts}", fault.fault))?;
+            for hit in &fault.hits {
+                let program = hit
+                    .program
+                    .as_ref()
+                    .map_or("a program that can not be seen".into(), |p| p.to_string_lossy());
+                let alone = if hit.supervised { "" } else { ", not started by `obol up`" };
+                output::line(format_args!(
+                    "    {:<10} {} (pid {}, {program}{alone})",
+                    hit.target, hit.process, hit.pid
+                ))?;
+            }
+        }
+        if let Some(refusal) = &step.refusal {
+            output::line(format_args!("  ! {refusal}"))?;
+        }
+    }
+    for answer in &plan.guards {
+        let mark = if answer.allows { "allows" } else { "REFUSES" };
+        output::line(format_args!("guard {:<18} {mark:<8} {}", answer.guard, answer.says))?;
+    }
+    if !plan.judges {
+        output::line(
+            "it judges nothing: without an [[expect]] or a [[steady]] for afterwards it cannot pass",
+        )?;
+    }
+    let verdict = if plan.allowed { "it may run" } else { "it may not run" };
+    output::line(verdict)?;
+    Ok(code)
+}
+
+fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failure> {
+    let (drill, observer, snapshot) = look(root, cluster, file)?;
+    let probed: Vec<Probed> = drill.steady.iter().map(|s| drills::probe(&observer, &snapshot, s)).collect();
+    let holds = probed.iter().all(|one| one.holds);
+    if file.json {
+        output::json(&probed)?;
+    } else {
+        for (one, steady) in probed.iter().zip(&drill.steady) {
+            let mark = if one.holds { "holds" } else { "DEVIATES" };
+            output::line(format_args!("{:<22} {mark:<9} {}", steady.probe.name(), one.saw))?;
+        }
+        if probed.is_empty() {
+            output::line(format_args!("drill {} has no [[steady]]", drill.id))?;
+        }
+    }
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
+    let undone = drills::recover(root, cluster).map_err(Failure::refused)?;
+    if json {
+        output::json(&undone)?;
+    } else {
+        for line in &undone.done {
+            output::line(line)?;
+        }
+        for line in &undone.failed {
+            output::line(format_args!("  ! {line}"))?;
+        }
+        if undone.done.is_empty() && undone.failed.is_empty() {
+            output::line("nothing is left to undo")?;
+        }
+    }
+    Ok(if undone.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode, Failure> {
+    let script = crate::commands::sim::script(&options.script.to_string_lossy())?;
+    let observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let plan = drills::plan_script(&observer, &script);
+    for why in plan.missing.iter().filter(|_| !options.json) {
+        output::remark(format_args!("left out: {why}"))?;
+    }
+    if plan.acts == 0 {
+        return Err(Failure::refused("the script has nothing that exists on these processes"));
+    }
+    if !options.yes {
+        let (acts, slower) = (plan.acts, plan.slower);
+        return Err(Failure::refused(format_args!(
+            "{acts} acts, {slower} times slower than in the script, would hit the processes of {cluster}; add --yes"
+        )));
+    }
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let replayed = drills::replay_script(root, cluster, &script, || !stop.load(Ordering::Relaxed))
+        .map_err(Failure::refused)?;
+    if options.json {
+        output::json(&replayed)?;
+    } else {
+        output::line(format_args!("played {} of {} acts", replayed.played, script.acts.len()))?;
+        for line in &replayed.undone.done {
+            output::line(line)?;
+        }
+        let wrong = replayed.missed.iter().chain(&replayed.undone.failed).chain(&replayed.unhealthy);
+        for line in wrong {
+            output::line(format_args!("  ! {line}"))?;
+        }
+    }
+    let well = replayed.undone.failed.is_empty() && replayed.unhealthy.is_empty();
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, Failure> {
+    if options.file.drill == table2::NAME && !options.sim {
+        return super::table2::run(root, options);
+    }
+    if options.no_fence {
+        return Err(Failure::Refused(
+            "--no-fence belongs to `obol drill run table2`, which starts its own clusters; a cluster that runs has what \
+             its profile says (lease.fencing)"
+                .to_owned(),
+        ));
+    }
+    let (drill, _) = load(&options.file.drill)?;
+    if drill.guards.require_confirm && !options.yes && !options.sim {
+        return Err(Failure::Refused(format!(
+            "drill {} requires that a person says yes: look at `obol drill plan {}`, then add --yes",
+            drill.id, options.file.drill
+        )));
+    }
+    let ssh = options.ssh.clone().map(|ssh| Ssh {
+        config: options.ssh_config.clone(),
+        program: options.ssh_program.clone(),
+        ..ssh
+    });
+    let how = How { count: options.count, undo_early: false, ssh, progress: options.progress };
+    // Before anything is broken: what was found would have no place.
+    let out = place(&drill, options.out.as_deref())?;
+    let journal = match options.sim {
+        true => simulate(&drill, &options.profile, how),
+        false => go(root, cluster, &drill, how),
+    }
+    .inspect_err(|_| {
+        // It is empty. If it can not be removed, it stays so.
+        let _ = out.as_deref().map(std::fs::remove_dir);
+    })?;
+    if options.file.json {
+        output::json(&journal)?;
+    } else {
+        print(&journal)?;
+    }
+    if let Some(dir) = out {
+        let files =
+            if drill.report.is_empty() { drillfile::ReportFiles::all() } else { drill.report.clone() };
+        write(&files, &drill, &journal, &dir)?;
+        output::remark(format_args!("the report is in {}", dir.display()))?;
+    }
+    Ok(ExitCode::from(journal.verdict.code()))
+}
+
+/// What a run is given beside its drill; see [`Options`].
+#[derive(Default)]
+pub(crate) struct How {
+    pub(crate) count: Option<u32>,
+    pub(crate) undo_early: bool,
+    pub(crate) ssh: Option<Ssh>,
+    /// Whether each repetition and its steps are told, and not only to people and now and then.
+    pub(crate) progress: bool,
+}
+
+/// What reports progress, and stops at a signal to end.
+struct Watched {
+    options: Options,
+    go_on: Box<dyn FnMut(u32) -> bool>,
+}
+
+fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let How { count, undo_early, ssh, progress } = how;
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
+        // As below.
+        let _ = output::remark(format_args!("drill {}, {progress}", drill.id));
+    };
+    let on_wait: fn(&Drill, &[String]) = |drill, reasons| {
+        // As below.
+        let _ = output::remark(format_args!(
+            "drill {}: waits until the cluster is healthy: {}",
+            drill.id,
+            reasons.join("; ")
+        ));
+    };
+    let on_progress = progress.then_some(on_progress);
+    let options =
+        Options { count, undo_early, ssh, on_progress, on_wait: Some(on_wait), ..Options::new(program) };
+    let (id, count) = (drill.id.clone(), count.unwrap_or(drill.repeat.count));
+    let chatty = std::io::stderr().is_terminal();
+    let go_on = Box::new(move |n: u32| {
+        if progress || chatty && n > 0 && (n.is_multiple_of(10) || n == count) {
+            // Progress is a courtesy: a drill goes on without it.
+            let _ = output::remark(format_args!("drill {id}: {n} of {count}"));
+        }
+        !stop.load(Ordering::Relaxed)
+    });
+    Ok(Watched { options, go_on })
+}
+
+/// Runs a drill in the simulator.
+fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> {
+    let profile = Profile::load(profile).map_err(Failure::refused)?;
+    // The cluster, and its first wait, are the simulator's: nothing to wait for.
+    let Watched { options, go_on } = watched(drill, how)?;
+    let options = Options { on_wait: None, ..options };
+    drills::simulate(drill, profile, ActiveMutant::NONE, &options, go_on).map_err(Failure::refused)
+}
+
+/// Runs a drill until its end, or a signal to end.
+pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
+    let Watched { options, go_on } = watched(drill, how)?;
+    // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's
+    // own report still does.
+    let note = |verdict| {
+        let _ = Mark::drill(clock::now(), &drill.id, verdict).write(&root.join(cluster.as_str()));
+    };
+    note(None);
+    let found = drills::run(root, cluster, drill, &options, go_on).map_err(Failure::refused);
+    note(Some(found.as_ref().map_or("refused", |journal| journal.verdict.name())));
+    found
+}
+
+/// Makes the directory for the files that the drill names, or for all where only a directory is
+/// named.
+fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let refused = |dir: &Path, why: &dyn Display| Failure::Refused(format!("{}: {why}", dir.display()));
+    if let Some(dir) = out {
+        return match std::fs::create_dir(dir) {
+            Ok(()) => Ok(Some(dir.to_owned())),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(Failure::Refused(format!("{} exists; nothing is overwritten", dir.display())))
+            }
+            Err(error) => Err(refused(dir, &error)),
+        };
+    }
+    if drill.report.is_empty() {
+        return Ok(None);
+    }
+    for n in 1..=REPORTS_MAX {
+        let dir = PathBuf::from(format!("drill-{}-{n}", drill.id));
+        match std::fs::create_dir(&dir) {
+            Ok(()) => return Ok(Some(dir)),
+            // What an earlier run found is evidence, too.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(refused(&dir, &error)),
+        }
+    }
+    Err(Failure::Refused(format!("drill-{}-1 to {REPORTS_MAX} exist; choose a place by --out", drill.id)))
+}
+
+/// Writes files into a new directory.
+pub(crate) fn write_into(
+    files: &drillfile::ReportFiles,
+    drill: &Drill,
+    journal: &Journal,
+    dir: &Path,
+) -> Result<(), Failure> {
+    std::fs::create_dir(dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    write(files, drill, journal, dir)
+}
+
+/// Writes files into a directory that is there.
+fn write(
+    files: &drillfile::ReportFiles,
+    drill: &Drill,
+    journal: &Journal,
+    dir: &Path,
+) -> Result<(), Failure> {
+    drills::report::write(files, journal, drill, dir)
+        .map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))
+}
+
+/// The heads of a table of distributions.
+pub(crate) fn head(of: &str) -> std::io::Result<()> {
+    let [min, p50, p90, p99, max] = ["min", "p50", "p90", "p99", "max"];
+    output::line(format_args!("{of:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", "n"))
+}
+
+/// A row of it.
+pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
+    let [p50, p90, p99] = [s.p50, s.p90, s.p99].map(|claimed| claimed.map_or("--".to_owned(), us));
+    let [min, max] = [s.min, s.max].map(us);
+    output::line(format_args!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n))
+}
+
+fn print(journal: &Journal) -> std::io::Result<()> {
+    output::line(format_args!(
+        "drill {}: {}, {} repetitions in {} s, {} void (profile {}, {} cores, kernel {})",
+        journal.drill,
+        journal.verdict.name(),
+        journal.count,
+        journal.took,
+        journal.void,
+        journal.profile,
+        journal.host.cores,
+        journal.host.kernel
+    ))?;
+    head("")?;
+    for (name, summary) in &journal.figures_us {
+        row(name, summary)?;
+    }
+    for Judged { metric, of, bound, found, samples, holds } in &journal.judged {
+        let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
+        let mark = match holds {
+            Some(true) => "holds",
+            Some(false) => "DEVIATES",
+            None => "not judged",
+        };
+        let found = found.map_or(format!("{samples} samples are too few"), shown);
+        output::line(format_args!("expect {metric} {of} <= {}: {mark} ({found})", shown(*bound)))?;
+    }
+    for one in journal.after.iter().filter(|one| !one.holds) {
+        output::line(format_args!("  ! afterwards the steady state does not hold: {}", one.saw))?;
+    }
+    let told = || counted(&journal.trials).filter(|trial| trial.reason.is_some());
+    for trial in told().take(REASONS_MAX) {
+        let reason = trial.reason.as_deref().unwrap_or_default();
+        output::line(format_args!("  ! repetition {}, {}: {reason}", trial.number, trial.step))?;
+    }
+    let more = told().count().saturating_sub(REASONS_MAX);
+    if more > 0 {
+        output::line(format_args!("  ! {more} more were void or failed; --json and the journal have them"))?;
+    }
+    for remark in &journal.remarks {
+        output::line(format_args!("  ! {remark}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! `obol drill`: run a drill and print its report.
+
+pub(crate) mod files;
+mod table2;
+
+use crate::commands::kv;
+use clap::{Args, ValueEnum};
+use obol_chaos::drills::Victims;
+use obol_chaos::drills::quick::Report;
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::{Name, Nanos};
+use obol_node::Site;
+use obol_observe::stats::{P99_SAMPLES_MIN, shown};
+use obol_observe::timeline::Phases;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Break a cluster on purpose, and judge how it bears that
+#[derive(Debug, Args)]
+#[command(after_help = "Needs a cluster that was started by `obol up`, which starts the replacements.\n\
+    A drill is void, not failed, where its measurement can not be trusted.\n\
+    \nQuick: obol drill app --count 300\n\
+    From a file: obol drill list; obol drill show freeze > mine.toml; obol drill plan ./mine.toml")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Drill {
+    #[command(subcommand)]
+    pub(crate) command: Option<files::DrillCommand>,
+    /// Who dies: an app, the leading coordinator, a lease cache, or several at once
+    #[arg(required = true)]
+    pub(crate) kind: Option<DrillKind>,
+    /// Repetitions; a p99 is claimed from 299 on
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+    /// Pause between repetitions
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    pub(crate) gap: Duration,
+    /// Whose failover: the members', or beside it that of a client of a replicated cache, whose
+    /// primary is then the app
+    #[arg(long, value_enum, default_value_t = Observe::Members)]
+    pub(crate) observe: Observe,
+    #[command(flatten)]
+    pub(crate) sharding: kv::Sharding,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which processes a drill kills on one cue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DrillKind {
+    App,
+    Leader,
+    Cache,
+    #[value(name = "app+leader")]
+    AppLeader,
+    #[value(name = "app+cache")]
+    AppCache,
+    #[value(name = "app+leader+cache")]
+    AppLeaderCache,
+}
+
+/// Whose failover a drill measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Observe {
+    /// Until every survivor's view is active
+    Members,
+    /// From a client's last success to its first at the new primary
+    Client,
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCode, Failure> {
+    if let Some(command) = &options.command {
+        return files::run(root, cluster, command);
+    }
+    let Some(kind) = options.kind else {
+        return Err(Failure::Refused("say who dies, or which drill; see `obol drill --help`".to_owned()));
+    };
+    let shards = options.sharding.shards;
+    if options.observe != Observe::Client && shards > 1 {
+        return Err(Failure::Refused(
+            "--shards is for the cache of `obol drill app --observe client`".to_owned(),
+        ));
+    }
+    if options.observe == Observe::Client {
+        if kind != DrillKind::App {
+            return Err(Failure::Refused("--observe client is for `obol drill app`".to_owned()));
+        }
+        return kv::failover::run(root, cluster, options.count, options.gap, shards, options.json);
+    }
+    let victims = match kind {
+        DrillKind::App => Victims::App,
+        DrillKind::Leader => Victims::Leader,
+        DrillKind::Cache => Victims::Cache,
+        DrillKind::AppLeader => Victims::AppAndLeader,
+        DrillKind::AppCache => Victims::AppAndCache,
+        DrillKind::AppLeaderCache => Victims::AppLeaderAndCache,
+    };
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let gap = Nanos::from_std(options.gap);
+    let drill = victims.drill(site.deployment.environment, options.count, gap);
+    let report = Report::of(&files::go(root, cluster, &drill, files::How::default())?);
+    if options.json {
+        output::json(&report)?;
+    } else {
+        print(&report)?;
+    }
+    Ok(ExitCode::from(report.code()))
+}
+
+fn print(report: &Report) -> std::io::Result<()> {
+    output::line(format_args!(
+        "drill {}: {}, {} repetitions, {} void, {} false suspicions (profile {}, {} cores, kernel {})",
+        report.drill,
+        report.verdict.name(),
+        report.count,
+        report.void,
+        report.false_suspicions,
+        report.profile,
+        report.host.cores,
+        report.host.kernel
+    ))?;
+    files::head("")?;
+    files::row("failover", &report.failover_us)?;
+    for name in Phases::NAMES {
+        if let Some(summary) = report.phases_us.get(name) {
+            files::row(&format!("  {name}"), summary)?;
+        }
+    }
+    if report.failover_us.n < P99_SAMPLES_MIN {
+        output::line(format_args!(
+            "no p99: it needs {P99_SAMPLES_MIN} samples, there are {}",
+            report.failover_us.n
+        ))?;
+    }
+    output::line(format_args!(
+        "the lease rule alone would have made the survivors wait {}",
+        shown(report.lease_wait_us)
+    ))?;
+    for remark in &report.remarks {
+        output::line(format_args!("  ! {remark}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! `obol drill run table2`: the paper's table with clusters of real processes that this command
+//! starts for itself.
+
+use super::files::{DrillRun, How, go, write_into};
+use crate::commands::bench;
+use crate::running::{Running, START_TIMEOUT, Shape};
+use crate::signals;
+use obol_chaos::drillfile::{Drill, Metric, ReportFiles};
+use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
+use obol_chaos::drills::{Host, Journal, Verdict};
+use obol_console::output::{self, Failure};
+use obol_observe::stats::Distribution;
+use obol_profiles::Profile;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Apps of each cluster.
+const APPS: u16 = 3;
+/// Lease caches of those clusters that have some: one may die, one must be left.
+const CACHES: u16 = 2;
+/// Failovers of the floor beside each cluster, so that a drift of the machine meets both.
+const FLOORS: u32 = 25;
+
+/// Clusters that the cells are measured on.
+struct Setting<'a> {
+    profile: &'a Profile,
+    caches: bool,
+    fencing: bool,
+}
+
+pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> {
+    let fenced = Profile::load(&options.profile).map_err(Failure::refused)?;
+    let mut waited = fenced.clone();
+    waited.timing.fencing = false;
+    let wanted = table2::cells().map_err(Failure::failed)?;
+    let count = options.count.unwrap_or(table2::COUNT);
+    if let Some(out) = &options.out {
+        std::fs::create_dir(out).map_err(|error| Failure::Refused(format!("{}: {error}", out.display())))?;
+    }
+    // A drill hears these signals, too; between two drills nobody else does.
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let mut floor = Distribution::new();
+    let mut cells: Vec<Cell> = wanted.iter().map(|wanted| Cell::new(&wanted.scenario)).collect();
+    let settings = [(false, true), (false, false), (true, true), (true, false)];
+    for (caches, fencing) in settings.into_iter().filter(|(_, fencing)| *fencing || options.no_fence) {
+        let profile = if fencing { &fenced } else { &waited };
+        bench::floor(root, FLOORS.min(count), &mut floor)?;
+        let setting = Setting { profile, caches, fencing };
+        let last = setting.measure(root, options, count, &wanted, &mut cells, &stop)?;
+        if last == Some(Verdict::Interrupted) || stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let timing = &fenced.timing;
+    let table = Table {
+        repetitions: count,
+        floor_us: floor.summary(),
+        heartbeat_us: timing.heartbeat_period.as_micros_f64() * f64::from(timing.heartbeat_confirm),
+        profile: fenced.name.to_string(),
+        host: Host::this(),
+        cells,
+    };
+    if let Some(out) = &options.out {
+        let put = |name: &str, text: String| {
+            let at = out.join(name);
+            std::fs::write(&at, text).map_err(|error| Failure::Failed(format!("{}: {error}", at.display())))
+        };
+        put("table2.md", table.markdown())?;
+        put("table2.json", serde_json::to_string_pretty(&table).map_err(Failure::failed)?)?;
+        output::remark(format_args!("the report is in {}", out.display()))?;
+    }
+    if options.file.json {
+        output::json(&table)?;
+    } else {
+        output::text(&table.markdown())?;
+    }
+    Ok(ExitCode::from(table.verdict().code()))
+}
+
+impl Setting<'_> {
+    /// Measures the cells that such a cluster can stand for. The verdict is that of the last one.
+    fn measure(
+        &self,
+        root: &Path,
+        options: &DrillRun,
+        count: u32,
+        wanted: &[Wanted],
+        cells: &mut [Cell],
+        stop: &AtomicBool,
+    ) -> Result<Option<Verdict>, Failure> {
+        let mut last = None;
+        let mut cluster = None;
+        let of_this = wanted.iter().zip(cells).filter(|(wanted, _)| wanted.scenario.caches == self.caches);
+        for (wanted, cell) in of_this {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Some(Verdict::Interrupted));
+            }
+            let drill = self.drill(&wanted.drill, count);
+            let running = match cluster.take() {
+                Some(running) => running,
+                None => self.start(root)?,
+            };
+            // Progress is a courtesy: the table goes on without it.
+            let how = if self.fencing { "fenced" } else { "without fences" };
+            let _ =
+                output::remark(format_args!("table2: {} by {}, {how}", cell.failed, cell.detector.name()));
+            let how_to_run = How { count: Some(count), undo_early: true, ssh: None, progress: false };
+            match go(&running.root, running.cluster, &drill, how_to_run) {
+                Ok(journal) => {
+                    self.keep(options, &drill, &journal)?;
+                    last = Some(journal.verdict);
+                    let found = Some(Found::of(&journal));
+                    *(if self.fencing { &mut cell.fenced } else { &mut cell.waited }) = found;
+                    if journal.verdict == Verdict::Interrupted {
+                        return Ok(last);
+                    }
+                    // What a failed drill leaves behind is nobody's steady state.
+                    cluster = (journal.verdict != Verdict::Failed).then_some(running);
+                }
+                Err(error) => cell.errors.push(format!("{how}: {error}")),
+            }
+        }
+        Ok(last)
+    }
+
+    fn start(&self, root: &Path) -> Result<Running, Failure> {
+        let caches = if self.caches { CACHES } else { 0 };
+        Running::start(
+            root,
+            &Shape { name: table2::NAME, profile: self.profile, apps: APPS, caches, patience: START_TIMEOUT },
+        )
+    }
+
+    /// The drill as it runs here.
+    fn drill(&self, shipped: &Drill, count: u32) -> Drill {
+        let mut drill = shipped.clone();
+        drill.repeat.warmup = drill.repeat.warmup.min(count);
+        if !self.fencing {
+            // Bounds of a drill are for clusters that fence.
+            drill.expect.retain(|expect| expect.metric == Metric::FalselyFailed);
+            drill.id.push_str("-waited");
+        }
+        drill
+    }
+
+    /// Every repetition of a cell, and its postmortem.
+    fn keep(&self, options: &DrillRun, drill: &Drill, journal: &Journal) -> Result<(), Failure> {
+        let Some(out) = &options.out else { return Ok(()) };
+        write_into(&ReportFiles::all(), drill, journal, &out.join(&drill.id))
+    }
+}

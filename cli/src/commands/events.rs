@@ -1,0 +1,114 @@
+//! `obol events`: the flight recorders of all processes, merged by their own stamps.
+
+use crate::names::Names;
+use clap::Args;
+use obol_console::event_text;
+use obol_console::output::{self, Failure};
+use obol_console::{iso, unix_now};
+use obol_fabric::host::clock;
+use obol_fabric::{Incarnation, Instant, Name, Nanos};
+use obol_membership::Level;
+use obol_node::Site;
+use obol_observe::{Observer, Seen};
+use serde::Serialize;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Print the flight recorders of all processes, merged by time
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// So many of the newest events
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    last: usize,
+    /// Print one JSON object per event
+    #[arg(long)]
+    json: bool,
+}
+
+/// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is
+/// another host's event; `time` is the same moment in UTC, by this host's clock as it is set now.
+/// `who` and `by` are the names of the members whose numbers are in `a` and `b`, where they are
+/// known. `hold_us` is for how long joins of a name are held back.
+#[derive(Serialize)]
+struct EventJson<'a> {
+    time: String,
+    us: f64,
+    doubt_us: f64,
+    process: &'a str,
+    event: &'static str,
+    level: Option<&'static str>,
+    a: u64,
+    b: u64,
+    who: Option<String>,
+    by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold_us: Option<f64>,
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode, Failure> {
+    let Events { last, json } = *args;
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let events = observer.events();
+    for (member, why) in observer.unread() {
+        output::remark(format_args!(
+            "obol: the events of {member}, on another host, can not be read and are missing: {why}"
+        ))?;
+    }
+    let names = Names::of(&site, &mut observer, &events);
+    let shown = &events[events.len().saturating_sub(last)..];
+    if !json && !shown.is_empty() {
+        output::line(format_args!(
+            "{:<27} {:>12} {:<10} {:<14} {:<10} WHAT",
+            "TIME (UTC)", "AFTER", "PROCESS", "EVENT", "LEVEL"
+        ))?;
+    }
+    // Two clocks at one moment.
+    let (unix, now) = (unix_now(), clock::now());
+    let time = |at: Instant| {
+        // Another host's stamp may seem to lie ahead.
+        let at_unix = if at > now {
+            unix.saturating_add(at.since(now).0)
+        } else {
+            unix.saturating_sub(now.since(at).0)
+        };
+        iso(at_unix)
+    };
+    let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
+    for Seen { process, event, doubt, .. } in shown {
+        let record = &event.record;
+        let level = Level::from_number(record.level).filter(|_| record.level != 0).map(Level::name);
+        if json {
+            let us = event.at.0 as f64 / 1e3;
+            let (process, name) = (process.as_str(), record.kind.name());
+            let doubt_us = doubt.as_micros_f64();
+            let (who, by) = event_text::members(record.kind, record.a, record.b);
+            let named = |who: Option<Incarnation>| who.and_then(|who| Some(names.get(who)?.to_string()));
+            output::json(&EventJson {
+                time: time(event.at),
+                us,
+                doubt_us,
+                process,
+                event: name,
+                level,
+                a: record.a,
+                b: record.b,
+                who: named(who),
+                by: named(by),
+                hold_us: event_text::hold(record.kind, record.b).map(Nanos::as_micros_f64),
+            })?;
+            continue;
+        }
+        output::line(format_args!(
+            "{:<27} {:>12} {process:<10} {:<14} {:<10} {}{}",
+            time(event.at),
+            format_args!("+{}", event.at.since(before)).to_string(),
+            record.kind.name(),
+            level.unwrap_or(""),
+            event_text::describe(record.kind, record.a, record.b, |n| names.shown(Incarnation(n))),
+            if *doubt == Nanos::ZERO { String::new() } else { format!("  (another host, +-{doubt})") }
+        ))?;
+        before = event.at;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,303 @@
+//! `obol fabric`: the RDMA devices of this host, which of them would be used, and what is missing.
+
+use clap::Subcommand;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::verbs::VerbsError;
+use obol_fabric::verbs::arena::{HostMemory, host_memory};
+use obol_fabric::verbs::cm::EventChannel;
+use obol_fabric::verbs::context::{Atomics, LinkLayer};
+use obol_fabric::verbs::device::{Choice, Device, GidKind, Port, Wish, choose, survey};
+use obol_fabric::verbs::interfaces::interfaces;
+use serde::Serialize;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Show this host's RDMA devices, and what is missing to use them
+#[derive(Debug, Subcommand)]
+pub(crate) enum FabricCommand {
+    /// List devices, ports and GIDs, mark what would be used, and say what is missing and how to
+    /// get it
+    #[command(
+        after_help = "Exit codes: 0 a device can be used and nothing is missing, 1 something is missing, \
+        2 this host has no RDMA device or no libraries for one.\n\
+        \nA device in software on an Ethernet interface, as root:\n  \
+        modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
+    )]
+    List {
+        /// Use the port that this own IP address belongs to
+        #[arg(long, value_name = "IP")]
+        address: Option<IpAddr>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(_: &Path, _: Name, command: &FabricCommand) -> Result<ExitCode, Failure> {
+    let FabricCommand::List { address, json } = command;
+    let found = Found::look(*address);
+    if *json {
+        output::json(&found.report())?;
+    } else {
+        for line in found.lines() {
+            output::line(line)?;
+        }
+    }
+    Ok(found.code())
+}
+
+/// What this host has of RDMA.
+struct Found {
+    devices: Vec<Device>,
+    chosen: Option<Choice>,
+    memory: HostMemory,
+    /// What is missing, each with how to get it.
+    missing: Vec<String>,
+}
+
+impl Found {
+    fn look(address: Option<IpAddr>) -> Self {
+        let mut missing = Vec::new();
+        let devices = survey().unwrap_or_else(|error| {
+            missing.push(error.to_string());
+            Vec::new()
+        });
+        let wish = Wish { address, ..Wish::default() };
+        let chosen = if devices.is_empty() {
+            None
+        } else {
+            interfaces()
+                .and_then(|interfaces| choose(&devices, &interfaces, &wish))
+                .map_err(|error| missing.push(error.to_string()))
+                .ok()
+        };
+        match EventChannel::new() {
+            // Without a device the kernel has no use for it, either.
+            Err(VerbsError::Failed { .. }) if devices.is_empty() => {}
+            Err(error) => missing.push(error.to_string()),
+            Ok(_) => {}
+        }
+        if let Some(chosen) = chosen.as_ref().filter(|chosen| chosen.facts.groups == 0) {
+            missing.push(format!(
+                "{} knows no multicast: deaths are then found by heartbeats alone; choose another device",
+                chosen.device
+            ));
+        }
+        Self { devices, chosen, memory: host_memory(), missing }
+    }
+
+    fn code(&self) -> ExitCode {
+        match (self.missing.is_empty(), self.devices.is_empty()) {
+            (true, _) => ExitCode::SUCCESS,
+            (false, false) => ExitCode::FAILURE,
+            (false, true) => ExitCode::from(2),
+        }
+    }
+
+    fn is_chosen(&self, device: &Device, port: &Port, gid_index: u8) -> bool {
+        self.chosen
+            .as_ref()
+            .is_some_and(|c| c.device == device.name && c.port == port.number && c.gid.index == gid_index)
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for device in &self.devices {
+            match &device.opened {
+                Err(error) => lines.push(format!("{}  cannot be opened: {error}", device.name)),
+                Ok((facts, ports)) => {
+                    let node = device.numa_node.map_or_else(|| "--".to_owned(), |node| node.to_string());
+                    lines.push(format!(
+                        "{}  atomics {}  multicast groups {}  NUMA node {node}",
+                        device.name,
+                        atomics(facts.atomics),
+                        facts.groups
+                    ));
+                    for port in ports {
+                        lines.push(format!(
+                            "  port {}  {}  {}  MTU {}",
+                            port.number,
+                            port.facts.state_name(),
+                            link_layer(port.facts.link_layer),
+                            port.facts.mtu
+                        ));
+                        lines.extend(self.gid_lines(device, port));
+                    }
+                }
+            }
+        }
+        let (free, all) = self.memory.huge_pages;
+        lines.push(format!(
+            "huge pages: {free} of {all} free; transparent ones: {}; may lock: {}",
+            if self.memory.transparent { "yes" } else { "no" },
+            self.memory
+                .lockable
+                .map_or_else(|| "no limit".to_owned(), |bytes| format!("{} KiB", bytes >> 10))
+        ));
+        lines.push(match &self.chosen {
+            Some(chosen) => format!(
+                "would be used: {} port {} GID {}{}",
+                chosen.device,
+                chosen.port,
+                chosen.gid.index,
+                chosen.address.map_or_else(String::new, |address| format!(" ({address})"))
+            ),
+            None => "would be used: none".to_owned(),
+        });
+        lines.extend(self.missing.iter().map(|what| format!("missing: {what}")));
+        lines
+    }
+
+    fn gid_lines(&self, device: &Device, port: &Port) -> Vec<String> {
+        let width = port.gids.iter().map(|entry| entry.gid.to_string().len()).max().unwrap_or(0);
+        port.gids
+            .iter()
+            .map(|entry| {
+                let mark = if self.is_chosen(device, port, entry.index) { '*' } else { ' ' };
+                format!(
+                    "  {mark} GID {:<3}  {:<width$}  {:<10}  {}",
+                    entry.index,
+                    entry.gid.to_string(),
+                    gid_kind(entry.kind),
+                    entry.interface.as_deref().unwrap_or("--")
+                )
+            })
+            .collect()
+    }
+
+    fn report(&self) -> Report<'_> {
+        Report {
+            devices: self
+                .devices
+                .iter()
+                .map(|device| {
+                    let opened = device.opened.as_ref();
+                    DeviceReport {
+                        name: &device.name,
+                        numa_node: device.numa_node,
+                        error: opened.err().map(ToString::to_string),
+                        atomics: opened.ok().map(|(facts, _)| atomics(facts.atomics)),
+                        multicast_groups: opened.ok().map(|(facts, _)| facts.groups),
+                        ports: opened
+                            .map(|(_, ports)| ports.iter().map(PortReport::of).collect())
+                            .unwrap_or_default(),
+                    }
+                })
+                .collect(),
+            chosen: self.chosen.as_ref().map(|chosen| ChoiceReport {
+                device: &chosen.device,
+                port: chosen.port,
+                gid_index: chosen.gid.index,
+                gid: chosen.gid.gid.to_string(),
+                address: chosen.address,
+            }),
+            memory: MemoryReport {
+                huge_pages_free: self.memory.huge_pages.0,
+                huge_pages: self.memory.huge_pages.1,
+                transparent_huge_pages: self.memory.transparent,
+                lockable_bytes: self.memory.lockable,
+            },
+            missing: &self.missing,
+        }
+    }
+}
+
+fn atomics(atomics: Atomics) -> &'static str {
+    match atomics {
+        Atomics::None => "none",
+        Atomics::Device => "device",
+        Atomics::Host => "host",
+    }
+}
+
+fn link_layer(link_layer: LinkLayer) -> &'static str {
+    match link_layer {
+        LinkLayer::InfiniBand => "InfiniBand",
+        LinkLayer::Ethernet => "Ethernet",
+        LinkLayer::Unspecified => "unspecified",
+    }
+}
+
+fn gid_kind(kind: GidKind) -> &'static str {
+    match kind {
+        GidKind::InfiniBand => "InfiniBand",
+        GidKind::RoceV1 => "RoCE v1",
+        GidKind::RoceV2 => "RoCE v2",
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    devices: Vec<DeviceReport<'a>>,
+    chosen: Option<ChoiceReport<'a>>,
+    memory: MemoryReport,
+    missing: &'a [String],
+}
+
+#[derive(Serialize)]
+struct DeviceReport<'a> {
+    name: &'a str,
+    numa_node: Option<u32>,
+    error: Option<String>,
+    atomics: Option<&'static str>,
+    multicast_groups: Option<u32>,
+    ports: Vec<PortReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct PortReport<'a> {
+    number: u8,
+    state: &'static str,
+    link_layer: &'static str,
+    mtu_bytes: u32,
+    gids: Vec<GidReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct GidReport<'a> {
+    index: u8,
+    gid: String,
+    kind: &'static str,
+    interface: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct MemoryReport {
+    huge_pages_free: u64,
+    huge_pages: u64,
+    transparent_huge_pages: bool,
+    /// `null` if there is no limit.
+    lockable_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ChoiceReport<'a> {
+    device: &'a str,
+    port: u8,
+    gid_index: u8,
+    gid: String,
+    address: Option<IpAddr>,
+}
+
+impl<'a> PortReport<'a> {
+    fn of(port: &'a Port) -> Self {
+        Self {
+            number: port.number,
+            state: port.facts.state_name(),
+            link_layer: link_layer(port.facts.link_layer),
+            mtu_bytes: port.facts.mtu,
+            gids: port
+                .gids
+                .iter()
+                .map(|entry| GidReport {
+                    index: entry.index,
+                    gid: entry.gid.to_string(),
+                    kind: gid_kind(entry.kind),
+                    interface: entry.interface.as_deref(),
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! `obol kv`: a replicated cache on a cluster, and what shows that it keeps its word.
+
+mod bench;
+mod check;
+pub(crate) mod failover;
+mod freeze;
+mod load;
+mod marks;
+mod server;
+mod session;
+
+use clap::{Args, Subcommand};
+use hdrhistogram::Histogram;
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::{Drive, Name, Nanos};
+use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, SHARDS_MAX, Service, Status};
+use obol_membership::Kind;
+use obol_node::Site;
+use obol_node::endpoint::Endpoint;
+use session::{Session, Work};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How often a client that shares its core looks for an answer.
+const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
+/// How long a client waits for an answer before it asks again.
+const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
+
+/// The longest latency that is kept as it is; longer ones count as this.
+const LATENCY_MAX: Nanos = Nanos::from_secs(100);
+/// Latencies are kept with so many figures.
+const FIGURES: u8 = 3;
+
+/// So many looks in vain, some microseconds, and a loop that waits for another process yields its
+/// core: that one may be waiting for it.
+const LOOKS_IN_VAIN: u32 = 64;
+
+/// A loop's looks in vain.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    /// Nothing was there.
+    #[inline]
+    fn idle(&mut self) {
+        self.0 += 1;
+        if self.0 < LOOKS_IN_VAIN {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// How many shards a cache that is to be started has.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Sharding {
+    /// Split the keys among so many threads of each server, which share nothing; all servers of a
+    /// cache need the same number
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]
+    pub(crate) shards: u32,
+}
+
+/// Counts latencies in nanoseconds.
+fn latencies() -> Result<Histogram<u64>, Failure> {
+    Histogram::new_with_bounds(1, LATENCY_MAX.0, FIGURES).map_err(Failure::failed)
+}
+
+/// A replicated cache on the cluster, whose clients hardly see a failover
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Try, while `obol up` runs:\n  obol kv server --name kv-1 &\n  obol kv server --name kv-2 &\n  \
+    obol kv put 1 hello && obol kill kv-1 && obol kv get 1\n  obol stop kv-2 && obol kv check --for 10s --kill-every 1s"
+)]
+pub(crate) enum Kv {
+    /// Serve: the oldest server is the primary, the next two are its backups
+    Server(server::Options),
+    /// Read a key
+    Get {
+        /// The key
+        key: u64,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Write a key
+    Put {
+        /// The key
+        key: u64,
+        /// The value, at most 1024 bytes
+        value: String,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Read and write now and then, as a demo
+    Load(load::Options),
+    /// Start servers, kill primaries, and hold every answer against what was written
+    #[command(
+        after_help = "Each client writes keys of its own, larger values from time to time, and reads everybody's. An answer is wrong \
+        if it is older than a PUT that was answered, or than what anybody has read, before the GET was begun.\n\
+        \nWith --freeze-every a server may be frozen while another one dies: with three servers nothing is lost then either.\n\
+        \nNeeds a cluster: obol up --apps 1 &  obol kv check --for 10s --kill-every 1s\n\
+        \nExit codes: 0 all answers are right, 1 some are wrong, or none came, or the cache stopped for want of a whole copy, \
+        2 no such cluster, 6 void: of the kills or freezes that were asked for none happened."
+    )]
+    Check(check::Options),
+    /// Measure a replicated cache beside memcached and Redis, where they are installed
+    #[command(
+        after_help = "Needs a cluster: obol up --apps 1 &  obol kv bench\n\nThe primary and the client keep a core busy each."
+    )]
+    Bench(bench::Options),
+}
+
+/// How a client runs.
+#[derive(Debug, Args)]
+pub(crate) struct ClientOptions {
+    /// Its name in the cluster
+    #[arg(long, default_value = "kv_client")]
+    name: Name,
+    /// Give up after so long
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    timeout: Duration,
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, command: &Kv) -> Result<ExitCode, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    match command {
+        Kv::Server(options) => server::run(&site, options),
+        Kv::Get { key, client } => one(&site, client, Operation::Get(*key)),
+        Kv::Put { key, value, client } => one(&site, client, Operation::Put(*key, value.as_bytes().into())),
+        Kv::Bench(options) => bench::run(root, &site, options),
+        Kv::Load(options) => load::run(&site, options),
+        Kv::Check(options) => check::run(root, &Arc::new(site), options),
+    }
+}
+
+fn area(site: &Site) -> Result<Area, Failure> {
+    Area::of(&site.config.layout).ok_or_else(|| {
+        Failure::Refused(
+            "the regions of this cluster have no room for the cache: raise limits.slots or limits.value_bytes of its profile"
+                .to_owned(),
+        )
+    })
+}
+
+/// A place in the cluster for a server or a client.
+fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), Failure> {
+    let endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
+    let member = site.start(obol_agent::seed()).map_err(Failure::refused)?.member(Kind::App, name);
+    Ok((endpoint, Node::new(member, service)))
+}
+
+/// A client that looks for answers so often while it waits for any.
+fn client(site: &Site, look_every: Nanos) -> Result<Service, Failure> {
+    Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), look_every, AGAIN_EVERY))))
+}
+
+/// One operation.
+struct Once {
+    operation: Option<Operation>,
+    ended: Option<obol_kv::Done>,
+    until: std::time::Instant,
+}
+
+impl Work for Once {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        if !client.is_busy()
+            && let Some(operation) = self.operation.take()
+        {
+            // An empty window takes one; the value was checked.
+            let _ = client.begin(obol_fabric::host::clock::now(), operation, endpoint);
+        }
+        self.ended = client.take();
+        self.ended.is_some() || std::time::Instant::now() >= self.until
+    }
+}
+
+fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<ExitCode, Failure> {
+    if let Operation::Put(_, value) = &operation
+        && value.len() > obol_kv::VALUE_BYTES_MAX
+    {
+        return Err(Failure::refused(obol_kv::Refusal::TooLong(value.len())));
+    }
+    let is_get = matches!(operation, Operation::Get(_));
+    let (mut endpoint, mut node) = join(site, options.name, client(site, POLL_INTERVAL)?)?;
+    let until = std::time::Instant::now() + options.timeout;
+    let mut once = Once { operation: Some(operation), ended: None, until };
+    let stop = AtomicBool::new(false);
+    let used = Session { node: &mut node, work: &mut once, stop: &stop }.in_full(&mut endpoint);
+    endpoint.serve(&mut node, &AtomicBool::new(true));
+    used?;
+    let Some(done) = once.ended else {
+        return Err(Failure::Failed(format!(
+            "no answer within {:?}; see `obol status` whether a server runs ({SERVER_PREFIX}1, ...)",
+            options.timeout
+        )));
+    };
+    match done.status {
+        Status::Done if is_get => output::line(String::from_utf8_lossy(&done.value))?,
+        Status::Done => {}
+        Status::Missing => return Err(Failure::Failed("the cache does not have this key".to_owned())),
+        Status::Full => return Err(Failure::Failed("the cache has no room for another key".to_owned())),
+    }
+    Ok(ExitCode::SUCCESS)
+}

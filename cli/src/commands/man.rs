@@ -1,0 +1,88 @@
+//! `obol man`: manual pages, made of the command line's own help.
+
+use crate::cli::Cli;
+use clap::Args;
+use clap::builder::Resettable;
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Print the manual page of obol, or write those of all its commands
+#[derive(Debug, Args)]
+#[command(
+    after_help = "To read it: obol man | man -l -\n\nTo install all: obol man --dir /usr/local/share/man/man1"
+)]
+pub(crate) struct ManPages {
+    /// Write a page for obol and one for each command into this directory, which must exist
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// What the foot of a page says.
+const SOURCE: &str = concat!("obol ", env!("CARGO_PKG_VERSION"));
+
+/// The page of every command that operators see, obol's own first: the file that it goes to, and
+/// what is in it.
+pub(crate) fn pages() -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let mut whole = Cli::command().disable_help_subcommand(true);
+    whole.build();
+    let mut all = Vec::new();
+    walk(&whole, &mut all)?;
+    Ok(all)
+}
+
+fn walk(command: &Command, to: &mut Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
+    let page = Man::new(described(command)).source(SOURCE).manual("obol");
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    to.push((page.get_filename(), text));
+    command.get_subcommands().filter(|one| !one.is_hide_set()).try_for_each(|one| walk(one, to))
+}
+
+/// The command with all that its help tells behind the options as its description, where readers of
+/// manuals look.
+fn described(command: &Command) -> Command {
+    let Some(more) = command.get_after_help() else { return command.clone() };
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    command.clone().long_about(format!("{about}.\n\n{more}")).after_help(Resettable::Reset)
+}
+
+/// Prints the page of obol, or writes the pages of all commands.
+pub(crate) fn run(_: &Path, _: Name, args: &ManPages) -> Result<ExitCode, Failure> {
+    let pages = pages()?;
+    match &args.dir {
+        Some(dir) => {
+            for (name, page) in pages {
+                let path = dir.join(name);
+                let failed = |error| Failure::Failed(format!("{}: {error}", path.display()));
+                std::fs::write(&path, page).map_err(failed)?;
+            }
+        }
+        None => {
+            if let Some((_, page)) = pages.first() {
+                output::bytes(page)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_that_describes_it() {
+        let pages = pages().expect("pages");
+        assert!(pages.iter().any(|(name, _)| name == "obol-drill-run.1"));
+        for (name, page) in pages {
+            let page = String::from_utf8(page).expect("text");
+            // What follows the options in the help is where readers of manuals look first.
+            assert!(page.contains("DESCRIPTION") && !page.contains(".SH EXTRA"), "{name}:\n{page}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The subcommands of `obol`, one file or folder each: its arguments with their help, and what it
+//! does. A new one is declared here twice: as a module, and in the list, whose order is that of
+//! `--help`.
+
+mod aged_console;
+pub(crate) mod agent;
+pub(crate) mod app;
+mod bench;
+mod completions;
+mod config;
+mod console;
+pub(crate) mod coordinator;
+mod detector;
+mod down;
+pub(crate) mod drill;
+mod drill_load;
+mod events;
+mod fabric;
+mod fault_agent;
+mod host;
+mod kill;
+mod kv;
+mod lease;
+pub(crate) mod lease_cache;
+mod man;
+mod mark;
+mod profile;
+mod record;
+mod replay;
+mod report;
+mod run;
+mod sim;
+mod start;
+mod status;
+mod stop;
+mod tune;
+mod up;
+mod watch;
+
+use crate::running;
+use clap::Subcommand;
+use obol_console::output::Failure;
+use obol_fabric::Name;
+use std::path::Path;
+use std::process::ExitCode;
+
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $name:ident($arguments:ty) => $run:path,)*) => {
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Command {
+            $($(#[$attribute])* $name($arguments),)*
+        }
+
+        impl Command {
+            pub(crate) fn run(&self, root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
+                match self {
+                    $(Self::$name(arguments) => $run(root, cluster, arguments),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Up(up::Up) => up::run,
+    Console(console::Console) => console::run,
+    Record(record::Record) => record::run,
+    Replay(replay::Replay) => replay::run,
+    Report(report::Report) => report::run,
+    Status(status::Status) => status::run,
+    Events(events::Events) => events::run,
+    Watch(watch::Watch) => watch::run,
+    Mark(mark::Mark) => mark::run,
+    Kill(kill::Kill) => kill::run,
+    Stop(stop::Stop) => stop::run,
+    Start(start::Start) => start::run,
+    Down(down::Down) => down::run,
+    Run(run::Run) => run::run,
+    #[command(subcommand)]
+    Kv(kv::Kv) => kv::run,
+    #[command(hide = true)]
+    RunTied(run::RunTied) => run::become_program,
+    #[command(hide = true)]
+    RunGuarded(run::RunGuarded) => run::guard,
+    Drill(drill::Drill) => drill::run,
+    Tune(tune::Tune) => tune::run,
+    Bench(bench::Bench) => bench::run,
+    #[command(subcommand)]
+    Sim(sim::Sim) => sim::run,
+    #[command(subcommand)]
+    Profile(profile::ProfileCommand) => profile::run,
+    #[command(subcommand)]
+    Config(config::ConfigCommand) => config::run,
+    #[command(subcommand)]
+    Fabric(fabric::FabricCommand) => fabric::run,
+    #[command(subcommand)]
+    Host(host::HostCommand) => host::run,
+    #[command(subcommand, alias = "deaths")]
+    Detector(detector::DetectorCommand) => detector::run,
+    Man(man::ManPages) => man::run,
+    Completions(completions::Completions) => completions::run,
+    #[command(subcommand)]
+    Coordinator(coordinator::Coordinator) => coordinator::run,
+    #[command(subcommand)]
+    Lease(lease::Lease) => lease::run,
+    #[command(hide = true)]
+    Agent(agent::Agent) => agent::run,
+    #[command(hide = true)]
+    LeaseCache(lease_cache::LeaseCache) => lease_cache::run,
+    #[command(hide = true)]
+    App(app::DemoApp) => app::run,
+    #[command(hide = true)]
+    FaultAgent(fault_agent::FaultAgent) => fault_agent::run,
+    #[command(hide = true)]
+    DrillLoad(drill_load::DrillLoad) => drill_load::run,
+    #[command(hide = true)]
+    AgedConsole(aged_console::AgedConsole) => aged_console::run,
+    #[command(hide = true)]
+    Keep(running::Keep) => running::keep,
+    #[command(hide = true)]
+    FloorRole(bench::FloorRole) => bench::floor_role,
+}

@@ -1,0 +1,624 @@
+//! `obol run`: any program as a member, without a change to it.
+//!
+//! `run` sits in a seat of the node's agent for the program and ends the seat with it. It passes
+//! signals and the exit code on, starts the program again by policy, and leaves nothing behind. A
+//! process between the two, the keeper, is the program's parent. The membership is never given up
+//! before the keeper has proved that nothing of the program runs.
+
+mod feed;
+mod group;
+mod guard;
+mod health;
+mod hooks;
+mod journal;
+mod keeper;
+mod membership;
+mod program;
+mod restart;
+
+pub(crate) use guard::{RunGuarded, guard};
+pub(crate) use program::{RunTied, become_program};
+
+use crate::commands::drill::DrillKind;
+use crate::ending::{NameClaim, unused};
+use clap::{Args, ValueEnum};
+use group::Group;
+use hooks::{Call, Hooks, Setup};
+use journal::{Journal, Told};
+use keeper::{Cause, Keeper, Request, Said, Split};
+use membership::{End, Life, Place, Standing};
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::host::{Cluster, Process};
+use obol_fabric::{Incarnation, Name, Nanos};
+use obol_membership::Kind;
+use obol_node::Site;
+use program::Kept;
+use restart::{Policy, Restarts};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Signals that are passed on to the program as they come.
+const PASSED: [i32; 5] = [SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH];
+/// Signals that end the program; it leaves the cluster when nothing of it runs any more.
+const ENDING: [i32; 2] = [SIGTERM, SIGINT];
+/// What only time brings about is looked for so often.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Between two attempts to kill what a keeper left behind.
+const KILL_EVERY: Duration = Duration::from_millis(2);
+/// Why a program is killed whose `run` was stopped by a signal.
+const RUN_STOPPED: &str = "obol run was frozen";
+/// How long the keeper has to end after the program has.
+const KEEPER_TIMEOUT: Nanos = Nanos::from_secs(5);
+
+/// Run any program as a member, without a change to it
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The program is removed from the view when it dies, is frozen, or fails its health command. It is killed \
+    before it could wake up in a role that another has taken. Signals and the exit code are passed on. \
+    What the program leaves behind is killed.\n\
+    \nThe program, its hooks and its health command find OBOL_NAME, OBOL_NODE, OBOL_CLUSTER and OBOL_ROOT in their \
+    environment; hooks also OBOL_INCARNATION, OBOL_VIEW and OBOL_MEMBERS (the apps of the view, oldest first), and \
+    OBOL_LOST (why) when the membership is lost or given up.\n\
+    \nSIGTERM and SIGINT are passed on to the program. It has --grace to end, then it is killed with all that it \
+    started; a second signal kills at once. The member leaves after that, when nothing of the program runs any more.\n\
+    \nTry:\n  obol run --name cache-1 --node node-1 --shell --on-view 'echo view $OBOL_VIEW: $OBOL_MEMBERS' -- sleep 60\n\
+    \nExit codes: the program's, as a shell tells it: 128 and the signal, 126 not executable, 127 not found; \
+    2 no such cluster or agent, or its name is taken."
+)]
+pub(crate) struct Run {
+    /// The name that the program has in the cluster
+    #[arg(long)]
+    name: Name,
+    /// The agent that it belongs to; may be left out where this host has just one
+    #[arg(long, value_name = "AGENT")]
+    node: Option<Name>,
+    /// A program to execute whenever a view with this member becomes active
+    #[arg(long, value_name = "HOOK")]
+    on_view: Option<OsString>,
+    /// A program to execute when the membership is lost, and before it is given up when the program
+    /// was asked to end. Without one the program is killed when the membership is lost
+    #[arg(long, value_name = "HOOK")]
+    on_lost: Option<OsString>,
+    /// A program that is started once, and told all that by lines on its standard input: "view ID
+    /// INCARNATION MEMBER.." and "lost ID INCARNATION WHY"
+    #[arg(long, value_name = "HOOK")]
+    views_to: Option<OsString>,
+    /// How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it
+    /// started. A second signal kills at once
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    grace: Duration,
+    /// Do not use a control group, even where one could be made
+    #[arg(long, hide = true)]
+    no_group: bool,
+    /// Hooks and the health command are lines for /bin/sh, not programs
+    #[arg(long)]
+    shell: bool,
+    /// A hook or health command that takes longer is killed
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    hook_timeout: Duration,
+    /// A program to execute now and then; the member joins after its first success, however long
+    /// that takes
+    #[arg(long, value_name = "COMMAND")]
+    health: Option<OsString>,
+    /// How often the health command is executed
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "health")]
+    health_every: Duration,
+    /// So many failures of it in a row after its first success, and the program is killed
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "health", value_parser = clap::value_parser!(u32).range(1..))]
+    health_failures: u32,
+    /// When the program is started again after it has ended
+    #[arg(long, value_enum, default_value_t = Policy::Never)]
+    restart: Policy,
+    /// The pause before the first start again; doubles with each one
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "100ms")]
+    restart_pause: Duration,
+    /// The longest pause; a program that lived as long starts with short ones again
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    restart_pause_max: Duration,
+    /// Tell what happens as JSON lines on standard error
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    words: Vec<OsString>,
+}
+
+/// What `run` reacts to.
+enum Happening {
+    Signal(i32),
+    Standing(Standing),
+    /// The health command has succeeded for the first time.
+    Healthy,
+    /// It has failed too often before its first success.
+    NotYetHealthy,
+    /// It has failed too often.
+    Unhealthy,
+    /// The keeper has said something; `None` when it is gone.
+    Keeper(Option<Said>),
+}
+
+/// A life of the program, as it goes.
+struct Course {
+    life: Arc<Life>,
+    threads: Vec<JoinHandle<()>>,
+    own: Incarnation,
+    /// When it is killed, once it was asked to end.
+    kill_at: Option<Instant>,
+    /// Why it is killed, once the keeper was asked to.
+    killed: Option<String>,
+    status: Option<ExitStatus>,
+}
+
+struct Supervisor<'a> {
+    options: &'a Run,
+    keeper: &'a Keeper,
+    place: Place,
+    node: Name,
+    environment: Vec<(&'static str, String)>,
+    kept: Arc<Kept>,
+    journal: Arc<Journal>,
+    hooks: Hooks,
+    tell: Sender<Happening>,
+    told: Receiver<Happening>,
+    /// The program is asked to end: it is not started again.
+    stopping: bool,
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode, Failure> {
+    // Before there is a second thread, and before anything is mapped that must not be in two
+    // processes.
+    let keeper = match keeper::split(&options.words, !options.no_group).map_err(Failure::failed)? {
+        Split::Run(keeper) => keeper,
+        Split::Kept(code) => return Ok(code),
+    };
+    let kept = Arc::new(Kept::default());
+    kept.keep(keeper.pid);
+    let ended = supervise(root, cluster, options, &keeper, &kept);
+    keeper.close();
+    keeper.end_if_stopped();
+    // It has nothing left to end, or ends what a failure here left behind.
+    let held = Process::of(keeper.pid).and_then(Process::hold);
+    if held.is_ok_and(|held| !held.wait_ended(KEEPER_TIMEOUT)) {
+        return Err(Failure::Failed(format!(
+            "processes of the program do not end; process {} still tries to kill them",
+            keeper.pid
+        )));
+    }
+    ended
+}
+
+/// Runs the program until the policy or a signal says that it is enough.
+fn supervise(
+    root: &Path,
+    cluster: Name,
+    options: &Run,
+    keeper: &Keeper,
+    kept: &Arc<Kept>,
+) -> Result<ExitCode, Failure> {
+    unreserved(options.name)?;
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let node = agent(&site.cluster, options.node)?;
+    let another = |failure| Failure::Refused(format!("{failure}; choose another --name"));
+    let claim = NameClaim::take(site.cluster.dir(), options.name);
+    drop(site);
+    // Its refusal says more than that of the claim.
+    unused(root, cluster, options.name.as_str()).map_err(another)?;
+    let _claim = claim.map_err(another)?;
+    obol_fabric::host::sched::adopt_orphans().map_err(Failure::failed)?;
+    let (tell, told) = mpsc::channel();
+    pass_signals(tell.clone()).map_err(Failure::failed)?;
+    let said = tell.clone();
+    let hear = move |what| {
+        // Nobody listens any more when `run` ends.
+        let _ = said.send(Happening::Keeper(what));
+    };
+    keeper.listen(hear).map_err(Failure::failed)?;
+    let journal = Arc::new(Journal { name: options.name, json: options.json });
+    let environment = vec![
+        ("OBOL_CLUSTER", cluster.to_string()),
+        ("OBOL_ROOT", root.display().to_string()),
+        ("OBOL_NODE", node.to_string()),
+        ("OBOL_NAME", options.name.to_string()),
+    ];
+    let setup = Setup {
+        on_view: options.on_view.clone(),
+        on_lost: options.on_lost.clone(),
+        views_to: options.views_to.clone(),
+        by_shell: options.shell,
+        timeout: options.hook_timeout,
+        environment: environment.clone(),
+    };
+    let hooks = Hooks::start(setup, Arc::clone(kept), Arc::clone(&journal)).map_err(Failure::failed)?;
+    let mut supervisor = Supervisor {
+        options,
+        keeper,
+        place: Place { root: root.to_owned(), cluster },
+        node,
+        environment,
+        kept: Arc::clone(kept),
+        journal,
+        hooks,
+        tell,
+        told,
+        stopping: false,
+    };
+    let ended = supervisor.lives();
+    supervisor.hooks.finish();
+    // What hooks left behind.
+    kept.end_orphans().map_err(Failure::failed)?;
+    ended.map(ExitCode::from).map_err(Failure::failed)
+}
+
+/// The agent that is wanted, or the one that runs on this host, if there is exactly one.
+fn agent(cluster: &Cluster, wanted: Option<Name>) -> Result<Name, Failure> {
+    let regions = cluster.regions();
+    let agents: Vec<Name> =
+        regions.iter().filter(|r| r.alive && r.kind == Kind::Agent as u32).map(|r| r.name).collect();
+    match (wanted, &agents[..]) {
+        (Some(wanted), agents) if agents.contains(&wanted) => Ok(wanted),
+        (None, [agent]) => Ok(*agent),
+        (_, []) => {
+            Err(Failure::Refused("no agent runs on this host; start one, or see `obol status`".to_owned()))
+        }
+        _ => {
+            let mut names: Vec<&str> = agents.iter().map(Name::as_str).collect();
+            names.sort_unstable();
+            let why = wanted.map_or("several agents run on this host".to_owned(), |wanted| {
+                format!("no agent {wanted} runs on this host")
+            });
+            Err(Failure::Refused(format!("{why}; choose one: --node {}", names.join("|"))))
+        }
+    }
+}
+
+/// Refuses a name that stands for a role: `obol kill leader` would mean two.
+fn unreserved(name: Name) -> Result<(), Failure> {
+    let roles = DrillKind::value_variants().iter().filter_map(DrillKind::to_possible_value);
+    if roles.into_iter().any(|role| role.matches(name.as_str(), true)) {
+        return Err(Failure::Refused(format!(
+            "{name} is no name but a role, as in `obol kill leader` and `obol drill app`; choose another --name"
+        )));
+    }
+    Ok(())
+}
+
+/// Has every signal that matters told to the channel.
+fn pass_signals(tell: Sender<Happening>) -> io::Result<()> {
+    let mut signals = Signals::new(PASSED.iter().chain(&ENDING).chain(&[SIGCHLD]))?;
+    let listen = move || {
+        for signal in signals.forever() {
+            if tell.send(Happening::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(listen).map(drop)
+}
+
+impl Supervisor<'_> {
+    /// One life after the other, until the policy or a signal says that it is enough. Tells the
+    /// exit code.
+    fn lives(&mut self) -> io::Result<u8> {
+        let options = self.options;
+        let mut restarts = Restarts::new(options.restart, options.restart_pause, options.restart_pause_max);
+        loop {
+            let begun = Instant::now();
+            let code = match self.begin()? {
+                Ok(course) => {
+                    let status = self.live(course)?;
+                    if let Err(error) = self.kept.end_orphans() {
+                        self.journal.tell(&Told::Trouble { text: error.to_string() });
+                    }
+                    program::code(status)
+                }
+                Err(code) => code,
+            };
+            self.journal.tell(&Told::Ended { code });
+            let pause = restarts.after(code == 0, begun.elapsed());
+            let Some(pause) = pause.filter(|_| !self.stopping) else { return Ok(code) };
+            self.journal.tell(&Told::Restart { pause_ms: pause.as_millis() as u64 });
+            if self.is_stopped_within(pause) {
+                return Ok(code);
+            }
+        }
+    }
+
+    /// Waits between two lives; tells whether the next is not wanted any more.
+    fn is_stopped_within(&mut self, pause: Duration) -> bool {
+        let end = Instant::now() + pause;
+        loop {
+            match self.told.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Happening::Signal(signal)) if ENDING.contains(&signal) => {
+                    self.stopping = true;
+                    return true;
+                }
+                // What the life before has told late.
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Starts the program; nothing joins before it was executed. If it can not be, the error is the
+    /// exit code that says so.
+    fn begin(&mut self) -> io::Result<Result<Course, u8>> {
+        self.keeper.start(&self.environment)?;
+        let process = loop {
+            match self.next(None)? {
+                Some(Happening::Keeper(Some(Said::Started { pid, started }))) => {
+                    break Process { pid, started };
+                }
+                Some(Happening::Keeper(Some(Said::NotStarted { text, is_missing }))) => {
+                    output::remark(format_args!("obol run: {text}"))?;
+                    let code = if is_missing { program::NOT_FOUND } else { program::NOT_EXECUTABLE };
+                    return Ok(Err(code));
+                }
+                Some(Happening::Keeper(None)) => return Err(self.keeper_died()),
+                Some(Happening::Keeper(Some(Said::Trouble(text)))) => {
+                    self.journal.tell(&Told::Trouble { text });
+                }
+                // Asked again when it has started.
+                Some(Happening::Signal(signal)) if ENDING.contains(&signal) => self.stopping = true,
+                _ => {}
+            }
+        };
+        self.journal.tell(&Told::Started { pid: process.pid });
+        let life = Arc::new(Life::new(self.place.clone(), self.node, self.options.name, process));
+        let own = Incarnation::NONE;
+        let mut course = Course { life, threads: Vec::new(), own, kill_at: None, killed: None, status: None };
+        if self.stopping {
+            self.kill(&mut course, "it was asked to end while it was started")?;
+        } else if let Some(health) = health::Health::of(self.options, &self.environment) {
+            course.threads.push(health.start(
+                Arc::clone(&course.life),
+                Arc::clone(&self.kept),
+                self.tell.clone(),
+            )?);
+        } else {
+            self.stand(&mut course)?;
+        }
+        Ok(Ok(course))
+    }
+
+    /// The next happening, if there is one within [`POLL_INTERVAL`] and before that time. A keeper
+    /// that stands still is killed first; that it stands still wakes this thread as any end of a
+    /// child does.
+    fn next(&self, until: Option<Instant>) -> io::Result<Option<Happening>> {
+        self.keeper.end_if_stopped();
+        let left = until.map_or(POLL_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
+        match self.told.recv_timeout(left.min(POLL_INTERVAL)) {
+            Ok(happening) => Ok(Some(happening)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("nobody tells signals")),
+        }
+    }
+
+    /// One life of the program, until nothing of it runs any more and its membership has ended.
+    fn live(&mut self, mut course: Course) -> io::Result<ExitStatus> {
+        loop {
+            let happening = self.next(course.kill_at)?;
+            match happening {
+                Some(Happening::Signal(signal)) if PASSED.contains(&signal) => course.life.pass(signal),
+                Some(Happening::Signal(signal)) if ENDING.contains(&signal) => {
+                    self.stop(signal, &mut course)?;
+                }
+                Some(Happening::Signal(_)) => self.kept.reap_orphans()?,
+                Some(Happening::Healthy) => self.stand(&mut course)?,
+                Some(Happening::NotYetHealthy) => {
+                    let failures = self.options.health_failures;
+                    let text = format!(
+                        "no member yet: its health command has failed {failures} times, and has never succeeded"
+                    );
+                    self.journal.tell(&Told::Trouble { text });
+                }
+                Some(Happening::Unhealthy) => {
+                    self.lost("its health command fails", &mut course);
+                    self.kill(&mut course, "its health command fails")?;
+                }
+                Some(Happening::Standing(standing)) => self.standing(standing, &mut course)?,
+                Some(Happening::Keeper(Some(Said::Gone))) => break,
+                Some(Happening::Keeper(said)) => self.said(said, &mut course)?,
+                None => {}
+            }
+            if course.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
+                let grace = Nanos::from_std(self.options.grace);
+                self.kill(&mut course, &format!("it did not end within {grace}"))?;
+            }
+        }
+        self.finish(course)
+    }
+
+    /// The keeper has said something of a program that lives.
+    fn said(&mut self, said: Option<Said>, course: &mut Course) -> io::Result<()> {
+        match said {
+            // A frozen program must not wake up in a role that another has taken.
+            Some(Said::Stopped) => {
+                self.lost("it was frozen", course);
+                self.kill(course, "it was frozen")?;
+            }
+            Some(Said::Killed(cause)) => {
+                if cause == Cause::RunStopped {
+                    self.lost(RUN_STOPPED, course);
+                    (course.killed, course.kill_at) = (Some(RUN_STOPPED.to_owned()), None);
+                    course.life.stop_joining();
+                }
+                let why = course.killed.clone().unwrap_or_default();
+                self.journal.tell(&Told::Killed { why });
+            }
+            Some(Said::Lives) if course.killed.is_none() => course.life.lives(),
+            Some(Said::Ended(status)) => course.status = Some(ExitStatus::from_raw(status)),
+            Some(Said::Slow(pids)) => {
+                let text = format!(
+                    "these processes do not end after SIGKILL, and it stays a member until they do: {pids:?}"
+                );
+                self.journal.tell(&Told::Trouble { text });
+            }
+            Some(Said::Trouble(text)) => self.journal.tell(&Told::Trouble { text }),
+            Some(Said::Started { .. } | Said::NotStarted { .. } | Said::Lives | Said::Gone) => {}
+            None => {
+                let error = self.keeper_died();
+                course.life.over(End::Dead);
+                self.lost("the process that kept it died", course);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The keeper is gone, and `run` has adopted what it kept: ends that, however long it takes.
+    fn keeper_died(&self) -> io::Error {
+        self.kept.drop_keeper(self.keeper.pid);
+        let group = Group::left_by(self.keeper.pid);
+        let kill_group = || group.as_ref().inspect(|group| group.kill()).is_none_or(Group::is_empty);
+        loop {
+            let is_empty = kill_group();
+            match self.kept.end_orphans() {
+                Ok(()) if is_empty => break,
+                Ok(()) => std::thread::sleep(KILL_EVERY),
+                Err(error) => self.journal.tell(&Told::Trouble { text: error.to_string() }),
+            }
+        }
+        let what = if self.keeper.was_stopped() { "stood still and was killed" } else { "was killed" };
+        io::Error::other(format!("the process that kept the program {what}, and so was the program"))
+    }
+
+    /// Asks the program to end. Whoever asks twice is in a hurry.
+    fn stop(&mut self, signal: i32, course: &mut Course) -> io::Result<()> {
+        if std::mem::replace(&mut self.stopping, true) {
+            return self.kill(course, "it was asked to end twice");
+        }
+        self.journal.tell(&Told::Stopping { signal });
+        course.life.stop_joining();
+        course.life.pass(signal);
+        // A grace without an end is one, too.
+        course.kill_at = Instant::now().checked_add(self.options.grace);
+        Ok(())
+    }
+
+    /// Kills the program and all that it started.
+    /// The keeper says when it has.
+    fn kill(&self, course: &mut Course, why: &str) -> io::Result<()> {
+        course.kill_at = None;
+        course.life.stop_joining();
+        if course.killed.is_some() {
+            return Ok(());
+        }
+        course.killed = Some(why.to_owned());
+        self.ask(&Request::Kill)
+    }
+
+    fn ask(&self, request: &Request) -> io::Result<()> {
+        match self.keeper.ask(request) {
+            // The next that is heard of it is that it is gone.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            asked => asked,
+        }
+    }
+
+    /// Has a thread stand for the program.
+    fn stand(&self, course: &mut Course) -> io::Result<()> {
+        let (life, tell) = (Arc::clone(&course.life), self.tell.clone());
+        let tell = move |standing| {
+            // Nobody listens any more when `run` ends.
+            let _ = tell.send(Happening::Standing(standing));
+        };
+        let thread = std::thread::Builder::new().name("obol-seat".to_owned());
+        course.threads.push(thread.spawn(move || life.stand(&tell))?);
+        Ok(())
+    }
+
+    /// Takes note of what became of the membership.
+    fn standing(&self, standing: Standing, course: &mut Course) -> io::Result<()> {
+        match standing {
+            Standing::Member(incarnation) => {
+                course.own = incarnation;
+                self.journal.tell(&Told::Member { incarnation: incarnation.0 });
+            }
+            // Whoever is asked to end takes no new role.
+            Standing::Active(..) if self.stopping => {}
+            Standing::Active(view, own) => self.hooks.call(Call::View { view, own }),
+            Standing::Lost(why, incarnation) => {
+                // What was given up already, because `run` was frozen for example, is lost once.
+                if course.own == incarnation {
+                    self.lost(why, course);
+                }
+                // Nobody can tell the program, so it must not go on. Otherwise it joins again,
+                // unless it is being killed.
+                if self.hooks.tell_losses() {
+                    self.ask(&Request::Confirm)?;
+                } else {
+                    self.kill(course, why)?;
+                }
+            }
+            Standing::Left => {
+                course.own = Incarnation::NONE;
+                self.journal.tell(&Told::Left);
+            }
+            Standing::Trouble(text) => self.journal.tell(&Told::Trouble { text }),
+        }
+        Ok(())
+    }
+
+    /// The program was a member and is none any more.
+    fn lost(&self, why: &str, course: &mut Course) {
+        if course.own != Incarnation::NONE {
+            self.journal.tell(&Told::Lost { why: why.to_owned() });
+            self.hooks.call(Call::Lost { why: why.to_owned(), own: course.own });
+        }
+        course.own = Incarnation::NONE;
+    }
+
+    /// Nothing of the program runs any more: now its membership may end, too.
+    fn finish(&mut self, mut course: Course) -> io::Result<ExitStatus> {
+        // What was told of the membership until now.
+        let mut later = Vec::new();
+        while let Ok(happening) = self.told.try_recv() {
+            match happening {
+                Happening::Standing(standing) => self.standing(standing, &mut course)?,
+                Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
+                other => later.push(other),
+            }
+        }
+        if self.stopping {
+            if course.own != Incarnation::NONE {
+                self.hooks.call(Call::Lost { why: "it was asked to end".to_owned(), own: course.own });
+            }
+            // Whatever role a hook has taken is given up before anybody else can have it.
+            self.hooks.settle();
+            course.life.over(End::Leaves);
+        } else {
+            course.life.over(End::Dead);
+        }
+        for thread in course.threads.drain(..) {
+            // A thread that panicked has told so already.
+            let _ = thread.join();
+        }
+        // What the threads told at last.
+        while let Ok(happening) = self.told.try_recv() {
+            match happening {
+                Happening::Standing(standing) => self.standing(standing, &mut course)?,
+                Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
+                Happening::Keeper(None) => return Err(self.keeper_died()),
+                _ => {}
+            }
+        }
+        if later.iter().any(|happening| matches!(happening, Happening::Keeper(None))) {
+            return Err(self.keeper_died());
+        }
+        let status = course.status.ok_or_else(|| io::Error::other("the keeper does not say how it ended"))?;
+        if course.own != Incarnation::NONE && !self.stopping {
+            self.lost(&program::how(status), &mut course);
+        }
+        Ok(status)
+    }
+}

@@ -1,0 +1,264 @@
+//! Commands that `run` starts for itself, hooks for example: none of them outlives it. How programs
+//! end, in words and codes.
+
+use super::guard::{Input, Word, guarded};
+use clap::Args;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::Nanos;
+use obol_fabric::host::{Held, Process, children, reap, sched, supervise};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Becomes a program that dies with `run`
+#[derive(Debug, Args)]
+pub(crate) struct RunTied {
+    /// The process that it must not outlive
+    #[arg(long)]
+    parent: u32,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// What a shell's exit codes say: it can not be executed, it is not there, it died of a signal.
+pub(super) const NOT_EXECUTABLE: u8 = 126;
+pub(super) const NOT_FOUND: u8 = 127;
+const SIGNALLED: i32 = 128;
+
+/// The shell of people who asked for one.
+const SHELL: &str = "/bin/sh";
+/// How often the end of what a program left behind is looked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// How long what it left behind has to end after SIGKILL.
+const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a guard has to end after it was told to kill all; then it is killed itself, and the
+/// rest with the other orphans.
+const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The kernel takes a timeout of zero for none.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// What everything that `run` starts finds in its environment.
+pub(super) type Environment = [(&'static str, String)];
+
+/// Kills every descendant of this process. One that begins meanwhile may be missed.
+pub(super) fn kill_descendants() {
+    for pid in supervise::descendants(std::process::id()) {
+        // One that has ended meanwhile is to be reaped only; one of another user is seen not to
+        // end.
+        if let Ok(held) = Process::of(pid).and_then(Process::hold) {
+            let _ = held.kill();
+        }
+    }
+}
+
+/// The other end of [`crate::running::tied`]: becomes the program.
+pub(crate) fn become_program(_: &Path, _: Name, args: &RunTied) -> Result<ExitCode, Failure> {
+    let RunTied { parent, ref words } = *args;
+    sched::die_with_parent().map_err(Failure::failed)?;
+    if parent_id() != parent {
+        return Err(Failure::Failed("the process that started this one is gone".to_owned()));
+    }
+    let [program, arguments @ ..] = words.as_slice() else {
+        return Err(Failure::Refused("no program is named".to_owned()));
+    };
+    let error = Command::new(program).args(arguments).exec();
+    output::remark(format_args!("obol run: {}: {error}", program.display()))?;
+    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))
+}
+
+/// The exit code that tells how a program ended, as shells do.
+pub(super) fn code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0));
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// How a program ended, in words.
+pub(super) fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("it ended with exit code {code}"),
+        (None, Some(signal)) => format!("it died of signal {signal}"),
+        (None, None) => "it ended".to_owned(),
+    }
+}
+
+/// The words of a command that an operator gave: a program, or a line for the shell.
+pub(super) fn words(command: &OsStr, by_shell: bool) -> Vec<OsString> {
+    if by_shell { vec![SHELL.into(), "-c".into(), command.into()] } else { vec![command.into()] }
+}
+
+/// Runs a command to its end; `None` if it took too long and was killed with all that it had
+/// started. What it has left behind may run on, as an orphan.
+pub(super) fn execute(
+    words: &[OsString],
+    environment: &Environment,
+    kept: &Kept,
+    timeout: Duration,
+    out: Stdio,
+) -> io::Result<Option<ExitStatus>> {
+    let (mut own, its) = UnixStream::pair()?;
+    own.set_read_timeout(Some(timeout.max(TIMEOUT_MIN)))?;
+    let mut command = guarded(words, environment, Input::Guard)?;
+    let guard = kept.spawn(command.stdin(Stdio::from(OwnedFd::from(its))).stdout(out))?;
+    // With it this process's copy of the guard's end is closed, so that its end is seen.
+    drop(command);
+    let mut word = Word::default();
+    match own.read_exact(&mut word) {
+        Ok(()) => {
+            kept.forget(&guard);
+            kept.reap_orphans()?;
+            Ok(Some(ExitStatus::from_raw(i32::from_le_bytes(word))))
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Stayed(guard).kill(kept);
+            Ok(None)
+        }
+        // The guard has ended, and says why.
+        Err(_) => Ok(Some(Stayed(guard).reap(kept)?)),
+    }
+}
+
+/// The guard of a command, which stays until it is ended.
+pub(super) struct Stayed(Child);
+
+impl Stayed {
+    /// Whether it has ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Waits for its end, and kills it if that takes longer than this.
+    pub(super) fn end(self, kept: &Kept, timeout: Duration) {
+        if self.ends_within(timeout) {
+            // It was a child, so there is something to reap.
+            let _ = self.reap(kept);
+        } else {
+            self.kill(kept);
+        }
+    }
+
+    /// Kills it with all that it has started.
+    fn kill(mut self, kept: &Kept) {
+        // Its guard knows what is to be killed. One that has ended meanwhile is reaped all the
+        // same.
+        if let Ok(held) = self.hold() {
+            let _ = held.terminate();
+        }
+        if !self.ends_within(GUARD_TIMEOUT) {
+            let _ = self.0.kill();
+        }
+        let _ = self.reap(kept);
+    }
+
+    /// Its number is its own until it is reaped.
+    fn hold(&self) -> io::Result<Held> {
+        Process::of(self.0.id()).and_then(Process::hold)
+    }
+
+    fn ends_within(&self, timeout: Duration) -> bool {
+        self.hold().map_or(true, |held| held.wait_ended(Nanos::from_std(timeout)))
+    }
+
+    fn reap(mut self, kept: &Kept) -> io::Result<ExitStatus> {
+        let status = self.0.wait();
+        kept.forget(&self.0);
+        status
+    }
+}
+
+/// The children that somebody waits for. Every other child of this process is an orphan that it
+/// adopted.
+#[derive(Default)]
+pub(super) struct Kept(Mutex<BTreeSet<u32>>);
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a child that the caller waits for, and then forgets.
+    pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        // Locked while it starts, so that it is never taken for an orphan.
+        let mut kept = self.lock();
+        let child = command.spawn()?;
+        kept.insert(child.id());
+        Ok(child)
+    }
+
+    /// Starts a child that stays.
+    pub(super) fn stay(&self, command: &mut Command) -> io::Result<Stayed> {
+        self.spawn(command).map(Stayed)
+    }
+
+    pub(super) fn forget(&self, child: &Child) {
+        self.lock().remove(&child.id());
+    }
+
+    /// A child that was started otherwise is no orphan.
+    pub(super) fn keep(&self, child: u32) {
+        self.lock().insert(child);
+    }
+
+    /// It has ended, and may be reaped as an orphan.
+    pub(super) fn drop_keeper(&self, child: u32) {
+        self.lock().remove(&child);
+    }
+
+    /// Reaps orphans that have ended.
+    pub(super) fn reap_orphans(&self) -> io::Result<()> {
+        let kept = self.lock();
+        for pid in children()?.into_iter().filter(|pid| !kept.contains(pid)) {
+            reap(pid);
+        }
+        Ok(())
+    }
+
+    /// Kills and reaps the orphans that a program left behind.
+    pub(super) fn end_orphans(&self) -> io::Result<()> {
+        let end = Instant::now() + ORPHANS_TIMEOUT;
+        let mut looks_in_vain = 0;
+        loop {
+            let kept = self.lock();
+            let orphans: Vec<u32> = children()?.into_iter().filter(|pid| !kept.contains(pid)).collect();
+            // One that comes while another ends may be missed by a look.
+            looks_in_vain = if orphans.is_empty() { looks_in_vain + 1 } else { 0 };
+            if looks_in_vain > 1 {
+                return Ok(());
+            }
+            for &pid in &orphans {
+                // One that has ended meanwhile is to be reaped all the same.
+                if let Ok(held) = Process::of(pid).and_then(Process::hold) {
+                    let _ = held.kill();
+                }
+                reap(pid);
+            }
+            drop(kept);
+            if Instant::now() > end {
+                let text = format!("processes that it left behind do not end: {orphans:?}");
+                return Err(io::Error::new(ErrorKind::TimedOut, text));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ended_by_itself_did_not_die() {
+        let wait_status = |code: i32, signal: i32| ExitStatus::from_raw(code << 8 | signal);
+        assert_eq!(how(wait_status(0, 0)), "it ended with exit code 0");
+        assert_eq!(how(wait_status(3, 0)), "it ended with exit code 3");
+        assert_eq!(how(wait_status(0, 9)), "it died of signal 9");
+    }
+}

@@ -1,0 +1,381 @@
+//! `obol sim`: the simulation campaign, one seed again, the planted bugs, and the papers'
+//! experiments.
+
+mod papers;
+
+use clap::Subcommand;
+use obol_campaign::{Options, Report, Script, Swept, Trial};
+use obol_console::output::json;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_membership::ActiveMutant;
+use obol_profiles::file;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Run whole clusters in virtual time under faults and check them against the invariants
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sim {
+    /// Run many seeds; exit code 1 if an invariant is violated
+    Campaign {
+        /// How many seeds
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+        seeds: u64,
+        /// The first seed
+        #[arg(long, value_name = "S", default_value_t = 1)]
+        seed: u64,
+        /// Where the scenarios are saved to which violating seeds are shrunk
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        keep: PathBuf,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run one seed or scenario file again and print what happened
+    #[command(
+        after_help = "Exit code 0 if no invariant is broken, 1 if one is, 2 if there is nothing to replay.\n\
+        \nA scenario file names a seed, which draws the cluster, and lists what is done to it and when; \
+        `obol sim shrink` writes one, and it can be edited:\n\
+        \n  obol sim shrink 42 && obol sim replay obol-seed-42.toml"
+    )]
+    Replay {
+        /// A seed, or a scenario file
+        #[arg(value_name = "SEED|FILE")]
+        what: String,
+        /// Plant this bug (in a build with the feature `mutants`) instead of what the file names
+        #[arg(long, value_name = "NAME")]
+        mutant: Option<String>,
+    },
+    /// Drop from a violating seed or scenario whatever the violation does not need, and save the
+    /// rest
+    Shrink {
+        /// A seed, or a scenario file
+        #[arg(value_name = "SEED|FILE")]
+        what: String,
+        /// Plant this bug (in a build with the feature `mutants`)
+        #[arg(long, value_name = "NAME")]
+        mutant: Option<String>,
+        /// Where to save it [default: obol-seed-SEED.toml]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Runs that it may take
+        #[arg(long, value_name = "N", default_value_t = 3000)]
+        budget: u32,
+    },
+    /// Plant each bug and count the seeds until it is caught (in a build with the feature
+    /// `mutants`)
+    Mutants {
+        /// Seeds that a bug may survive before the campaign has failed
+        #[arg(long, value_name = "N", default_value_t = 2000)]
+        budget: u64,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// uKharon's Table 2 on a simulated testbed: failover times beside the published ones
+    ///
+    /// Runs this program's machines, leases and all, on the testbed's parameters. Each row is a
+    /// failure of an app (A) alone or with the leader (C), a lease cache (L), or both. Columns: as
+    /// in the paper (leases are waited for); with fencing; with fencing and kernels that tell of a
+    /// kill at its signal. Times are medians in microseconds from the death of the app to the first
+    /// survivor that is active without it, the 99th percentile in brackets (from 299 repetitions
+    /// on). ALL OUT is until no failed process is left in the view.
+    Table2 {
+        /// Failovers behind each figure
+        #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        repetitions: u32,
+        #[command(flatten)]
+        options: papers::PapersOptions,
+    },
+    /// uKharon's Figure 3 on a simulated testbed: how long leases must be to be renewed in time
+    ///
+    /// 32 members renew at the coordinators while other traffic loads the network and other
+    /// programs load the memory. Each figure is the percentage of renewals that would have been
+    /// timely with leases of that length.
+    Leases {
+        /// Simulated time of each load
+        #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+        span_ms: u32,
+        #[command(flatten)]
+        options: papers::PapersOptions,
+    },
+    /// How failovers and renewals scale on a simulated testbed, from 8 to 4096 members
+    ///
+    /// Each member has a lease page of its own. Methods: leases waited for or fenced, renewed at
+    /// the acceptors or at lease caches, fences raised by the leader or fanned out through the
+    /// caches. Up to 32 members leases are as published; beyond that they grow with the members, so
+    /// that renewals cost a coordinator the same at any size.
+    ///
+    /// Clusters are simulated on all cores, but no more than 4096 members at once, which take 1.5
+    /// GB of memory.
+    Scale {
+        /// The largest size; sizes double from 8 on
+        #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=4096))]
+        largest: u32,
+        /// Failovers behind each figure
+        #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        repetitions: u32,
+        #[command(flatten)]
+        options: papers::PapersOptions,
+    },
+    /// Run table2, leases and scale, and draw them into one HTML page
+    ///
+    /// The page needs no other file. In a directory it is called report.html, and each plot lies
+    /// beside it as SVG. It takes 1.5 GB of memory: see scale.
+    Report {
+        /// Where to write it: a file, or a directory that exists
+        #[arg(value_name = "FILE|DIR")]
+        to: PathBuf,
+        /// The largest size for `scale`
+        #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=4096))]
+        largest: u32,
+        /// Testbed: infiniband, or a file
+        #[arg(long, value_name = "NAME|FILE", default_value = "infiniband")]
+        model: String,
+        /// The first seed; the same seed gives the same figures
+        #[arg(long, value_name = "S", default_value_t = 1)]
+        seed: u64,
+    },
+}
+
+/// Violating seeds of a campaign that are shrunk; the others are named.
+const SHRUNK_MAX: usize = 3;
+/// Runs that shrinking one of them may take.
+const SHRINK_RUNS: u32 = 3000;
+/// Progress is shown so many times in a campaign.
+const PROGRESS_LINES: u64 = 20;
+
+pub(crate) fn run(_: &Path, _: Name, command: &Sim) -> Result<ExitCode, Failure> {
+    match command {
+        Sim::Campaign { seeds, seed, keep, json } => run_campaign(*seeds, *seed, keep, *json),
+        Sim::Replay { what, mutant } => replay(what, mutant.as_deref()),
+        Sim::Shrink { what, mutant, output, budget } => {
+            shrink(what, mutant.as_deref(), output.as_deref(), *budget)
+        }
+        Sim::Mutants { budget, json } => mutants(*budget, *json),
+        Sim::Table2 { repetitions, options } => papers::table2(*repetitions, options),
+        Sim::Leases { span_ms, options } => papers::leases(*span_ms, options),
+        Sim::Scale { largest, repetitions, options } => papers::scale(*largest, *repetitions, options),
+        Sim::Report { to, largest, model, seed } => papers::report(to, *largest, model, *seed),
+    }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// What this binary was built from, as well as can be told: the commit, or the version.
+fn commit() -> String {
+    if let Some(commit) = option_env!("OBOL_COMMIT") {
+        return format!("commit {commit}");
+    }
+    let asked = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let told = asked.ok().filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
+    told.map_or_else(
+        || format!("version {}", env!("CARGO_PKG_VERSION")),
+        |text| format!("commit {}", text.trim()),
+    )
+}
+
+fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+    let show = std::io::stderr().is_terminal();
+    let every = (seeds / PROGRESS_LINES).max(1);
+    let progress = move |done: u64| {
+        if show && done.is_multiple_of(every) {
+            // Progress that can not be shown is no reason to stop.
+            let _ = output::remark(format_args!("{done} of {seeds} seeds"));
+        }
+    };
+    let options = Options { seeds, first, threads: threads(), plant: ActiveMutant::NONE };
+    let report = obol_campaign::campaign(&options, &progress);
+    if as_json {
+        json(&report)?;
+    } else {
+        for (name, value) in [
+            ("seeds", report.seeds.to_string()),
+            ("canaries that failed as they must", report.canaries.to_string()),
+            ("simulated failovers", report.failovers.to_string()),
+            ("simulated hours", format!("{:.4}", report.simulated_hours)),
+            ("clock rates (x bound: overlaps)", sweep(&report)),
+            ("violations", report.violations.to_string()),
+            ("bound on their rate (95 %)", format!("{:.6}", report.upper_bound_95)),
+            ("paths never taken", report.marks_missing.join(" ")),
+            (
+                "longest recovery, of its bound",
+                format!("{:.1} %", report.recovery_permille_max as f64 / 10.0),
+            ),
+            ("wall time", format!("{:.1} s", report.wall_seconds)),
+            ("failovers per second and core", format!("{:.0}", report.failovers_per_second_per_core)),
+        ] {
+            output::line(format_args!("{name:<36} {value}"))?;
+        }
+    }
+    for (number, v) in report.failures.iter().enumerate() {
+        let commit = commit();
+        output::remark(format_args!(
+            "seed {} at {commit}: row {} at {} ns: {}",
+            v.seed, v.row, v.time, v.what
+        ))?;
+        let run = obol_campaign::run(v.seed, ActiveMutant::NONE, false);
+        match run.script.filter(|_| run.trial != Trial::Canary && number < SHRUNK_MAX) {
+            Some(script) => {
+                let file = keep.join(format!("obol-seed-{}.toml", v.seed));
+                save_shrunk(&script, ActiveMutant::NONE, &file, SHRINK_RUNS)?;
+            }
+            None => output::remark(format_args!("  replay: obol sim replay {}", v.seed))?,
+        }
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How many seeds overlapped at which part of the drift bound.
+fn sweep(report: &Report) -> String {
+    let step = |s: &Swept| format!("{}: {}/{}", f64::from(s.permille) / 1000.0, s.overlapped, s.seeds);
+    report.clock_sweep.iter().map(step).collect::<Vec<_>>().join("  ")
+}
+
+/// Bytes of a run that was written down; those that are drawn have a few hundred lines.
+const SCRIPT_BYTES_MAX: u64 = 4 << 20;
+
+/// What to run again.
+enum Named {
+    Seed(u64),
+    File(Box<Script>),
+}
+
+fn named(what: &str) -> Result<Named, Failure> {
+    if let Ok(seed) = what.parse() {
+        return Ok(Named::Seed(seed));
+    }
+    let text = file::text(Path::new(what), SCRIPT_BYTES_MAX, "run").map_err(|e| {
+        Failure::refused(format_args!("`{what}` is no seed, and no file that can be read: {e}"))
+    })?;
+    let script = Script::parse(&text).map_err(|e| Failure::refused(format_args!("{what}: {e}")))?;
+    if !script.is_current() {
+        output::remark(format_args!(
+            "{what} was written for another cluster than seed {} draws in this build: this is another run",
+            script.seed
+        ))?;
+    }
+    Ok(Named::File(Box::new(script)))
+}
+
+/// A script from a file.
+pub(crate) fn script(path: &str) -> Result<Script, Failure> {
+    match named(path)? {
+        Named::File(script) => Ok(*script),
+        Named::Seed(seed) => Err(Failure::refused(format_args!(
+            "{seed} is a seed; write its faults to a file by `obol sim shrink {seed}`"
+        ))),
+    }
+}
+
+fn planted(script: Option<&Script>, mutant: Option<&str>) -> Result<ActiveMutant, Failure> {
+    let plant = match (mutant, script) {
+        (Some(name), _) => obol_campaign::plant(name),
+        (None, Some(script)) => script.plant(),
+        (None, None) => Ok(ActiveMutant::NONE),
+    };
+    plant.map_err(|e| Failure::refused(e.to_string()))
+}
+
+fn replay(what: &str, mutant: Option<&str>) -> Result<ExitCode, Failure> {
+    let run = match named(what)? {
+        Named::Seed(seed) => obol_campaign::run(seed, planted(None, mutant)?, true),
+        Named::File(script) => obol_campaign::replay(&script, planted(Some(&script), mutant)?, true),
+    };
+    for line in &run.log {
+        output::line(line)?;
+    }
+    output::line(format_args!(
+        "seed {} at {}: {} views, {} failovers, {} ns, trace hash {:016x}",
+        run.seed,
+        commit(),
+        run.views,
+        run.failovers,
+        run.time,
+        run.hash
+    ))?;
+    Ok(if run.violation.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn shrink(what: &str, mutant: Option<&str>, to: Option<&Path>, budget: u32) -> Result<ExitCode, Failure> {
+    let (run, plant, name) = match named(what)? {
+        Named::Seed(seed) => {
+            let plant = planted(None, mutant)?;
+            (obol_campaign::run(seed, plant, false), plant, mutant.map(str::to_owned))
+        }
+        Named::File(script) => {
+            let plant = planted(Some(&script), mutant)?;
+            (obol_campaign::replay(&script, plant, false), plant, mutant.map(str::to_owned).or(script.mutant))
+        }
+    };
+    let Some(script) = run.script else {
+        return Err(Failure::refused(format_args!("{what} breaks no invariant: there is nothing to shrink")));
+    };
+    let script = Script { mutant: name, ..*script };
+    let file = to.map_or_else(|| PathBuf::from(format!("obol-seed-{}.toml", script.seed)), Path::to_owned);
+    save_shrunk(&script, plant, &file, budget)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shrinks a script and saves what is left.
+fn save_shrunk(script: &Script, plant: ActiveMutant, file: &Path, budget: u32) -> Result<(), Failure> {
+    let shrunk = obol_campaign::shrink(script, plant, budget).ok_or_else(|| {
+        Failure::failed(format_args!(
+            "seed {} does not break the same row when it is played again",
+            script.seed
+        ))
+    })?;
+    let text = shrunk.script.to_string();
+    std::fs::write(file, &text)
+        .map_err(|e| Failure::failed(format_args!("can not write {}: {e}", file.display())))?;
+    let (before, after, runs) = (shrunk.acts_before, shrunk.script.acts.len(), shrunk.runs);
+    output::remark(format_args!("  {before} acts shrunk to {after} in {runs} runs:"))?;
+    for line in text.lines() {
+        output::remark(format_args!("    {line}"))?;
+    }
+    output::remark(format_args!("  replay: obol sim replay {}", file.display()))?;
+    Ok(())
+}
+
+#[cfg(not(feature = "mutants"))]
+fn mutants(_: u64, _: bool) -> Result<ExitCode, Failure> {
+    Err(Failure::refused(
+        "this build has no planted bugs in it; build one that has: cargo build --release -p obol --features mutants",
+    ))
+}
+
+#[cfg(feature = "mutants")]
+fn mutants(budget: u64, as_json: bool) -> Result<ExitCode, Failure> {
+    use obol_membership::Mutant;
+    let show = std::io::stderr().is_terminal();
+    let mut hunt = obol_campaign::Hunt { mutants: Vec::new() };
+    for mutant in Mutant::ALL {
+        let found = obol_campaign::hunt(
+            mutant.name(),
+            mutant.row(),
+            ActiveMutant::new(*mutant),
+            1,
+            budget,
+            threads(),
+        );
+        let seeds = found.seeds_to_detection.map_or("SURVIVED".to_owned(), |n| n.to_string());
+        let others: Vec<String> =
+            found.other_rows.iter().map(|(row, seeds)| format!("row {row} by {seeds}")).collect();
+        let others =
+            if others.is_empty() { String::new() } else { format!("  not counted: {}", others.join(", ")) };
+        let line = format!("{:<24} row {:>2}  seeds {seeds:>8}{others}", found.name, found.row);
+        if !as_json {
+            output::line(line)?;
+        } else if show {
+            output::remark(line)?;
+        }
+        hunt.mutants.push(found);
+    }
+    if as_json {
+        json(&hunt)?;
+    }
+    Ok(if hunt.mutants.iter().all(|m| m.caught) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

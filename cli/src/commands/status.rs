@@ -1,0 +1,269 @@
+//! `obol status`: one look at a cluster, for people and for scripts.
+
+use crate::replacement::ReplacementJson;
+use crate::table;
+use clap::Args;
+use obol_console::output::{self, Failure};
+use obol_fabric::notice::Detection;
+use obol_fabric::version::Version;
+use obol_fabric::{Name, Nanos};
+use obol_membership::Kind;
+use obol_membership::consensus::{Ballot, Head};
+use obol_membership::metrics::Counter;
+use obol_membership::view::coordinator_name;
+use obol_observe::{Health, Observer, Process, Snapshot};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes:\n  0  healthy\n  1  degraded: something is missing, and programs may act\n  \
+    2  unreachable: no process of it lives, or there is no such cluster\n  \
+    3  unavailable: processes live and none may act; no majority of the coordinators can decide, or every lease has ended"
+)]
+pub(crate) struct Status {
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// A lease in JSON.
+#[derive(Serialize)]
+struct LeaseJson {
+    view: u64,
+    fence: u64,
+    active: bool,
+    margin_us: f64,
+}
+
+/// Renewals in JSON, since the process started.
+#[derive(Serialize)]
+struct RenewalsJson {
+    on_time: u64,
+    late: u64,
+    failed: u64,
+}
+
+/// A ballot of a slot in JSON.
+#[derive(Serialize)]
+struct BallotJson {
+    slot: u64,
+    ballot: u16,
+    proposer: String,
+}
+
+/// What a coordinator's acceptor memory says of the newest slots.
+#[derive(Serialize)]
+struct AcceptorJson {
+    accepted: Option<BallotJson>,
+    prepared: Option<BallotJson>,
+}
+
+impl AcceptorJson {
+    fn of(head: Head) -> Self {
+        let ballot = |of: Ballot| BallotJson {
+            slot: of.slot.0,
+            ballot: of.number,
+            proposer: coordinator_name(of.proposer).to_string(),
+        };
+        Self { accepted: head.accepted.map(ballot), prepared: head.prepared.map(ballot) }
+    }
+}
+
+/// A process in JSON.
+#[derive(Serialize)]
+struct ProcessJson<'a> {
+    name: &'a str,
+    kind: &'static str,
+    /// Whether it runs on another host, where `pid` counts.
+    distant: bool,
+    pid: u32,
+    alive: bool,
+    frozen: bool,
+    /// Whether it left as it was asked to, so that nobody misses it.
+    left: bool,
+    deadbeat: &'static str,
+    /// Of obol; none if it does not say.
+    version: Option<String>,
+    incarnation: Option<u64>,
+    host: Option<String>,
+    /// Of a program at an agent: whether that agent runs.
+    agent_alive: Option<bool>,
+    /// For how many microseconds its join is held back yet, if it is, because its name failed again
+    /// and again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_back_us: Option<f64>,
+    view: Option<u64>,
+    lease: Option<LeaseJson>,
+    renewals: Option<RenewalsJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acceptor: Option<AcceptorJson>,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+/// A cluster in JSON. Times in microseconds.
+#[derive(Serialize)]
+pub(crate) struct StatusJson<'a> {
+    cluster: &'a str,
+    health: Health,
+    reasons: &'a [String],
+    /// What may go wrong later; the health does not count it.
+    warnings: Vec<String>,
+    view: Option<u64>,
+    base: Option<u64>,
+    leader: Option<String>,
+    profile: &'a str,
+    /// Who tells first that a process died, whichever it is: `module`, `ebpf`, or `futex+pidfd`.
+    deadbeat: Option<&'static str>,
+    /// How coordinators are replaced without an operator; where one looks at flight recorders, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replacement: Option<ReplacementJson>,
+    processes: Vec<ProcessJson<'a>>,
+}
+
+fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> ProcessJson<'a> {
+    let host = (p.seat != 0).then(|| {
+        let agent = snapshot.everybody().find(|o| o.region == p.region && o.seat == 0);
+        agent.map_or(String::new(), |agent| agent.name.to_string())
+    });
+    ProcessJson {
+        name: p.name.as_str(),
+        kind: p.kind.name(),
+        distant,
+        pid: p.process.pid,
+        alive: p.alive,
+        frozen: p.frozen,
+        left: p.left,
+        deadbeat: p.detection.name(),
+        version: (p.version != Version::default()).then(|| p.version.to_string()),
+        incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
+        agent_alive: p.agent_lives(snapshot),
+        host,
+        held_back_us: Some(p.held_back(snapshot.at)).filter(|n| *n > Nanos::ZERO).map(Nanos::as_micros_f64),
+        view: p.view.as_ref().map(|view| view.id.0),
+        lease: p.lease.as_ref().map(|(page, fence)| LeaseJson {
+            view: page.view.0,
+            fence: fence.0,
+            active: p.is_active(snapshot.at),
+            margin_us: page.end.since(snapshot.at).as_micros_f64(),
+        }),
+        renewals: (p.lease.is_some() && p.seat == 0).then(|| RenewalsJson {
+            on_time: p.counter(Counter::RenewalsOnTime),
+            late: p.counter(Counter::RenewalsLate),
+            failed: p.counter(Counter::RenewalsFailed),
+        }),
+        acceptor: (p.kind == Kind::Coordinator).then(|| AcceptorJson::of(p.head)),
+        counters: Counter::ALL.iter().map(|c| (c.name(), p.counter(*c))).filter(|(_, n)| *n > 0).collect(),
+    }
+}
+
+/// The snapshot as scripts get it.
+pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapshot) -> StatusJson<'a> {
+    StatusJson {
+        cluster: cluster.as_str(),
+        health: snapshot.health,
+        reasons: &snapshot.reasons,
+        warnings: Vec::new(),
+        view: snapshot.view.as_ref().map(|view| view.id.0),
+        base: snapshot.view.as_ref().map(|view| view.base.0),
+        leader: snapshot.leader_name().map(|name| name.to_string()),
+        profile,
+        deadbeat: snapshot.detection().map(Detection::name),
+        replacement: None,
+        processes: [(&snapshot.processes, false), (&snapshot.distant, true)]
+            .into_iter()
+            .flat_map(|(all, distant)| all.iter().map(move |p| process(p, distant, snapshot)))
+            .collect(),
+    }
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode, Failure> {
+    let mut observer = match Observer::open(root, cluster) {
+        Ok(observer) => observer,
+        Err(error) => return unreachable(cluster, &error, args.json),
+    };
+    let snapshot = observer.snapshot();
+    let replacement = ReplacementJson::of(&mut observer, &snapshot);
+    if args.json {
+        let profile = observer.deployment().profile.name.to_string();
+        let warnings = warnings(&observer, &snapshot);
+        let replacement = Some(replacement);
+        output::json(&StatusJson { warnings, replacement, ..json(&cluster, &profile, &snapshot) })?;
+    } else {
+        output::line(table::headline(cluster, &snapshot))?;
+        for reason in &snapshot.reasons {
+            output::line(format_args!("  ! {reason}"))?;
+        }
+        for warning in warnings(&observer, &snapshot) {
+            output::line(format_args!("  ~ {warning}"))?;
+        }
+        if let Some(line) = replacement.line() {
+            output::line(format_args!("  {line}"))?;
+        }
+        for line in table::lines(&snapshot, None) {
+            output::line(line)?;
+        }
+        if snapshot.health == Health::Unreachable {
+            output::line(
+                "no process of it lives; `obol down` removes what is left, `obol up` starts a new one",
+            )?;
+        }
+    }
+    Ok(ExitCode::from(snapshot.health.exit_code()))
+}
+
+/// What may go wrong later, and what waits.
+fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
+    let held = snapshot.everybody().filter_map(|p| {
+        let left = p.held_back(snapshot.at);
+        (left > Nanos::ZERO).then(|| {
+            format!(
+                "join of {} held back for {left} more: programs of its name died again and again; find out why (`obol events`)",
+                p.name
+            )
+        })
+    });
+    not_real_time(observer, snapshot).into_iter().chain(held).collect()
+}
+
+/// Processes of this host that are not scheduled as the profile asks. Whoever watches them is
+/// quicker to suspect them than the kernel is to run them.
+fn not_real_time(observer: &Observer, snapshot: &Snapshot) -> Option<String> {
+    let profile = &observer.deployment().profile;
+    profile.scheduling.priority()?;
+    let lacks = |p: &&Process| p.alive && p.process.is_real_time() == Some(false);
+    let names: Vec<&str> = snapshot.processes.iter().filter(lacks).map(|p| p.name.as_str()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "no real-time scheduling, which the profile {} asks for: {}. While the machine is busy they may be removed though they \
+         are healthy: grant CAP_SYS_NICE, or use the profile laptop",
+        profile.name,
+        names.join(", ")
+    ))
+}
+
+/// A cluster that can not be read is an answer, too: scripts get an object with the same keys.
+fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Result<ExitCode, Failure> {
+    if !as_json {
+        return Err(Failure::refused(error));
+    }
+    output::json(&StatusJson {
+        cluster: cluster.as_str(),
+        health: Health::Unreachable,
+        reasons: &[error.to_string()],
+        warnings: Vec::new(),
+        view: None,
+        base: None,
+        leader: None,
+        profile: "",
+        deadbeat: None,
+        replacement: None,
+        processes: Vec::new(),
+    })?;
+    Ok(ExitCode::from(Health::Unreachable.exit_code()))
+}

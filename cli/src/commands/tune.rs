@@ -1,0 +1,327 @@
+//! `obol tune`: sweeps leases and heartbeats on clusters of its own, without and with load, and
+//! writes a profile.
+
+use crate::running::{Running, Shape, tied};
+use crate::signals;
+use clap::Args;
+use obol_chaos::drills::Host;
+use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::Nanos;
+use obol_fabric::host::sched;
+use obol_profiles::Profile;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::cell::Cell;
+use std::fmt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Find the lease and the heartbeat that this machine sustains, and write a profile
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Starts clusters of its own: leases and heartbeats of rising length, without load and with all \
+    cores and memory busy (stress-ng where it is installed), as in uKharon's Figure 3. What is recommended is tried \
+    before it is written.\n\
+    \nA share is claimed with 95 % confidence: 99.99 % needs 29,957 renewals in time in a row.\n\
+    \nExit codes: 0 a profile is recommended, 1 none is, or its trial failed, 2 refused.\n\
+    \nTry: obol tune --write mine.toml --html tune.html && obol up --profile ./mine.toml"
+)]
+pub(crate) struct Tune {
+    /// Renewals that must come in time, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.99, value_parser = share)]
+    pub(crate) share: f64,
+    /// How long each step is measured; one that can not reach the share any more ends early
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// The profile to start from: a name that `obol profile list` knows, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
+    pub(crate) profile: String,
+    /// Write the recommended profile to this file, which must not exist yet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Write the evidence to this file, as a page that needs no other
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A share in percent that some number of samples can claim.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share < 100.0 => Ok(share),
+        _ => Err("a number between 0 and 100, such as 99.99".to_owned()),
+    }
+}
+
+/// Nodes of each cluster.
+const APPS: u16 = 3;
+/// A cluster that is not healthy by then has leases that are too short for this machine.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// From this pause on a cluster that does not come up has another reason than its leases.
+const TRUSTED: Nanos = Nanos::from_millis(100);
+/// Before anything is counted, a new cluster comes to rest, and a load starts.
+const SETTLE: Duration = Duration::from_millis(500);
+/// MiB that a load writes.
+const MEBIBYTES: u32 = 128;
+/// A load that nobody ends does so by itself after its step and this.
+const LOAD_GRACE: Duration = Duration::from_secs(30);
+/// Nothing is shorter; while it waits, `tune` looks so often whether it shall end.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// So often a step looks whether it is hopeless.
+const LOOK_AT_COUNTS: Duration = Duration::from_secs(1);
+/// What starting and ending a step's cluster takes, at about the most: for the plan that is told.
+const AROUND: Duration = Duration::from_secs(2);
+/// Every pause, and the trial of what is recommended, under each load.
+const STEPS_MAX: usize = 2 * (PAUSES.len() + 1);
+/// Steps in a row that lose nothing; after them longer pauses teach nothing.
+const CLEAN_STEPS: usize = 2;
+
+/// What runs beside the cluster.
+#[derive(Clone, Copy)]
+enum Load {
+    None,
+    StressNg,
+    Own,
+}
+
+impl Load {
+    /// stress-ng where it is installed, else our own.
+    fn best() -> Self {
+        let there =
+            Command::new("stress-ng").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if there.is_ok_and(|status| status.success()) { Self::StressNg } else { Self::Own }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::StressNg => "stress-ng on all cores, and memory",
+            Self::Own => "all cores busy, and memory",
+        }
+    }
+
+    fn start(self, time: Duration) -> Result<Option<Busy>, Failure> {
+        let lasts = time + LOAD_GRACE;
+        let mut command = match self {
+            Self::None => return Ok(None),
+            Self::StressNg => {
+                let mut command = tied("stress-ng").map_err(Failure::failed)?;
+                let bytes = format!("{MEBIBYTES}M");
+                let seconds = lasts.as_secs().to_string();
+                command.args([
+                    "--quiet",
+                    "--cpu",
+                    "0",
+                    "--vm",
+                    "1",
+                    "--vm-bytes",
+                    &bytes,
+                    "--timeout",
+                    &seconds,
+                ]);
+                command
+            }
+            Self::Own => {
+                let mut command = Command::new(std::env::current_exe().map_err(Failure::failed)?);
+                let threads = Host::this().cores.to_string();
+                let (mebibytes, nanoseconds) = (MEBIBYTES.to_string(), lasts.as_nanos().to_string());
+                command.args(["drill-load", "--threads", &threads, "--mebibytes", &mebibytes]);
+                command.args(["--nanoseconds", &nanoseconds]);
+                sched::pass_parent_id(&mut command);
+                command
+            }
+        };
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        Ok(Some(Busy(child.map_err(|error| Failure::Failed(format!("the load does not start: {error}")))?)))
+    }
+}
+
+/// A load that runs. It ends with this.
+struct Busy(Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // SIGTERM would let stress-ng end its workers; they end with their parent as well, and it
+        // with this process.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a step is measured with.
+struct Bench<'a> {
+    root: &'a Path,
+    time: Duration,
+    share: f64,
+    stop: Arc<AtomicBool>,
+    /// Steps that were begun.
+    begun: Cell<usize>,
+}
+
+impl Bench<'_> {
+    /// Sleeps, unless somebody wants the end.
+    fn sleep(&self, time: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Failure::Failed("interrupted: nothing is recommended".to_owned()));
+            }
+            thread::sleep(POLL_INTERVAL.min(end.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    /// What is done next; a courtesy: tuning goes on without it.
+    fn tell(&self, load: Load, pause: Nanos, what: fmt::Arguments<'_>) {
+        let _ = output::remark(format_args!(
+            "tune: step {} of at most {STEPS_MAX}: load {}, pause {pause}: {what}",
+            self.begun.get(),
+            load.name()
+        ));
+    }
+
+    /// Counts what a cluster of this profile does while the load runs.
+    fn measure(&self, profile: &Profile, pause: Nanos, load: Load) -> Result<Measured, Failure> {
+        self.begun.set(self.begun.get() + 1);
+        let shape = Shape { name: "tune", profile, apps: APPS, caches: 0, patience: START_TIMEOUT };
+        let running = match Running::start(self.root, &shape) {
+            Ok(running) => running,
+            // Its leases are so short that it does not even begin: that is what the step had to
+            // tell.
+            Err(error) if pause < TRUSTED => {
+                self.tell(load, pause, format_args!("{error}"));
+                return Ok(Measured::new(load.name(), pause, Counted::default()));
+            }
+            Err(error) => return Err(error),
+        };
+        let mut observer = running.observer()?;
+        let busy = load.start(self.time)?;
+        self.sleep(SETTLE)?;
+        let before = Counted::of(&observer.snapshot());
+        let began = Instant::now();
+        let counted = loop {
+            let part = began.elapsed().as_secs_f64() / self.time.as_secs_f64();
+            let counted = Counted::of(&observer.snapshot()).since(before);
+            if part >= 1.0 || part > 0.0 && tune::is_hopeless(counted, part, self.share) {
+                break counted;
+            }
+            self.sleep(LOOK_AT_COUNTS.min(self.time.saturating_sub(began.elapsed())))?;
+        };
+        drop(busy);
+        let measured = Measured::new(load.name(), pause, counted);
+        self.tell(
+            load,
+            pause,
+            format_args!(
+                "{} renewals, {} late, {} false suspicions, {:.1} s",
+                measured.renewals,
+                measured.late,
+                measured.false_suspicions,
+                began.elapsed().as_secs_f64()
+            ),
+        );
+        Ok(measured)
+    }
+}
+
+pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Failure> {
+    let base = Profile::load(&options.profile).map_err(Failure::refused)?;
+    if let Some(path) = options.write.iter().chain(&options.html).find(|path| path.exists()) {
+        return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
+    }
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let bench = Bench { root, time: options.time, share: options.share, stop, begun: Cell::new(0) };
+    let loads = [Load::None, Load::best()];
+    let most = (options.time + SETTLE + AROUND).saturating_mul(u32::try_from(STEPS_MAX).unwrap_or(u32::MAX));
+    if base.scheduling.priority().is_some_and(|priority| !sched::may_run_fifo(priority)) {
+        output::remark(format_args!(
+            "tune: no real-time scheduling, which the profile {} asks for: healthy processes will be removed while the machine is busy. \
+             Grant CAP_SYS_NICE, or tune the profile laptop",
+            base.name
+        ))?;
+    }
+    output::remark(format_args!(
+        "tune: {} pauses under each of {} loads, then the profile under each: at most {STEPS_MAX} steps of {:.0} s, so {:.0} min \
+         at the most. A step that is hopeless ends early, and a load's steps end after {CLEAN_STEPS} good ones",
+        PAUSES.len(),
+        loads.len(),
+        options.time.as_secs_f64(),
+        (most.as_secs_f64() / 60.0).ceil()
+    ))?;
+    let mut sweep = Vec::new();
+    for load in loads {
+        let mut clean = 0;
+        for pause in PAUSES {
+            let measured = bench.measure(&tune::step(&base, pause), pause, load)?;
+            let good = measured.claimed_percent >= options.share && measured.false_suspicions == 0;
+            clean = if good { clean + 1 } else { 0 };
+            sweep.push(measured);
+            if clean == CLEAN_STEPS {
+                break;
+            }
+        }
+    }
+    let mut tuned = Tuned {
+        base: base.name.to_string(),
+        host: Host::this(),
+        wanted_percent: options.share,
+        step_seconds: options.time.as_secs_f64(),
+        recommended: None,
+        sweep,
+    };
+    let mut profile = None;
+    if let Some((lease, silence)) = tune::choose(&tuned.sweep, options.share) {
+        let made = tune::for_pause(&base, lease, silence).map_err(Failure::failed)?;
+        let tried =
+            loads.map(|load| bench.measure(&made, lease, load)).into_iter().collect::<Result<_, _>>()?;
+        tuned.recommended = Some(Recommended::new(&made, lease, tried));
+        profile = Some(made);
+    }
+    let put = |path: &Path, text: &str| {
+        std::fs::write(path, text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+    };
+    if let (Some(path), Some(profile)) = (&options.write, profile.filter(|_| tuned.holds())) {
+        put(path, &profile.to_toml())?;
+        output::remark(format_args!("the profile is in {0}; try it: obol up --profile {0}", path.display()))?;
+    }
+    if let Some(path) = &options.html {
+        put(path, &tuned.html())?;
+        output::remark(format_args!("the evidence is in {}", path.display()))?;
+    }
+    if options.json {
+        output::json(&tuned)?;
+    } else {
+        print(&tuned)?;
+    }
+    Ok(if tuned.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(tuned: &Tuned) -> std::io::Result<()> {
+    let heads = ["PAUSE", "RENEWALS", "LATE", "IN TIME", "CLAIMED", "SUSPICIONS"];
+    let [pause, renewals, late, timely, claimed, suspicions] = heads;
+    output::line(format_args!(
+        "{pause:>8} {renewals:>9} {late:>7} {timely:>11} {claimed:>11} {suspicions:>10}  LOAD"
+    ))?;
+    let tried = tuned.recommended.iter().flat_map(|found| &found.tried);
+    for (n, m) in tuned.sweep.iter().chain(tried).enumerate() {
+        if n == tuned.sweep.len() {
+            output::line("the recommended profile, tried:")?;
+        }
+        let (pause, [renewals, late, timely, claimed, suspicions]) =
+            (m.pause_us.to_string(), m.cells("none up"));
+        output::line(format_args!(
+            "{pause:>8} {renewals:>9} {late:>7} {timely:>11} {claimed:>11} {suspicions:>10}  {}",
+            m.load
+        ))?;
+    }
+    output::line(tuned.advice())
+}

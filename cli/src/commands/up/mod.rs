@@ -1,0 +1,714 @@
+//! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
+
+mod live;
+mod said;
+mod spares;
+
+use crate::cli;
+use crate::directory::Made;
+use crate::ending::{DYING_TIMEOUT, is_dying, unused};
+use crate::running;
+use crate::saved;
+use crate::signals;
+use clap::Args;
+use live::Live;
+use obol_chaos::control::{self, Answer, Request};
+use obol_console::options::Look;
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_console::poll::Place;
+use obol_console::{Background, Console};
+use obol_fabric::Name;
+use obol_fabric::host::peer::{peer, user};
+use obol_fabric::host::{Cluster, clock, sched};
+use obol_fabric::notice::Detection;
+use obol_membership::View;
+use obol_membership::view::coordinator_name;
+use obol_node::deployment::{app_node_names, cache_name};
+use obol_node::{Deployment, Network};
+use obol_observe::{Health, Observer, Snapshot};
+use obol_profiles::Profile;
+use said::{Said, by_reason};
+use serde::Serialize;
+use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGKILL, SIGTERM};
+use spares::Spares;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Start a cluster on this host and show it live
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Ctrl-C ends the cluster and removes everything it left in /dev/shm; the console asks first.\n\
+    \nTry in another terminal:\n  obol status\n  obol kill app-2 && obol start app-2\n  obol drill app --count 300"
+)]
+pub(crate) struct Up {
+    /// Coordinators (1 to 7; a majority must live)
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=7))]
+    pub(crate) coordinators: u16,
+    /// App nodes: an agent and a demo app attached to it, each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) apps: u16,
+    /// Lease caches, which renew the leases of agents so that coordinators need not
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
+    pub(crate) caches: u16,
+    /// A replicated cache beside the apps, with a gentle load: kill its primary and nobody notices
+    #[arg(long)]
+    pub(crate) kv: bool,
+    /// Profile: a name that `obol profile list` knows, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
+    pub(crate) profile: String,
+    /// What this place is called; a drill runs only where it was made for
+    #[arg(long, value_name = "LABEL", default_value = obol_node::deployment::ENVIRONMENT)]
+    pub(crate) environment: obol_fabric::Name,
+    /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the
+    /// profile soft-roce
+    #[arg(long, value_name = "IP[:PORT]", value_parser = cli::listen)]
+    pub(crate) rdma: Option<SocketAddr>,
+    /// Do not show the cluster; print one line when it is up
+    #[arg(long)]
+    pub(crate) headless: bool,
+    /// Print lines instead of opening the console, as it does where there is no terminal
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Record what the console sees to this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["headless", "plain", "json"])]
+    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) look: Look,
+    /// Let drills be armed in the console, on screen 6
+    #[arg(long, conflicts_with_all = ["headless", "plain", "json"])]
+    pub(crate) arm: bool,
+    /// End by itself after this time, such as 20s or 1500ms
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) time: Option<Duration>,
+    /// Print events, and at the end a summary, as lines of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Read the profile from standard input, and end with it (asked for by commands with a cluster
+    /// of their own)
+    #[arg(long, hide = true)]
+    pub(crate) temporary: bool,
+}
+
+/// Between two looks at the cluster. Stamps come from the processes; this only bounds how late they
+/// are shown.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The same while the console shows the cluster, and only the summary and the dead children are to
+/// be cared for.
+const LOOK_BESIDE: Duration = Duration::from_secs(1);
+/// A cluster that is not healthy after this long is shown as it is; one in which nobody acts has
+/// failed to start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// When one process has failed to start, the others have so long to fail as well, so that one
+/// message tells of all.
+const FAILING_TIMEOUT: Duration = Duration::from_millis(300);
+/// A caller that does not read its answer is given up after this long.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Servers of the demo's cache: one dies, one takes over, one becomes its backup.
+const KV_SERVERS: u32 = 3;
+/// How often they look into their memory unasked, and the demo's client asks: it rings, and backups
+/// have room for seconds of it.
+const KV_EVERY: &str = "100ms";
+/// The demo's client.
+const KV_LOAD: &str = "kv_load";
+
+/// The arguments of coordinator `number`. It keeps the newest view in a file: who has lost the
+/// memory of a majority goes on from there.
+fn coordinator(number: u16, saves: &Path) -> Vec<String> {
+    let save = saves.join(format!("{}.view", coordinator_name(number)));
+    let save = save.display().to_string();
+    vec!["coordinator".into(), "run".into(), "--number".into(), number.to_string(), "--save".into(), save]
+}
+
+/// A process, and the thread that listens to its standard error.
+struct Started {
+    child: Child,
+    listener: Option<JoinHandle<()>>,
+    /// How it ended.
+    ended: Option<ExitStatus>,
+    /// It was started after the others: its failure says nothing about the start of the cluster.
+    later: bool,
+}
+
+/// The processes of a cluster.
+struct Supervisor {
+    root: PathBuf,
+    cluster: Name,
+    program: PathBuf,
+    common: Vec<String>,
+    /// The cluster's.
+    directory: PathBuf,
+    /// Where coordinators save views.
+    saves: PathBuf,
+    /// With what arguments each process is started, by name.
+    specs: BTreeMap<String, Vec<String>>,
+    /// Coordinators that the profile has room for; those beyond the first ones may be added later.
+    coordinators_max: u16,
+    children: BTreeMap<String, Started>,
+    said: Arc<Said>,
+}
+
+impl Supervisor {
+    fn new(
+        root: &Path,
+        cluster: Name,
+        deployment: &Deployment,
+        kv: bool,
+        saves: PathBuf,
+    ) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let common = vec![
+            "--cluster".to_owned(),
+            cluster.to_string(),
+            "--root".to_owned(),
+            root.display().to_string(),
+        ];
+        let directory = root.join(cluster.as_str());
+        let mut specs = BTreeMap::new();
+        let mut add = |name: String, arguments: Vec<String>| {
+            specs.insert(name, arguments);
+        };
+        for n in 1..=deployment.coordinators {
+            add(coordinator_name(n).to_string(), coordinator(n, &saves));
+        }
+        for n in 1..=deployment.caches {
+            let name = cache_name(n);
+            add(name.clone(), vec!["lease-cache".into(), "--name".into(), name]);
+        }
+        for n in 1..=deployment.apps {
+            let [node, app] = app_node_names(n);
+            add(node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
+            add(app.clone(), vec!["app".into(), "--name".into(), app, "--node".into(), node]);
+        }
+        if kv {
+            for n in 1..=KV_SERVERS {
+                let name = format!("{}{n}", obol_kv::SERVER_PREFIX);
+                let look = ["--poll-every".into(), KV_EVERY.into(), "--tied".into()];
+                let server = ["kv".into(), "server".into(), "--name".into(), name.clone()];
+                add(name, server.into_iter().chain(look).collect());
+            }
+            let load = ["kv", "load", "--name", KV_LOAD, "--every", KV_EVERY, "--tied"];
+            add(KV_LOAD.into(), load.map(String::from).into());
+        }
+        let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
+        Ok(Self {
+            root: root.to_owned(),
+            cluster,
+            program,
+            common,
+            directory,
+            saves,
+            specs,
+            coordinators_max,
+            children: BTreeMap::new(),
+            said: Arc::default(),
+        })
+    }
+
+    /// With what arguments a process is started.
+    fn arguments(&self, name: &str) -> Result<Vec<String>, String> {
+        let added = (1..=self.coordinators_max).find(|n| coordinator_name(*n).as_str() == name);
+        let added = added.map(|n| coordinator(n, &self.saves));
+        self.specs.get(name).cloned().or(added).ok_or_else(|| {
+            let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
+            format!("no process {name} belongs to this cluster; there are: {}", names.join(", "))
+        })
+    }
+
+    /// Starts a process that was asked for: one that does not run, and whose name nobody has taken
+    /// meanwhile.
+    fn start_again(&mut self, name: &str) -> Result<u32, String> {
+        self.arguments(name)?;
+        self.wait_for_end(name)?;
+        unused(&self.root, self.cluster, name).map_err(|failure| failure.to_string())?;
+        let pid = self.start(name)?;
+        if let Some(started) = self.children.get_mut(name) {
+            started.later = true;
+        }
+        Ok(pid)
+    }
+
+    /// Refuses a child that runs.
+    fn wait_for_end(&mut self, name: &str) -> Result<(), String> {
+        if let Some(child) = self.children.get_mut(name) {
+            let end = Instant::now() + DYING_TIMEOUT;
+            loop {
+                match child.child.try_wait() {
+                    Ok(Some(_)) => break,
+                    // Asked for right after a kill: the kernel may not have taken the old one away
+                    // yet.
+                    Ok(None) if is_dying(child.child.id()) && Instant::now() < end => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    Ok(None) => return Err(format!("{name} runs already (pid {})", child.child.id())),
+                    Err(error) => return Err(format!("could not look at {name}: {error}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a process that does not run.
+    fn start(&mut self, name: &str) -> Result<u32, String> {
+        let arguments = self.arguments(name)?;
+        self.wait_for_end(name)?;
+        let mut child = sched::pass_parent_id(&mut Command::new(&self.program))
+            .args(&self.common)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // Ctrl-C is for `up` alone, which then ends them; otherwise they would seem to fail.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("could not start {name}: {error}"))?;
+        let pid = child.id();
+        let heard = child.stderr.take().map(|from| self.said.listen(name, from)).transpose();
+        let unheard = heard
+            .as_ref()
+            .err()
+            .map(|error| format!("could not start a thread for the errors of {name}: {error}"));
+        let listener = heard.unwrap_or_default();
+        self.children.insert(name.to_owned(), Started { child, listener, ended: None, later: false });
+        unheard.map_or(Ok(pid), Err)
+    }
+
+    /// Whether a process has been started and has not ended.
+    fn runs(&self, name: &str) -> bool {
+        self.children.get(name).is_some_and(|started| started.ended.is_none())
+    }
+
+    /// Whether a coordinator could not be started as a spare: it runs, or its number was lost with
+    /// its memory.
+    fn is_used(&self, number: u16) -> bool {
+        let cluster = Cluster::open(&self.root, self.cluster);
+        self.runs(coordinator_name(number).as_str())
+            || cluster.is_ok_and(|cluster| cluster.has_lost_memory(u32::from(number)))
+    }
+
+    /// Takes away processes that have ended, so that no zombie is left.
+    fn reap(&mut self) {
+        for started in self.children.values_mut().filter(|started| started.ended.is_none()) {
+            // An error means that it is no child any more, which is what reaping is for.
+            started.ended = started.child.try_wait().ok().flatten();
+            if let (Some(_), Some(listener)) =
+                (started.ended, started.listener.take_if(|_| started.ended.is_some()))
+            {
+                // Its end of the pipe is closed: what it said last is read to the end. A panic was
+                // told by itself.
+                let _ = listener.join();
+            }
+        }
+    }
+
+    /// Why a process is not there, if it has failed by itself: nobody asked it to end or killed it.
+    fn failure(&self, name: &str) -> Option<String> {
+        let status = self.children.get(name)?.ended?;
+        let asked = matches!(status.signal(), Some(SIGKILL | SIGTERM | SIGINT));
+        if status.success() || asked {
+            return None;
+        }
+        let said = self.said.last(name);
+        Some(match (status.signal(), said) {
+            (None, Some(said)) => said,
+            (None, None) => format!("ended with {status} and said nothing"),
+            (Some(SIGBUS), _) => format!(
+                "ended with {status}: there is no room for its memory; free space in {}",
+                self.directory.display()
+            ),
+            (Some(_), said) => {
+                format!("ended with {status}{}", said.map_or(String::new(), |s| format!(": {s}")))
+            }
+        })
+    }
+
+    /// Who of those that the cluster begins with has failed by itself, and why.
+    fn failures(&self) -> BTreeMap<String, String> {
+        let first = self.children.iter().filter(|(_, started)| !started.later);
+        first.filter_map(|(name, _)| Some((name.clone(), self.failure(name)?))).collect()
+    }
+
+    /// Why a process that was started is not there.
+    fn why(&mut self, name: &str) -> String {
+        self.reap();
+        match (self.children.get(name), self.failure(name)) {
+            (_, Some(reason)) => format!("{name} ended at once: {reason}"),
+            (Some(Started { ended: Some(status), .. }), None) => format!("{name} has ended: {status}"),
+            (Some(started), None) => format!("{name} runs (pid {})", started.child.id()),
+            (None, None) => format!("{name} was not started"),
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        for started in self.children.values_mut() {
+            // Who has ended already can not be killed.
+            let _ = started.child.kill();
+        }
+        for started in self.children.values_mut() {
+            let _ = started.child.wait();
+            // What it said goes on before `up` ends.
+            let _ = started.listener.take().map(JoinHandle::join);
+        }
+    }
+}
+
+/// A request and its caller.
+struct Ask {
+    request: Request,
+    caller: UnixStream,
+}
+
+impl Ask {
+    fn answer(&self, answer: &Answer) {
+        // A caller that went away does not want to know.
+        let _ = control::write_line(&self.caller, answer);
+    }
+}
+
+fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
+    let at = dir.join(control::SOCKET);
+    let failed = |error| Failure::Refused(format!("{}: {error}", at.display()));
+    let listener = UnixListener::bind(&at).map_err(failed)?;
+    let (tell, told) = mpsc::channel();
+    let accept = move || {
+        for caller in listener.incoming().flatten() {
+            let tell = tell.clone();
+            // Each caller has a thread: one that says nothing keeps nobody waiting.
+            std::thread::spawn(move || hear(caller, &tell));
+        }
+    };
+    std::thread::Builder::new().name("control".to_owned()).spawn(accept).map_err(failed)?;
+    Ok(told)
+}
+
+fn hear(caller: UnixStream, tell: &Sender<Ask>) {
+    // Directory and socket are private, but modes can be changed, and descriptors handed on.
+    let allowed = peer(&caller).is_ok_and(|who| who.uid == 0 || who.uid == user());
+    // The supervisor writes the answer itself and must not hang on a caller that does not read.
+    if caller.set_write_timeout(Some(ANSWER_TIMEOUT)).is_err() {
+        return;
+    }
+    if !allowed {
+        // Read first: an answer to what was not read is lost with the connection.
+        if caller.set_read_timeout(Some(ANSWER_TIMEOUT)).is_err()
+            || control::read_line::<Request>(&caller).is_err()
+        {
+            return;
+        }
+        let reason = "only the user who runs `obol up`, and root, may ask it for anything".to_owned();
+        // A caller that went away does not want to know.
+        let _ = control::write_line(&caller, &Answer::Refused { reason });
+        return;
+    }
+    match control::read_line::<Request>(&caller) {
+        // If the supervisor is ending, the caller sees the connection close.
+        Ok(request) => drop(tell.send(Ask { request, caller })),
+        Err(error) => {
+            let reason = format!("not a request: {error}");
+            // A caller that went away does not want to know.
+            let _ = control::write_line(&caller, &Answer::Refused { reason });
+        }
+    }
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, Failure> {
+    let profile = match options.temporary {
+        true => running::profile_sent()?,
+        false => Profile::load(&options.profile).map_err(Failure::refused)?,
+    };
+    let profile_name = profile.name;
+    let mut deployment = Deployment::new(options.coordinators, options.apps, options.caches, profile)
+        .map_err(Failure::refused)?
+        .labelled(options.environment);
+    if let Some(at) = options.rdma {
+        // One that comes later, in place of another, needs an address as well.
+        let most = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
+        deployment = deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), most));
+    }
+    let console = !options.json && !options.headless && !options.plain && obol_console::is_possible();
+    // Before anything is started.
+    if options.record.is_some() && !obol_console::is_possible() {
+        return Err(Failure::Refused(
+            "--record records what the console sees, and there is no terminal for it; use `obol record FILE` beside `up`"
+                .to_owned(),
+        ));
+    }
+    let config = if console {
+        obol_console::config::Config::load(options.look.config.as_deref())?
+    } else {
+        obol_console::config::Config::default()
+    };
+    let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
+    if options.temporary {
+        running::stop_with_sender(Arc::clone(&stop))?;
+    }
+    // From here on everything is undone when this function is left: first the processes, then the
+    // directory.
+    let directory = Made::new(root, cluster, &deployment)?;
+    let requests = listen(&root.join(cluster.as_str()))?;
+    let saves = if options.temporary { None } else { saves(root, cluster)? };
+    let saves = saves.unwrap_or_else(|| root.join(cluster.as_str()));
+    let mut supervisor = Supervisor::new(root, cluster, &deployment, options.kv, saves)?;
+    let order = |name: &String| {
+        ["coord", "cache", "node", "app", "kv-", KV_LOAD].iter().position(|kind| name.starts_with(kind))
+    };
+    let mut ordered: Vec<String> = supervisor.specs.keys().cloned().collect();
+    ordered.sort_by_key(order);
+    for name in &ordered {
+        supervisor.start(name).map_err(Failure::Failed)?;
+    }
+    if !options.json && !console {
+        output::line(format_args!(
+            "obol: cluster {cluster}, profile {profile_name}, coordinators {}, caches {}, apps {}. Ctrl-C ends it",
+            deployment.coordinators, deployment.caches, deployment.apps
+        ))?;
+        let place =
+            if cluster.as_str() == cli::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
+        output::line(format_args!(
+            "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
+        ))?;
+    }
+    let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
+    let live = Live::new(cluster, observer, options.json, console || options.headless && !options.json);
+    let spares = Spares::new(&deployment);
+    let shown = if console {
+        let place = Place { root: root.to_owned(), cluster };
+        Some(Background::start(
+            Console::new(place, options.look.clone(), config, true)
+                .record(options.record.clone())
+                .arm(options.arm),
+            Arc::clone(&stop),
+        )?)
+    } else {
+        None
+    };
+    attend(&directory, (live, spares), supervisor, &requests, &stop, options, shown)
+}
+
+/// The folder of a cluster's saved views; none if there can be none that outlives a boot.
+fn saves(root: &Path, cluster: Name) -> Result<Option<PathBuf>, Failure> {
+    match saved::begin(root, cluster) {
+        Ok(saves) => Ok(saves),
+        Err((at, error)) => {
+            output::remark(format_args!(
+                "obol: {}: {error}; coordinators save views in the cluster's directory, which does not outlive a boot",
+                at.display()
+            ))?;
+            Ok(None)
+        }
+    }
+}
+
+/// How far a cluster is that starts.
+struct Start {
+    began: Instant,
+    /// When the first process was found to have failed.
+    failing: Option<Instant>,
+    up: bool,
+}
+
+impl Start {
+    /// Judges a cluster that is not up yet; why it never will be.
+    fn judge(&mut self, snapshot: &Snapshot, supervisor: &Supervisor) -> Result<(), String> {
+        let failures = supervisor.failures();
+        if snapshot.health == Health::Healthy && failures.is_empty() {
+            self.up = true;
+            return Ok(());
+        }
+        if !failures.is_empty() && self.failing.get_or_insert_with(Instant::now).elapsed() >= FAILING_TIMEOUT
+        {
+            return Err(by_reason(&failures));
+        }
+        if self.began.elapsed() > START_TIMEOUT {
+            self.up = acts(snapshot);
+            if !self.up {
+                return Err(unstarted(snapshot, &failures));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether any program may act.
+fn acts(snapshot: &Snapshot) -> bool {
+    snapshot.everybody().any(|process| process.is_active(snapshot.at))
+}
+
+fn unstarted(snapshot: &Snapshot, failures: &BTreeMap<String, String>) -> String {
+    if !failures.is_empty() {
+        return by_reason(failures);
+    }
+    let why = if snapshot.reasons.is_empty() {
+        "no program may act yet".to_owned()
+    } else {
+        snapshot.reasons.join("\n  ")
+    };
+    format!("it is {}\n  {why}", snapshot.health.name())
+}
+
+/// Shows the cluster and serves requests until the end.
+fn attend(
+    directory: &Made,
+    (mut live, mut spares): (Live, Option<Spares>),
+    mut supervisor: Supervisor,
+    requests: &Receiver<Ask>,
+    stop: &AtomicBool,
+    options: &Up,
+    mut shown: Option<Background>,
+) -> Result<ExitCode, Failure> {
+    let began = Instant::now();
+    let cluster = directory.cluster();
+    let mut start = Start { began, failing: None, up: false };
+    let mut failed = None;
+    let mut asked_to_stop = None;
+    let mut next_look = began + POLL_INTERVAL;
+    while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() && failed.is_none() {
+        if let Some(time) = options.time.filter(|time| began.elapsed() >= *time) {
+            supervisor.reap();
+            let snapshot = live.snapshot();
+            if !start.up && !acts(&snapshot) {
+                let why = unstarted(&snapshot, &supervisor.failures());
+                failed = Some(format!("it had {time:?}, and then\n  {why}"));
+            }
+            break;
+        }
+        let end =
+            options.time.and_then(|time| began.checked_add(time)).map_or(next_look, |end| next_look.min(end));
+        match requests.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(ask) => asked_to_stop = serve(ask, &mut supervisor),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
+        }
+        // Requests may come faster than looks are due, and must not keep them off.
+        if Instant::now() < next_look || stop.load(Ordering::Relaxed) || asked_to_stop.is_some() {
+            continue;
+        }
+        // The console looks by itself.
+        next_look = Instant::now() + if start.up && shown.is_some() { LOOK_BESIDE } else { POLL_INTERVAL };
+        if !directory.is_there() {
+            // Nothing is printed over the console.
+            drop(shown.take());
+            output::remark(format_args!(
+                "obol: somebody removed the directory of cluster {cluster}; ending"
+            ))?;
+            break;
+        }
+        supervisor.reap();
+        let view = live.look(start.up)?;
+        start_spare(spares.as_mut(), view.as_deref(), &mut supervisor, (shown.is_some(), options.json))?;
+        if !start.up {
+            let snapshot = live.snapshot();
+            failed = start.judge(&snapshot, &supervisor).err();
+            if start.up {
+                tell_up(&snapshot, began, options)?;
+                if shown.is_none() {
+                    supervisor.said.pass();
+                }
+            }
+        }
+    }
+    let summary = live.summary();
+    let console = shown.map_or(Ok(()), Background::close);
+    if failed.is_some() {
+        supervisor.said.drop_kept();
+    }
+    let said = Arc::clone(&supervisor.said);
+    drop(supervisor);
+    if let Some(ask) = asked_to_stop {
+        ask.answer(&Answer::Done { pid: None });
+    }
+    let Some(reason) = failed else {
+        // The terminal is free again.
+        said.pass();
+        if options.json {
+            output::json(&summary)?;
+        } else {
+            output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))?;
+        }
+        return console.map(|()| ExitCode::SUCCESS);
+    };
+    if options.json {
+        output::json(&FailedJson { event: "failed", reason: &reason })?;
+        output::json(&summary)?;
+    }
+    console?;
+    Err(Failure::Failed(format!("cluster {cluster} did not come up:\n  {reason}")))
+}
+
+/// Answers a request; gives back that to stop, which is answered at the end.
+fn serve(ask: Ask, supervisor: &mut Supervisor) -> Option<Ask> {
+    ask.answer(&match &ask.request {
+        Request::Start { name } => match supervisor.start_again(name) {
+            Ok(pid) => Answer::Done { pid: Some(pid) },
+            Err(reason) => Answer::Refused { reason },
+        },
+        Request::Why { name } => Answer::Refused { reason: supervisor.why(name) },
+        Request::Hello => Answer::Done { pid: Some(std::process::id()) },
+        Request::Stop => return Some(ask),
+    });
+    None
+}
+
+/// Starts a spare coordinator where one is wanted.
+fn start_spare(
+    spares: Option<&mut Spares>,
+    view: Option<&View>,
+    supervisor: &mut Supervisor,
+    (is_shown, json): (bool, bool),
+) -> Result<(), Failure> {
+    let Some((view, spares)) = view.zip(spares) else { return Ok(()) };
+    let Some(number) = spares.wanted(view, clock::now(), |n| supervisor.is_used(n)) else { return Ok(()) };
+    // The console has the terminal to itself; there, views and events tell.
+    match supervisor.start_again(coordinator_name(number).as_str()) {
+        Ok(pid) if !is_shown => spares::tell(number, pid, view, json)?,
+        Err(reason) if !is_shown => output::remark(format_args!("obol: {reason}"))?,
+        Ok(_) | Err(_) => {}
+    }
+    Ok(())
+}
+
+/// That a cluster did not come up, in JSON.
+#[derive(Serialize)]
+struct FailedJson<'a> {
+    event: &'static str,
+    reason: &'a str,
+}
+
+fn tell_up(snapshot: &Snapshot, began: Instant, options: &Up) -> std::io::Result<()> {
+    let seconds = began.elapsed().as_secs_f64();
+    if options.json {
+        #[derive(Serialize)]
+        struct UpJson<'a> {
+            event: &'static str,
+            health: Health,
+            reasons: &'a [String],
+            seconds: f64,
+            deadbeat: Option<&'static str>,
+        }
+        let (health, reasons) = (snapshot.health, snapshot.reasons.as_slice());
+        let deadbeat = snapshot.detection().map(Detection::name);
+        return output::json(&UpJson { event: "up", health, reasons, seconds, deadbeat });
+    }
+    if options.headless {
+        let deaths = snapshot
+            .detection()
+            .map_or(String::new(), |by| format!("; deaths are detected by {}", by.name()));
+        output::line(format_args!("up after {seconds:.2}s: {}{deaths}", snapshot.health.name()))?;
+        for reason in &snapshot.reasons {
+            output::line(format_args!("  ! {reason}"))?;
+        }
+    }
+    Ok(())
+}

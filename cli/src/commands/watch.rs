@@ -1,0 +1,194 @@
+//! `obol watch`: the views of a cluster as a stream, for people and scripts.
+
+use crate::names::Names;
+use clap::Args;
+use obol_agent::{Item, Observer};
+use obol_console::output::{self, Failure};
+use obol_fabric::host::Cluster;
+use obol_fabric::{Incarnation, Name, Nanos, ViewId};
+use obol_membership::view::coordinator_name;
+use obol_membership::{Change, View};
+use obol_node::{Site, saved_view};
+use serde::Serialize;
+use std::io;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Follow the views: who joined, left or failed, in order and without a gap
+#[derive(Debug, Args)]
+#[command(after_help = "Reads the coordinators' memory and asks nobody. Coordinators keep the last views \
+    (limits.slots of the profile, less one); where older ones were asked for, a gap is told.\n\
+    \nTo go on after an earlier run, give --from one more than the last view that it told.\n\
+    \nExit codes: 0 told what was asked for, 2 no such cluster, or it has ended.")]
+pub(crate) struct Watch {
+    /// Begin with this view instead of the newest
+    #[arg(long, value_name = "VIEW")]
+    pub(crate) from: Option<u64>,
+    /// End after so many views and gaps
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// End as soon as the newest view is told
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Keep the newest view in this file, for `obol coordinator recover` after a disaster
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
+    /// Print one JSON object per view or gap
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// While nothing changes, so often is looked whether the cluster still is.
+const POLL_INTERVAL: Nanos = Nanos::from_millis(500);
+
+#[derive(Serialize)]
+struct MemberJson<'a> {
+    name: &'a str,
+    kind: &'static str,
+    incarnation: u64,
+}
+
+#[derive(Serialize)]
+struct ChangeJson {
+    change: &'static str,
+    name: Option<String>,
+    incarnation: Option<u64>,
+    accuser: Option<u64>,
+    accuser_name: Option<String>,
+    level: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Line<'a> {
+    View {
+        view: u64,
+        base: u64,
+        lease_us: f64,
+        changes: Vec<ChangeJson>,
+        causes: Vec<String>,
+        members: Vec<MemberJson<'a>>,
+    },
+    Gap {
+        first: u64,
+        last: u64,
+    },
+}
+
+fn change(change: &Change, names: &Names) -> ChangeJson {
+    let name = |who| names.get(who).map(|name| name.to_string());
+    let of = |change, who: Incarnation| ChangeJson {
+        change,
+        name: name(who),
+        incarnation: Some(who.0),
+        accuser: None,
+        accuser_name: None,
+        level: None,
+    };
+    let none = |change| ChangeJson { name: None, incarnation: None, ..of(change, Incarnation::NONE) };
+    let decider =
+        |change, number| ChangeJson { name: Some(coordinator_name(number).to_string()), ..none(change) };
+    match *change {
+        Change::Joined(who) => of("joined", who),
+        Change::Left(who) => of("left", who),
+        Change::Failed { accused, accuser, level } => ChangeJson {
+            accuser: Some(accuser.0),
+            accuser_name: name(accuser),
+            level: Some(level.name()),
+            ..of("failed", accused)
+        },
+        Change::AcceptorAdded(acceptor) => decider("acceptor-added", acceptor.proposer),
+        Change::AcceptorRemoved(acceptor) => decider("acceptor-removed", acceptor.proposer),
+        Change::Lease => none("lease"),
+        Change::Settled => none("settled"),
+        Change::Recovered(_) => none("recovered"),
+    }
+}
+
+fn tell(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
+    let view: &View = match item {
+        Item::Gap { first, last } if json => {
+            return Ok(output::json(&Line::Gap { first: first.0, last: last.0 })?);
+        }
+        Item::Gap { first, last } => {
+            return Ok(output::line(format_args!(
+                "gap         views {first} to {last} were decided, but can not be read: coordinators keep the \
+                 newest few, and only those of this host are read"
+            ))?);
+        }
+        Item::View(view) => view,
+    };
+    names.know_all(view);
+    if json {
+        let members = view.members.iter().map(|m| MemberJson {
+            name: m.name.as_str(),
+            kind: m.kind.name(),
+            incarnation: m.incarnation.0,
+        });
+        return Ok(output::json(&Line::View {
+            view: view.id.0,
+            base: view.base.0,
+            lease_us: view.lease.as_micros_f64(),
+            changes: view.changes.iter().map(|c| change(c, names)).collect(),
+            causes: names.causes(view),
+            members: members.collect(),
+        })?);
+    }
+    let mut causes = names.causes(view).join("; ");
+    if causes.is_empty() {
+        // The first view of a cluster.
+        "the coordinators began".clone_into(&mut causes);
+    }
+    let shown = format!("view {}", view.id);
+    Ok(output::line(format_args!("{shown:<11} {} members  {causes}", view.members.len()))?)
+}
+
+/// Replaces a file, so that whatever happens the old or the new one is there whole.
+pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    obol_coordinator::save(path, bytes)
+        .map_err(|error: io::Error| Failure::Failed(format!("could not save to {}: {error}", path.display())))
+}
+
+/// Whether the cluster that was opened still is, and no other one of its name.
+fn exists(root: &Path, cluster: Name, nonce: u64) -> bool {
+    Cluster::open(root, cluster).is_ok_and(|found| found.nonce() == nonce)
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCode, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let mut observer = Observer::open(&site, options.from.map(ViewId));
+    if let (Some(from), Some(newest)) = (options.from, observer.newest())
+        && from > newest.id.next().0
+    {
+        return Err(Failure::Refused(format!(
+            "view {from} lies ahead: the newest of cluster {cluster} is {}. Was it another cluster of this name?",
+            newest.id
+        )));
+    }
+    // The first view that is told may be the one without somebody.
+    let mut recorders = obol_observe::Observer::open(root, cluster).map_err(Failure::refused)?;
+    let events = recorders.events();
+    let mut names = Names::of(&site, &mut recorders, &events);
+    drop(recorders);
+    let mut told = 0;
+    while options.count.is_none_or(|count| told < count) {
+        let item = if options.once { observer.poll() } else { observer.next(POLL_INTERVAL) };
+        let item = item.map_err(Failure::failed)?;
+        if let Some(item) = item {
+            tell(&item, &mut names, options.json)?;
+            if let (Some(path), Item::View(view)) = (&options.save, &item) {
+                save(path, &saved_view::encode(site.cluster.nonce(), view.id, &view.seal()))?;
+            }
+            told += 1;
+        } else if options.once {
+            break;
+        } else if !exists(root, cluster, site.cluster.nonce()) {
+            return Err(Failure::Refused(format!(
+                "cluster {cluster} has ended; the last view told was {}",
+                observer.position().map_or("none".to_owned(), |next| (next.0.saturating_sub(1)).to_string())
+            )));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,364 @@
+//! How processes and clusters are ended, and started again: `obol kill`, `stop`, `start` and `down`,
+//! and what other commands need of it.
+
+use crate::directory::Directory;
+use crate::saved;
+use clap::Args;
+use obol_chaos::control::{self, ControlError, Request};
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::host::{Cluster, Held, HostError};
+use obol_membership::Kind;
+use obol_observe::{Observer, Process, Snapshot};
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Which process is meant.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// A process by name (app-2, node-1, cache-1, coord-3) or by role (leader)
+    pub(crate) target: String,
+}
+
+/// How long `down` waits for a supervisor, and for killed processes, to be gone.
+const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long `stop` waits for a process to leave and end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long `start` waits for a process to take its place or to end.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// A process whose name is wanted again while it is still dying is waited for this long.
+pub(crate) const DYING_TIMEOUT: Duration = Duration::from_secs(5);
+/// After so long `down` says what it waits for.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+/// Between two looks at what ends.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The process that a name or a role stands for.
+fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure> {
+    let named = || snapshot.processes.iter().filter(|p| p.alive && p.name.as_str() == target);
+    let found = if target == "leader" { snapshot.leader() } else { named().next() };
+    if let Some(first) = found
+        && named().any(|other| other.process != first.process)
+        && target != "leader"
+    {
+        let all: Vec<String> =
+            named().map(|p| format!("pid {} ({})", p.process.pid, p.kind.name())).collect();
+        return Err(Failure::Refused(format!(
+            "several live processes are called {target}: {}; choose one, and end it by its pid",
+            all.join(", ")
+        )));
+    }
+    found.ok_or_else(|| {
+        let live: Vec<&str> =
+            snapshot.processes.iter().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
+        Failure::Refused(format!(
+            "no live process {target}; there are: {}, and the role leader",
+            live.join(", ")
+        ))
+    })
+}
+
+pub(crate) fn kill(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let snapshot = observer.snapshot();
+    let process = find(&snapshot, target)?;
+    let failed = |error| Failure::Failed(format!("could not kill {}: {error}", process.name));
+    process.process.hold().and_then(|held| held.kill()).map_err(failed)?;
+    output::line(format_args!(
+        "killed {} (pid {}, incarnation {})",
+        process.name, process.process.pid, process.incarnation
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets a process leave the cluster and end: nobody takes it for a failure.
+pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let snapshot = observer.snapshot();
+    let process = find(&snapshot, target)?;
+    end(process)?;
+    // Whether it left or just ended, because no majority let it go, is in the newest view.
+    let (name, who) = (process.name, process.incarnation);
+    let view = observer.snapshot().view;
+    let left = view.is_some_and(|view| view.departed.iter().any(|d| d.incarnation == who && d.left));
+    let how = if left { "it left the cluster" } else { "it ended without leaving" };
+    output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", process.process.pid))?;
+    // The others take what they did not agree to for a failure, and pay for a failover.
+    Ok(if left { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Kills a process, and waits until it has ended.
+pub(crate) fn at_once(process: &Process) -> Result<(), Failure> {
+    end_by(process, Held::kill)
+}
+
+/// Asks a process to leave and end, and waits until it has.
+pub(crate) fn end(process: &Process) -> Result<(), Failure> {
+    end_by(process, Held::terminate)
+}
+
+fn end_by(process: &Process, signal: impl Fn(&Held) -> std::io::Result<()>) -> Result<(), Failure> {
+    let name = process.name;
+    let failed = |error: std::io::Error| Failure::Failed(format!("could not stop {name}: {error}"));
+    let held = process.process.hold().map_err(failed)?;
+    signal(&held).map_err(failed)?;
+    let end = Instant::now() + STOP_TIMEOUT;
+    while !held.has_ended() {
+        if Instant::now() > end {
+            let why = "it still runs; if it is frozen or hangs, `obol kill` ends it";
+            return Err(failed(std::io::Error::other(why)));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+    let opened = Cluster::open(root, cluster).map_err(Failure::refused)?;
+    let pid =
+        control::ask(opened.dir(), &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
+    let pid = pid.unwrap_or(0);
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let end = Instant::now() + START_TIMEOUT;
+    loop {
+        let snapshot = observer.snapshot();
+        let here = |p: &&Process| p.alive && p.process.pid == pid && p.name.as_str() == target;
+        if snapshot.processes.iter().any(|p| here(&p)) {
+            output::line(format_args!("started {target} (pid {pid})"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !is_running(pid) {
+            return Err(Failure::Failed(why(opened.dir(), target)));
+        }
+        if Instant::now() > end {
+            output::line(format_args!("started {target} (pid {pid})"))?;
+            output::remark(format_args!(
+                "obol: after {} s it has no place in the cluster yet; a program waits for its agent. `obol status` tells more",
+                START_TIMEOUT.as_secs()
+            ))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Refuses a name that a live process of the cluster has: commands, drills and hooks could not tell
+/// the two apart.
+pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failure> {
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let end = Instant::now() + DYING_TIMEOUT;
+    loop {
+        let seen = observer.snapshot();
+        let mut namesakes = seen.everybody().filter(|other| other.alive && other.name.as_str() == name);
+        let Some(Process { process, .. }) = namesakes.next() else { return Ok(()) };
+        // Right after a kill the kernel may not have taken it away yet.
+        let is_dying = seen.processes.iter().any(|here| here.process == *process) && is_dying(process.pid);
+        if !is_dying || Instant::now() >= end {
+            return Err(Failure::Refused(format!("{name} runs already (pid {})", process.pid)));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A name that one `obol run` has, from before its program starts until it has ended: between a look
+/// at who has a name and the join, others could take it.
+pub(crate) struct NameClaim(#[expect(dead_code, reason = "holds the lock")] File);
+
+impl NameClaim {
+    /// Takes the name in the cluster of this directory, or says that another `obol run` has it.
+    pub(crate) fn take(dir: &Path, name: Name) -> Result<Self, Failure> {
+        let path = dir.join(format!("run-{name}.lock"));
+        let failed = |error| Failure::Failed(format!("{}: {error}", path.display()));
+        let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => {
+                Err(Failure::Refused(format!("another `obol run` has the name {name}")))
+            }
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+}
+
+/// Whether a process has a fatal signal pending or is a zombie.
+pub(crate) fn is_dying(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    let pending = |name: &str| {
+        field(name)
+            .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
+            .is_some_and(|mask| mask >> 8 & 1 == 1)
+    };
+    let gone = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
+    gone || pending("SigPnd:") || pending("ShdPnd:")
+}
+
+/// Why a process that was started has ended, as its supervisor knows it.
+pub(crate) fn why(dir: &Path, target: &str) -> String {
+    match control::ask(dir, &Request::Why { name: target.to_owned() }) {
+        Err(ControlError::Refused(reason)) => reason,
+        Err(error) => format!("{target} ended at once, and why is not known: {error}"),
+        Ok(_) => format!("{target} ended at once"),
+    }
+}
+
+/// Whether a process runs; one that has ended and was not reaped does not.
+pub(crate) fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Ends the cluster by its supervisor if there is one, and by killing its processes if there is
+/// none; then removes what is left.
+pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
+    let opened = match Cluster::open(root, cluster) {
+        Ok(opened) => Some(opened),
+        // Whatever is wrong with the table, its supervisor can still be asked and its files
+        // removed.
+        Err(error @ (HostError::Version { .. } | HostError::Corrupt { .. })) => {
+            output::remark(format_args!("obol: {error}; removing its files"))?;
+            None
+        }
+        // A directory without a table is what is left of an `up` or `down` that was killed.
+        Err(HostError::NotFound { .. }) if root.join(cluster.as_str()).exists() => None,
+        Err(error) => return Err(Failure::refused(error)),
+    };
+    // If it is gone by now, somebody else has ended the cluster.
+    if let Ok(directory) = Directory::open(root, cluster) {
+        ask_to_end(&directory)?;
+        if let Some(opened) = &opened {
+            kill_all(opened)?;
+        }
+        directory.remove().map_err(|error| match error {
+            HostError::Unsafe { .. } => Failure::refused(error),
+            error => Failure::failed(error),
+        })?;
+        if directory.is_there() {
+            output::remark(format_args!(
+                "obol: {} was not made by obol and stays",
+                directory.path().display()
+            ))?;
+        }
+    }
+    saved::end(root, cluster)
+        .map_err(|error| Failure::Failed(format!("can not remove saved views: {error}")))?;
+    output::line(format_args!("cluster {cluster} is down"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the supervisor to end the cluster, and waits until it has.
+fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
+    let end = Instant::now() + DOWN_TIMEOUT;
+    let mut slow = Slow::new();
+    loop {
+        match ask_to_stop(directory, &mut slow) {
+            Ok(_) => break,
+            // An `up` that has just begun does not listen yet, and one that ends does not listen
+            // any more.
+            Err(ControlError::NoSupervisor(_)) if directory.is_held() && Instant::now() < end => {
+                slow.tell(|| {
+                    "an `obol up` that holds the cluster's directory and does not listen".to_owned()
+                })?;
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            Err(ControlError::NoSupervisor(_)) => return Ok(()),
+            Err(error) => {
+                output::remark(format_args!("obol: {error}; killing its processes"))?;
+                return Ok(());
+            }
+        }
+    }
+    while Instant::now() < end && directory.holds_cluster() {
+        slow.tell(|| format!("the `obol up` to remove {}", directory.path().display()))?;
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+/// The supervisor answers when all processes have ended. What is waited for is told.
+fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, ControlError> {
+    let path = directory.path();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| control::ask_within(&path, &Request::Stop, DOWN_TIMEOUT));
+        let asked = Instant::now();
+        while !asking.is_finished() {
+            // One that does not listen refuses at once.
+            if asked.elapsed() >= TELL_AFTER {
+                // Whoever does not see it waits all the same.
+                let _ = slow.tell(|| "the `obol up` to end the cluster's processes".to_owned());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        // A panic was told by itself.
+        asking.join().unwrap_or_else(|_| Err(ControlError::NoSupervisor(path.join(control::SOCKET))))
+    })
+}
+
+/// Says once, when it takes long, what is waited for.
+struct Slow {
+    began: Instant,
+    told: bool,
+}
+
+impl Slow {
+    fn new() -> Self {
+        Self { began: Instant::now(), told: false }
+    }
+
+    fn tell(&mut self, what: impl FnOnce() -> String) -> Result<(), Failure> {
+        if !self.told && self.began.elapsed() >= TELL_AFTER {
+            self.told = true;
+            output::remark(format_args!(
+                "obol: waiting for {}, {} s at most",
+                what(),
+                DOWN_TIMEOUT.as_secs()
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+/// Kills every process of a cluster and waits until all have ended.
+fn kill_all(cluster: &Cluster) -> Result<(), Failure> {
+    let end = Instant::now() + DOWN_TIMEOUT;
+    let mut slow = Slow::new();
+    loop {
+        let mut live = Vec::new();
+        // A drill that runs beside the cluster is not of it.
+        for info in cluster.regions().into_iter().filter(|info| Kind::from_number(info.kind).is_some()) {
+            let mut processes = vec![(info.name, info.process)];
+            if let Ok(region) = obol_fabric::host::Observed::open(cluster, info.number) {
+                let seats = 1..cluster.layout().limits().seats as u16;
+                let seats = seats.filter_map(|seat| region.reader().seat(seat));
+                processes.extend(seats.map(|seat| (seat.name, seat.process)));
+            }
+            for (name, process) in processes {
+                // Who is gone already needs no killing.
+                let Ok(held) = process.hold() else { continue };
+                let killed = held.kill();
+                if !held.has_ended() {
+                    let why = killed.err().map_or(String::new(), |error| format!(": {error}"));
+                    live.push(format!("{name} (pid {}{why})", process.pid));
+                }
+            }
+        }
+        if live.is_empty() {
+            return Ok(());
+        }
+        live.dedup();
+        if Instant::now() >= end {
+            return Err(Failure::Failed(format!(
+                "killed {} s ago, these have not ended: {}. The kernel holds them, as in a device or file system that does \
+                 not answer. The cluster's directory stays; run `obol down` again when they have ended",
+                DOWN_TIMEOUT.as_secs(),
+                live.join(", ")
+            )));
+        }
+        slow.tell(|| live.join(", "))?;
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
