@@ -1,9 +1,8 @@
-//! Notes of operators beside a cluster's memory: "deploy 1.4 began here", or a drill that began or
-//! ended. Every console and recorder of the cluster reads them, so what was noted in one terminal
-//! divides before from after in all.
+//! Annotations of a cluster: an operator's note ("deploy 1.4 began here"), or the begin or end of a
+//! drill. Every console and recorder of the cluster shows them.
 //!
-//! A note is one line of JSON in the file `marks` of the cluster's directory, which goes with the
-//! cluster. Each line is written at once, so notes of several programs do not mix.
+//! An annotation is one line of JSON in the file `marks` of the cluster's directory, and is removed
+//! with the cluster. Each line is one write, so annotations of several programs do not mix.
 
 use obol_fabric::Instant;
 use serde::{Deserialize, Serialize};
@@ -13,43 +12,43 @@ use std::path::{Path, PathBuf};
 
 /// The file in a cluster's directory.
 const FILE: &str = "marks";
-/// A note is at most so many characters.
+/// Longest annotation, in characters.
 pub const CHARS_MAX: usize = 120;
-/// What is read of the file at most; older notes are left out.
+/// Read at most this much of the file; older annotations are skipped.
 const READ_MAX: u64 = 1 << 20;
 
-/// A note.
+/// An annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// When, on the host's monotonic clock, in nanoseconds.
     pub at: u64,
-    /// What was noted.
+    /// The text.
     pub text: String,
-    /// The drill that it tells of, if it was no person who noted it.
+    /// The drill that wrote it; `None` for an operator's annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drill: Option<DrillMark>,
 }
 
-/// The beginning of a drill, or its end.
+/// The begin or end of a drill.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrillMark {
     /// The drill.
     pub name: String,
-    /// How it ended; none where it begins.
+    /// Its verdict; `None` when it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
 }
 
-/// Why something can not be noted.
+/// Why an annotation is rejected or cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum MarkError {
-    /// There is nothing in it, or it is too long.
+    /// It is empty or too long.
     #[error("a note is one line of 1 to {CHARS_MAX} characters without control characters; this has {chars}")]
     Text {
         /// Its length.
         chars: usize,
     },
-    /// The file can not be written.
+    /// The file cannot be written.
     #[error("could not write {path}: {error}")]
     Io {
         /// The file.
@@ -60,7 +59,7 @@ pub enum MarkError {
 }
 
 impl Mark {
-    /// A person's note.
+    /// An operator's annotation.
     pub fn note(at: Instant, text: &str) -> Result<Self, MarkError> {
         let text = text.trim();
         let chars = text.chars().count();
@@ -70,7 +69,7 @@ impl Mark {
         Ok(Self { at: at.0, text: text.to_owned(), drill: None })
     }
 
-    /// A drill that begins, or that ended with this verdict.
+    /// The begin of a drill, or its end with this verdict.
     #[must_use]
     pub fn drill(at: Instant, name: &str, verdict: Option<&str>) -> Self {
         let text =
@@ -79,7 +78,7 @@ impl Mark {
         Self { at: at.0, text, drill: Some(drill) }
     }
 
-    /// Writes it beside the memory of the cluster in this directory.
+    /// Appends it to the file in the cluster's directory.
     pub fn write(&self, dir: &Path) -> Result<(), MarkError> {
         let path = dir.join(FILE);
         let written = || {
@@ -91,7 +90,7 @@ impl Mark {
     }
 }
 
-/// Reads notes as they come.
+/// Reads annotations as they are added.
 #[derive(Debug)]
 pub struct Marks {
     path: PathBuf,
@@ -99,14 +98,13 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// The notes of the cluster in this directory, from the first on.
+    /// Reads the annotations of the cluster in this directory, from the first.
     #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self { path: dir.join(FILE), read: 0 }
     }
 
-    /// Those that came since the last call. What is no note is left out, and so is a line that is
-    /// not whole yet.
+    /// Annotations that were added since the last call. Invalid and incomplete lines are skipped.
     pub fn news(&mut self) -> io::Result<Vec<Mark>> {
         let len = match std::fs::metadata(&self.path) {
             Ok(meta) => meta.len(),

@@ -1,4 +1,4 @@
-//! Days since 1970 as people count them, in UTC.
+//! Calendar dates from days since 1970, in UTC.
 
 /// Year, month and day (H. Hinnant, "chrono-compatible low-level date algorithms",
 /// civil_from_days).

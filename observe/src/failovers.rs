@@ -1,6 +1,5 @@
-//! Failovers, as the flight recorders tell them: from the first notice of a death at the
-//! coordinator that then decided, to the last process that became active without the dead. Built
-//! from the processes' own stamps alone.
+//! Failovers, reconstructed from the time stamps in the flight recorders: from the first notice of
+//! a death at the deciding coordinator to the last process that became active without the dead.
 
 use crate::Seen;
 use crate::timeline::Phases;
@@ -12,24 +11,24 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A member that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dead {
-    /// Who is gone.
+    /// Its incarnation.
     pub who: Incarnation,
-    /// Who accused it first, to the decider.
+    /// Who first reported it to the decider.
     pub accuser: Incarnation,
     /// By which detector.
     pub level: Option<Level>,
 }
 
-/// A moment on a process's line.
+/// A recorded event of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Who stamped it.
+    /// The process that recorded it.
     pub process: Name,
     /// What happened.
     pub event: Event,
     /// When.
     pub at: Instant,
-    /// By how much the time may be off.
+    /// Clock error: by how much the time may be off.
     pub doubt: Nanos,
 }
 
@@ -47,22 +46,22 @@ pub struct Failover {
     pub view: ViewId,
     /// Who decided it.
     pub decider: Name,
-    /// Who is gone.
+    /// The members that it removes.
     pub dead: Vec<Dead>,
-    /// The decider's first notice: where its clock starts.
+    /// The decider's first notice, from which the phases count.
     pub began: Instant,
-    /// Everything that was stamped about it, in the order of time.
+    /// All events of this failover, by time.
     pub moments: Vec<Moment>,
 }
 
-/// The phases from the notice on, in the order of time.
+/// The phases from the notice on, by time.
 pub const PHASES: [&str; 5] = {
     let [_, from_the_notice @ ..] = Phases::NAMES;
     from_the_notice
 };
 
 impl Failover {
-    /// The clock error: by how much a time may be off.
+    /// Clock error: by how much a time may be off.
     pub fn doubt(&self) -> Nanos {
         self.moments.iter().map(|moment| moment.doubt).max().unwrap_or_default()
     }
@@ -85,8 +84,8 @@ impl Failover {
         self.actives().into_values().map(|moment| (moment.process, moment.at)).max_by_key(|(_, at)| *at)
     }
 
-    /// What the last phase counts from, by the decider's own stamps: a CLEAR is sent only if there
-    /// was something to clear.
+    /// What ended the waiting, by the decider's own stamps: a CLEAR is sent only if older leases
+    /// had to end.
     pub fn released_by(&self) -> &'static str {
         let has = |event| self.first(self.decider, event).is_some();
         match (has(Event::Clear), has(Event::Fenced)) {
@@ -96,7 +95,7 @@ impl Failover {
         }
     }
 
-    /// Others that may have become active later than that, within the clock error.
+    /// Other processes that may have become active later, within the clock error.
     pub fn perhaps_last(&self) -> Vec<Name> {
         let all = self.actives();
         let Some(last) = all.values().max_by_key(|moment| moment.at).copied() else { return Vec::new() };
@@ -108,20 +107,19 @@ impl Failover {
         others.filter(overlaps).map(|one| one.process).collect()
     }
 
-    /// How long each phase took; a phase whose stamps are missing, or out of the order of cause and
-    /// effect, is `None`. A view that is compatible with its predecessor fences and clears nobody:
-    /// those phases are zero.
+    /// The duration of each phase; `None` if its stamps are missing or contradict causality. A view
+    /// that is compatible with its predecessor needs no fence and no CLEAR: those phases are zero.
     pub fn phases(&self) -> [Option<Nanos>; 5] {
         let at = |event| self.first(self.decider, event);
         let (propose, decide) = (at(Event::Propose), at(Event::Decide));
         let fenced = at(Event::Fenced).or(decide);
         let clear = at(Event::Clear).or(fenced);
-        // Somebody may be active before CLEAR reaches the last one; the phase counts from CLEAR.
+        // A process may be active before CLEAR reaches the last one; the phase counts from CLEAR.
         let active = self.last_active().map(|(_, at)| at.max(clear.unwrap_or(at)));
         let order = [Some(self.began), propose, decide, fenced, clear, active];
         std::array::from_fn(|n| match (order[n], order[n + 1]) {
-            // The others are stamped by the decider's own clock; who was active may be another
-            // host's.
+            // The decider's clock stamps the others; the active process may use another host's
+            // clock.
             (Some(from), Some(to)) if from <= to && (n < 4 || self.is_told(to.since(from))) => {
                 Some(to.since(from))
             }
@@ -129,7 +127,7 @@ impl Failover {
         })
     }
 
-    /// Whether the ends of a span are in this order for sure.
+    /// Whether the order of the ends of a span is certain despite the clock error.
     fn is_told(&self, span: Nanos) -> bool {
         let doubt = self.doubt();
         doubt == Nanos::ZERO || span > doubt
@@ -141,7 +139,7 @@ impl Failover {
         (last >= self.began).then(|| last.since(self.began)).filter(|total| self.is_told(*total))
     }
 
-    /// The processes that stamped something, in the order of their first stamps.
+    /// The processes with stamps, by their first stamps.
     pub fn processes(&self) -> Vec<Name> {
         let mut names = Vec::new();
         for moment in &self.moments {
@@ -153,7 +151,7 @@ impl Failover {
     }
 }
 
-/// What was noticed at one coordinator and is not decided yet.
+/// Notices at one coordinator for which no view is decided yet.
 #[derive(Default)]
 struct Pending {
     dead: Vec<Dead>,
@@ -161,14 +159,14 @@ struct Pending {
 }
 
 impl Pending {
-    /// Leaves out whom a view has removed.
+    /// Drops those that a view has removed.
     fn forget(&mut self, gone: &BTreeSet<Incarnation>) {
         let kept = self.dead.iter().zip(&self.notices).filter(|(dead, _)| !gone.contains(&dead.who));
         (self.dead, self.notices) = kept.map(|(dead, notice)| (*dead, *notice)).unzip();
     }
 }
 
-/// Whether a moment is one of those that may come more than once: several deaths may make one view.
+/// Whether the event may occur more than once in a failover: one view may remove several members.
 fn is_cause(moment: &Moment) -> bool {
     moment.event == Event::Notice
 }
@@ -188,7 +186,7 @@ pub fn all(events: &(impl Iterator<Item = Seen> + Clone)) -> Vec<Failover> {
         let (process, view) = (moment.process, ViewId(a));
         match kind {
             Event::Notice => {
-                // Followers hear of a death, too, and some only after it was decided.
+                // Followers also receive notices, some only after the decision.
                 if gone.contains(&Incarnation(a)) {
                     continue;
                 }
@@ -202,8 +200,7 @@ pub fn all(events: &(impl Iterator<Item = Seen> + Clone)) -> Vec<Failover> {
             }
             Event::Propose => drop(proposed.insert((process, view), moment)),
             Event::Decide => {
-                // What only a coordinator that does not decide has noticed is not this view's
-                // cause.
+                // Notices at a coordinator that does not decide are not the cause of this view.
                 let here = pending.remove(&process).unwrap_or_default();
                 gone.extend(here.dead.iter().map(|dead| dead.who));
                 for other in pending.values_mut() {
@@ -216,13 +213,13 @@ pub fn all(events: &(impl Iterator<Item = Seen> + Clone)) -> Vec<Failover> {
                 let began = first.at;
                 found.insert(view, Failover { view, decider: process, dead: here.dead, began, moments });
             }
-            // Whoever decided this view has taken its flight recorder along: what was noticed
-            // before may be its cause, so it is not told as that of a later one.
+            // The decider's flight recorder is lost. Earlier notices may be the cause of this view,
+            // so they are not attributed to a later one.
             Event::ViewReceived if !decided.contains(&view) => drop(pending.remove(&process)),
             _ => {}
         }
     }
-    // By the clock of another host, a view may seem to be received before it was decided.
+    // With another host's clock, a view may appear to be received before it was decided.
     for (moment, record) in records() {
         let of = [Event::Fenced, Event::Clear, Event::ViewReceived, Event::Active, Event::Service];
         if let Some(failover) = found.get_mut(&ViewId(record.a)).filter(|_| of.contains(&record.kind)) {
@@ -233,7 +230,8 @@ pub fn all(events: &(impl Iterator<Item = Seen> + Clone)) -> Vec<Failover> {
         .into_values()
         .map(|mut failover| {
             failover.moments.sort_by_key(|moment| moment.at);
-            // Who loses its lease later and is active again does not fail over again.
+            // A process that loses its lease later and becomes active again is not part of the
+            // failover.
             let mut seen = BTreeSet::new();
             failover
                 .moments
@@ -243,7 +241,7 @@ pub fn all(events: &(impl Iterator<Item = Seen> + Clone)) -> Vec<Failover> {
         .collect()
 }
 
-/// The median of each phase, and of the total, over failovers whose stamps are whole.
+/// The medians of each phase and of the total, over failovers with complete stamps.
 pub fn medians(failovers: &[Failover]) -> ([Option<Nanos>; 5], Option<Nanos>) {
     let median = |mut values: Vec<Nanos>| {
         values.sort_unstable();
@@ -259,7 +257,7 @@ mod tests {
     use crate::timeline::seen;
     use obol_membership::Kind;
 
-    /// The events of a failover that began at a microsecond.
+    /// The events of a failover that begins at this microsecond.
     fn events(us: u64) -> Vec<Seen> {
         let stamp = |process, kind, event, after, a, b| seen(process, kind, event, (us + after) * 1000, a, b);
         let (coord, app) = (Kind::Coordinator, Kind::App);
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failover_is_told_by_its_stamps() {
+    fn a_failover_is_reconstructed_from_stamps() {
         let failover = one();
         assert_eq!((failover.view, failover.decider.as_str()), (ViewId(7), "coord-1"));
         assert_eq!(failover.dead[0].level, Some(Level::Deadbeat));
@@ -299,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_that_is_missing_or_before_its_cause_gives_no_figure() {
+    fn a_missing_or_acausal_stamp_gives_no_duration() {
         let mut failover = one();
         failover.moments.retain(|moment| moment.event != Event::Propose);
         assert_eq!(failover.phases().map(|phase| phase.is_some()), [false, false, true, true, true]);
@@ -313,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_is_named_only_where_one_was_stamped() {
+    fn a_clear_is_reported_only_if_stamped() {
         let mut failover = one();
         assert_eq!(failover.released_by(), "CLEAR");
         failover.moments.retain(|moment| moment.event != Event::Clear);
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_within_the_clock_error_has_no_figure() {
+    fn a_span_within_the_clock_error_has_no_duration() {
         let mut failover = one();
         let another_host = |doubt| {
             move |moment: &mut Moment| {
@@ -348,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_coordinator_decided_is_no_cause_of_what_another_decides_later() {
+    fn a_decided_death_is_not_the_cause_of_another_coordinators_later_view() {
         let mut all = events(100);
         let heard = |ns| seen("coord-2", Kind::Coordinator, Event::Notice, ns, 7, 1);
         all.insert(1, heard(100_001));
@@ -366,9 +364,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_recorder_may_have_decided_is_no_cause_of_a_later_view() {
-        // A second before, coord-1 heard of another death, and received the view of somebody whose
-        // recorder is gone.
+    fn a_death_decided_by_a_lost_recorder_is_not_the_cause_of_a_later_view() {
+        // A second before, coord-1 received a notice of another death, and a view decided by a
+        // coordinator whose recorder is lost.
         let before = |event, ns, a| seen("coord-1", Kind::Coordinator, event, ns, a, 1);
         let mut all = vec![before(Event::Notice, 0, 4), before(Event::ViewReceived, 50_000, 6)];
         all.extend(events(1_000_000));
@@ -379,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_over_what_is_whole() {
+    fn medians_skip_incomplete_failovers() {
         let whole = one();
         let mut broken = one();
         broken.moments.retain(|moment| moment.event != Event::Active);

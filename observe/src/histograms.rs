@@ -1,20 +1,20 @@
-//! Distributions of durations as the processes count them: sparse counts of the buckets of
-//! [`obol_fabric::metrics`], which can be added up and taken apart, so that a window over them
-//! loses nothing between two looks.
+//! Latency distributions as the processes count them: sparse counts of the buckets of
+//! [`obol_fabric::metrics`]. They can be added and subtracted, so windows over them lose no sample
+//! between two polls.
 
 use obol_fabric::metrics::{HISTOGRAM_WORDS, bucket_floor};
 use obol_fabric::{Name, Nanos};
 use obol_membership::metrics::Histogram;
 use std::collections::BTreeMap;
 
-/// How many samples lie in each bucket; a bucket without samples is left out.
+/// The number of samples in each bucket; empty buckets are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<u16, u64>);
 
 impl Counts {
-    /// What was counted since the look that left `known`, which becomes what is known now. Both are
-    /// in the order of the buckets. A bucket that is not in `now` may not have been read, so it
-    /// stays known; a count that fell is of another life and counts anew.
+    /// The samples since the poll that left `known`, which is updated. Both are sorted by bucket. A
+    /// bucket that is missing in `now` may not have been read, so its known count stays. A count
+    /// that decreased belongs to a new process and counts from zero.
     #[must_use]
     pub fn advance(known: &mut Box<[(u16, u64)]>, now: &[(u16, u64)]) -> Self {
         let mut merged = Vec::with_capacity(known.len().max(now.len()));
@@ -34,7 +34,7 @@ impl Counts {
         Self(grown)
     }
 
-    /// Counts from pairs of bucket and number. What is no bucket is left out.
+    /// Counts from pairs of bucket and number. Invalid buckets are skipped.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (u16, u64)>) -> Self {
         let mut counts = Self::default();
         for (bucket, n) in pairs.into_iter().filter(|(bucket, _)| usize::from(*bucket) < HISTOGRAM_WORDS) {
@@ -50,7 +50,7 @@ impl Counts {
         }
     }
 
-    /// Pairs of bucket and number, in the order of the buckets.
+    /// Pairs of bucket and number, sorted by bucket.
     pub fn pairs(&self) -> impl DoubleEndedIterator<Item = (u16, u64)> + '_ {
         self.0.iter().map(|(bucket, n)| (*bucket, *n))
     }
@@ -62,13 +62,13 @@ impl Counts {
         }
     }
 
-    /// How many buckets hold any.
+    /// The number of buckets that are not empty.
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.0.len()
     }
 
-    /// How many samples there are.
+    /// The number of samples.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.values().fold(0, |sum, n| sum.saturating_add(*n))
@@ -80,7 +80,7 @@ impl Counts {
         self.0.is_empty()
     }
 
-    /// The bucket, as its smallest value, below or in which a fraction `q` of the samples lie.
+    /// The lower bound of the bucket that holds quantile `q`.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Nanos> {
         let wanted = (self.len() as f64 * q).ceil().max(1.0) as u64;
@@ -91,36 +91,36 @@ impl Counts {
         })
     }
 
-    /// The smallest value of the lowest bucket.
+    /// The lower bound of the lowest bucket.
     #[must_use]
     pub fn least(&self) -> Option<Nanos> {
         self.pairs().next().map(|(bucket, _)| floor(bucket))
     }
 
-    /// The smallest value of the highest bucket.
+    /// The lower bound of the highest bucket.
     #[must_use]
     pub fn most(&self) -> Option<Nanos> {
         self.pairs().next_back().map(|(bucket, _)| floor(bucket))
     }
 }
 
-/// The smallest value of a bucket.
+/// The lower bound of a bucket.
 #[must_use]
 pub const fn floor(bucket: u16) -> Nanos {
     Nanos(bucket_floor(bucket as usize))
 }
 
-/// What the owner of one region counted since the look before.
+/// What the owner of one region counted since the previous poll.
 #[derive(Clone, Debug)]
 pub struct Histograms {
-    /// Who.
+    /// The owner.
     pub process: Name,
-    /// In the order of [`Histogram::ALL`].
+    /// By histogram, in the order of [`Histogram::ALL`].
     pub counts: Vec<Counts>,
 }
 
 impl Histograms {
-    /// What it counted in one histogram.
+    /// The counts of one histogram.
     #[must_use]
     pub fn of(&self, which: Histogram) -> Option<&Counts> {
         self.counts.get(which as usize)
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_in_between_is_not_counted_again() {
+    fn a_bucket_missing_in_one_poll_is_not_counted_twice() {
         let whole = dense(&[10, 2000, 2000, 1 << 40]);
         let (mut sum, mut known) = (Counts::default(), Box::default());
-        // As a reader has it that now and then reads all buckets, and else those in the middle.
+        // A reader that reads all buckets occasionally, and otherwise only those in the middle.
         for look in [&whole[..], &whole[1..2], &[], &whole[..], &whole[1..], &whole[..]] {
             sum.add(&Counts::advance(&mut known, look));
         }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_that_began_anew_counts_from_zero() {
+    fn a_restarted_histogram_counts_from_zero() {
         let mut known = dense(&[100, 100, 100]).into();
         assert_eq!(Counts::advance(&mut known, &dense(&[100])).len(), 1);
     }

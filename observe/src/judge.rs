@@ -1,4 +1,4 @@
-//! How a cluster is: the one place that decides it, for every command and screen.
+//! The health of a cluster: every command and screen uses this assessment.
 
 use crate::{Health, Process, Snapshot};
 use obol_fabric::{Name, ViewId};
@@ -7,30 +7,29 @@ use obol_membership::{Kind, View};
 use obol_node::Deployment;
 use std::collections::HashSet;
 
-/// What should be there.
+/// Which processes should run.
 pub struct Expected {
-    /// The coordinators that decide, by name.
+    /// The coordinators that count for the majority, by name.
     pub deciders: Vec<String>,
-    /// The other processes that belong to the cluster, without those that ended as they were asked
-    /// to.
+    /// The other processes of the cluster, without those that left.
     pub others: Vec<String>,
-    /// Why processes of other hosts can not be looked at, if they can not.
+    /// Why processes of other hosts cannot be read, if so.
     pub trouble: Option<String>,
-    /// The coordinators whose memory on this host is gone: they can not be started again.
+    /// The coordinators whose memory on this host is lost: they cannot be restarted.
     pub forgotten: Vec<String>,
-    /// The coordinators that can not save views, and why.
+    /// The coordinators that cannot save views, and why.
     pub unsaved: Vec<(Name, String)>,
 }
 
-/// How many more acceptors may fail before no majority is left, of `acceptors` of which so many can
-/// be reached; none if no majority is there now. A frozen coordinator's memory still answers.
+/// How many more acceptors may fail without loss of the majority; `None` if it is lost already. The
+/// memory of a frozen coordinator still answers, so it counts as reachable.
 #[must_use]
 pub const fn spare(acceptors: usize, reachable: usize) -> Option<usize> {
     reachable.checked_sub(acceptors / 2 + 1)
 }
 
-/// The names of the coordinators that decide in a view: that may have changed since the cluster was
-/// made.
+/// The names of the coordinators that count for the majority in a view, which may differ from the
+/// original ones.
 pub fn deciders(deployment: &Deployment, view: Option<&View>) -> Vec<String> {
     let numbers: Vec<u16> = match view {
         Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
@@ -39,7 +38,7 @@ pub fn deciders(deployment: &Deployment, view: Option<&View>) -> Vec<String> {
     numbers.into_iter().map(|number| coordinator_name(number).to_string()).collect()
 }
 
-/// What brings a majority back, of coordinators that are down.
+/// How to restore the majority.
 fn remedy(down: Vec<String>, forgotten: &[String]) -> String {
     let (lost, whole): (Vec<_>, Vec<_>) = down.into_iter().partition(|name| forgotten.contains(name));
     let mut next = Vec::new();
@@ -53,7 +52,7 @@ fn remedy(down: Vec<String>, forgotten: &[String]) -> String {
     next.join("; ")
 }
 
-/// What is wrong with a process that runs.
+/// The problem of a running process, if any.
 fn complaint(process: &Process, snapshot: &Snapshot) -> Option<String> {
     let newest = snapshot.view.as_ref().map(|view| view.id);
     let at = process.view.as_ref().map(|view| view.id);
@@ -61,7 +60,7 @@ fn complaint(process: &Process, snapshot: &Snapshot) -> Option<String> {
     let what = if process.frozen {
         format!("is frozen (stopped){}", if is_member { "" } else { " and was removed" })
     } else if !is_member && process.left {
-        // It may go on without the cluster.
+        // It may have detached from the cluster.
         return None;
     } else if !is_member && process.lost_agent(snapshot) {
         "has no agent".to_owned()
@@ -78,7 +77,7 @@ fn complaint(process: &Process, snapshot: &Snapshot) -> Option<String> {
     Some(format!("{} {what}", process.name))
 }
 
-/// What keeps a cluster from being healthy, and how bad it is.
+/// The health of a cluster, and the reasons why it is not healthy.
 #[must_use]
 pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let mut reasons = Vec::new();
@@ -99,7 +98,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
             remedy(down, &forgotten)
         ));
     } else {
-        // One that left still counts for the majority, so it is missed as well.
+        // A coordinator that left still counts for the majority, so it is reported as well.
         let has_left = |name: &String| snapshot.everybody().any(|p| p.left && p.name.as_str() == name);
         let (left, down): (Vec<String>, Vec<String>) = down.into_iter().partition(has_left);
         for (names, how) in [(down, "down"), (left, "left, and still counts for the majority")] {
@@ -113,10 +112,10 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         reasons.push(format!("{} down", others.join(", ")));
     }
     if let Some(trouble) = &trouble {
-        reasons.push(format!("processes of other hosts can not be seen: {trouble}"));
+        reasons.push(format!("processes of other hosts cannot be read: {trouble}"));
     }
     for (name, why) in unsaved.iter().filter(|(name, _)| live(name.as_str())) {
-        reasons.push(format!("{name} can not save views, and could not be recovered from a disaster: {why}"));
+        reasons.push(format!("{name} cannot save views, so it could not be recovered after a disaster: {why}"));
     }
     reasons.extend(snapshot.everybody().filter(|p| p.alive).filter_map(|p| complaint(p, snapshot)));
     if alive.is_empty() {
@@ -128,9 +127,9 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let is_holder = |p: &&Process| p.alive && p.kind != Kind::Coordinator && snapshot.is_member(p);
     let holders: Vec<&Process> = snapshot.everybody().filter(is_holder).collect();
     let acts_now = holders.iter().any(|p| p.is_active(snapshot.at));
-    // While a view changes, those who wait for the next still hold leases: that is no outage.
+    // During a view change, members that wait for the next view still hold leases: no outage.
     let leases_ended = !holders.is_empty() && !holders.iter().any(|p| p.holds_lease(snapshot.at));
-    // Who can not look at the other hosts can not say that nobody decides there.
+    // Without access to the other hosts, it is unknown whether a coordinator decides there.
     let decides = has_majority && some_acts || trouble.is_some();
     if !acts_now && (!decides || leases_ended) {
         if leases_ended {

@@ -1,6 +1,6 @@
-//! Reading a cluster and what was read: snapshots of all processes by one-sided READs, the time
-//! line of a failover and its phases, statistics, and how they are drawn. Nothing here writes to a
-//! cluster, but for [`annotations`], which are a file of their own.
+//! Reads a cluster and analyses it: snapshots of all processes by one-sided READs, failover time
+//! lines and phases, statistics, charts. Nothing here writes to a cluster except [`annotations`],
+//! which have a file of their own.
 
 pub mod annotations;
 pub mod calendar;

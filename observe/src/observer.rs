@@ -1,5 +1,5 @@
-//! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process
-//! of the cluster is asked, so a frozen or dying one is seen as well as any other.
+//! Reads a cluster by one-sided READs: processes, views, leases. No process takes part, so frozen
+//! and dying ones are read like any other.
 
 use crate::histograms::{Counts, Histograms};
 use crate::judge;
@@ -29,13 +29,13 @@ use std::sync::Arc;
 /// An event of a process's flight recorder.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Whose.
+    /// The process.
     pub process: Name,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The event. Its time is of this host's clock, as that of all others.
+    /// The event, with its time on this host's clock.
     pub event: Stamped,
-    /// By how much the time may be off: zero on this host.
+    /// Clock error: by how much the time may be off; zero on this host.
     pub doubt: Nanos,
 }
 
@@ -47,25 +47,24 @@ struct Watched {
     name: Name,
     generation: u32,
     region: Observed,
-    /// Its file, for a thrifty observer.
+    /// Its file, in a low-memory observer.
     source: Option<RegionFile>,
     cursors: Cursors,
-    /// The owner's histograms as far as they were read, in the order of [`Histogram::ALL`], as
-    /// pairs of bucket and number; none before the first look.
+    /// The last counts of the owner's histograms, in the order of [`Histogram::ALL`]; `None` before
+    /// the first poll.
     counted: Option<Vec<Pairs>>,
-    /// Whether the flight recorder of the owner, which is dead, ends with its leave; none before it
-    /// was looked at.
+    /// Whether the flight recorder of the dead owner ends with its leave; `None` if not read yet.
     left: Option<bool>,
 }
 
 impl Watched {
-    /// Adds the events that were not given before.
+    /// Appends the unread events.
     fn events(&mut self, reader: Reader<'_>, seats: u32, kind: Kind, to: &mut Vec<Seen>) {
         let owner = (self.name, kind);
         unread(reader, seats, owner, &mut self.cursors, &mut |seen| to.push(seen));
     }
 
-    /// What the owner counted in its histograms since the last look at them; none at the first.
+    /// What the owner counted in its histograms since the previous poll; `None` at the first.
     fn spans(&mut self, reader: Reader<'_>, load: &mut Load) -> Option<Histograms> {
         let now: Vec<Pairs> =
             Histogram::ALL.iter().map(|which| reader.buckets((*which).into()).collect()).collect();
@@ -83,10 +82,10 @@ impl Watched {
 /// Buckets and how many samples they hold.
 type Pairs = Box<[(u16, u64)]>;
 
-/// What came since the last look.
+/// What is new since the previous poll.
 struct News {
     events: Vec<Seen>,
-    /// None if it is not wanted.
+    /// `None` if the caller does not need them.
     spans: Option<Vec<Histograms>>,
 }
 
@@ -97,14 +96,14 @@ struct Remotes {
     cursors: BTreeMap<u32, (u32, Cursors)>,
 }
 
-/// What an observer has read: the load that observing puts on the fabric.
+/// What an observer has read: the load of observing on the fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// READs of a part of a region.
     pub reads: u64,
-    /// What they fetched.
+    /// Bytes read.
     pub bytes: u64,
-    /// How many had to be repeated because a writer was at work.
+    /// READs repeated because of a concurrent writer.
     pub torn: u64,
 }
 
@@ -115,40 +114,40 @@ impl Load {
     }
 }
 
-/// Reads a cluster again and again.
+/// Reads a cluster repeatedly.
 pub struct Observer {
     cluster: Cluster,
     deployment: Deployment,
     watched: BTreeMap<u32, Watched>,
-    /// The newest decoded views: what is decided is the same in every region.
+    /// The newest decoded views: a view has the same content in every region.
     decoded: BTreeMap<ViewId, Arc<View>>,
     load: Load,
-    /// Whether histograms were looked at.
+    /// Whether histograms were read before.
     looked: bool,
-    /// Which buckets of the histograms are read by a thrifty observer.
+    /// Which histogram buckets a low-memory observer reads.
     buckets: Buckets,
-    /// How a thrifty observer reads regions.
+    /// How a low-memory observer reads regions.
     buffer: Option<RegionSnapshot>,
     lives: Lives,
-    /// How far each process's heartbeat was at the last look.
+    /// The heartbeat of each process at the last poll.
     beats: BTreeMap<(u32, u16), (obol_fabric::host::Process, u64)>,
-    /// `None` where the cluster has no network, or before anybody of another host was seen.
+    /// `None` without a network, or before a process of another host was found.
     remotes: Option<Remotes>,
-    /// Why other hosts can not be looked at.
+    /// Why other hosts cannot be read.
     trouble: Option<String>,
-    /// Whose events were not read at the last call of [`Observer::events`], and why.
+    /// Members whose events the last call of [`Observer::events`] could not read, and why.
     unread: Vec<(Name, String)>,
 }
 
-/// Files that a thrifty observer holds open; with the processes that it holds well below the usual
-/// limit of descriptors.
+/// Files that a low-memory observer keeps open: with their processes well below the usual limit of
+/// descriptors.
 const SOURCES_MAX: usize = 560;
 
-/// Decoded views that are kept for regions that know them, too.
+/// Decoded views to keep for other regions.
 const DECODED_MAX: usize = 8;
 
 impl Observer {
-    /// Finds a cluster.
+    /// Opens a cluster.
     pub fn open(root: &Path, name: Name) -> Result<Self, SiteError> {
         let Site { cluster, deployment, .. } = Site::open(root, name)?;
         Ok(Self {
@@ -168,17 +167,15 @@ impl Observer {
         })
     }
 
-    /// Takes as little memory as the cluster allows: [`Observer::look`] reads regions through their
-    /// files.
+    /// Uses as little memory as possible: [`Observer::look`] reads regions through their files.
     #[must_use]
     pub fn thrifty(self) -> Self {
         let buffer = RegionSnapshot::new(self.cluster.layout());
         Self { buffer: Some(buffer), ..self }
     }
 
-    /// Reads every bucket at each look from now on, so that what is counted once and seldom is not
-    /// missed by whoever looks only a few times. A thrifty observer else reads all of them every
-    /// eighth time.
+    /// Reads every bucket at each poll, so that a caller that polls only a few times misses no rare
+    /// sample. A low-memory observer otherwise reads all of them every eighth time.
     pub const fn read_all_buckets(&mut self) {
         self.buckets = Buckets::All;
     }
@@ -189,16 +186,16 @@ impl Observer {
         &self.cluster
     }
 
-    /// What it is made of.
+    /// Its deployment.
     #[must_use]
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// Maps regions that have come, and lets go of those whose place was taken.
+    /// Maps new regions, and unmaps those that have a new owner.
     fn refresh(&mut self) -> Vec<RegionInfo> {
         let infos = self.cluster.regions_seen(&mut self.lives);
-        // They are in the order of their numbers.
+        // Sorted by number.
         self.watched.retain(|number, watched| {
             let found = infos.binary_search_by_key(number, |info| info.number);
             found.is_ok_and(|at| infos[at].generation == watched.generation)
@@ -207,14 +204,13 @@ impl Observer {
             if self.watched.contains_key(&info.number) {
                 continue;
             }
-            // A region that is just being made can not be read yet; the next look will.
+            // A region that is being created is read at the next poll.
             if let Ok(region) = Observed::open(&self.cluster, info.number) {
-                // Everything that a process which came later has counted was counted since the last
-                // look.
+                // Everything that a later process has counted is new.
                 let counted = self.looked.then(Vec::new);
                 let cursors = BTreeMap::new();
                 let (name, generation) = (info.name, info.generation);
-                // Descriptors are few: what has none is mapped and released.
+                // Descriptors are few: the other regions are mapped and released.
                 let thrifty = self.buffer.is_some() && self.watched.len() < SOURCES_MAX;
                 let source = thrifty.then(|| RegionFile::open(&self.cluster, info.number).ok()).flatten();
                 if self.buffer.is_some() {
@@ -227,7 +223,7 @@ impl Observer {
         infos
     }
 
-    /// What has been read until now.
+    /// What has been read so far.
     #[must_use]
     pub const fn load(&self) -> Load {
         self.load
@@ -256,16 +252,16 @@ impl Observer {
         regions.iter().filter_map(|region| self.view(region.reader())).max_by_key(|view| view.id)
     }
 
-    /// Whether a process of this host is stopped. One whose heartbeat has moved since the last look
-    /// is not, and the kernel need not be asked.
+    /// Whether a process of this host is stopped. If its heartbeat has advanced since the last
+    /// poll, it is not, and the kernel need not be queried.
     fn is_frozen(&mut self, seat: (u32, u16), process: obol_fabric::host::Process, beat: u64) -> bool {
         let before = self.beats.insert(seat, (process, beat));
         let beats = before.is_some_and(|(known, last)| known == process && last != beat);
         !beats && is_stopped(process.pid)
     }
 
-    /// Whether the owner of a region, which is dead, ended as it was asked to. Its flight recorder
-    /// stays as it is, so it is read once.
+    /// Whether the dead owner of a region left on request. Its flight recorder no longer changes,
+    /// so it is read once.
     fn has_left(&mut self, reader: Reader<'_>, owner: Owner) -> bool {
         let watched = self.watched.get_mut(&owner.region).filter(|_| owner.time.is_here());
         let told = watched.as_ref().and_then(|watched| watched.left).unwrap_or_else(|| {
@@ -326,9 +322,8 @@ impl Observer {
             counters: counters(reader, 0),
         });
         for seat in occupied(&reader, seats) {
-            // Who gives its seat up while its agent runs is no program of the cluster any more.
-            // That of a dead agent is worth nothing: its program gives it up and lives on, until it
-            // attaches again.
+            // A program that gives up its seat while its agent runs has left the cluster. If the
+            // agent is dead, its program gives up the seat but lives on until it attaches again.
             let seated = !seat.dead || is_here && !owner.alive;
             let alive = seated && (!is_here || !self.lives.is_dead(seat.process));
             let at = (owner.region, seat.seat);
@@ -356,15 +351,14 @@ impl Observer {
         }
     }
 
-    /// Reads everything once.
+    /// Reads all processes once.
     pub fn snapshot(&mut self) -> Snapshot {
         let infos = self.refresh();
         self.snapshot_of(&infos, None)
     }
 
-    /// Reads everything once, with the events that came since the last call, and with what the
-    /// owners of the regions counted in their histograms since the last look at them, if that is
-    /// wanted.
+    /// Reads all processes once, with the events since the last call and, if `spans` is set, the
+    /// histogram counts since the previous poll.
     pub fn look(&mut self, spans: bool) -> (Snapshot, Vec<Seen>, Vec<Histograms>) {
         let infos = self.refresh();
         self.looked |= spans;
@@ -377,8 +371,7 @@ impl Observer {
 
     fn snapshot_of(&mut self, infos: &[RegionInfo], mut news: Option<&mut News>) -> Snapshot {
         let seats = self.cluster.layout().limits().seats;
-        // First those that may have to be waited for, so that what is near is not old when it is
-        // judged.
+        // Remote processes first: they may take time, and local data should be fresh when assessed.
         let mut distant = self.distant();
         let mut processes = Vec::new();
         for info in infos {
@@ -404,7 +397,7 @@ impl Observer {
             let untold = self.watched.get(&info.number).is_some_and(|watched| watched.left.is_none());
             let wanted = SnapshotParts {
                 page: !decides,
-                // What coordinators measure is rare and varies, and coordinators are few.
+                // Coordinators are few, and their measurements are rare and vary.
                 histograms: news.spans.is_some().then_some(if decides { Buckets::All } else { self.buckets }),
                 slots: decides,
                 recorder: !info.alive && untold,
@@ -425,7 +418,7 @@ impl Observer {
             }
             self.buffer = buffer;
         }
-        // Who is not there any more need not be held.
+        // Release processes that are gone.
         let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
         self.lives.keep(|process| known.contains(&process));
         self.beats.retain(|(region, _), _| self.watched.contains_key(region));
@@ -433,7 +426,7 @@ impl Observer {
         let deciders = self.deciders(view.as_deref());
         for all in [&mut processes, &mut distant] {
             forget_predecessors(all);
-            // A coordinator that was removed is not down: nobody waits for it.
+            // A coordinator that was removed from the quorum is not missed.
             all.retain(|p| {
                 p.alive || p.kind != Kind::Coordinator || deciders.iter().any(|name| name == p.name.as_str())
             });
@@ -445,7 +438,7 @@ impl Observer {
         snapshot
     }
 
-    /// Reads a region through its file. `None` if that can not be done.
+    /// Reads a region through its file; `None` on failure.
     fn copy_region<'g>(
         &mut self,
         buffer: &'g mut RegionSnapshot,
@@ -457,8 +450,8 @@ impl Observer {
         buffer.take(source, wanted, |id| decoded.contains_key(&id), &mut self.load.torn).ok()
     }
 
-    /// The owners of regions on other hosts, by the newest view that is known here, or by what the
-    /// cluster was made with.
+    /// The owners of regions on other hosts, by the newest known view, or by the original
+    /// deployment.
     fn owners_elsewhere(&self, view: Option<&Arc<View>>) -> Vec<Member> {
         let Some(network) = &self.deployment.network else { return Vec::new() };
         let genesis;
@@ -472,7 +465,7 @@ impl Observer {
         view.members.iter().filter(|m| m.address.seat == 0 && !network.is_here(m.address)).copied().collect()
     }
 
-    /// What was READ last in regions of other hosts.
+    /// The last copies of regions of other hosts.
     fn remote_copies(&mut self, owners: &[Member]) -> BTreeMap<u32, Arc<RemoteCopy>> {
         if owners.is_empty() {
             return BTreeMap::new();
@@ -493,7 +486,7 @@ impl Observer {
         self.remotes.as_ref().map_or_else(BTreeMap::new, |remotes| remotes.reader.copies(&wanted))
     }
 
-    /// The processes of other hosts. One whose region can not be READ counts as dead.
+    /// The processes of other hosts. One whose region cannot be read counts as dead.
     fn distant(&mut self) -> Vec<Process> {
         if self.deployment.network.is_none() {
             return Vec::new();
@@ -527,21 +520,20 @@ impl Observer {
         processes
     }
 
-    /// The names of the coordinators that decide now: that may have changed since the cluster was
-    /// made.
+    /// The names of the coordinators that count for the majority now, which may differ from the
+    /// original ones.
     pub fn deciders(&self, view: Option<&View>) -> Vec<String> {
         judge::deciders(&self.deployment, view)
     }
 
-    /// The names of all other processes that should run: those that ended as they were asked to are
-    /// not missed.
+    /// The names of all other processes that should run: without those that left on request.
     pub fn others(&self) -> impl Iterator<Item = String> + '_ {
         let names = self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators));
         names.filter(|name| !ended::is_noted(self.cluster.dir(), name))
     }
 
-    /// Of the coordinators that decide and do not run, those that had memory on this host and have it
-    /// no more.
+    /// Coordinators that count for the majority, do not run, and have lost their memory on this
+    /// host.
     fn forgotten(&self, snapshot: &Snapshot) -> Vec<String> {
         let lives = |name: &str| snapshot.everybody().any(|p| p.alive && p.name.as_str() == name);
         let mut down = self.deciders(snapshot.view.as_deref());
@@ -557,7 +549,7 @@ impl Observer {
         lost.map(|info| info.name.to_string()).collect()
     }
 
-    /// Which coordinators of this host can not save the views that they know, and why.
+    /// Coordinators of this host that cannot save views, and why.
     fn unsaved(&self) -> Vec<(Name, String)> {
         let dir = self.cluster.dir();
         let limit = u16::try_from(self.deployment.profile.limits.proposers).unwrap_or(u16::MAX);
@@ -565,7 +557,7 @@ impl Observer {
         (1..=limit).filter_map(each).collect()
     }
 
-    /// Says how the cluster is.
+    /// Sets the health of a snapshot.
     fn judge(&self, snapshot: &mut Snapshot) {
         let expected = judge::Expected {
             deciders: self.deciders(snapshot.view.as_deref()),
@@ -577,7 +569,7 @@ impl Observer {
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
     }
 
-    /// The events that came since the last call, in the order of their times.
+    /// The events since the last call, by time.
     pub fn events(&mut self) -> Vec<Seen> {
         let infos = self.refresh();
         let seats = self.cluster.layout().limits().seats;
@@ -592,8 +584,8 @@ impl Observer {
         timeline::merge(events, ActiveMutant::NONE)
     }
 
-    /// The members of other hosts whose events the last call of [`Observer::events`] could not
-    /// read, and why.
+    /// Members of other hosts whose events the last call of [`Observer::events`] could not read,
+    /// and why.
     #[must_use]
     pub fn unread(&self) -> &[(Name, String)] {
         &self.unread
@@ -641,7 +633,7 @@ impl Observer {
     }
 }
 
-/// The owner of a region, as the table of its host or the newest view has it.
+/// The owner of a region, from its host's table or the newest view.
 #[derive(Clone, Copy)]
 struct Owner {
     name: Name,
@@ -653,11 +645,11 @@ struct Owner {
     time: Time,
 }
 
-/// Whose clock the stamps of a region are of.
+/// Which clock stamped a region.
 #[derive(Clone, Copy)]
 enum Time {
     Here,
-    /// Of another host's, as it was when the region was READ.
+    /// Another host's, as of the READ of the region.
     Remotes {
         clock: ClockRelation,
         doubt: Nanos,
@@ -671,9 +663,8 @@ impl Time {
         matches!(self, Self::Here)
     }
 
-    /// A lease page on the own clock, as if it had been READ just now: what was left of the lease
-    /// when it was READ. A lease that may have run within the doubt about the clocks counts as
-    /// running.
+    /// A lease page on this host's clock, shifted by the time since its READ. A lease that may be
+    /// running within the clock error counts as running.
     fn page(self, page: Page) -> Page {
         let Self::Remotes { clock, doubt, read, now } = self else { return page };
         let here = |at: Instant| match at {
@@ -684,7 +675,7 @@ impl Time {
     }
 }
 
-/// Gives on the events of a region's seats that were not given before.
+/// Passes on the unread events of a region's seats.
 fn unread(
     reader: Reader<'_>,
     seats: u32,
@@ -706,7 +697,7 @@ fn unread(
     }
 }
 
-/// What a seat has counted, in the order of [`Counter::ALL`].
+/// The counters of a seat, in the order of [`Counter::ALL`].
 fn counters(reader: Reader<'_>, seat: u16) -> Vec<u64> {
     let mut counters = reader.counters(seat);
     counters.truncate(Counter::ALL.len());
@@ -721,10 +712,11 @@ fn occupied<'a>(
     (1..seats as u16).filter_map(move |seat| reader.seat(seat))
 }
 
-/// A restarted program takes any free seat, and its agent a new region; what the dead one held
-/// stays listed until it is taken, as does the seat of a live program at an agent that died. Of one
-/// name the processes in place count, or else the last that was. What one process held several
-/// times (`obol run` is one through all lives of its program) is told apart by nothing, and stays.
+/// Drops entries that a later one replaces. A restarted program takes any free seat, and its agent
+/// a new region; the old entry stays listed until it is reused, as does the seat of a live program
+/// at a dead agent. Of each name, the running processes are kept, or else the last that ran.
+/// Several entries of one process (`obol run` is one process for all lives of its program) cannot
+/// be told apart, and stay.
 fn forget_predecessors(processes: &mut Vec<Process>) {
     let agents: HashSet<u32> =
         processes.iter().filter(|p| p.seat == 0 && p.alive).map(|p| p.region).collect();

@@ -31,7 +31,7 @@ impl Percentile {
         }
     }
 
-    /// Samples from which on it is claimed: the smallest `n` with 1 - q^n >= 95 %, so that the
+    /// Samples from which on it is reported: the smallest `n` with 1 - q^n >= 95 %, so that the
     /// largest sample is most likely not below the true percentile.
     #[must_use]
     pub const fn samples_min(self) -> u32 {

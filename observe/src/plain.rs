@@ -1,12 +1,11 @@
-//! Text of others made harmless for whoever reads it: control sequences of terminals, and
-//! characters that turn the order of a line about or can not be seen, become visible escapes.
-//! Everything that a screen, a report or a command shows goes through here, so nothing that a
-//! crafted recording, name or file holds reaches a terminal as more than text.
+//! Escapes untrusted text for display: terminal control sequences, and characters that are
+//! invisible or reorder a line, become visible escapes. All output of screens, reports and commands
+//! passes through here, so a crafted recording, name or file cannot control a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character does something to a terminal or a reader other than being seen.
+/// Whether a character controls the terminal, is invisible, or changes the order of text.
 #[must_use]
 pub const fn is_hostile(letter: char) -> bool {
     matches!(letter,
@@ -45,13 +44,13 @@ fn as_in_rust(out: &mut String, letter: char) {
     out.extend(letter.escape_unicode());
 }
 
-/// Text that stands within a line: an end of a line in it is an escape, too.
+/// Text within one line: line ends are escaped, too.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     shown(text, |_, _| false, as_in_rust)
 }
 
-/// Text of several lines; ends of lines (LF, CR LF) and tabs stay.
+/// Text of several lines: line ends (LF, CR LF) and tabs stay.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     let ends = |at: usize, letter| match letter {
@@ -62,13 +61,13 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     shown(text, ends, as_in_rust)
 }
 
-/// A JSON text, which stays one with the same values: all of these characters can only be in its
-/// strings. (RFC 8259, section 7.)
+/// JSON text, with the same values: these characters can only occur in its strings (RFC 8259,
+/// section 7).
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     let escape = |out: &mut String, letter: char| {
         for unit in letter.encode_utf16(&mut [0; 2]) {
-            // Writing to a string can not fail.
+            // Writing to a string cannot fail.
             let _ = write!(out, "\\u{unit:04x}");
         }
     };
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_harmless_stays_as_it_is() {
+    fn harmless_text_is_unchanged() {
         for text in ["", "app-1", "fünf │ ▸ 日本 ✓", "a b"] {
             assert!(matches!(line(text), Cow::Borrowed(same) if same == text));
         }
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_seen_as_it_is_becomes_an_escape() {
+    fn hostile_characters_are_escaped() {
         assert_eq!(line("\x1b]0;x\x07\u{9b}2J\n"), "\\u{1b}]0;x\\u{7}\\u{9b}2J\\u{a}");
         assert_eq!(lines("a\rb\r\n"), "a\\u{d}b\r\n", "a bare return writes over the line");
         let all: String = ('\0'..=char::MAX).collect();

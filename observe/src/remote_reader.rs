@@ -1,5 +1,5 @@
-//! Regions of other hosts, READ over RDMA by a thread of its own: a host that does not answer would
-//! hold up its caller.
+//! READs regions of other hosts over RDMA in a thread of its own, because an unreachable host would
+//! block the caller.
 
 use obol_fabric::host::clock;
 use obol_fabric::verbs::{self, Copy};
@@ -11,19 +11,19 @@ use std::time::Duration;
 
 /// Pause between two rounds of READs.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// After a round in which a host did not answer: asking costs the bound of detection.
+/// Pause after a round in which a host did not answer: each attempt takes up to the READ timeout.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Regions that were not requested for so long are not READ any more.
+/// Regions that were not requested for this long are not READ any more.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
-/// A request for new regions waits so long for their first READ.
+/// Longest wait for the first READ of newly requested regions.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a READ of a region found.
+/// The result of a READ of a region.
 #[derive(Debug)]
 pub(crate) struct RemoteCopy {
-    /// Whose region was wanted.
+    /// The region's address.
     pub(crate) whom: Address,
-    /// The region, or why it can not be READ.
+    /// The region, or why it cannot be READ.
     pub(crate) copy: Result<Copy, LinkError>,
 }
 
@@ -43,8 +43,8 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements: a thread that panicked has left nothing
-        // half done.
+        // No statement leaves the state inconsistent, so a thread that panicked left nothing half
+        // done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,8 +70,8 @@ impl RemoteReader {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The last copies of these regions, by number. Those that are wanted for the first time
-    /// are waited for.
+    /// The last copies of these regions, by number. Waits for the first READ of newly requested
+    /// ones.
     pub(crate) fn copies(&self, wanted: &[Address]) -> BTreeMap<u32, Arc<RemoteCopy>> {
         let mut state = self.shared.lock();
         state.wanted_at = clock::now();
@@ -92,13 +92,13 @@ impl Drop for RemoteReader {
         self.shared.lock().stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has printed so already.
+            // A panic has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread: READs what is wanted, again and again.
+/// The thread: READs the requested regions repeatedly.
 fn read(mut reader: verbs::Observer, shared: &Shared) {
     let mut state = shared.lock();
     while !state.stop {

@@ -1,4 +1,4 @@
-//! What an observer saw of a cluster at one moment.
+//! The state of a cluster at one moment.
 
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
@@ -10,22 +10,22 @@ use obol_membership::{Kind, View};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// How a lease stands.
+/// Status of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
     /// Its holder may act.
     Active,
     /// It begins later.
     Waiting,
-    /// A coordinator took it back.
+    /// A coordinator revoked it.
     Fenced,
     /// It was not renewed.
     Expired,
 }
 
 impl LeaseStatus {
-    /// Of a lease from `start` to `end`, at a moment: whether the newest view is active under it,
-    /// and whether a fence is above its view.
+    /// Status at a moment of a lease from `start` to `end`; `is_active` if the newest view is
+    /// active under it, `is_fenced` if a fence is above its view.
     #[must_use]
     pub fn of(start: Instant, end: Instant, is_active: bool, is_fenced: bool, at: Instant) -> Self {
         if is_active {
@@ -39,7 +39,7 @@ impl LeaseStatus {
         }
     }
 
-    /// What operators read.
+    /// Name shown to operators.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl LeaseStatus {
 pub struct Process {
     /// Its name.
     pub name: Name,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its pid and start time.
     pub process: obol_fabric::host::Process,
@@ -64,30 +64,30 @@ pub struct Process {
     pub region: u32,
     /// Its seat in that region.
     pub seat: u16,
-    /// Whether it runs or is stopped; a dead one may still be listed until its place is taken.
+    /// Whether it runs or is stopped; a dead process may stay listed until its place is taken.
     pub alive: bool,
     /// Whether it is stopped (SIGSTOP).
     pub frozen: bool,
-    /// Whether it left as it was asked to, and nobody misses it. Never so of a coordinator: its
-    /// memory may still decide.
+    /// Whether it left on request, so that it is not missed. Never true of a coordinator: its
+    /// memory may still count for the majority.
     pub left: bool,
-    /// Its incarnation, as far as it knows, [`Incarnation::NONE`] if it is not a member; see
+    /// Its incarnation, as far as it knows; [`Incarnation::NONE`] if it is not a member. See
     /// [`Snapshot::is_member`].
     pub incarnation: Incarnation,
     /// The newest view that it knows; for a program in a seat, that its agent knows.
     pub view: Option<Arc<View>>,
     /// The lease page that it reads, and its fence.
     pub lease: Option<(Page, ViewId)>,
-    /// Who tells of its death first.
+    /// The fastest available detector of its death.
     pub detection: Detection,
-    /// What it runs.
+    /// Its version.
     pub version: Version,
-    /// Until when its join is held back, if it is: programs of its name died again and again. Known
-    /// on this host.
+    /// Until when its join is held back, because programs of its name died repeatedly. Known on
+    /// this host only.
     pub held_until: Option<Instant>,
-    /// How far its heartbeat is.
+    /// Its heartbeat counter.
     pub heartbeat: u64,
-    /// What its acceptor memory says of the newest slots; only a coordinator's says anything.
+    /// What its acceptor memory holds of the newest slots; empty unless a coordinator.
     pub head: Head,
     /// Its counters, in the order of [`Counter::ALL`].
     pub counters: Vec<u64>,
@@ -103,34 +103,33 @@ impl Process {
         self.alive && member && self.view.as_ref().is_some_and(|view| active(view.id))
     }
 
-    /// Whether the agent runs at which it sits; none if it sits at none.
+    /// Whether its agent runs; `None` without an agent.
     #[must_use]
     pub fn agent_lives(&self, snapshot: &Snapshot) -> Option<bool> {
         let is_agent = |other: &Self| (other.region, other.seat) == (self.region, 0) && other.alive;
         (self.seat != 0).then(|| snapshot.everybody().any(is_agent))
     }
 
-    /// Whether it sits at an agent that is dead: it is no member any more, and can not become one
-    /// before it attaches again.
+    /// Whether its agent is dead: it is no longer a member, and has to attach again to become one.
     #[must_use]
     pub fn lost_agent(&self, snapshot: &Snapshot) -> bool {
         self.alive && self.agent_lives(snapshot) == Some(false)
     }
 
-    /// How long its join is held back yet; zero if it is not, or may be tried again now.
+    /// For how long its join is still held back; zero if it may join now.
     #[must_use]
     pub fn held_back(&self, now: Instant) -> Nanos {
         let waits = self.held_until.filter(|_| self.alive);
         waits.map_or(Nanos::ZERO, |until| until.since(now))
     }
 
-    /// How long its lease still lasts.
+    /// The remaining time of its lease.
     #[must_use]
     pub fn margin(&self, now: Instant) -> Option<Nanos> {
         self.lease.as_ref().map(|(page, _)| page.end.since(now))
     }
 
-    /// Whether its lease, of whatever view, has not ended.
+    /// Whether its lease, of any view, has not ended.
     #[must_use]
     pub fn holds_lease(&self, now: Instant) -> bool {
         self.alive && self.margin(now).is_some_and(|left| left > Nanos::ZERO)
@@ -143,23 +142,23 @@ impl Process {
     }
 }
 
-/// How a cluster is.
+/// Health of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
-    /// Everybody who should be there is, and every app is active in the newest view.
+    /// All expected processes are there, and every app is active in the newest view.
     Healthy,
     /// Something is missing; the reasons say what.
     Degraded,
-    /// Processes live, and none may act: no majority of the coordinators can decide, or every lease
-    /// has ended.
+    /// Processes live, but none may act: the majority of coordinators is lost, or every lease has
+    /// ended.
     Unavailable,
     /// No process of it lives.
     Unreachable,
 }
 
 impl Health {
-    /// The word that operators see.
+    /// Name shown to operators.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -170,8 +169,8 @@ impl Health {
         }
     }
 
-    /// The exit code of commands that end with how the cluster is. 2 is also that of a command that
-    /// was refused, so the severity that came later has the number after it.
+    /// The exit code of commands that report the health. 2 also is a usage error, so the severity
+    /// that was added later has the number after it.
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
@@ -182,7 +181,7 @@ impl Health {
         }
     }
 
-    /// Whether programs may act under leases, or some of them.
+    /// Whether at least some programs may act under leases.
     #[must_use]
     pub const fn serves(self) -> bool {
         matches!(self, Self::Healthy | Self::Degraded)
@@ -196,27 +195,26 @@ pub struct Snapshot {
     pub at: Instant,
     /// The newest view that any process knows.
     pub view: Option<Arc<View>>,
-    /// Every process of this host that is there, coordinators first.
+    /// Every process of this host, coordinators first.
     pub processes: Vec<Process>,
-    /// Those of other hosts that the newest view names, as READ over RDMA. Their numbers name other
-    /// processes here.
+    /// Processes of other hosts in the newest view, as READ over RDMA. Their pids are of their own
+    /// hosts.
     pub distant: Vec<Process>,
-    /// How it is.
+    /// Its health.
     pub health: Health,
     /// Why it is not healthy.
     pub reasons: Vec<String>,
 }
 
 impl Snapshot {
-    /// The live coordinator with the lowest number that the newest view names, if it runs on this
-    /// host.
+    /// The live coordinator with the lowest number in the newest view, if it runs on this host.
     #[must_use]
     pub fn leader(&self) -> Option<&Process> {
         let leads = self.leads()?.incarnation;
         self.processes.iter().find(|p| p.incarnation == leads && p.alive && !p.frozen)
     }
 
-    /// The name of that coordinator, whatever its host.
+    /// The name of that coordinator, on any host.
     #[must_use]
     pub fn leader_name(&self) -> Option<Name> {
         self.leads().map(|leader| leader.name)
@@ -229,8 +227,7 @@ impl Snapshot {
         view.leader(|m| of(m).is_some()).and_then(of)
     }
 
-    /// Who tells first of the death of any process that lives: what the least of them has. `None`
-    /// if none lives.
+    /// The slowest of the detectors available for the live processes. `None` if none lives.
     #[must_use]
     pub fn detection(&self) -> Option<Detection> {
         self.processes.iter().filter(|p| p.alive).map(|p| p.detection).min()
@@ -242,8 +239,8 @@ impl Snapshot {
         self.processes.iter().find(|p| p.alive && p.name.as_str() == name)
     }
 
-    /// Whether a process is in the newest view. One that was removed and does not know it, because
-    /// it is stopped or dead, still has its incarnation.
+    /// Whether a process is in the newest view. A removed process that does not know so, because it
+    /// is stopped or dead, still has its incarnation.
     #[must_use]
     pub fn is_member(&self, process: &Process) -> bool {
         self.view.as_ref().is_some_and(|view| view.member(process.incarnation).is_some())

@@ -1,23 +1,23 @@
-//! Distributions of durations as reports give them: microseconds with fractions, and a percentile
-//! only where there are enough samples to claim it.
+//! Distributions of durations for reports: microseconds with fractions, and percentiles only if
+//! there are enough samples.
 
 use crate::percentile::Percentile;
 use hdrhistogram::Histogram;
 use obol_fabric::Nanos;
 use serde::Serialize;
 
-/// Samples from which on a p99 is claimed: with fewer, the largest sample may well lie below the
-/// true p99 (1 - 0.99^n reaches 95 % at n = 299).
+/// Samples needed to report a p99: with fewer, the largest sample may well lie below the true p99
+/// (1 - 0.99^n reaches 95 % at n = 299).
 pub const P99_SAMPLES_MIN: u64 = 299;
 
-/// The longest duration that is told apart: ten minutes.
+/// Longer durations count as ten minutes.
 const LONGEST: Nanos = Nanos::from_secs(600);
 
 /// A distribution of durations.
 #[derive(Clone, Debug)]
 pub struct Distribution(Histogram<u64>);
 
-/// Microseconds, as a [`Summary`] has them, with the unit that suits them.
+/// Microseconds of a [`Summary`] with a suitable unit.
 #[must_use]
 pub fn shown(us: f64) -> String {
     Nanos((us * 1000.0) as u64).to_string()
@@ -30,7 +30,7 @@ pub struct Summary {
     pub n: u64,
     /// The smallest.
     pub min: f64,
-    /// The median; none below [`Percentile::samples_min`] samples, as for the others.
+    /// The median; `None` below [`Percentile::samples_min`] samples, as for the others.
     pub p50: Option<f64>,
     /// The 90th percentile.
     pub p90: Option<f64>,
@@ -47,16 +47,15 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// No samples yet; three significant figures are kept.
+    /// An empty distribution; three significant figures are kept.
     #[must_use]
     pub fn new() -> Self {
-        // The bounds are constants that the library takes: 1 < 2 * lowest <= highest, at most 5
-        // figures.
+        // Constant bounds that the library accepts: 1 < 2 * lowest <= highest, at most 5 figures.
         #[expect(clippy::expect_used, reason = "constant arguments, held by a test")]
         Self(Histogram::new_with_bounds(1, LONGEST.0, 3).expect("constant bounds are valid"))
     }
 
-    /// Adds a sample; what is longer than the longest counts as that.
+    /// Adds a sample; longer ones count as the longest.
     pub fn add(&mut self, span: Nanos) {
         self.0.saturating_record(span.0);
     }
@@ -73,7 +72,7 @@ impl Distribution {
         self.0.is_empty()
     }
 
-    /// The histogram behind it, in nanoseconds.
+    /// The underlying histogram, in nanoseconds.
     #[must_use]
     pub const fn histogram(&self) -> &Histogram<u64> {
         &self.0
@@ -85,9 +84,9 @@ impl Distribution {
         Nanos(self.0.value_at_quantile(q))
     }
 
-    /// The 95 % confidence interval of the median, from order statistics: whatever the distribution
-    /// is, the true median lies below a sample with a probability of one half, so the rank of the
-    /// median is binomial.
+    /// The 95 % confidence interval of the median, from order statistics: for any distribution, a
+    /// sample lies below the true median with probability one half, so the rank of the median is
+    /// binomial.
     #[must_use]
     pub fn median_interval(&self) -> (Nanos, Nanos) {
         let half = 0.98 / (self.0.len().max(1) as f64).sqrt();
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_claimed_one_after_the_other() {
+    fn each_percentile_needs_its_samples() {
         let mut times = Distribution::new();
         for n in 1..=P99_SAMPLES_MIN {
             times.add(Nanos(1000));
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_no_time() {
+    fn zero_durations_are_counted() {
         let mut times = Distribution::new();
         (0..5).for_each(|_| times.add(Nanos::ZERO));
         let Summary { min, p50, max, .. } = times.summary();

@@ -1,5 +1,5 @@
-//! The time line of a failover: what each process stamped on its way from a death to being active
-//! without the dead. Built from the flight recorders' own stamps, never from when they were read.
+//! The time line of a failover: the stamps of each process from a death until it is active without
+//! the dead. Built from the flight recorders' own stamps, never from the time of reading.
 //! (Protocol, section 7.)
 
 use crate::observer::Seen;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Views whose events are kept.
 const VIEWS_MAX: usize = 256;
 
-/// What happened around one view.
+/// The events of one view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// Who decided it.
@@ -31,7 +31,7 @@ pub struct Timeline {
     pub active: BTreeMap<Name, Instant>,
     /// Each application's first success in it.
     pub service: BTreeMap<Name, Instant>,
-    /// By how much a time of another host may be off: zero if all are of this one.
+    /// Clock error: by how much a time of another host may be off; zero if all are of this one.
     pub doubt: Nanos,
 }
 
@@ -41,8 +41,8 @@ impl Timeline {
             times.entry(who).and_modify(|first| *first = at.min(*first)).or_insert(at);
         };
         match record.kind {
-            // The last proposal before the decision: the one that was decided, or that found it
-            // out.
+            // The last proposal before the decision: the one that was decided, or that discovered
+            // the decision.
             What::Propose if self.decide.is_none_or(|decide| at <= decide) => {
                 self.propose = self.propose.max(Some(at));
             }
@@ -65,8 +65,8 @@ impl Timeline {
     }
 }
 
-/// Puts what was read process by process into the order of time; of one time, the order in which it
-/// was read stays.
+/// Sorts events that were read process by process by time; events of the same time keep their
+/// order.
 #[must_use]
 pub fn merge(mut events: Vec<Seen>, plant: ActiveMutant) -> Vec<Seen> {
     if !plant.has(Mutant::MergeUnsorted) {
@@ -78,13 +78,13 @@ pub fn merge(mut events: Vec<Seen>, plant: ActiveMutant) -> Vec<Seen> {
 /// A death notice at one coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Who took it.
+    /// The coordinator that received it.
     pub at: Name,
     /// When.
     pub when: Instant,
-    /// The accused.
+    /// The suspect.
     pub accused: Incarnation,
-    /// The accuser.
+    /// Who reported it.
     pub accuser: Incarnation,
     /// By which detector.
     pub level: Option<Level>,
@@ -100,7 +100,7 @@ pub struct History {
 }
 
 impl History {
-    /// Takes events.
+    /// Adds events.
     pub fn take(&mut self, events: &[Seen]) {
         for seen in events {
             self.one(seen);
@@ -116,7 +116,7 @@ impl History {
         }
     }
 
-    /// What counts is what happened first, in whatever order it is read: a second leader may
+    /// The earliest occurrence counts, in whatever order events are read: a second leader may
     /// propose and decide a view again, and a third clear it again.
     fn one(&mut self, seen: &Seen) {
         let (record, at, who) = (&seen.event.record, seen.event.at, seen.process);
@@ -139,7 +139,7 @@ impl History {
         }
     }
 
-    /// What is known of a view.
+    /// The time line of a view.
     #[must_use]
     pub fn view(&self, id: ViewId) -> Option<&Timeline> {
         self.views.get(&id)
@@ -151,19 +151,19 @@ impl History {
         self.views.range(id..).filter_map(|(_, line)| line.active.get(&who).copied()).min()
     }
 
-    /// When anybody was first active in this view or a later one.
+    /// When any process was first active in this view or a later one.
     #[must_use]
     pub fn first_active(&self, id: ViewId) -> Option<Instant> {
         self.views.range(id..).flat_map(|(_, line)| line.active.values().map(|at| *at + line.doubt)).min()
     }
 
-    /// The runs of which a leader stamped that no older lease is left: base, when, and how many a
+    /// The views at which a leader stamped that no older lease is left: base, when, and how many a
     /// fence had cleared.
     pub fn fenced(&self) -> impl Iterator<Item = (ViewId, (Instant, u64))> {
         self.views.iter().filter_map(|(id, line)| Some((*id, line.fenced?)))
     }
 
-    /// When the kernel had proved a process dead.
+    /// When the kernel reported a process's death.
     #[must_use]
     pub fn died(&self, who: Incarnation) -> Option<Instant> {
         let proofs = self.notices.iter().filter(|n| n.accused == who && n.level == Some(Level::Deadbeat));
@@ -177,7 +177,7 @@ impl History {
     }
 }
 
-/// Whether an event stands in a view's time line.
+/// Whether an event belongs to a view's time line.
 const fn of_a_view(kind: What) -> bool {
     matches!(
         kind,
@@ -192,12 +192,13 @@ const fn of_a_view(kind: What) -> bool {
 }
 
 /// The phases of one failover; they add up to the time from the kill to the last survivor's
-/// `active`. What the survivors did not wait for, because their own waits had run, takes no time.
+/// `active`. Phases for which the survivors did not wait, because their own timeouts had passed,
+/// are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
     /// Kill to the notice at the coordinator that then decided.
     pub notice: Nanos,
-    /// Notice to proposal; in a leader's failover this holds the takeover.
+    /// Notice to proposal; includes the takeover if the leader failed.
     pub propose: Nanos,
     /// Proposal to decision.
     pub decide: Nanos,
@@ -210,10 +211,10 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Names, in the order of time.
+    /// Their names, by time.
     pub const NAMES: [&'static str; 6] = ["notice", "propose", "decide", "fence", "clear", "active"];
 
-    /// The values in the same order.
+    /// Their values, by time.
     #[must_use]
     pub const fn values(&self) -> [Nanos; 6] {
         [self.notice, self.propose, self.decide, self.fence, self.clear, self.active]
@@ -226,7 +227,7 @@ impl Phases {
     }
 
     /// The phases of a view that excludes all of `dead`, which were killed at `killed`; `None` if
-    /// stamps are missing or not in the order of cause and effect.
+    /// stamps are missing or contradict causality.
     #[must_use]
     pub fn of(
         history: &History,
@@ -237,8 +238,8 @@ impl Phases {
     ) -> Option<Self> {
         let line = history.view(id)?;
         let decider = line.decider?;
-        // The view's cause is complete when its decider knows of the last of the dead that it could
-        // wait for.
+        // The view's cause is complete with the last notice that its decider received before
+        // proposing.
         let propose = line.propose?;
         let notices = dead.iter().filter_map(|who| history.notice(decider, *who)).map(|n| n.when);
         let notice = notices.filter(|when| *when <= propose).max()?;
@@ -252,7 +253,7 @@ impl Phases {
         if !causal(&[killed, notice, propose, decide, fenced, clear]) || decide > active {
             return None;
         }
-        // All survivors may have started by their own waits before CLEAR was even sent.
+        // All survivors may have become active by their own timeouts before CLEAR was sent.
         let order = [killed, notice, propose, decide, fenced.min(active), clear.min(active), active];
         let [notice, propose, decide, fence, clear, active] =
             core::array::from_fn(|i| order[i + 1].since(order[i]));
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_line_carries_the_largest_doubt_about_its_times() {
+    fn a_time_line_has_the_largest_clock_error() {
         let mut history = failover();
         assert_eq!(history.view(ViewId(5)).expect("a time line").doubt, Nanos::ZERO);
         let of_another_host = |doubt| Seen { doubt, ..seen("app-2", Kind::App, What::Active, 160, 5, 0) };
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_line_with_a_hole_or_against_causality_gives_no_phases() {
+    fn an_incomplete_or_acausal_time_line_gives_no_phases() {
         let history = failover();
         let dead = [Incarnation(9)];
         let missing = names(&["app-1", "app-2"]);

@@ -1,6 +1,6 @@
-//! Enums of words: what files, reports and operators call them stands in one place.
+//! Enums whose variants have names in files, reports and output.
 
-/// Makes an enum, each of its variants with its word.
+/// Defines an enum with a name for each variant.
 #[macro_export]
 macro_rules! words {
     ($(#[$doc:meta])* $kind:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)+ }) => {

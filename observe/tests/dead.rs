@@ -1,5 +1,5 @@
-//! How dead processes ended, as a thrifty observer tells it again and again, against one that maps
-//! every region.
+//! How dead processes ended, as a low-memory observer reports it repeatedly, compared with one that
+//! maps every region.
 
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Fabric as _, Name};
@@ -24,7 +24,7 @@ fn name(text: &str) -> Name {
 }
 
 #[test]
-fn who_left_and_who_died_stays_told_apart() {
+fn left_and_dead_processes_stay_distinct() {
     let root = Root(PathBuf::from(format!("/dev/shm/obol-dead-{}", std::process::id())));
     let profile = Profile::builtin("laptop").expect("built in");
     let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
@@ -36,7 +36,8 @@ fn who_left_and_who_died_stays_told_apart() {
         &[Event::Joined, Event::Left, Event::Joined],
         &[Event::Joined, Event::Left],
     ];
-    // All at once, or the second took the region of the first. A thread owns one region at most.
+    // All at once, or the second would take the region of the first. A thread owns at most one
+    // region.
     let all_there = std::sync::Barrier::new(ends.len());
     std::thread::scope(|scope| {
         for (at, events) in ends.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Horizontal bars in groups: one group a row, with its name in full at the left.
+//! Grouped horizontal bars: one group a row, with its full name at the left.
 
 use super::{
     COLORS, GRID, INK, LABEL_TEXT, PlotError, SERIES_MAX, Sample, Scale, WIDTH, drawing, legend, text, ticks,
@@ -6,29 +6,29 @@ use super::{
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Pixels of a bar, and between two groups.
+/// Height of a bar, and gap between two groups, in pixels.
 const BAR: u32 = 13;
 const GAP: u32 = 12;
-/// Pixels of everything that is not a bar.
+/// Height of everything but the bars, in pixels.
 const FRAME: u32 = 96;
-/// A group's name may take so much of the width; the rest is cut off.
+/// Longer group names are cut off.
 const NAMES_MAX: u32 = WIDTH / 3;
 
 /// One value for each group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values {
-    /// What they are, for the legend.
+    /// Their name, for the legend.
     pub name: String,
-    /// One for each group; `None` where there is no such thing.
+    /// One for each group; `None` if it has none.
     pub values: Vec<Option<f64>>,
-    /// Drawn as a stroke across the group's bars, not as a bar: what was published or promised.
+    /// Drawn as a stroke across the group's bars: a published or promised value.
     pub mark: bool,
 }
 
 /// Grouped bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// What lengths are, with the unit.
+    /// What the lengths show, with the unit.
     pub title: String,
     /// From top to bottom.
     pub groups: Vec<String>,
@@ -38,10 +38,10 @@ pub struct Bars {
     pub stacked: bool,
 }
 
-/// Where bars are drawn: lengths to the right, groups from the top.
+/// Drawing area: lengths to the right, groups from the top.
 type Plane<'a> = DrawingArea<SVGBackend<'a>, Cartesian2d<ticks::Span, ticks::Span>>;
 
-/// A group's value, if there is one that can be drawn.
+/// A group's value, if it can be drawn.
 fn shown(values: &Values, group: usize) -> Option<f64> {
     values.values.get(group).copied().flatten().filter(|v| v.is_finite() && *v >= 0.0)
 }
@@ -59,21 +59,21 @@ impl Bars {
         Self { stacked: true, ..Self::grouped(title, groups) }
     }
 
-    /// With one bar (or part) more in each group.
+    /// Adds a bar (or part) to each group.
     #[must_use]
     pub fn with(mut self, name: &str, values: Vec<Option<f64>>) -> Self {
         self.series.push(Values { name: name.to_owned(), values, mark: false });
         self
     }
 
-    /// With a stroke across the bars of each group.
+    /// Adds a stroke across the bars of each group.
     #[must_use]
     pub fn with_mark(mut self, name: &str, values: Vec<Option<f64>>) -> Self {
         self.series.push(Values { name: name.to_owned(), values, mark: true });
         self
     }
 
-    /// How far a group's bars reach.
+    /// The length of each group's bars and marks.
     fn reaches(&self) -> Vec<f64> {
         let reach = |group: usize| {
             let of = |mark: bool| {
@@ -85,18 +85,18 @@ impl Bars {
         (0..self.groups.len()).map(reach).collect()
     }
 
-    /// How many bars are side by side in a group.
+    /// Bars side by side in a group.
     fn thick(&self) -> u32 {
         let side_by_side = self.series.iter().filter(|s| !s.mark).count().max(1) as u32;
         if self.stacked { 1 } else { side_by_side }
     }
 
-    /// Pixels of a group.
+    /// Height of a group in pixels.
     fn group(&self) -> u32 {
         self.thick() * BAR + GAP
     }
 
-    /// What a pixel is on the axis of the groups.
+    /// Size of a pixel on the axis of the groups.
     fn pixel(&self) -> f64 {
         1.0 / f64::from(self.group())
     }
@@ -107,7 +107,7 @@ impl Bars {
     }
 
     fn draw_bars(&self, plane: &Plane<'_>, group: usize, high: f64) -> Result<(), PlotError> {
-        // A bar's figure moves behind a mark that it would be written over.
+        // A label moves behind a mark that it would overlap.
         let beyond = |value: f64| {
             let marks = self.series.iter().filter(|s| s.mark).filter_map(|s| shown(s, group));
             marks.filter(|m| (value..value + high * 0.07).contains(m)).fold(value, f64::max)
@@ -142,7 +142,7 @@ impl Bars {
         Ok(())
     }
 
-    /// The bars as the text of an SVG document.
+    /// Renders an SVG document.
     pub fn svg(&self) -> Result<String, PlotError> {
         if self.series.len() > SERIES_MAX {
             return Err(PlotError::Series(self.series.len()));
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_drawn_with_what_they_have() {
+    fn groups_with_missing_values_are_drawn() {
         let groups = vec!["A, no caches".to_owned(), "A+C <2>".to_owned()];
         let bars = Bars::grouped("failover in us", groups)
             .with("waited", vec![Some(53.9), Some(64.9)])
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn no_group_is_no_picture() {
+    fn no_group_is_an_error() {
         assert_eq!(Bars::grouped("us", Vec::new()).svg(), Err(PlotError::Empty));
         assert_eq!(Bars::grouped("us", vec!["a".to_owned()]).svg(), Err(PlotError::Empty));
     }

@@ -22,7 +22,7 @@ pub enum Scale {
 pub struct Axis {
     /// What it shows, with its unit.
     pub title: String,
-    /// How.
+    /// Its scale.
     pub scale: Scale,
 }
 
@@ -54,9 +54,9 @@ pub enum Style {
 /// Points that belong together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What they are, for the legend.
+    /// Their name, for the legend.
     pub name: String,
-    /// `(x, y)`, in the order in which a line goes through them.
+    /// `(x, y)`, in the order in which a line connects them.
     pub points: Vec<(f64, f64)>,
     /// How they are drawn.
     pub style: Style,
@@ -69,7 +69,7 @@ impl Series {
         Self { name: name.to_owned(), points, style: Style::Line }
     }
 
-    /// A dashed line, for what is a bound or an expectation.
+    /// A dashed line, for a bound or an expectation.
     #[must_use]
     pub fn dashes(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { style: Style::Dashes, ..Self::line(name, points) }
@@ -94,20 +94,20 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// A chart without any points yet.
+    /// A chart without points.
     #[must_use]
     pub const fn new(x: Axis, y: Axis) -> Self {
         Self { x, y, series: Vec::new() }
     }
 
-    /// With one more series.
+    /// Adds a series.
     #[must_use]
     pub fn with(mut self, series: Series) -> Self {
         self.series.push(series);
         self
     }
 
-    /// The chart as the text of an SVG document.
+    /// Renders an SVG document.
     pub fn svg(&self) -> Result<String, PlotError> {
         if self.series.len() > SERIES_MAX {
             return Err(PlotError::Series(self.series.len()));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_drawn_is_refused() {
+    fn invalid_charts_are_rejected() {
         let chart = Chart::new(Axis::log("x"), Axis::linear("y"));
         assert_eq!(chart.svg(), Err(PlotError::Empty));
         assert_eq!(chart.clone().with(Series::line("a", vec![(0.0, 1.0)])).svg(), Err(PlotError::Empty));

@@ -1,6 +1,5 @@
-//! Pictures and pages for readers: charts as SVG text, and one self-contained HTML page around
-//! them. Nothing here knows what is drawn; whoever has figures brings them as points, bars and
-//! cells.
+//! Charts as SVG text, and self-contained HTML pages around them. Callers provide points, bars and
+//! cells; nothing here depends on what they mean.
 
 mod bars;
 mod chart;
@@ -16,20 +15,20 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::fmt;
 
-/// Pixels of every chart, which is also the ratio of its sides when a page scales it.
+/// Width of every chart in pixels; also sets its aspect ratio when a page scales it.
 const WIDTH: u32 = 860;
-/// A row of the legend, and the text in it, in pixels.
+/// Height of a legend row and its text, in pixels.
 const LEGEND_ROW: u32 = 20;
 const LEGEND_TEXT: u32 = 13;
-/// What a legend's entry takes beside its text: the sample and the gaps.
+/// Width of a legend entry beside its text: the sample and the gaps.
 const LEGEND_EXTRA: u32 = 48;
 /// Axis titles and tick labels in pixels.
 const LABEL_TEXT: u32 = 12;
-/// Series that one chart tells apart by colour.
+/// Series that one chart distinguishes by colour.
 pub const SERIES_MAX: usize = 8;
 
-/// Colours that readers with any colour vision can tell apart, darkened where they were too faint
-/// on white (Okabe and Ito, Color Universal Design, 2008).
+/// Colours distinguishable with any colour vision, some darkened for contrast on white (Okabe and
+/// Ito, Color Universal Design, 2008).
 const COLORS: [RGBColor; SERIES_MAX] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -45,18 +44,17 @@ const GRID: RGBColor = RGBColor(226, 226, 226);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Why there is no picture.
+/// Why there is no chart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlotError {
-    /// There is nothing to draw: no series has a point that is a finite number (and above zero, on
-    /// a logarithmic axis).
+    /// There is nothing to draw: no series has a finite point (above zero, on a logarithmic axis).
     #[error("there is no point to draw")]
     Empty,
     /// More series than [`SERIES_MAX`]: draw two charts.
-    #[error("{0} series are too many for one chart, which tells {SERIES_MAX} apart: draw two")]
+    #[error("{0} series are too many for one chart (at most {SERIES_MAX}): draw two")]
     Series(usize),
-    /// The drawing library refused; its text says why.
-    #[error("can not draw: {0}")]
+    /// Error of the drawing library.
+    #[error("cannot draw: {0}")]
     Drawing(String),
 }
 
@@ -68,7 +66,7 @@ fn text(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// Which sample an entry of a legend shows.
+/// The sample of a legend entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sample {
     Line,
@@ -78,7 +76,7 @@ enum Sample {
     Mark,
 }
 
-/// Draws a legend at the top of an area, and gives back what is left below it.
+/// Draws a legend at the top of an area, and returns the area below it.
 fn legend<'a>(root: &Area<'a>, entries: &[(&str, Sample)]) -> Result<Area<'a>, PlotError> {
     let width = root.dim_in_pixel().0;
     let style = text(LEGEND_TEXT).pos(Pos::new(HPos::Left, VPos::Center));

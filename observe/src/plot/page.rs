@@ -1,11 +1,10 @@
-//! An HTML page that needs no other file: text, tables, and charts inside it. Whatever text comes
-//! in is escaped.
+//! A self-contained HTML page: text, tables and charts. All text is escaped.
 
 use crate::plain;
 use std::fmt::Write as _;
 
-/// Plain, legible, printable; the page follows the reader's preference of light or dark, charts
-/// stay on white.
+/// Legible and printable. The page follows the reader's light or dark preference; charts stay on
+/// white.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#222;--soft:#666;--line:#ddd;--paper:#fff;--head:#f4f5f7}\
 @media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--soft:#a0a0a0;--line:#3d3d3d;--paper:#1b1c1e;--head:#27292c}}\
@@ -21,13 +20,13 @@ summary{cursor:pointer;margin:.5em 0}";
 /// One cell of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Words, to the left.
+    /// Text, left-aligned.
     Text(String),
-    /// A number with what belongs to it, to the right.
+    /// A number with its unit, right-aligned.
     Number(String),
 }
 
-/// A page that is being written.
+/// A page under construction.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -51,7 +50,7 @@ fn escaped(text: &str) -> String {
 }
 
 impl Page {
-    /// A page with a title and nothing else.
+    /// A page with a title only.
     #[must_use]
     pub fn new(title: &str) -> Self {
         Self { title: escaped(title), body: format!("<h1>{}</h1>\n", escaped(title)) }
@@ -71,20 +70,20 @@ impl Page {
         self.put("p", text);
     }
 
-    /// Lines that stand for themselves.
+    /// A bulleted list.
     pub fn list(&mut self, lines: &[String]) {
         self.body.push_str("<ul>\n");
         lines.iter().for_each(|line| self.put("li", line));
         self.body.push_str("</ul>\n");
     }
 
-    /// A chart as [`super::Chart::svg`] and [`super::Bars::svg`] give it, with a caption.
+    /// A chart of [`super::Chart::svg`] or [`super::Bars::svg`], with a caption.
     pub fn figure(&mut self, svg: &str, caption: &str) {
         let svg = scalable(svg);
         let _ = writeln!(self.body, "<figure>{svg}<figcaption>{}</figcaption></figure>", escaped(caption));
     }
 
-    /// A table. A column is set as its first cell is.
+    /// A table. The first row's cells set the alignment of the columns.
     pub fn table(&mut self, heads: &[&str], rows: &[Vec<Cell>]) {
         let class = |number: bool| if number { " class=\"n\"" } else { "" };
         self.body.push_str("<div class=\"wide\"><table><thead><tr>");
@@ -108,7 +107,7 @@ impl Page {
         self.body.push_str("</tbody></table></div>\n");
     }
 
-    /// What most readers skip: everything that `write` adds is folded under a line.
+    /// Details: everything that `write` adds is folded under a summary line.
     pub fn folded(&mut self, line: &str, write: impl FnOnce(&mut Self)) {
         let _ = writeln!(self.body, "<details><summary>{}</summary>", escaped(line));
         write(self);
@@ -127,7 +126,7 @@ impl Page {
     }
 }
 
-/// The same picture without a size of its own, so that it fills its place; its view box keeps the
+/// The same chart without a fixed size, so that it fills its place; its view box keeps the aspect
 /// ratio.
 fn scalable(svg: &str) -> String {
     let Some((head, rest)) = svg.split_once('>') else { return svg.to_owned() };
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_text_comes_in_stays_text() {
+    fn all_text_is_escaped() {
         let mut page = Page::new("a <b> & \"c\"");
         page.heading("<script>");
         page.table(
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_fills_its_place() {
+    fn a_chart_fills_its_place() {
         let svg =
             "<svg width=\"860\" height=\"420\" viewBox=\"0 0 860 420\" xmlns=\"x\">\n<text>a</text></svg>";
         assert_eq!(scalable(svg), "<svg viewBox=\"0 0 860 420\" xmlns=\"x\">\n<text>a</text></svg>");

@@ -1,10 +1,10 @@
-//! Where an axis is marked, and how a mark is written.
+//! Ticks of an axis and their labels.
 
 use super::Scale;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use std::ops::Range;
 
-/// An axis as the drawing library takes it: its ends, and where it is marked.
+/// An axis for the drawing library: its ends and ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     scale: Scale,
@@ -34,21 +34,20 @@ impl Ranged for Span {
 }
 
 impl Span {
-    /// A linear axis without marks.
+    /// A linear axis without ticks.
     pub(super) const fn plain(low: f64, high: f64) -> Self {
         Self { scale: Scale::Linear, low, high, marks: Vec::new() }
     }
 }
 
-/// Marks that an axis should have at most.
+/// Most ticks of an axis.
 const TICKS_MAX: f64 = 8.0;
 
-/// A logarithmic axis from its lowest to so many times that has even steps, for want of round
-/// powers.
+/// A logarithmic axis up to this ratio has even steps, because it has too few round powers.
 const EVEN_MAX: f64 = 4.0;
 
-/// The range of an axis around its values, widened to whole steps, and the marks in it. `None`
-/// without any value.
+/// The range of an axis around its values, widened to whole steps, and its ticks. `None` without
+/// values.
 pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> Option<Span> {
     let fits = |v: &f64| v.is_finite() && (scale == Scale::Linear || *v > 0.0);
     let (low, high) = values
@@ -64,7 +63,7 @@ pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> Option<S
     Some(Span { scale, low, high, marks })
 }
 
-/// Steps of 1, 2 or 5 times a power of ten; from zero where that does not waste most of the axis.
+/// Steps of 1, 2 or 5 times a power of ten; from zero unless that wastes most of the axis.
 fn linear(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     steps(if low >= 0.0 && low < 0.6 * high { 0.0 } else { low }, high)
 }
@@ -82,8 +81,8 @@ fn steps(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     (first * step, last * step, marks)
 }
 
-/// Even steps, where the highest is a few times the lowest; else powers of ten; of two, where the
-/// values are few octaves of whole numbers; 1, 2, 5 where few decades are shown.
+/// Even steps if the ratio is small; powers of two if the values are whole powers of two over few
+/// octaves; else powers of ten, with 2 and 5 over few decades.
 fn logarithmic(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let octaves = (high / low).log2();
     let whole = |v: f64| (v.log2() - v.log2().round()).abs() < 1e-9;
@@ -109,7 +108,7 @@ fn logarithmic(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     (below, above, marks.into_iter().filter(|m| (below..=above).contains(m)).collect())
 }
 
-/// A mark as readers expect it: no more digits than it needs, thousands as `k`, millions as `M`.
+/// A short tick label: no more digits than needed, thousands as `k`, millions as `M`.
 pub(super) fn label(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, "G"),
