@@ -1,10 +1,10 @@
-//! What answers a request: written into the client's own memory, into the place that it keeps for
+//! The answer to a request, written by the server into the client's own memory, into the place of
 //! the request's number.
 //!
 //! ```text
 //! 0   number     of the request
 //! 8   head       status + 1 (1 byte), spare (1 byte), bytes of the value (2 bytes), checksum (4 bytes)
-//! 16  client     that asked
+//! 16  client     that sent the request
 //! 24  value      filled up with zeros to a multiple of 8
 //! ```
 
@@ -37,18 +37,18 @@ pub(crate) struct Answer<'a> {
     pub(crate) request: u64,
     /// How the request ended.
     pub(crate) status: Status,
-    /// What a GET found.
+    /// The value that a GET found.
     pub(crate) value: &'a [u8],
 }
 
 impl<'a> Answer<'a> {
-    /// Makes `out` the answer's bytes: a multiple of 8.
+    /// Encodes the answer into `out`: a multiple of 8 bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let head = words::Head { kind: self.status as u8 + 1, more: 0 };
         words::encode(self.request, head, &[self.client], &[], self.value, out);
     }
 
-    /// The answer to this request, if it is all there; copied into `buffer`.
+    /// The answer to this request, copied into `buffer`, if it is complete.
     pub(crate) fn decode(from: &[AtomicU64], request: u64, buffer: &'a mut Vec<u8>) -> Option<Self> {
         let head = words::copy(from, request, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
         let buffer: &'a [u8] = buffer;
@@ -69,7 +69,7 @@ mod tests {
     use obol_fabric::memory;
 
     #[test]
-    fn an_answer_comes_back_and_nothing_else_does() {
+    fn only_a_complete_answer_is_decoded() {
         let answer = Answer { client: 5, request: 9, status: Status::Missing, value: b"abc" };
         let (mut bytes, mut buffer) = (Vec::new(), Vec::new());
         answer.encode(&mut bytes);

@@ -1,12 +1,12 @@
-//! Where the service's memory lies in a member's region. A member that is no acceptor has no use
-//! for the slots' values that every region has room for; there a server's peers write to it, and a
-//! client's server its answers. Each entry begins with a cache line of its own.
+//! Layout of the service's memory in a member's region. It occupies the space of the slots' values,
+//! which a member that is no acceptor does not use. Peers write to a server there, and servers
+//! write their answers to a client. Each entry begins on a cache line of its own.
 //!
 //! ```text
 //!          of a server
-//! 0        reports    of each backup: how much of its log it has applied, and what it has; written by the backup
-//! ..       rings      a primary's log each, as this server, its backup, gets it, one entry after the other
-//! ..       blocks     a client's each: its head and its WINDOW newest requests. The view tells whose
+//! 0        reports    by each backup: how much of its log it has applied, and its state
+//! ..       rings      one per primary: its log, as sent to this server, entry after entry
+//! ..       blocks     one per client, as assigned by the view: its head and its WINDOW newest requests
 //!          of a client
 //! ..       answers    for each shard: to the WINDOW newest requests to its server
 //! ```
@@ -18,18 +18,18 @@ use obol_fabric::{Address, Incarnation, Layout};
 use obol_membership::View;
 use obol_membership::view::Member;
 
-/// Requests of a client that can be on the way at once.
+/// A client's outstanding requests to a shard, at most.
 pub const WINDOW: u64 = 8;
-/// Backups of a primary: with it that many copies and one. Further servers wait.
+/// Backups of a primary at most. Further servers wait.
 pub(crate) const BACKUPS_MAX: u32 = 2;
-/// Rings of a server. Only primaries that are older write into its log, and who has a log has at
-/// most so many before it.
+/// Rings of a server: one for each primary that writes to its log. Primaries are older, and a
+/// server with a log has at most this many older ones.
 pub(crate) const RINGS: u32 = BACKUPS_MAX;
-/// Bytes of records that can be on the way to the backup at once: some 540 of PUTs of 32 bytes, 32
-/// of the longest.
+/// Bytes of records outstanding to the backup, at most: some 540 PUTs of 32 bytes, 32 of the
+/// longest.
 pub(crate) const RING_BYTES: u64 = 32 * PLACE_BYTES as u64;
-/// Words of a client's head, which begins a conversation: its id, its first request that it wants
-/// an answer to, how often it began, and whether it is to be rung for. Their sum follows.
+/// Words of a client's head, which opens a session: client id, first request that needs an answer,
+/// number of the session, whether the client needs wakeups. A checksum follows.
 pub(crate) const CLIENT_HEAD_WORDS: usize = 4;
 
 /// Bytes of a cache line.
@@ -39,29 +39,29 @@ const _: () = assert!(ANSWER_BYTES <= PLACE_BYTES as usize);
 
 const RINGS_AT: u32 = BACKUPS_MAX * LINE_BYTES;
 const BLOCKS_AT: u32 = RINGS_AT + RINGS * RING_BYTES as u32;
-/// Of a shard.
+/// Of one shard.
 const ANSWERS_BYTES: u32 = WINDOW as u32 * PLACE_BYTES;
 const BLOCK_BYTES: u32 = LINE_BYTES + WINDOW as u32 * PLACE_BYTES;
 
-/// Bytes of the log before a record, the gaps included that the end of the ring makes: no record is
-/// broken in two there.
+/// Offset of a record in the log, including the gaps at the end of the ring: no record wraps
+/// around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogAt(pub(crate) u64);
 
 impl LogAt {
-    /// Where a record after this place begins, whatever its length: both sides know that before
-    /// they know the record.
+    /// Where the record after this offset begins. It does not depend on the record's length, so
+    /// both sides know it in advance.
     pub(crate) const fn begin(self) -> Self {
         let left = RING_BYTES - self.0 % RING_BYTES;
         if left < ENTRY_BYTES as u64 { Self(self.0 + left) } else { self }
     }
 
-    /// After a record of so many bytes that begins here.
+    /// The offset after a record of this length that begins here.
     pub(crate) const fn after(self, bytes: usize) -> Self {
         Self(self.0 + bytes as u64)
     }
 
-    /// Whether what ends here overwrites nothing, if everything before `applied` was applied.
+    /// Whether a record that ends here overwrites nothing, given what the backup has applied.
     pub(crate) const fn fits(self, applied: Self) -> bool {
         self.0 <= applied.0 + RING_BYTES
     }
@@ -69,11 +69,11 @@ impl LogAt {
 
 const _: () = assert!(SHARDS_MAX * ANSWERS_BYTES <= BLOCKS_AT, "where servers have room, clients have");
 
-/// Which block of the servers of a view is a client's: [`Area::clients`].
+/// A client's block in the servers of a view: see [`Area::clients`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Block(u32);
 
-/// Offsets in the regions of a server of one shard, and of those that talk to it.
+/// Offsets in the regions of the servers of one shard and their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Area {
     begin: u32,
@@ -82,7 +82,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// The area of the regions of a cluster; `None` if its limits leave no room for a single
+    /// The area in the regions of a cluster; `None` if its limits leave no room for a single
     /// client.
     #[must_use]
     pub fn of(layout: &Layout) -> Option<Self> {
@@ -98,16 +98,16 @@ impl Area {
         Self { answers: self.begin + shard.index() * ANSWERS_BYTES, ..self }
     }
 
-    /// How many clients there can be at once.
+    /// Clients at once, at most.
     #[must_use]
     pub const fn clients_max(&self) -> u32 {
         self.blocks
     }
 
-    /// The clients of a view that have a block, with where they are. Each begins to look at the one
-    /// that its incarnation tells and takes the first that no older client has. So all that know
-    /// the view agree, and a client goes to another block only when an older one is gone that it
-    /// had found in its way: rarely, as incarnations follow each other.
+    /// The clients of a view that have a block, with their addresses. Each client takes the first
+    /// block, from its incarnation modulo their number on, that no older client has. So all who
+    /// know the view agree. A client moves to another block only if an older client that had
+    /// displaced it leaves, which is rare because incarnations are consecutive.
     pub(crate) fn clients(&self, view: &View) -> Vec<(Incarnation, Address, Block)> {
         let mut taken = vec![false; self.blocks as usize];
         let find = |client: &Member| {
@@ -119,19 +119,19 @@ impl Area {
         crate::clients(view).map_while(find).collect()
     }
 
-    /// Of the report of the server at this place of the view, after the primary. Those that wait
-    /// share the last one's.
+    /// Offset of the report of the server at this place of the view, after the primary. Waiting
+    /// servers share the last one's.
     pub(crate) const fn report(&self, place: u32) -> u32 {
         let place = if place > BACKUPS_MAX { BACKUPS_MAX } else { place };
         self.begin + place.saturating_sub(1) * LINE_BYTES
     }
 
-    /// Of a record at this place of the log.
+    /// Offset of a record in a ring.
     pub(crate) const fn record(&self, ring: u32, at: LogAt) -> u32 {
         self.begin + RINGS_AT + ring * RING_BYTES as u32 + (at.0 % RING_BYTES) as u32
     }
 
-    /// Of a client's head.
+    /// Offset of a client's head.
     pub(crate) const fn head(&self, of: Block) -> u32 {
         self.begin + BLOCKS_AT + of.0 * BLOCK_BYTES
     }
@@ -166,7 +166,7 @@ mod tests {
             incarnation: Incarnation(incarnation),
             kind: Kind::App,
             name: Name::new("client").expect("a name"),
-            // Where clients are does not matter.
+            // Addresses do not matter.
             address: Address::region(900),
             host: Incarnation::NONE,
             token: incarnation,
@@ -190,17 +190,17 @@ mod tests {
         assert_eq!(Area::of(&small), None);
     }
 
-    /// With the slots, proposers and `value_bytes` of the profiles. `docs/design/applications.md`
-    /// tells this number.
+    /// With the slots, proposers and `value_bytes` of the profiles, as stated in
+    /// `docs/design/applications.md`.
     #[test]
-    fn there_are_as_many_blocks_as_the_documents_say() {
+    fn the_number_of_blocks_is_as_documented() {
         assert_eq!(area().clients_max(), 18);
     }
 
     #[test]
-    fn clients_have_a_block_each_as_long_as_there_are_some_and_the_oldest_come_first() {
+    fn older_clients_get_blocks_first() {
         let count = u64::from(area().clients_max());
-        // All of them would like the first.
+        // All of them prefer the first.
         for step in [1, count, 3 * count] {
             let all: Vec<u64> = (1..=count + 2).map(|n| n * step).collect();
             let blocks = blocks(all.iter().copied());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_keeps_its_block_whoever_comes_and_moves_only_if_an_older_one_goes_that_was_in_its_way() {
+    fn a_client_moves_only_if_an_older_one_that_displaced_it_leaves() {
         let count = u64::from(area().clients_max());
         let before = blocks([2, 3, 2 + count]);
         assert_eq!(before, BTreeMap::from([(2, 2), (3, 3), (2 + count, 4)]));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn records_follow_each_other_and_none_is_broken_in_two() {
+    fn records_are_contiguous_and_do_not_wrap() {
         let mut at = LogAt::default();
         for n in 0..10_000_usize {
             let begin = at.begin();

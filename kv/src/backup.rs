@@ -1,4 +1,4 @@
-//! What a primary knows of one of its backups: the records that it is to get, and what it has.
+//! The primary's state of one backup: records to send, and what the backup has.
 
 use crate::area::{Area, LogAt};
 use crate::entry::{Entry, Kind};
@@ -10,16 +10,14 @@ use crate::whole::{Position, Tail};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 use std::collections::VecDeque;
 
-/// After so long the primary tries a WRITE to its backup again that has failed, as long as the view
-/// names that backup.
-const AGAIN_AFTER: Nanos = Nanos::from_micros(100);
-/// So many records are on the way while a new backup gets the keys: the rest of the ring is left to
-/// PUTs.
+/// Backoff before a failed WRITE to a backup is retried, as long as the view names that backup.
+const RETRY_AFTER: Nanos = Nanos::from_micros(100);
+/// Records outstanding while a new backup receives the keys: the rest of the ring is left to PUTs.
 const COPY_SHARE: usize = 16;
 
 /// The number of the first record of a backup's log. A region keeps what was written into it in an
-/// earlier life of its process, and each life gets one log of each primary at most: so logs have
-/// numbers far from each other.
+/// earlier life of its process, and each life has at most one log of each primary. So the numbers
+/// of logs are far apart.
 pub(crate) fn first_record(backup: Incarnation, primary: Incarnation, mutant: ActiveMutant) -> u64 {
     if mutant.has(Mutant::LogsAlike) {
         return 1;
@@ -35,51 +33,50 @@ pub(crate) fn first_record(backup: Incarnation, primary: Incarnation, mutant: Ac
 /// A record that the backup may not have.
 struct Record {
     at: LogAt,
-    /// The PUT that it stands for, or the one before it.
+    /// The PUT that it contains, or the one before it.
     put: u64,
     kind: Kind,
     bytes: Vec<u8>,
 }
 
-/// What the primary knows of a backup.
+/// The primary's state of a backup.
 pub(crate) struct Backup {
     pub(crate) who: Incarnation,
     at: Address,
-    /// It may have a whole state of the primary before: it was there when this one took over, and
-    /// has not said how far it is.
+    /// It may have a whole state of the previous primary: it existed at takeover, and has not
+    /// reported yet.
     may_go_on: bool,
     /// The ring that it reads; `None` until it has reported.
     ring: Option<u32>,
-    /// Records that it is to get, oldest first; the first `posted` of them are on the way.
+    /// Records to send, oldest first; the first `posted` of them are outstanding.
     records: VecDeque<Record>,
     posted: usize,
     /// The next record, counted from [`first_record`].
     next: u64,
     /// Where the log ends.
     end: LogAt,
-    /// What it says it has applied.
+    /// What it has applied, by its report.
     applied: LogAt,
-    /// Set while WRITEs fail: nothing is posted before it.
-    again_at: Option<Instant>,
-    /// What is still to be copied.
+    /// Set while WRITEs fail: nothing is posted earlier.
+    retry_at: Option<Instant>,
+    /// Keys and clients that are still to be copied.
     keys: Vec<u64>,
     clients: Vec<u64>,
-    /// It was sent everything that there was when it came; it has that.
+    /// It has all that existed when it joined.
     is_sent: bool,
     is_whole: bool,
-    /// All PUTs up to this one.
+    /// It has all PUTs up to this one.
     has: u64,
 }
 
-/// What a primary began with.
+/// The state with which a primary began.
 pub(crate) struct Origin {
     pub(crate) position: Option<Position>,
     pub(crate) tail: Tail,
 }
 
 impl Backup {
-    /// `may_go_on`: it was there when the primary took over, with these PUTs at least if it has
-    /// any.
+    /// `may_go_on`: it existed at takeover, and has at least these PUTs if it has a state.
     pub(crate) const fn new(who: Incarnation, at: Address, next: u64, may_go_on: bool, has: u64) -> Self {
         Self {
             who,
@@ -91,7 +88,7 @@ impl Backup {
             next,
             end: LogAt(0),
             applied: LogAt(0),
-            again_at: None,
+            retry_at: None,
             keys: Vec::new(),
             clients: Vec::new(),
             is_sent: false,
@@ -100,7 +97,7 @@ impl Backup {
         }
     }
 
-    /// Whether nothing is answered that it has not: it may be the next to serve.
+    /// Whether answers wait for it, so that it can take over.
     pub(crate) const fn counts(&self) -> bool {
         self.may_go_on || self.is_sent
     }
@@ -109,7 +106,7 @@ impl Backup {
         self.has
     }
 
-    /// Whether it has everything that there was when it came.
+    /// Whether it has all that existed when it joined.
     pub(crate) const fn is_whole(&self) -> bool {
         self.is_whole
     }
@@ -119,15 +116,14 @@ impl Backup {
         self.is_whole && self.records.is_empty()
     }
 
-    /// Whether there is something that it was not sent, or that it is to say.
+    /// Whether records have to be sent, or a report is due.
     pub(crate) fn is_behind(&self) -> bool {
         self.ring.is_none() || !self.is_sent || self.posted < self.records.len()
     }
 
-    /// Takes note of what it says, and begins its log when it is heard for the first time. It goes
-    /// on with what it has if that is a beginning of what this primary began with, and what is
-    /// missing is in the tail.
-    pub(crate) fn hear(
+    /// Handles its report; the first one begins its log. The backup keeps its state if that is a
+    /// prefix of the primary's initial state and the tail holds the rest.
+    pub(crate) fn on_report(
         &mut self,
         report: &Report,
         number: u64,
@@ -165,7 +161,7 @@ impl Backup {
         }
     }
 
-    /// Whether it was heard, so that records can be appended.
+    /// Whether it has reported, so that records can be appended.
     pub(crate) const fn is_begun(&self) -> bool {
         self.ring.is_some()
     }
@@ -175,7 +171,7 @@ impl Backup {
         self.push_into(put, entry, Vec::new());
     }
 
-    /// The same into a buffer that was used before.
+    /// The same into a used buffer.
     pub(crate) fn push_into(&mut self, put: u64, entry: &Entry<'_>, mut bytes: Vec<u8>) {
         let (number, kind) = (self.next, entry.kind);
         self.next += 1;
@@ -185,7 +181,7 @@ impl Backup {
         self.records.push_back(Record { at, put, kind, bytes });
     }
 
-    /// Goes on with the copy for one that joined later.
+    /// Continues the copy for a backup that joined later.
     pub(crate) fn copy(&mut self, number: u64, store: &Store) {
         if self.ring.is_none() {
             return;
@@ -205,50 +201,49 @@ impl Backup {
         }
     }
 
-    /// The newest PUT before all those that are on the way.
+    /// The newest PUT before all outstanding ones.
     fn acknowledged(&self, number: u64) -> u64 {
         let oldest = self.records.iter().find(|record| record.kind == Kind::Put);
         oldest.map_or(number, |record| record.put - 1)
     }
 
-    /// Writes as many records as its ring has room for, of PUTs that those before it have.
+    /// Writes as many records as fit into its ring, of PUTs that the backups before it have.
     pub(crate) fn replicate<F: Fabric>(&mut self, now: Instant, limit: u64, area: Area, fabric: &mut F) {
         let Some(ring) = self.ring else { return };
-        if self.again_at.is_some_and(|at| now < at || self.posted > 0) {
+        if self.retry_at.is_some_and(|at| now < at || self.posted > 0) {
             return;
         }
-        self.again_at = None;
+        self.retry_at = None;
         while let Some(record) = self.records.get(self.posted) {
             if record.put > limit || !record.at.after(record.bytes.len()).fits(self.applied) {
                 return;
             }
             let to = Remote { at: self.at, offset: area.record(ring, record.at) };
-            // Tells a completion of this backup's from one of another's.
+            // Identifies the backup in the completion.
             fabric.write(to, &record.bytes, token(Part::Record, self.who.0 as u32));
             self.posted += 1;
         }
     }
 
-    /// Whether the ring has no room for what is to be written next.
+    /// Whether the ring has no room for the next record.
     pub(crate) fn is_full(&self) -> bool {
         self.ring.is_none() || !self.end.fits(self.applied)
     }
 
-    /// A WRITE to it ended. They end in the order in which they were posted. Gives back what is not
-    /// needed any more.
+    /// A WRITE to it completed, in posting order. Returns the buffer if it is free.
     pub(crate) fn on_written(&mut self, now: Instant, well: bool) -> Option<Vec<u8>> {
         self.posted = self.posted.checked_sub(1)?;
         if !well {
             // Those that were posted after it fail, too; all are written again.
-            self.again_at = Some(now + AGAIN_AFTER);
+            self.retry_at = Some(now + RETRY_AFTER);
             return None;
         }
-        if self.again_at.is_some() {
+        if self.retry_at.is_some() {
             return None;
         }
         let record = self.records.pop_front()?;
         match record.kind {
-            // From now on it is as new, or known to have a beginning of what this primary has.
+            // From now on it is like a new one, or known to have a prefix of the primary's state.
             Kind::Anew => self.may_go_on = false,
             Kind::Goes => (self.may_go_on, self.is_whole) = (false, true),
             Kind::Synced => self.is_whole = true,

@@ -1,20 +1,20 @@
-//! A client: asks each shard's primary for what is the shard's.
+//! A client: sends each operation to the primary of its key's shard.
 
 use crate::answer::Status;
 use crate::area::{Area, WINDOW};
 use crate::session::{PrimaryServer, RetryPolicy, Session};
-use crate::{LOOKS, Shard, VALUE_BYTES_MAX};
+use crate::{POLLS_PER_TICK, Shard, VALUE_BYTES_MAX};
 use obol_fabric::{Fabric, Incarnation, Instant, Nanos, ViewId};
 use obol_membership::View;
 use std::collections::VecDeque;
 use thiserror::Error;
 
-/// What a client asks for.
+/// A client's operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// The value of a key.
     Get(u64),
-    /// Make this the value of a key.
+    /// Set the value of a key.
     Put(u64, Box<[u8]>),
 }
 
@@ -22,26 +22,26 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// No server is known yet, so a key has no owner.
-    #[error("no server was heard of yet; try again once one is a member")]
+    #[error("no server is known yet; try again once one is a member")]
     Early,
-    /// [`WINDOW`] operations of the key's shard wait for an answer already.
-    #[error("{WINDOW} operations of its shard wait for an answer already; take one first")]
+    /// [`WINDOW`] operations of the key's shard are outstanding already.
+    #[error("{WINDOW} operations of its shard are outstanding already; take an answer first")]
     Busy,
     /// The value has more than [`VALUE_BYTES_MAX`] bytes.
     #[error("a value has at most {VALUE_BYTES_MAX} bytes, this one has {0}")]
     TooLong(usize),
 }
 
-/// Why a client is of no use any more.
+/// Why a client can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ClientError {
-    /// The cache has begun anew with nothing, its keys split into so many shards: not the number
-    /// that this client knew.
-    #[error("the cache has begun anew with nothing, and its keys split into {0}; start this client again")]
+    /// The cache restarted empty with this number of shards, which is not the number that this
+    /// client knew.
+    #[error("the cache restarted empty with {0} shards, another number than before; restart this client")]
     Misfit(u32),
-    /// So many clients are older than this one, and servers have room for no more.
+    /// So many older clients exist that the servers have no room for this one.
     #[error(
-        "servers have room for {0} clients, and as many are older than this one; end some, or raise limits.slots or \
+        "servers have room for {0} clients, and as many older ones exist; stop some, or raise limits.slots or \
          limits.value_bytes of the profile"
     )]
     Crowded(u32),
@@ -50,17 +50,17 @@ pub enum ClientError {
 /// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its number, as it was begun.
+    /// Its number, as returned by [`Client::begin`].
     pub number: u64,
-    /// Whose server answered: the shard's index.
+    /// The index of its shard.
     pub shard: u32,
     /// How it ended.
     pub status: Status,
-    /// What a GET found.
+    /// The value that a GET found.
     pub value: Box<[u8]>,
 }
 
-/// A client of the cache. It has up to [`WINDOW`] operations of each shard on the way.
+/// A client of the cache, with up to [`WINDOW`] outstanding operations to each shard.
 pub struct Client {
     area: Area,
     retry: RetryPolicy,
@@ -69,20 +69,20 @@ pub struct Client {
     poll_every: Nanos,
     poll_at: Instant,
     begun: u64,
-    /// By shard; none until a server was heard of.
+    /// By shard; empty until a server is known.
     sessions: Vec<Session>,
     error: Option<ClientError>,
     ended: VecDeque<Done>,
 }
 
 impl Client {
-    /// A client with a random id, which looks for answers so often while it waits for any, and asks
-    /// again after so long without one.
+    /// A client with a random id that polls for answers at this interval, and resends a request
+    /// that has no answer after the other one.
     #[must_use]
-    pub fn new(area: Area, id: u64, poll_every: Nanos, again_every: Nanos) -> Self {
+    pub fn new(area: Area, id: u64, poll_every: Nanos, retry_every: Nanos) -> Self {
         Self {
             area,
-            retry: RetryPolicy { id: id.max(1), rings: false, again_every },
+            retry: RetryPolicy { id: id.max(1), wakes: false, retry_every },
             own: None,
             view: ViewId(0),
             poll_every,
@@ -94,15 +94,15 @@ impl Client {
         }
     }
 
-    /// The same for who sleeps in between: it rings for the primary, which may sleep as well, and
-    /// is rung for.
+    /// The same for a client that sleeps while it waits: it wakes up the primary, which may sleep
+    /// as well, and is woken up.
     #[must_use]
     pub fn ringing(mut self) -> Self {
-        self.retry.rings = true;
+        self.retry.wakes = true;
         self
     }
 
-    /// Begins an operation; tells its number.
+    /// Begins an operation; returns its number.
     pub fn begin<F: Fabric>(
         &mut self,
         now: Instant,
@@ -126,31 +126,31 @@ impl Client {
         Ok(self.begun)
     }
 
-    /// Whether an operation may be refused now: no server was heard of yet, or in some shard the
-    /// oldest operation that waits for its answer is [`WINDOW`] operations old.
+    /// Whether an operation may be rejected now: no server is known yet, or in some shard the
+    /// oldest outstanding operation is [`WINDOW`] operations old.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.sessions.is_empty() || self.sessions.iter().any(Session::is_busy)
     }
 
-    /// An operation that has ended, if there is one.
+    /// A completed operation, if there is one.
     pub fn take(&mut self) -> Option<Done> {
         self.ended.pop_front()
     }
 
-    /// Who is asked: the primary of a shard in the newest view that is known.
+    /// The primary of a shard in the newest known view.
     #[must_use]
     pub fn primary(&self, shard: u32) -> Option<Incarnation> {
         self.sessions.get(shard as usize).and_then(Session::primary)
     }
 
-    /// Into how many shards the cache is split; 0 until a server was heard of.
+    /// The number of shards of the cache; 0 until a server is known.
     #[must_use]
     pub const fn shards(&self) -> u32 {
         self.sessions.len() as u32
     }
 
-    /// Whether, and why, this client is of no use any more.
+    /// Why this client can no longer be used, if so.
     #[must_use]
     pub const fn error(&self) -> Option<ClientError> {
         self.error
@@ -162,17 +162,17 @@ impl Client {
         self.view
     }
 
-    /// How many operations wait for an answer.
+    /// The number of outstanding operations.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.sessions.iter().map(Session::open).sum()
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.sessions.iter().fold(self.poll_at, |earliest, session| earliest.min(session.again_at()))
+        self.sessions.iter().fold(self.poll_at, |earliest, session| earliest.min(session.retry_at()))
     }
 
-    /// Takes note of the newest view: another primary is asked everything that has no answer.
+    /// Installs the newest view: outstanding requests are sent to a new primary.
     pub(crate) fn install<F: Fabric>(
         &mut self,
         now: Instant,
@@ -187,7 +187,7 @@ impl Client {
             self.sessions = Shard::split(count).map(session).collect();
         }
         let misfit = shards.filter(|count| *count != self.shards()).map(ClientError::Misfit);
-        // A primary hears whom its view names; nobody is heard before it is a member.
+        // A primary accepts requests only from members of its view.
         let anew = own != self.own;
         self.own = own;
         let block = own.and_then(|own| {
@@ -203,38 +203,38 @@ impl Client {
             let first = crate::servers(view, shard).next().zip(block);
             let primary =
                 first.map(|(it, block)| PrimaryServer { who: it.incarnation, at: it.address, block });
-            session.turn_to(now, primary, anew, fabric);
+            session.connect(now, primary, anew, fabric);
         }
     }
 
     pub(crate) fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if now >= self.poll_at {
-            let looks = if self.poll_every == Nanos::ZERO { LOOKS } else { 1 };
-            for _ in 0..looks {
-                if self.look(now, fabric) {
+            let polls = if self.poll_every == Nanos::ZERO { POLLS_PER_TICK } else { 1 };
+            for _ in 0..polls {
+                if self.poll(now, fabric) {
                     break;
                 }
                 core::hint::spin_loop();
             }
             self.poll_at = if self.waiting() == 0 { Instant::NEVER } else { now + self.poll_every };
         }
-        for session in self.sessions.iter_mut().filter(|session| now >= session.again_at()) {
-            session.ask_again(now, fabric);
+        for session in self.sessions.iter_mut().filter(|session| now >= session.retry_at()) {
+            session.retry_pending(now, fabric);
         }
     }
 
-    /// Looks for answers; tells whether there were any.
-    fn look<F: Fabric>(&mut self, now: Instant, fabric: &F) -> bool {
+    /// Polls for answers; returns whether there were any.
+    fn poll<F: Fabric>(&mut self, now: Instant, fabric: &F) -> bool {
         let mut any = false;
         for (shard, session) in self.sessions.iter_mut().enumerate().filter(|(_, session)| session.open() > 0)
         {
-            any |= session.look(now, &mut self.ended, shard as u32, fabric);
+            any |= session.poll(now, &mut self.ended, shard as u32, fabric);
         }
         any
     }
 
-    /// Somebody rang: there are answers.
-    pub(crate) fn on_ring(&mut self) {
+    /// A wakeup: there are answers.
+    pub(crate) fn on_wakeup(&mut self) {
         if self.waiting() > 0 {
             self.poll_at = Instant::ZERO;
         }

@@ -1,12 +1,12 @@
 //! One entry of a server's memory: a client's request, or a record of the primary's log. Both are
-//! written by one-sided WRITEs of more than 8 bytes, so a reader may see half of one; the checksum
-//! tells. A GET, and a PUT of 32 bytes, take one cache line.
+//! written by one-sided WRITEs of more than 8 bytes, so a reader may see a torn entry, which the
+//! checksum detects. A GET, and a PUT of 32 bytes, take one cache line.
 //!
 //! ```text
-//! 0   number     counts a client's requests, or a log's records, from 1
-//! 8   head       kind (1 byte), whether the request is told (1 byte), bytes of the value (2 bytes), checksum (4 bytes)
+//! 0   number     of the client's request, or of the log's record, from 1
+//! 8   head       kind (1 byte), whether the request's number is included (1 byte), bytes of the value (2 bytes), checksum (4 bytes)
 //! 16  key
-//! 24  client     who asked
+//! 24  client     that sent the request
 //! 32  request    the number of its request; left out if it is the number of the entry
 //! ..  value      filled up with zeros to a multiple of 8
 //! ```
@@ -19,24 +19,24 @@ const HEAD_WORDS: usize = 4;
 /// Bytes of the longest entry.
 pub(crate) const ENTRY_BYTES: usize = (HEAD_WORDS + 1) * 8 + VALUE_BYTES_MAX;
 
-/// What an entry asks for.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// A client's: read a key.
+    /// Client: read a key.
     Get = 1,
-    /// A client's, and the log's: write a key.
+    /// Client and log: write a key.
     Put = 2,
-    /// The log's: a key as it is, for a backup that joined later.
+    /// Log: a key's current value, for a backup that joined later.
     Copy = 3,
-    /// The log's: the newest PUT of a client, for such a backup.
+    /// Log: the newest PUT of a client, for such a backup.
     Seen = 4,
-    /// The log's: a backup that has this record has everything. Its key is the number of the newest
-    /// PUT before it.
+    /// Log: a backup that has this record has everything. Its key is the number of the newest PUT
+    /// before it.
     Synced = 5,
-    /// The log's first, for a backup that is to forget what it has.
+    /// Log, first record: the backup has to discard its state.
     Anew = 6,
-    /// The log's first, for a backup that goes on with what it has.
+    /// Log, first record: the backup keeps its state.
     Goes = 7,
 }
 
@@ -57,17 +57,17 @@ pub(crate) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// An entry that says nothing but its kind.
+    /// An entry of this kind without contents.
     pub(crate) const fn bare(kind: Kind) -> Self {
         Self { number: 0, kind, key: 0, client: 0, request: 0, value: &[] }
     }
 
-    /// A PUT of a client's.
+    /// A client's PUT.
     pub(crate) const fn put(key: u64, client: u64, request: u64, value: &'a [u8]) -> Self {
         Self { number: 0, kind: Kind::Put, key, client, request, value }
     }
 
-    /// Makes `out` the entry's bytes: a multiple of 8.
+    /// Encodes the entry into `out`: a multiple of 8 bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let request = [self.request];
         let more = if self.request == self.number { &[][..] } else { &request[..] };
@@ -75,14 +75,14 @@ impl<'a> Entry<'a> {
         words::encode(self.number, head, &[self.key, self.client], more, self.value, out);
     }
 
-    /// How many bytes it takes.
+    /// Its length in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let more = usize::from(self.request != self.number);
         8 * (HEAD_WORDS + more) + self.value.len().next_multiple_of(8)
     }
 
-    /// The entry with this number, if it is all there. It is copied into `buffer` first: whoever
-    /// wrote it may write again.
+    /// The entry with this number, if it is complete. It is copied into `buffer` first, because it
+    /// may be overwritten meanwhile.
     pub(crate) fn decode(from: &[AtomicU64], number: u64, buffer: &'a mut Vec<u8>) -> Option<Self> {
         let head = words::copy(from, number, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
         let buffer: &'a [u8] = buffer;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_comes_back_as_it_went_in_whatever_follows_it() {
+    fn an_encoded_entry_is_decoded() {
         for len in [0, 1, 7, 8, 9, VALUE_BYTES_MAX] {
             for request in [7, 13] {
                 let value = vec![0xa5; len];
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_entry_is_none() {
+    fn a_torn_entry_is_rejected() {
         let (mut older, mut newer, mut buffer) = (Vec::new(), Vec::new(), Vec::new());
         entry(&[1; 64]).encode(&mut older);
         Entry { number: 8, ..entry(&[2; 64]) }.encode(&mut newer);
@@ -158,7 +158,7 @@ mod tests {
         target.run(|input| {
             let mut memory = input.to_vec();
             memory.resize(ENTRY_BYTES, 0);
-            // The checksum keeps nothing from being tried.
+            // Fix the checksum, so that it does not reject every input.
             let [more, low, high] = [9, 10, 11].map(|at| usize::from(memory[at]));
             let whole = (8 * (HEAD_WORDS + more) + (low | high << 8)).next_multiple_of(8).min(ENTRY_BYTES);
             memory[12..16].fill(0);

@@ -1,9 +1,9 @@
-//! The backup's part: applies its log, and reports to the primary what it has.
+//! The backup: applies its log, and reports its state to the primary.
 //!
-//! Whenever another server is the primary a backup begins a new log, in a ring of its own, because
-//! the primary of before may still write into the old one when it wakes up. First it waits until
-//! the old primary can not answer any more, and applies what is left in the old log. The new
-//! primary writes nothing before it has heard how far the backup is.
+//! For each new primary a backup begins a new log in a ring of its own, because a previous primary
+//! may still write into the old one when it wakes up. First it waits until the old primary can no
+//! longer answer, and applies the rest of the old log. The new primary writes nothing before it has
+//! received the backup's first report.
 
 use crate::area::{Area, LogAt, RING_BYTES};
 use crate::backup::first_record;
@@ -15,35 +15,34 @@ use crate::whole::{Position, Provenance, Tail};
 use crate::words;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 
-/// A backup reports when it has applied so much of its log since: the primary asks only when the
+/// A backup reports when it has applied this much of its log: the primary needs it only when the
 /// ring is full.
 const REPORT_BYTES: u64 = RING_BYTES / 4;
-/// It reports so often in any case, lest a report was lost. More often would be the most that an
-/// idle cache sends.
+/// Interval of reports in any case, because a report may be lost. Shorter ones would dominate the
+/// traffic of an idle cache.
 const REPORT_EVERY: Nanos = Nanos::from_millis(20);
-/// While the primary has not begun the log it reports so soon again, and ever more rarely.
+/// First report interval until the primary has begun the log; it doubles.
 const REPORT_FIRST: Nanos = Nanos::from_micros(100);
 const REPORT_FIRST_MAX: Nanos = Nanos::from_millis(2);
-/// So many records are applied before the primary is told that it may write over them.
+/// Records to apply before the next report, which lets the primary overwrite them.
 const APPLIED_MAX: u32 = 128;
 
 /// Words of a report.
 pub(crate) const REPORT_WORDS: usize = 7;
 
-/// What a backup tells its primary.
+/// A backup's report to its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) who: Incarnation,
     /// The primary that it is for.
     pub(crate) to: Incarnation,
-    /// The ring that is read.
+    /// The ring that it reads.
     pub(crate) ring: u32,
-    /// How much of it may be written over.
+    /// Up to where the ring may be overwritten.
     pub(crate) applied: LogAt,
     /// Its state, if that is whole.
     pub(crate) whole: Option<Position>,
-    /// Of a server that has nothing: it has answered nobody, and yields to the one that it writes
-    /// this to.
+    /// Set by a server without a state: it has sent no answer, and yields to the addressee.
     pub(crate) yields: bool,
 }
 
@@ -55,7 +54,7 @@ impl Report {
         words::seal([self.who.0, self.to.0, ring, self.applied.0, of.0, number, u64::from(self.yields)], out);
     }
 
-    /// What was written into the own memory, if it is all there and for this server.
+    /// The report in this server's memory, if it is complete and addressed to this server.
     pub(crate) fn read<F: Fabric>(slot: u32, own: Incarnation, fabric: &F) -> Option<Self> {
         let words = fabric.own(slot, 8 * (REPORT_WORDS + 1))?;
         let [who, to, ring, applied, of, number, yields] = words::unseal::<REPORT_WORDS>(words)?;
@@ -66,14 +65,14 @@ impl Report {
     }
 }
 
-/// What a server has of the keys.
+/// A server's state.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) store: Store,
     /// Set while it is whole.
     pub(crate) whole: Option<Position>,
     pub(crate) tail: Tail,
-    /// It is what an earlier life had, which is the newest only if the oldest server has nothing
+    /// Set for the state of an earlier life, which is the newest only if the oldest server has none
     /// and yields.
     pub(crate) carried: Option<Provenance>,
 }
@@ -81,20 +80,20 @@ pub(crate) struct State {
 /// A backup's progress in its log.
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
-    /// Who writes it.
+    /// The writer of the log.
     pub(crate) primary: Incarnation,
     ring: u32,
     /// The next record.
     next: u64,
-    /// Where the next one is looked for.
+    /// Its offset.
     at: LogAt,
     /// The primary has begun it.
     is_begun: bool,
-    /// What the primary was told of, and when it is told the next time in any case.
+    /// The last report, and when the next one is due.
     reported: LogAt,
     report_at: Instant,
     report_in: Nanos,
-    /// [`Part::Drain`] is on the way.
+    /// [`Part::Drain`] is outstanding.
     pub(crate) draining: bool,
     /// The record that is being applied.
     record: Vec<u8>,
@@ -106,13 +105,12 @@ impl Follow {
         Self { primary, ring, next, report_in: REPORT_FIRST, ..Self::default() }
     }
 
-    /// Where the own memory is read that brings all that was written.
+    /// Offset of the READ of own memory that makes all earlier WRITEs visible.
     pub(crate) const fn place(&self, area: Area) -> u32 {
         area.record(self.ring, self.at.begin())
     }
 
-    /// Applies the records that are there, [`APPLIED_MAX`] at most. Tells whether there may be
-    /// more.
+    /// Applies available records, at most [`APPLIED_MAX`]. Returns whether there may be more.
     pub(crate) fn apply<F: Fabric>(&mut self, area: Area, state: &mut State, fabric: &F) -> bool {
         for _ in 0..APPLIED_MAX {
             let (number, at) = (self.next, self.at.begin());
@@ -122,14 +120,14 @@ impl Follow {
             match record.kind {
                 Kind::Put => {
                     state.write(&record);
-                    state.store.see(record.client, record.request);
+                    state.store.record_put(record.client, record.request);
                     state.tail.push(record.key, record.client, record.request, record.value);
                     if let Some(whole) = &mut state.whole {
                         whole.number += 1;
                     }
                 }
                 Kind::Copy => state.write(&record),
-                Kind::Seen => state.store.see(record.client, record.request),
+                Kind::Seen => state.store.record_put(record.client, record.request),
                 Kind::Synced => state.whole = Some(Position { of: self.primary, number: record.key }),
                 Kind::Anew => {
                     self.is_begun = true;
@@ -149,7 +147,7 @@ impl Follow {
         true
     }
 
-    /// Tells the primary how much of the log it may write again, and what this server has.
+    /// Reports to the primary how much of the log it may overwrite, and the state of this server.
     pub(crate) fn report<F: Fabric>(
         &mut self,
         now: Instant,
@@ -171,12 +169,12 @@ impl Follow {
         fabric.write_unsignaled(Remote { at: to, offset: slot }, &self.record, token(Part::Send, 0));
     }
 
-    /// A view may have another place for its reports.
-    pub(crate) const fn report_anew(&mut self) {
+    /// A view may move its reports to another place.
+    pub(crate) const fn reset_report(&mut self) {
         (self.report_at, self.report_in) = (Instant::ZERO, REPORT_FIRST);
     }
 
-    /// When it wants to report, at the latest: the primary waits for it until it has begun the log.
+    /// When a report is due: the primary waits for the first one to begin the log.
     pub(crate) const fn report_at(&self) -> Instant {
         if self.is_begun { Instant::NEVER } else { self.report_at }
     }
@@ -189,13 +187,13 @@ impl State {
         debug_assert!(written, "as many keys as the primary");
     }
 
-    /// Whether it has everything that was ever answered for.
-    pub(crate) const fn is_surely_whole(&self) -> bool {
+    /// Whether it certainly has everything that was ever answered.
+    pub(crate) const fn is_certainly_whole(&self) -> bool {
         self.whole.is_some() && self.carried.is_none()
     }
 
-    /// Whether it may be served.
+    /// Whether it may serve.
     pub(crate) fn is_usable(&self, mutant: ActiveMutant) -> bool {
-        self.is_surely_whole() || mutant.has(Mutant::ServeWithHoles)
+        self.is_certainly_whole() || mutant.has(Mutant::ServeWithHoles)
     }
 }

@@ -1,24 +1,24 @@
 //! A replicated cache over one-sided memory, after uKharon-KV (uKharon, section 7.3) and HERD.
 //!
 //! Clients WRITE their requests into the primary's memory, and it WRITEs its answers into theirs.
-//! The primary executes a request at once and, in parallel, WRITEs it to the logs of its two
-//! backups if it changes anything; it answers when both have it and the view that makes it the
-//! primary still is active. So a GET needs no replication. When the primary fails, the older backup
-//! waits until the view without it is active, applies what is left in its log, and serves. A server
-//! that joins takes a copy of the state through the same kind of log while the primary serves: the
-//! service is redundant again by itself.
+//! The primary executes a request at once and, in parallel, WRITEs each PUT to the logs of its two
+//! backups. It answers when both have it and the view that makes it the primary is still active. So
+//! a GET needs no replication. When the primary fails, the older backup waits until the view
+//! without it is active, applies the rest of its log, and serves. A server that joins receives a
+//! copy of the state through the same kind of log while the primary serves, which restores
+//! redundancy.
 //!
-//! Where no server has a whole copy left the service stops. It goes on when one comes back that has
-//! the newest state: a server that was frozen, for example. Only a server that is asked to
-//! ([`Server::beginning`]) begins with nothing.
+//! If no server has a whole copy left, the service stops until a server with the newest state
+//! returns, for example one that was frozen. Only a server that is told to ([`Server::beginning`])
+//! starts with an empty state.
 //!
-//! Everything is here as machines without I/O, like the protocol's: [`Server`] and [`Client`], and
-//! a [`Node`] that makes either a member of a cluster. Keys are split among shards, each with
-//! servers of its own, which share nothing. Who is primary of a shard is a function of the view
-//! alone: the oldest of its servers in it.
+//! All parts are state machines without I/O, like the protocol's: [`Server`], [`Client`], and a
+//! [`Node`] that makes either a member of a cluster. Keys are split among shards, each with servers
+//! of its own, which share nothing. The primary of a shard is a function of the view alone: the
+//! oldest of its servers in it.
 //!
-//! Values live in memory only. When all servers are gone the state is, too, and the next one begins
-//! with nothing.
+//! Values are kept in memory only. When all servers are gone, the state is lost, and the next cache
+//! starts empty.
 
 mod answer;
 mod area;
@@ -51,27 +51,25 @@ use obol_membership::{Kind, View};
 /// Bytes of the longest value.
 pub const VALUE_BYTES_MAX: usize = 1024;
 
-/// So many PUTs a primary executes at most before all its backups have the first of them.
+/// PUTs that a primary executes at most before all its backups have the first of them.
 const AHEAD_MAX: usize = 256;
 
-/// So often whoever has nothing else to do looks into its memory before it does what is due beside.
-const LOOKS: u32 = 32;
+/// Polls of an idle node between two rounds of other work.
+const POLLS_PER_TICK: u32 = 32;
 
-/// The members that have a core of their own, whose region holds the memory that is written to, and
-/// the shards of those that serve one.
+/// The members that have a core of their own, whose region holds the service's memory, with the
+/// shards of those that serve one.
 fn parties(view: &View) -> impl Iterator<Item = (&Member, Option<Shard>)> {
     let able = view.members.iter().filter(|member| member.kind == Kind::App && member.has_core());
     able.map(|member| (member, Shard::of_server(member.name.as_str())))
 }
 
-/// The servers of a shard in a view. The first one is the primary, the next two its backups, the
-/// others wait.
+/// The servers of a shard in a view: first the primary, then two backups; the others wait.
 pub fn servers(view: &View, shard: Shard) -> impl Iterator<Item = &Member> {
     parties(view).filter(move |(_, whose)| *whose == Some(shard)).map(|(member, _)| member)
 }
 
-/// Into how many shards the cache of a view is split: the oldest server says it. `None` if there is
-/// no server.
+/// The number of shards of the cache in a view, by the oldest server. `None` if there is no server.
 #[must_use]
 pub fn shards(view: &View) -> Option<u32> {
     parties(view).find_map(|(_, shard)| shard).map(Shard::count)

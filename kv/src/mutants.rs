@@ -1,30 +1,29 @@
-//! ActiveMutant bugs, each a step that the algorithm can not do without. The checker of histories has to
-//! catch every one.
+//! Mutants, each without a step that the algorithm needs. The checker of histories has to catch
+//! all.
 
 /// A bug that can be planted with the feature `mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutant {
-    /// The primary answers without a look whether its view still is active.
+    /// The primary answers without checking that its view is still active.
     NoSecondCheck,
     /// A backup serves as soon as it learns of the view that makes it the primary.
     ServeEarly,
-    /// A backup serves without what is left in its log.
+    /// A backup takes over without the rest of its log.
     LogNotDrained,
-    /// A backup takes what an earlier life of its process has left in the log for its own.
+    /// A backup applies records that an earlier life of its process left in the log.
     LogsAlike,
-    /// The primary answers before the backup has what is answered for.
+    /// The primary answers before its backups have the PUT.
     AnswerFirst,
-    /// A GET shows a value that the backup may not have yet.
+    /// A GET returns a value that the backup may not have yet.
     ShowSpeculative,
-    /// The primary answers when one of its backups has what is answered for, whatever the other
-    /// has.
+    /// The primary answers when only one of its backups has the PUT.
     OneCopyIsEnough,
-    /// A server that has not got the state, or not all of it, serves what it has.
+    /// A server without the whole state serves what it has.
     ServeWithHoles,
-    /// A server that was excluded serves what it had, whoever has served since.
+    /// A server that was excluded serves its old state although others have served since.
     StaleCopy,
-    /// A backup that takes over does not send on what another backup may not have got from the old
-    /// primary.
+    /// A backup that takes over does not resend what another backup may not have received from the
+    /// old primary.
     TailForgotten,
 }
 
@@ -44,5 +43,5 @@ impl Mutant {
     ];
 }
 
-/// The bug that is planted, if any. Without the feature there never is one.
+/// The planted bug, if any; never one without the feature.
 pub(crate) type ActiveMutant = obol_membership::ActiveMutant<Mutant>;

@@ -1,5 +1,5 @@
 //! A member of a cluster that serves or uses the cache: the membership protocol and the service in
-//! one machine, on one endpoint.
+//! one state machine, on one endpoint.
 
 use crate::client::Client;
 use crate::server::{Part, Server, part_of, token};
@@ -7,14 +7,14 @@ use crate::{Copy, Shard};
 use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Remote, ViewId};
 use obol_membership::{Member, Role};
 
-/// The datagram that wakes up who sleeps; no message of the membership protocol is this one.
-pub(crate) const RING: &[u8] = &[0xcb];
+/// The wakeup datagram, distinct from all messages of the membership protocol.
+pub(crate) const WAKEUP: &[u8] = &[0xcb];
 
-/// What a member does beside being one.
+/// A member's service.
 pub enum Service {
     /// It serves.
     Server(Box<Server>),
-    /// It asks.
+    /// It sends requests.
     Client(Box<Client>),
 }
 
@@ -22,10 +22,10 @@ pub enum Service {
 pub struct Node {
     member: Box<Member>,
     service: Service,
-    /// The view that the service knows, and who it is in it.
+    /// The view that the service knows, and its own incarnation in it.
     known: Option<(ViewId, Option<Incarnation>)>,
-    /// Whom it has met: a link was made for what is written there.
-    met: Vec<Address>,
+    /// Peers to which links have been made.
+    linked: Vec<Address>,
     once: bool,
     over: bool,
 }
@@ -34,17 +34,16 @@ impl Node {
     /// A member of kind [`obol_membership::Kind::App`] with this service.
     #[must_use]
     pub fn new(member: Member, service: Service) -> Self {
-        Self { member: Box::new(member), service, known: None, met: Vec::new(), once: false, over: false }
+        Self { member: Box::new(member), service, known: None, linked: Vec::new(), once: false, over: false }
     }
 
-    /// Asks for nothing any more once it was excluded: whoever runs it begins anew, with other
-    /// memory.
+    /// Does not rejoin after an exclusion: the caller starts a new one with new memory.
     #[must_use]
     pub fn once(self) -> Self {
         Self { once: true, ..self }
     }
 
-    /// Whether that is so.
+    /// Whether that has happened.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.over
@@ -65,7 +64,7 @@ impl Node {
         }
     }
 
-    /// What a server had when it was excluded, if it had the whole state: for [`Server::carrying`].
+    /// The whole state of a server that was excluded, for [`Server::carrying`].
     pub fn take_copy(&mut self) -> Option<Box<Copy>> {
         match &mut self.service {
             Service::Server(server) => server.take_copy(),
@@ -81,28 +80,28 @@ impl Node {
         }
     }
 
-    /// Tells the service what the member has learned.
-    fn tell<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    /// Passes a new view to the service.
+    fn update_service<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let (view, own) = (self.member.view(), self.member.incarnation());
         if self.known == Some((view.id, own)) {
             return;
         }
         let was = self.known.replace((view.id, own)).and_then(|(_, was)| was);
         self.over |= self.once && was.is_some() && was != own;
-        // A server has to do with its shard's, itself included: it reads its own log before it
+        // A server links to its shard's servers, itself included: it reads its own log before it
         // takes over.
         let shard = self.server().map(Server::shard);
-        let meets = |with: Option<Shard>| match shard {
+        let links_to = |with: Option<Shard>| match shard {
             Some(_) => with.is_none() || with == shard,
             None => with.is_some(),
         };
-        let peers = crate::parties(view).filter(|(_, with)| own.is_some() && meets(*with));
+        let peers = crate::parties(view).filter(|(_, with)| own.is_some() && links_to(*with));
         let peers: Vec<Address> = peers.map(|(member, _)| member.address).collect();
-        for &at in peers.iter().filter(|at| !self.met.contains(at)) {
-            // Over RDMA a connection takes milliseconds to make: now, and not when somebody waits.
-            fabric.read(Remote { at, offset: 0 }, 8, token(Part::Meet, 0));
+        for &at in peers.iter().filter(|at| !self.linked.contains(at)) {
+            // An RDMA connection takes milliseconds to make: make it before it is needed.
+            fabric.read(Remote { at, offset: 0 }, 8, token(Part::Link, 0));
         }
-        self.met = peers;
+        self.linked = peers;
         match &mut self.service {
             Service::Server(server) => server.install(view, own, fabric),
             Service::Client(client) => client.install(now, view, own, fabric),
@@ -123,7 +122,7 @@ impl Role for Node {
 impl Machine for Node {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.member.start(now, fabric);
-        self.tell(now, fabric);
+        self.update_service(now, fabric);
     }
 
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
@@ -134,14 +133,14 @@ impl Machine for Node {
                     server.on_completion(now, part, argument, result, fabric);
                 }
             }
-            // It says nothing but that there is something to be looked at.
-            Event::Datagram { bytes: RING, .. } => match &mut self.service {
-                Service::Server(server) => server.on_ring(),
-                Service::Client(client) => client.on_ring(),
+            // Its only meaning is that there is something to poll.
+            Event::Datagram { bytes: WAKEUP, .. } => match &mut self.service {
+                Service::Server(server) => server.on_wakeup(),
+                Service::Client(client) => client.on_wakeup(),
             },
             event => {
                 self.member.handle(now, event, fabric);
-                self.tell(now, fabric);
+                self.update_service(now, fabric);
             }
         }
     }
@@ -152,7 +151,7 @@ impl Machine for Node {
         }
         if now >= self.member.deadline() {
             self.member.tick(now, fabric);
-            self.tell(now, fabric);
+            self.update_service(now, fabric);
         }
         match &mut self.service {
             Service::Server(server) if now >= server.deadline() => server.tick(now, fabric),

@@ -1,9 +1,9 @@
-//! The primary: executes requests as they come, replicates what changes something, and holds
-//! answers back until they may be given.
+//! The primary: executes requests as they arrive, replicates PUTs, and holds answers back until
+//! they may be sent.
 //!
-//! Every record of the log is numbered, and a backup applies them in order. A backup that joined
-//! later gets the keys as they are as records among the others: whatever it has of a key, the
-//! newest record of it comes last.
+//! The records of the log are numbered, and a backup applies them in order. A backup that joined
+//! later receives the current keys as records in between: whatever it has of a key, the newest
+//! record of that key comes last.
 
 use crate::AHEAD_MAX;
 use crate::answer::{Answer, Status};
@@ -12,7 +12,7 @@ use crate::backup::{Backup, Origin, first_record};
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::follow::Report;
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::node::RING;
+use crate::node::WAKEUP;
 use crate::server::{Part, token};
 use crate::store::Store;
 use crate::whole::Position;
@@ -21,33 +21,32 @@ use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Remote, ViewId};
 use std::collections::VecDeque;
 
-/// So many requests are executed before their answers are given. Fewer keep client and primary at
-/// work at the same time, more have one look at the lease serve more answers; uKharon's batches are
-/// of six.
+/// Requests executed before their answers are sent. Fewer let client and primary work in parallel,
+/// more let one lease check cover more answers; uKharon's batches have six.
 const BATCH: usize = 6;
-/// Buffers of answers that are kept for the next ones.
+/// Answer buffers kept for reuse.
 const SPARE_MAX: usize = 64;
 
-/// An answer that is not given yet.
+/// An answer that is not sent yet.
 struct Held {
     to: Remote,
     bytes: Vec<u8>,
 }
 
-/// What the primary knows of a client.
+/// The primary's state of a client.
 struct Conversation {
-    /// Where the client is, and its answers go.
+    /// The client's address, to which answers go.
     at: Address,
-    /// Where it writes its requests.
+    /// The block of its requests.
     block: Block,
-    /// Drawn by the client at random; zero until it has begun.
+    /// Random id of the client; zero until it has opened a session.
     id: u64,
-    /// How often it began.
-    again: u64,
-    /// The next request that is executed.
+    /// Number of its session.
+    session: u64,
+    /// The next request to execute.
     next: u64,
     /// It sleeps while it waits.
-    rings: bool,
+    wakes: bool,
 }
 
 /// The primary's state.
@@ -56,32 +55,32 @@ pub(crate) struct Primary {
     mutant: ActiveMutant,
     /// With the bug [`Mutant::ServeEarly`]: it took over, and its view has not been active yet.
     is_early: bool,
-    /// The newest look at the lease found the view active.
+    /// The last lease check found the view active.
     was_active: bool,
     /// PUTs executed.
     number: u64,
-    /// All PUTs up to this one are where they have to be.
+    /// All PUTs up to this one are durable.
     durable: u64,
     own: Incarnation,
-    /// What it took over.
+    /// The state that it took over.
     origin: Origin,
-    /// It has installed a view: who comes from now on has nothing.
+    /// It has installed a view: backups that join from now on have no state.
     is_settled: bool,
-    /// Oldest first: in this order they would take over, so none is ever ahead of one before it.
+    /// Oldest first, which is the order of takeover: none is ever ahead of one before it.
     backups: Vec<Backup>,
-    /// Answers, each after the PUT that it waits for, in the order of those.
+    /// Answers, each with the PUT that it waits for, by PUT.
     waiting: VecDeque<(u64, Held)>,
     ready: Vec<Held>,
     spare: Vec<Vec<u8>>,
     clients: Vec<Conversation>,
-    /// Who is looked at first.
+    /// The client to poll first.
     turn: usize,
     /// The request that is being executed.
     request: Vec<u8>,
 }
 
 impl Primary {
-    /// The primary that begins with the PUTs of another, or with nothing.
+    /// A primary that continues from another's PUTs, or starts empty.
     pub(crate) fn new(area: Area, mutant: ActiveMutant, own: Incarnation, origin: Origin) -> Self {
         let number = origin.position.map_or(0, |position| position.number);
         Self {
@@ -109,13 +108,12 @@ impl Primary {
         !self.backups.is_empty() && self.backups.iter().all(Backup::is_redundant)
     }
 
-    /// Whether there are backups, and all of them were given everything that there was when they
-    /// came.
+    /// Whether there are backups, and all of them have what existed when they joined.
     pub(crate) fn has_synced_backups(&self) -> bool {
         !self.backups.is_empty() && self.backups.iter().all(Backup::is_whole)
     }
 
-    /// How far it is.
+    /// Its position.
     pub(crate) const fn position(&self) -> Position {
         Position { of: self.own, number: self.number }
     }
@@ -125,9 +123,8 @@ impl Primary {
         self.backups.iter().filter(|backup| backup.counts()).map(|backup| backup.who).collect()
     }
 
-    /// Takes note of a view in which this server is the primary. What a backup of before did not
-    /// get needs no replication to it any more: without another it is answered as soon as this view
-    /// is active.
+    /// Installs a view in which this server is the primary. PUTs that only wait for a removed
+    /// backup are answered as soon as this view is active.
     pub(crate) fn install(
         &mut self,
         backups: &[(Incarnation, Address)],
@@ -135,12 +132,12 @@ impl Primary {
         store: &mut Store,
     ) {
         self.was_active = false;
-        // One that goes to another block begins anew there.
+        // A client that moves to another block starts a new session there.
         let is_of = |client: &Conversation, at, block| (client.at, client.block) == (at, block);
         self.clients.retain(|client| clients.iter().any(|&(_, at, block)| is_of(client, at, block)));
         for &(_, at, block) in clients {
             if !self.clients.iter().any(|client| is_of(client, at, block)) {
-                self.clients.push(Conversation { at, block, id: 0, again: 0, next: 1, rings: false });
+                self.clients.push(Conversation { at, block, id: 0, session: 0, next: 1, wakes: false });
             }
         }
         self.backups.retain(|known| backups.iter().any(|(who, _)| *who == known.who));
@@ -153,7 +150,7 @@ impl Primary {
             }
         }
         if is_first && !self.backups.is_empty() {
-            // What is newest may be here only: it is shown when the others have it, too.
+            // The newest PUTs may be here only: they are returned when the others have them, too.
             for (put, of) in (surely + 1..).zip(self.origin.tail.newest(u64::MAX)) {
                 store.mark(of.key, put);
             }
@@ -161,33 +158,33 @@ impl Primary {
         self.advance();
     }
 
-    /// Finds out again which PUTs are where they have to be.
+    /// Recomputes which PUTs are durable.
     fn advance(&mut self) {
         let has = self.backups.iter().filter(|backup| backup.counts()).map(Backup::has);
         let least = if self.mutant.has(Mutant::OneCopyIsEnough) { has.max() } else { has.min() };
         self.durable = least.unwrap_or(self.number);
     }
 
-    /// Looks what backups say.
-    fn hear<F: Fabric>(&mut self, store: &Store, fabric: &F) {
+    /// Polls the backups' reports.
+    fn poll_reports<F: Fabric>(&mut self, store: &Store, fabric: &F) {
         if !self.backups.iter().any(Backup::is_full) {
             return;
         }
         for place in 1..=BACKUPS_MAX {
             let Some(report) = Report::read(self.area.report(place), self.own, fabric) else { continue };
             if let Some(backup) = self.backups.iter_mut().find(|backup| backup.who == report.who) {
-                backup.hear(&report, self.number, &self.origin, store, self.mutant);
+                backup.on_report(&report, self.number, &self.origin, store, self.mutant);
             }
         }
         if self.backups.iter().all(Backup::is_begun) {
-            // Whoever comes later gets the keys as they are.
+            // Backups that join later receive the current keys.
             self.origin.tail.clear();
         }
         self.advance();
     }
 
-    /// Executes what clients have written into the own memory, [`BATCH`] requests at most, and
-    /// brings the backup further. Tells whether there was a request.
+    /// Executes requests in own memory, at most [`BATCH`], and continues replication. Returns
+    /// whether there was a request.
     pub(crate) fn poll<F: Fabric>(
         &mut self,
         now: Instant,
@@ -199,7 +196,7 @@ impl Primary {
             if !self.may_begin(view, fabric) {
                 return false;
             }
-            self.hear(store, fabric);
+            self.poll_reports(store, fabric);
             self.copy(store);
             self.replicate(now, fabric);
         }
@@ -207,8 +204,8 @@ impl Primary {
         let count = self.clients.len();
         for n in 0..count {
             let at = (self.turn + n) % count;
-            self.greet(at, fabric);
-            while executed < BATCH && self.is_asked(at, fabric) {
+            self.poll_head(at, fabric);
+            while executed < BATCH && self.has_request(at, fabric) {
                 if executed == 0 && !self.may_begin(view, fabric) {
                     return false;
                 }
@@ -226,34 +223,34 @@ impl Primary {
         true
     }
 
-    /// Looks whether a client has begun a conversation, for the first time or anew.
-    fn greet<F: Fabric>(&mut self, at: usize, fabric: &F) {
+    /// Checks whether a client has opened a new session.
+    fn poll_head<F: Fabric>(&mut self, at: usize, fabric: &F) {
         let Some(client) = self.clients.get_mut(at) else { return };
         let head = self.area.head(client.block);
         let Some(head) = fabric.own(head, 8 * (CLIENT_HEAD_WORDS + 1)) else { return };
-        let is_known = [(0, client.id), (2, client.again)]
+        let is_known = [(0, client.id), (2, client.session)]
             .iter()
             .all(|(n, known)| head.get(*n).is_some_and(|word| word.load(Ordering::Relaxed) == *known));
         if is_known {
             return;
         }
-        if let Some([id, first, again, rings]) = words::unseal::<CLIENT_HEAD_WORDS>(head)
+        if let Some([id, first, session, wakes]) = words::unseal::<CLIENT_HEAD_WORDS>(head)
             && id != 0
         {
-            (client.id, client.again, client.next, client.rings) = (id, again, first, rings != 0);
+            (client.id, client.session, client.next, client.wakes) = (id, session, first, wakes != 0);
         }
     }
 
-    /// Whether there may be a request of a client that was not executed.
-    fn is_asked<F: Fabric>(&self, at: usize, fabric: &F) -> bool {
+    /// Whether there may be a new request of a client.
+    fn has_request<F: Fabric>(&self, at: usize, fabric: &F) -> bool {
         let Some(client) = self.clients.get(at).filter(|client| client.id != 0) else { return false };
         let place = fabric.own(self.area.request(client.block, client.next), 8);
         let number = place.and_then(<[_]>::first).map_or(0, |word| word.load(Ordering::Relaxed));
         number >= client.next
     }
 
-    /// Executes the next request of a client, or skips what needs no answer any more. `false` if
-    /// half of it is there, or what no client writes.
+    /// Executes the next request of a client, or skips one that needs no answer any more. `false`
+    /// if it is torn or invalid.
     fn take_request<F: Fabric>(&mut self, at: usize, store: &mut Store, fabric: &F) -> bool {
         let Some(client) = self.clients.get_mut(at) else { return false };
         let place = self.area.request(client.block, client.next);
@@ -263,7 +260,7 @@ impl Primary {
         let entry = Entry::decode(words, number, &mut bytes).filter(|entry| entry.client == client.id);
         let is_taken = if let Some(entry) = entry.filter(|_| number >= client.next) {
             let to = client.at;
-            // A client uses a place again when everything before has an answer.
+            // A client reuses a place when everything before it has an answer.
             let is_next = number == client.next;
             client.next = if is_next {
                 number.saturating_add(1)
@@ -281,7 +278,7 @@ impl Primary {
         is_taken
     }
 
-    /// Executes a request, before it is replicated. (uKharon, section 7.3: speculatively.)
+    /// Executes a request before it is replicated. (uKharon, section 7.3: speculatively.)
     fn execute(&mut self, to: Address, entry: &Entry<'_>, store: &mut Store) {
         match entry.kind {
             Kind::Get => {
@@ -292,8 +289,8 @@ impl Primary {
                 let speculative = written > self.durable && !self.mutant.has(Mutant::ShowSpeculative);
                 self.hold(if speculative { self.number } else { 0 }, to, entry, status, value);
             }
-            // It is answered when everything that was executed until now is durable, so is this.
-            Kind::Put if store.has_seen(entry.client, entry.number) => {
+            // It is answered when all that was executed so far is durable, so this value is, too.
+            Kind::Put if store.is_executed(entry.client, entry.number) => {
                 self.hold(self.number, to, entry, Status::Done, &[]);
             }
             Kind::Put => {
@@ -301,21 +298,21 @@ impl Primary {
                     return self.hold(0, to, entry, Status::Full, &[]);
                 }
                 self.number += 1;
-                store.see(entry.client, entry.number);
+                store.record_put(entry.client, entry.number);
                 self.push(entry);
                 self.advance();
                 self.hold(self.number, to, entry, Status::Done, &[]);
             }
-            // What no client writes.
+            // Not a client's request.
             Kind::Copy | Kind::Seen | Kind::Synced | Kind::Anew | Kind::Goes => {}
         }
     }
 
     /// Holds the answer to a request back until this PUT is durable.
-    fn hold(&mut self, put: u64, to: Address, asked: &Entry<'_>, status: Status, value: &[u8]) {
+    fn hold(&mut self, put: u64, to: Address, request: &Entry<'_>, status: Status, value: &[u8]) {
         let mut bytes = self.spare.pop().unwrap_or_default();
-        Answer { client: asked.client, request: asked.number, status, value }.encode(&mut bytes);
-        let held = Held { to: Remote { at: to, offset: self.area.answer(asked.number) }, bytes };
+        Answer { client: request.client, request: request.number, status, value }.encode(&mut bytes);
+        let held = Held { to: Remote { at: to, offset: self.area.answer(request.number) }, bytes };
         if put <= self.durable || self.mutant.has(Mutant::AnswerFirst) {
             self.ready.push(held);
         } else {
@@ -324,8 +321,8 @@ impl Primary {
         }
     }
 
-    /// Appends a PUT to the logs of the backups. One that has no log yet, and may go on with what
-    /// it has, gets it from the tail; any other one gets the keys as they are then.
+    /// Appends a PUT to the logs of the backups. A backup without a log that may keep its state
+    /// gets it from the tail; any other gets the keys later.
     fn push(&mut self, entry: &Entry<'_>) {
         let put = self.number;
         let mut is_missing = false;
@@ -344,7 +341,7 @@ impl Primary {
         }
     }
 
-    /// Goes on with the copy for a backup that joined later: for the oldest of them first.
+    /// Continues the copy for the oldest backup that is not whole.
     fn copy(&mut self, store: &Store) {
         if let Some(backup) = self.backups.iter_mut().find(|backup| !backup.is_whole()) {
             backup.copy(self.number, store);
@@ -362,18 +359,18 @@ impl Primary {
         }
     }
 
-    /// A WRITE to a backup ended.
+    /// A WRITE to a backup completed.
     pub(crate) fn on_written<F: Fabric>(&mut self, now: Instant, who: u32, well: bool, fabric: &mut F) {
         let Some(backup) = self.backups.iter_mut().find(|backup| backup.who.0 as u32 == who) else { return };
         self.spare.extend(backup.on_written(now, well));
         self.advance();
         if self.backups.len() > 1 {
-            // What waited for that to go to the next one.
+            // Records that waited for it go to the next backup.
             self.replicate(now, fabric);
         }
     }
 
-    /// Whether there is something that a backup was not sent, or that is to be heard of it.
+    /// Whether a backup needs records, or has to report.
     pub(crate) fn is_behind(&self) -> bool {
         self.backups.iter().any(Backup::is_behind)
     }
@@ -390,32 +387,31 @@ impl Primary {
         self.was_active || self.is_early || self.mutant.has(Mutant::NoSecondCheck)
     }
 
-    /// Whether work is not in vain, as far as one can tell before it. What counts is the look after
-    /// it, and the one after the round before serves here: who lost its lease meanwhile works one
-    /// round in vain.
+    /// Whether to execute requests at all, as far as is known. The lease check after the round
+    /// decides; the previous round's result serves here, so after the loss of the lease one round
+    /// is wasted.
     fn may_begin<F: Fabric>(&mut self, view: ViewId, fabric: &F) -> bool {
         self.was_active || self.may_serve(view, fabric)
     }
 
-    /// Gives the answers that may be given: all of a round after one look at the lease. Tells how
-    /// many.
-    pub(crate) fn settle<F: Fabric>(&mut self, view: ViewId, fabric: &mut F) -> u64 {
+    /// Sends the answers that may be sent: all of a round after one lease check. Returns how many.
+    pub(crate) fn send_answers<F: Fabric>(&mut self, view: ViewId, fabric: &mut F) -> u64 {
         let durable = self.durable;
         let count = self.waiting.iter().take_while(|(put, _)| *put <= durable).count();
         self.ready.extend(self.waiting.drain(..count).map(|(_, held)| held));
-        // What a GET has read, and that a PUT is replicated, was so before this look: if the view
-        // is active now, no later primary has served anybody before that. (uKharon, Algorithm 2.)
+        // All that a GET has read, and all replication, precedes this check: if the view is active
+        // now, no later primary has served before. (uKharon, Algorithm 2.)
         if self.ready.is_empty() || !self.may_serve(view, fabric) {
             return 0;
         }
         let given = self.ready.len() as u64;
         for held in self.ready.drain(..) {
-            // One that is lost is asked for again.
+            // If it is lost, the client resends its request.
             fabric.write_unsignaled(held.to, &held.bytes, token(Part::Send, 0));
             self.spare.push(held.bytes);
-            let rings = |client: &&Conversation| client.rings && client.at == held.to.at;
-            if self.clients.iter().any(|client| rings(&client)) {
-                fabric.send(held.to.at.owner(), RING);
+            let wakes = |client: &&Conversation| client.wakes && client.at == held.to.at;
+            if self.clients.iter().any(|client| wakes(&client)) {
+                fabric.send(held.to.at.owner(), WAKEUP);
             }
         }
         self.spare.truncate(SPARE_MAX);

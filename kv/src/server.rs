@@ -1,4 +1,4 @@
-//! A server: who it is in the newest view, and the backup's part.
+//! A server: its role in the newest view, and takeover.
 
 use crate::area::{Area, BACKUPS_MAX, RINGS};
 use crate::backup::Origin;
@@ -6,51 +6,51 @@ use crate::follow::{Follow, Report, State};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::primary::Primary;
 use crate::whole::{Copy, Provenance};
-use crate::{LOOKS, Shard};
+use crate::{POLLS_PER_TICK, Shard};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
 use obol_membership::View;
 use std::sync::Arc;
 
-/// The part of a service that posted an operation; with its argument in the low half of the token.
+/// What posted an operation of the service; with an argument in the low half of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Part {
     /// A WRITE of a record to the backup.
     Record = 0xf4,
-    /// A READ of the own memory, which brings what is written there and not seen yet.
+    /// A READ of own memory, which makes earlier WRITEs visible.
     Drain = 0xf5,
-    /// A READ for nothing but the link that it makes.
-    Meet = 0xf6,
-    /// What is written again if need be: requests, answers, reports.
+    /// A READ whose only purpose is to establish the link.
+    Link = 0xf6,
+    /// Requests, answers, reports: repeated if lost.
     Send = 0xf7,
-    /// A WRITE that says that this server has nothing and yields.
+    /// A WRITE by which this server, which has no state, yields.
     Yield = 0xf8,
 }
 
 impl Part {
-    const ALL: [Self; 5] = [Self::Record, Self::Drain, Self::Meet, Self::Send, Self::Yield];
+    const ALL: [Self; 5] = [Self::Record, Self::Drain, Self::Link, Self::Send, Self::Yield];
 }
 
 pub(crate) const fn token(part: Part, argument: u32) -> Token {
     Token((part as u64) << 56 | argument as u64)
 }
 
-/// The reverse of [`token`]; `None` for the membership protocol's.
+/// The reverse of [`token`]; `None` for tokens of the membership protocol.
 pub(crate) fn part_of(token: Token) -> Option<(Part, u32)> {
     let part = Part::ALL.into_iter().find(|part| *part as u64 == token.0 >> 56)?;
     Some((part, token.0 as u32))
 }
 
-/// Where a server stands.
+/// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerState {
-    /// It is no member.
+    /// It is not a member.
     Out,
     /// It has no task yet.
     Spare,
     /// It follows the primary.
     Backup {
-        /// It has everything that the primary has answered for.
+        /// It has everything that the primary has answered.
         synced: bool,
     },
     /// It is the primary, but may not serve yet.
@@ -60,24 +60,23 @@ pub enum ServerState {
         /// Its backup has everything.
         redundant: bool,
     },
-    /// It is the oldest and has not got the whole state: nobody is served until a server comes back
-    /// that has.
+    /// It is the oldest and lacks the whole state: the shard is not served until a server with the
+    /// state returns.
     Stopped,
-    /// It is stopped, and another one has the state: it has to leave, so that the other one is the
-    /// oldest.
+    /// It is stopped, and another server has the state: it has to leave, so that the other becomes
+    /// the oldest.
     Yields,
-    /// The oldest server splits the keys into another number of shards: this one can not serve.
+    /// The oldest server has another number of shards: this one cannot serve.
     Misfit {
-        /// Into how many.
+        /// The oldest server's number of shards.
         shards: u32,
     },
 }
 
-/// A server that waits, and has what may be the only copy of the state, says so often that it has.
+/// Interval at which a waiting server that may have the only copy of the state reports so.
 const CLAIM_EVERY: Nanos = Nanos::from_millis(20);
 
-/// A server with something to do that nobody rings for looks so often at least, however rarely it
-/// looks otherwise.
+/// Longest poll interval of a server with work that no wakeup announces.
 const POLL_INTERVAL_MAX: Nanos = Nanos::from_micros(20);
 
 enum Role {
@@ -87,7 +86,7 @@ enum Role {
     TakingOver(Follow),
     Primary(Box<Primary>),
     Stopped {
-        /// A WRITE to the server that has the state is on the way.
+        /// A WRITE to the server that has the state is outstanding.
         yielding: bool,
     },
     Yields,
@@ -102,17 +101,17 @@ pub struct Server {
     mutant: ActiveMutant,
     view: Arc<View>,
     own: Option<Incarnation>,
-    /// How many servers are older, and who and where the oldest is.
+    /// How many servers are older, and the incarnation and address of the oldest.
     place: u32,
     primary: Option<(Incarnation, Address)>,
     state: State,
-    /// What an earlier life had.
+    /// The state of an earlier life.
     carried: Option<Box<Copy>>,
-    /// It may begin with nothing.
+    /// It may start with an empty state.
     may_begin: bool,
     /// Rings of its memory that primaries have written into.
     rings: u32,
-    /// When a server that waits says again that it has a state.
+    /// When a waiting server reports its state again.
     claim_at: Instant,
     role: Role,
     poll_at: Instant,
@@ -120,8 +119,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of a shard that looks into its memory so often. The name of its member has to tell
-    /// the shard.
+    /// A server of a shard with this poll interval. The name of its member has to contain the
+    /// shard.
     #[must_use]
     pub fn new(area: Area, shard: Shard, poll_every: Nanos, view: Arc<View>) -> Self {
         Self {
@@ -144,22 +143,22 @@ impl Server {
         }
     }
 
-    /// The same, which begins with nothing where it is the first. Any other server that is the
-    /// oldest without a whole state waits for one that has it: keys that are lost must not look as
-    /// if they had never been there.
+    /// The same, but starts with an empty state if it is the first. Any other server that is the
+    /// oldest without a whole state waits for one that has it: lost keys must not look as if they
+    /// had never existed.
     #[must_use]
     pub fn beginning(self) -> Self {
         Self { may_begin: true, ..self }
     }
 
-    /// The same with what a server had that was excluded: it serves that if nobody can have
-    /// anything newer.
+    /// The same with the state of a server that was excluded, which it serves if nobody can have a
+    /// newer one.
     #[must_use]
     pub fn carrying(self, copy: Option<Box<Copy>>) -> Self {
         Self { carried: copy, ..self }
     }
 
-    /// What this server had when it was excluded, if it had the whole state.
+    /// The whole state that this server had when it was excluded, if any.
     pub const fn take_copy(&mut self) -> Option<Box<Copy>> {
         self.carried.take()
     }
@@ -171,13 +170,13 @@ impl Server {
         Self { mutant: ActiveMutant::new(mutant), ..self }
     }
 
-    /// Where it stands.
+    /// Its state.
     #[must_use]
     pub fn state(&self) -> ServerState {
         match &self.role {
             Role::Out => ServerState::Out,
             Role::Spare => ServerState::Spare,
-            Role::Backup(_) => ServerState::Backup { synced: self.state.is_surely_whole() },
+            Role::Backup(_) => ServerState::Backup { synced: self.state.is_certainly_whole() },
             Role::TakingOver(_) => ServerState::TakingOver,
             Role::Primary(primary) => ServerState::Primary { redundant: primary.is_redundant() },
             Role::Stopped { .. } => ServerState::Stopped,
@@ -186,44 +185,43 @@ impl Server {
         }
     }
 
-    /// Who it is in the newest view; `None` if it is no member.
+    /// Its incarnation in the newest view; `None` if it is not a member.
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
         self.own
     }
 
-    /// Of a primary: whether its backups were given everything that there was when they came. Later
-    /// PUTs may be on the way.
+    /// Whether it is a primary whose backups have what existed when they joined. Later PUTs may be
+    /// outstanding.
     #[must_use]
     pub fn has_synced_backups(&self) -> bool {
         matches!(&self.role, Role::Primary(primary) if primary.has_synced_backups())
     }
 
-    /// What it serves.
+    /// Its shard.
     pub(crate) const fn shard(&self) -> Shard {
         self.shard
     }
 
-    /// How many requests it has answered.
+    /// Requests answered so far.
     #[must_use]
     pub const fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// When [`Server::tick`] is wanted next.
+    /// When [`Server::tick`] is due next.
     #[must_use]
     pub(crate) const fn deadline(&self) -> Instant {
         self.poll_at
     }
 
-    /// Takes note of the newest view and of who this server is in it.
+    /// Installs the newest view with this server's incarnation in it.
     pub(crate) fn install<F: Fabric>(&mut self, view: &Arc<View>, own: Option<Incarnation>, fabric: &F) {
         let servers: Vec<(Incarnation, Address)> =
             crate::servers(view, self.shard).map(|member| (member.incarnation, member.address)).collect();
         let place = servers.iter().position(|(who, _)| Some(*who) == own);
         if place.is_none() || self.own != own {
-            // A member that was removed and comes back is another; what it has now may be of use
-            // later.
+            // A member that was removed rejoins as another; its state may be of use then.
             self.set_aside(fabric);
             (self.role, self.state, self.rings) = (Role::Out, State::default(), 0);
         }
@@ -241,25 +239,25 @@ impl Server {
         let shards = crate::shards(view).unwrap_or(self.shard.count());
         let role = std::mem::replace(&mut self.role, Role::Out);
         self.role = match (self.place, role) {
-            // Whatever later views say: one that was refused once never has a state.
+            // In every later view, too: a server that was refused once never has a state.
             (_, Role::Misfit(shards)) => Role::Misfit(shards),
             _ if shards != self.shard.count() => Role::Misfit(shards),
             (_, role @ (Role::Yields | Role::Stopped { .. })) => role,
             (0, Role::Out) => self.take_first(may_begin),
             (0, Role::Spare) => {
-                self.hear_yield(fabric);
+                self.on_yield(fabric);
                 self.take_over()
             }
             (0, Role::Backup(_)) if self.mutant.has(Mutant::LogNotDrained) => self.take_over(),
             (0, Role::Backup(follow)) => {
-                self.hear_yield(fabric);
+                self.on_yield(fabric);
                 Role::TakingOver(follow)
             }
             (1..=BACKUPS_MAX, Role::Out | Role::Spare) => Role::Backup(self.follow()),
             (_, Role::Out) => Role::Spare,
             (_, mut role) => {
                 if let Role::Backup(follow) = &mut role {
-                    follow.report_anew();
+                    follow.reset_report();
                 }
                 role
             }
@@ -267,7 +265,7 @@ impl Server {
         self.configure_primary();
     }
 
-    /// Keeps what it has when it was excluded, if that is whole.
+    /// Keeps its state at exclusion, if that is whole.
     fn set_aside<F: Fabric>(&mut self, fabric: &F) {
         let Some(own) = self.own else { return };
         let next_incarnation = self.view.next_incarnation;
@@ -283,12 +281,12 @@ impl Server {
         };
         let State { store, tail, carried, .. } = std::mem::take(&mut self.state);
         let Some(position) = position else { return };
-        // What was carried and is not known to be the newest is as old as it was.
+        // A carried state not known to be the newest keeps its provenance.
         let provenance = carried.unwrap_or(Provenance { own, others, next_incarnation });
         self.carried = Some(Box::new(Copy { store, position, tail, provenance }));
     }
 
-    /// Has what an earlier life had, unless somebody may have something newer.
+    /// Restores the state of an earlier life, unless another server may have a newer one.
     fn bring_back(&mut self, view: &View, own: Incarnation) {
         let is_stale = self.mutant.has(Mutant::StaleCopy);
         let copy = self.carried.take().filter(|copy| is_stale || copy.provenance.may_be_newest(view, own));
@@ -299,15 +297,15 @@ impl Server {
         }
     }
 
-    /// The part of the oldest server that has just come.
+    /// The role of the oldest server when it joins.
     fn take_first(&mut self, may_begin: bool) -> Role {
-        // Nobody is older who could have anything newer.
+        // No older server could have a newer state.
         self.state.carried = None;
         if may_begin && self.state.whole.is_none() { self.serve() } else { self.take_over() }
     }
 
-    /// Whether a server that was the oldest had nothing, and said so to this one.
-    fn hear_yield<F: Fabric>(&mut self, fabric: &F) {
+    /// Handles the yield of an older server without a state.
+    fn on_yield<F: Fabric>(&mut self, fabric: &F) {
         let said = self.own.and_then(|own| Report::read(self.area.report(1), own, fabric));
         if said.is_some_and(|said| said.yields) {
             self.state.carried = None;
@@ -322,7 +320,7 @@ impl Server {
         Follow::of(own, primary, ring, self.mutant)
     }
 
-    /// Tells the primary's part who its backups and its clients are.
+    /// Configures the primary with its backups and clients.
     fn configure_primary(&mut self) {
         let Role::Primary(primary) = &mut self.role else { return };
         let others = crate::servers(&self.view, self.shard).skip(1).take(BACKUPS_MAX as usize);
@@ -331,7 +329,7 @@ impl Server {
         primary.install(&backups, &self.area.clients(&self.view), &mut self.state.store);
     }
 
-    /// The role of the oldest server when its log, if it has one, is applied to the end.
+    /// The role of the oldest server when its log, if any, is applied.
     fn take_over(&mut self) -> Role {
         if self.state.is_usable(self.mutant) { self.serve() } else { Role::Stopped { yielding: false } }
     }
@@ -342,16 +340,16 @@ impl Server {
         Role::Primary(Box::new(Primary::new(self.area, self.mutant, own, origin)))
     }
 
-    /// Looks into the own memory: once, or [`LOOKS`] times if it does nothing else.
+    /// Polls own memory: once, or [`POLLS_PER_TICK`] times if it is busy polling.
     pub(crate) fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.poll_at = now + self.poll_every;
         let view = self.view.id;
         match &mut self.role {
             Role::Primary(primary) => {
-                let looks = if self.poll_every == Nanos::ZERO { LOOKS } else { 1 };
-                for _ in 0..looks {
+                let polls = if self.poll_every == Nanos::ZERO { POLLS_PER_TICK } else { 1 };
+                for _ in 0..polls {
                     if primary.poll(now, view, &mut self.state.store, fabric) {
-                        self.answered += primary.settle(view, fabric);
+                        self.answered += primary.send_answers(view, fabric);
                         // There may be more.
                         self.poll_at = now;
                     } else {
@@ -375,8 +373,8 @@ impl Server {
                         follow.report(now, own, &self.state, at, slot, fabric);
                         self.poll_at = self.poll_at.min(follow.report_at());
                     } else {
-                        // Another one is the primary: what the one before has answered for is to be
-                        // here first.
+                        // Another server is the primary: first drain what the previous one has
+                        // answered.
                         self.poll_at = self.poll_at.min(now + POLL_INTERVAL_MAX);
                         drain(follow, fabric.is_active(view), self.area, fabric);
                     }
@@ -384,13 +382,13 @@ impl Server {
             }
             Role::TakingOver(follow) => {
                 self.poll_at = self.poll_at.min(now + POLL_INTERVAL_MAX);
-                // Once this view is active no earlier one is: whoever was the primary before can
-                // not answer for a record that is not in the log by now.
+                // Once this view is active, no earlier one is: a previous primary can no longer
+                // answer for a record that is not in the log by now.
                 let may_drain = fabric.is_active(view) || self.mutant.has(Mutant::ServeEarly);
                 drain(follow, may_drain, self.area, fabric);
             }
-            // The primary has two backups already; but if it is no primary, it is to know who has
-            // the state.
+            // The primary has two backups already; but if it is stopped, it has to know who has the
+            // state.
             Role::Spare if self.state.whole.is_some() && now >= self.claim_at => {
                 self.claim_at = now + CLAIM_EVERY;
                 if let Some(((primary, at), own)) = self.primary.zip(self.own) {
@@ -405,17 +403,17 @@ impl Server {
             }
             _ => {}
         }
-        self.settle(fabric);
+        self.send_answers(fabric);
     }
 
-    /// Somebody rang: there are requests.
-    pub(crate) fn on_ring(&mut self) {
+    /// A wakeup: there are requests.
+    pub(crate) fn on_wakeup(&mut self) {
         self.poll_at = Instant::ZERO;
     }
 
-    fn settle<F: Fabric>(&mut self, fabric: &mut F) {
+    fn send_answers<F: Fabric>(&mut self, fabric: &mut F) {
         if let Role::Primary(primary) = &mut self.role {
-            self.answered += primary.settle(self.view.id, fabric);
+            self.answered += primary.send_answers(self.view.id, fabric);
         }
     }
 
@@ -430,7 +428,7 @@ impl Server {
         match (&mut self.role, part) {
             (Role::Primary(primary), Part::Record) => {
                 primary.on_written(now, argument, result.is_ok(), fabric);
-                self.settle(fabric);
+                self.send_answers(fabric);
             }
             (Role::TakingOver(follow), Part::Drain) => {
                 follow.draining = false;
@@ -445,7 +443,7 @@ impl Server {
                     && self.primary.is_some_and(|(primary, _)| primary != follow.primary);
                 if result.is_ok() && is_of_before {
                     while follow.apply(self.area, &mut self.state, fabric) {}
-                    // There are rings for all primaries that a server can have before it is the
+                    // There is a ring for each primary that a server can have before it is the
                     // oldest.
                     self.role = if self.rings < RINGS { Role::Backup(self.follow()) } else { Role::Yields };
                     self.poll_at = Instant::ZERO;
@@ -458,13 +456,13 @@ impl Server {
                     *yielding = false;
                 }
             }
-            // What was sent and is lost is sent again.
+            // Lost messages are sent again.
             _ => {}
         }
     }
 }
 
-/// Brings what is left in a log whose primary can not answer for anything any more.
+/// Reads the rest of a log whose primary can no longer answer.
 fn drain<F: Fabric>(follow: &mut Follow, may_drain: bool, area: Area, fabric: &mut F) {
     if may_drain && !follow.draining {
         follow.draining = true;
@@ -473,8 +471,8 @@ fn drain<F: Fabric>(follow: &mut Follow, may_drain: bool, area: Area, fabric: &m
     }
 }
 
-/// Tells a server that says that it has the whole state that this one, the oldest, has nothing and
-/// has answered nobody. Tells whether there is one.
+/// Notifies a server that reports the whole state that this one, the oldest, has none and has sent
+/// no answer. Returns whether there is such a server.
 fn yield_to_whole<F: Fabric>(
     own: Incarnation,
     view: &View,

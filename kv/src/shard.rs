@@ -1,16 +1,16 @@
-//! Which keys a server owns. Each shard of a cache has servers of its own: members with a core, a
-//! region and a lease, which share nothing with those of other shards even where they are threads
-//! of one process. A server's name tells its shard, so every view tells all of them, and into how
-//! many parts the keys are split.
+//! Shards of the keys. Each shard of a cache has servers of its own: members with a core, a region
+//! and a lease, which share nothing with those of other shards even if they are threads of one
+//! process. A server's name contains its shard and the number of shards, so every view defines the
+//! assignment.
 
 use core::fmt;
 use obol_fabric::Name;
 use obol_fabric::types::NameError;
 
-/// Shards of a cache, at most: a client has room for the answers of so many.
+/// Shards of a cache at most: a client has room for their answers.
 pub const SHARDS_MAX: u32 = 8;
 
-/// The names of the servers of a cluster begin so.
+/// Prefix of the names of all servers.
 pub const SERVER_PREFIX: &str = "kv-";
 
 /// 2^64 divided by the golden ratio: its multiples are spread evenly.
@@ -27,20 +27,20 @@ impl Shard {
     /// All keys in one.
     pub const WHOLE: Self = Self { index: 0, count: 1 };
 
-    /// So many shards, of which there are [`SHARDS_MAX`] at most.
+    /// All shards of `count`, at most [`SHARDS_MAX`].
     pub fn split(count: u32) -> impl Iterator<Item = Self> {
         let count = count.min(SHARDS_MAX);
         (0..count).map(move |index| Self { index, count })
     }
 
-    /// The shard of a key, if there are so many.
+    /// The shard of a key, of `count` shards.
     #[must_use]
     pub fn of_key(key: u64, count: u32) -> Self {
         let spread = u128::from(key.wrapping_mul(FACTOR));
         Self { index: ((spread * u128::from(count)) >> 64) as u32, count }
     }
 
-    /// The shard of a server; `None` if it is no server's name.
+    /// The shard of a server; `None` if it is not a server's name.
     #[must_use]
     pub fn of_server(name: &str) -> Option<Self> {
         let own = name.strip_prefix(SERVER_PREFIX).filter(|own| !own.is_empty())?;
@@ -51,7 +51,7 @@ impl Shard {
         (shard.index < count && (2..=SHARDS_MAX).contains(&count)).then_some(shard)
     }
 
-    /// What the member is called that serves this shard as a part of a server.
+    /// The name of the member that serves this shard for a server process.
     ///
     /// # Errors
     ///
@@ -60,13 +60,13 @@ impl Shard {
         if self == Self::WHOLE { Ok(server) } else { Name::new(&format!("{server}.{self}")) }
     }
 
-    /// Which one it is, from 0.
+    /// Its index, from 0.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// How many there are.
+    /// The number of shards.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.count
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_shards_and_nothing_else_does() {
+    fn shards_are_parsed_from_server_names_only() {
         let server = Name::new("kv-1").expect("a name");
         for count in 1..=SHARDS_MAX {
             for shard in Shard::split(count) {

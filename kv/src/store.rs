@@ -1,19 +1,19 @@
-//! The state of a server: the keys, and which PUT of each client is the newest, so that one that is
-//! sent again is not executed again.
+//! The state of a server: the keys, and the newest PUT of each client, so that a resent one is not
+//! executed again.
 
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Keys that a cache holds.
+/// Keys of a cache at most.
 pub(crate) const KEYS_MAX: usize = 1 << 20;
-/// Clients whose newest PUT is remembered.
+/// Clients whose newest PUT is kept, at most.
 pub(crate) const CLIENTS_MAX: usize = 1 << 12;
 
 /// A key's value.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) value: Box<[u8]>,
-    /// The number of the PUT that wrote it; 0 if every server of the view that matters has it.
+    /// The number of the PUT that wrote it; 0 if every server that counts has it.
     pub(crate) written: u64,
 }
 
@@ -34,7 +34,7 @@ impl Store {
     pub(crate) fn put(&mut self, key: u64, value: &[u8], written: u64) -> bool {
         if let Some(cell) = self.cells.get_mut(&key) {
             cell.written = written;
-            // Most values of a key are of one length.
+            // Most values of a key have the same length.
             if cell.value.len() == value.len() {
                 cell.value.copy_from_slice(value);
             } else {
@@ -49,7 +49,7 @@ impl Store {
         true
     }
 
-    /// Notes that not every server that matters may have a key's value: it is this PUT's.
+    /// Marks a key's value as possibly not replicated: it was written by this PUT.
     pub(crate) fn mark(&mut self, key: u64, written: u64) {
         if let Some(cell) = self.cells.get_mut(&key) {
             cell.written = written;
@@ -57,13 +57,13 @@ impl Store {
     }
 
     /// Whether this PUT of a client, or a later one, was executed already.
-    pub(crate) fn has_seen(&self, client: u64, request: u64) -> bool {
+    pub(crate) fn is_executed(&self, client: u64, request: u64) -> bool {
         self.seen.get(&client).is_some_and(|newest| request <= *newest)
     }
 
-    /// Notes the newest PUT of a client. Of too many clients the one with the lowest id is
-    /// forgotten: ids are drawn at random.
-    pub(crate) fn see(&mut self, client: u64, request: u64) {
+    /// Records the newest PUT of a client. With too many clients, the one with the lowest (random)
+    /// id is dropped.
+    pub(crate) fn record_put(&mut self, client: u64, request: u64) {
         let newest = self.seen.entry(client).or_default();
         *newest = request.max(*newest);
         if self.seen.len() > CLIENTS_MAX {

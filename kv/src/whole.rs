@@ -1,6 +1,5 @@
-//! What a server knows of the completeness of its state: how far it is in which primary's PUTs, the
-//! newest of those PUTs, and, once it was excluded, whether what it has may still be the newest
-//! state that there is.
+//! Completeness of a server's state: its position in the PUTs of a primary, the newest of those
+//! PUTs, and, after an exclusion, whether the state may still be the newest.
 
 use crate::AHEAD_MAX;
 use crate::store::Store;
@@ -8,14 +7,14 @@ use obol_fabric::{Incarnation, ViewId};
 use obol_membership::View;
 use std::collections::VecDeque;
 
-/// A whole state: all PUTs of this primary up to this one, and all that was before them.
+/// A whole state: all PUTs of this primary up to this one, and all before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Position {
     pub(crate) of: Incarnation,
     pub(crate) number: u64,
 }
 
-/// A PUT as it was executed.
+/// A PUT as executed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Executed {
     pub(crate) key: u64,
@@ -24,8 +23,8 @@ pub(crate) struct Executed {
     pub(crate) value: Vec<u8>,
 }
 
-/// The newest PUTs, [`AHEAD_MAX`] at most: no primary executes more before all its backups have the
-/// first of them. So whatever one backup has and another has not is here.
+/// The newest PUTs, at most [`AHEAD_MAX`]: no primary executes more before all its backups have the
+/// first of them. So the difference between two backups is always in here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail(VecDeque<Executed>);
 
@@ -46,14 +45,14 @@ impl Tail {
         self.0.clear();
     }
 
-    /// The newest ones, so many of them, oldest first.
+    /// The newest `count`, oldest first.
     pub(crate) fn newest(&self, count: u64) -> impl Iterator<Item = &Executed> {
         let skipped = self.len().saturating_sub(count) as usize;
         self.0.iter().skip(skipped)
     }
 }
 
-/// The whole state of a server that was excluded, and what tells whether it is still the newest.
+/// The whole state of a server that was excluded, and its provenance.
 #[derive(Clone, Debug)]
 pub struct Copy {
     pub(crate) store: Store,
@@ -62,25 +61,25 @@ pub struct Copy {
     pub(crate) provenance: Provenance,
 }
 
-/// Where a copy comes from.
+/// The origin of a copy, from which follows whether it may be the newest.
 #[derive(Clone, Debug)]
 pub(crate) struct Provenance {
-    /// Who it was.
+    /// Its server.
     pub(crate) own: Incarnation,
-    /// The others that may have had a whole state when it heard of views for the last time.
+    /// The others that may have had a whole state in its last view.
     pub(crate) others: Vec<Incarnation>,
-    /// The incarnation that the next to join would have been then.
+    /// The next free incarnation in that view.
     pub(crate) next_incarnation: Incarnation,
 }
 
 impl Provenance {
-    /// Whether no server can have answered for anything that this copy has not, as far as a view
-    /// tells. In doubt it may have.
+    /// Whether, by this view, no server can have answered anything that this copy lacks; `false` if
+    /// unknown.
     ///
-    /// Only who had a whole state when this server was removed can have served later, or who got
-    /// the state from those. So it is enough that there were none; or that all of them were removed
-    /// no later than this server, and that nobody has joined since who is gone again: such a one
-    /// could have brought a copy of its own, served, and died.
+    /// Only servers with a whole state at this server's removal can have served later, or servers
+    /// that received the state from them. So the copy is the newest if there were none. It also is
+    /// if all of them were removed no later than this server, and no server has joined and gone
+    /// since: that one could have brought a copy of its own, served, and died.
     pub(crate) fn may_be_newest(&self, view: &View, now: Incarnation) -> bool {
         if self.others.is_empty() {
             return true;
@@ -126,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_the_newest_only_if_nobody_else_can_have_served_since() {
+    fn a_copy_is_the_newest_only_if_no_other_server_can_have_served_since() {
         let own = Incarnation(8);
-        assert!(copy(&[]).may_be_newest(&view(&[], 99), own), "nobody else had any of it");
+        assert!(copy(&[]).may_be_newest(&view(&[], 99), own), "no other server had any of it");
         assert!(copy(&[6]).may_be_newest(&view(&[(5, 3), (6, 3)], 9), own));
         assert!(copy(&[6]).may_be_newest(&view(&[(5, 3), (6, 2)], 9), own));
         assert!(!copy(&[6]).may_be_newest(&view(&[(5, 3), (6, 4)], 9), own), "it served alone");
-        assert!(!copy(&[6]).may_be_newest(&view(&[(5, 3)], 9), own), "it lives, or nobody knows");
-        assert!(!copy(&[6]).may_be_newest(&view(&[(6, 3)], 9), own), "nobody knows any more");
+        assert!(!copy(&[6]).may_be_newest(&view(&[(5, 3)], 9), own), "it lives, or that is unknown");
+        assert!(!copy(&[6]).may_be_newest(&view(&[(6, 3)], 9), own), "no longer known");
         assert!(!copy(&[6]).may_be_newest(&view(&[(5, 3), (6, 3)], 10), own), "one came and went");
     }
 

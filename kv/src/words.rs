@@ -1,18 +1,18 @@
-//! What is written by one-sided WRITEs and read while it may be half written: a number, a head with
-//! a checksum, and what follows them, all in words of 8 bytes.
+//! Encoding of data that one-sided WRITEs may tear: a number, a head with a checksum, and the
+//! contents, in words of 8 bytes.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use obol_fabric::memory;
 
-/// What a head says beside the length and the checksum.
+/// Fields of a head beside length and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: u8,
-    /// Words before the value that are not always there.
+    /// Optional words before the value.
     pub(crate) more: u8,
 }
 
-/// Where the checksum is. It is made of everything else, as if nothing were there.
+/// Position of the checksum, which covers all else, with zeros in its own place.
 const CHECKSUM_AT: core::ops::Range<usize> = 12..16;
 
 /// The n-th word of some bytes.
@@ -20,11 +20,11 @@ pub(crate) fn word(bytes: &[u8], n: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(8 * n..8 * n + 8)?.try_into().ok()?))
 }
 
-/// Makes `out` these words and this value, filled up with zeros to a multiple of 8. `head.more`
+/// Encodes these words and this value into `out`, padded with zeros to a multiple of 8. `head.more`
 /// counts the words of `more`.
 pub(crate) fn encode(number: u64, head: Head, always: &[u64], more: &[u64], value: &[u8], out: &mut Vec<u8>) {
-    debug_assert!(value.len() <= crate::VALUE_BYTES_MAX, "checked where it was taken");
-    debug_assert_eq!(usize::from(head.more), more.len(), "as the reader will believe");
+    debug_assert!(value.len() <= crate::VALUE_BYTES_MAX, "checked by the caller");
+    debug_assert_eq!(usize::from(head.more), more.len(), "as the reader expects");
     out.clear();
     out.extend_from_slice(&number.to_le_bytes());
     out.extend_from_slice(&[head.kind, head.more]);
@@ -39,9 +39,8 @@ pub(crate) fn encode(number: u64, head: Head, always: &[u64], more: &[u64], valu
     out[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Copies what has this number into `buffer`, which ends with the value; `None` if there is
-/// nothing, or half of it, or what nobody writes. `before`: words before the value that are always
-/// there.
+/// Copies the entry of this number into `buffer`, which ends with the value; `None` if it is
+/// missing, torn or invalid. `before`: mandatory words before the value.
 pub(crate) fn copy(
     from: &[AtomicU64],
     number: u64,
@@ -63,12 +62,12 @@ pub(crate) fn copy(
     memory::copy_out(from.get(..whole / 8)?, buffer);
     fence(Ordering::Acquire);
     let place = buffer.get_mut(CHECKSUM_AT)?;
-    let told = u32::from_le_bytes(place.try_into().ok()?);
+    let sum = u32::from_le_bytes(place.try_into().ok()?);
     place.fill(0);
-    // The words that were looked at before may be others by now.
+    // The words that were read before may have changed.
     let is_whole = word(buffer, 0) == Some(number)
         && buffer.get(8..12) == Some(&[kind, more, low, high][..])
-        && told == crc32fast::hash(buffer);
+        && sum == crc32fast::hash(buffer);
     buffer.truncate(before + len);
     is_whole.then_some(Head { kind, more })
 }
@@ -81,7 +80,7 @@ fn sum(words: &[u64]) -> u32 {
     hasher.finalize()
 }
 
-/// Makes `out` a few words and their sum.
+/// Encodes a few words and their checksum into `out`.
 pub(crate) fn seal<const N: usize>(words: [u64; N], out: &mut Vec<u8>) {
     out.clear();
     for word in words {
@@ -91,7 +90,7 @@ pub(crate) fn seal<const N: usize>(words: [u64; N], out: &mut Vec<u8>) {
     out.extend_from_slice(&u64::from(sum).to_le_bytes());
 }
 
-/// The words of [`seal`], if they are all there.
+/// The words of [`seal`], if they are complete.
 pub(crate) fn unseal<const N: usize>(from: &[AtomicU64]) -> Option<[u64; N]> {
     let (words, rest) = from.split_first_chunk::<N>()?;
     let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sealed_words_come_back_and_half_of_them_do_not() {
+    fn torn_sealed_words_are_rejected() {
         let mut bytes = Vec::new();
         seal([5, 6, 7], &mut bytes);
         let memory = memory::zeroed(64);

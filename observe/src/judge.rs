@@ -115,7 +115,8 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         reasons.push(format!("processes of other hosts cannot be read: {trouble}"));
     }
     for (name, why) in unsaved.iter().filter(|(name, _)| live(name.as_str())) {
-        reasons.push(format!("{name} cannot save views, so it could not be recovered after a disaster: {why}"));
+        reasons
+            .push(format!("{name} cannot save views, so it could not be recovered after a disaster: {why}"));
     }
     reasons.extend(snapshot.everybody().filter(|p| p.alive).filter_map(|p| complaint(p, snapshot)));
     if alive.is_empty() {

@@ -1,4 +1,4 @@
-//! A cluster with servers and clients in virtual time, and the faults that it has to bear.
+//! A cluster with servers and clients in virtual time, and the faults that are injected.
 
 use crate::history::{History, bytes};
 use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
@@ -13,33 +13,33 @@ use std::sync::Arc;
 const COORDINATORS: u32 = 3;
 /// Processes of the cache. Each is a node for each shard, as threads that are members.
 const PROCESSES: u32 = 3;
-/// Where a cache has one shard, the nodes between are members that ask nothing, though they could.
+/// With one shard, the nodes in between are idle members.
 const CLIENTS: Range<u32> = 9..12;
 const NODES: u32 = CLIENTS.end;
-/// Of two shards each has one of them.
+/// With two shards, one key each.
 const KEYS: u64 = 2;
 
 const LEASE: Nanos = Nanos::from_micros(120);
 const POLL_EVERY: Nanos = Nanos::from_micros(4);
 const AGAIN_EVERY: Nanos = Nanos::from_micros(300);
 const AGAIN_EVERY_MAX: Nanos = Nanos(32 * AGAIN_EVERY.0);
-/// A new cluster serves within so much true time.
+/// A new cluster serves within this time.
 const STEADY_WITHIN: u64 = 20_000_000;
 /// How long clients work while there are faults, and after them.
-const STORM: u64 = 3_000_000;
-const CALM: u64 = 4_000_000;
-/// A client's operations; the tester's time grows fast with a history's length.
+const FAULTS_LAST: u64 = 3_000_000;
+const RECOVERY_MAX: u64 = 4_000_000;
+/// A client's operations; the checker's run time grows fast with a history's length.
 const OPERATIONS_MAX: u32 = 60;
-/// Who was frozen or cut off may still be removed for so long after it is well again.
+/// A server that was frozen or cut off may still be removed this long after its recovery.
 const AFTERMATH: u64 = 600_000;
 /// The longest pause of a client between two operations.
 const THINK: u64 = 100_000;
 
-/// What is done to a cluster.
+/// The faults of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Kills or freezes of servers.
-    pub(crate) strikes: u32,
+    pub(crate) fault_count: u32,
     pub(crate) shards: u32,
     pub(crate) faults: Faults,
     /// The bug of all servers.
@@ -52,10 +52,10 @@ pub(crate) struct Plan {
 pub(crate) enum Faults {
     /// One at a time.
     Single,
-    /// A server is frozen, and another one dies before the cache is whole again.
+    /// A server is frozen, and another dies before redundancy is restored.
     Overlapping,
-    /// Servers are frozen and die until nobody needs to be left who has everything.
-    Ruinous,
+    /// Servers are frozen and die until possibly none with the whole state is left.
+    Catastrophic,
 }
 
 impl Plan {
@@ -65,7 +65,7 @@ impl Plan {
 
     pub(crate) const fn of(seed: u64, faults: Faults) -> Self {
         Self {
-            strikes: 1 + (seed % 3) as u32,
+            fault_count: 1 + (seed % 3) as u32,
             shards: 1 + (seed % 2) as u32,
             faults,
             #[cfg(feature = "mutants")]
@@ -74,21 +74,21 @@ impl Plan {
     }
 }
 
-/// What a run was.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) operations: usize,
-    /// Times that another server was the primary.
+    /// Changes of primaries.
     pub(crate) failovers: u64,
     /// Whether the last primary of each shard has a backup with everything.
     pub(crate) is_redundant: bool,
-    /// Where the servers stand at last.
+    /// The servers' final states.
     pub(crate) server_states: String,
-    /// Shards that nobody serves at last, for want of the state.
+    /// Shards that have stopped at the end, because the state is missing.
     pub(crate) stopped: usize,
-    /// Servers that had the state, were excluded, and served it again.
+    /// Servers that were excluded with the state and served it again.
     pub(crate) yields: u64,
-    /// Differs between runs that differ.
+    /// Differs between different runs.
     pub(crate) trace: u64,
 }
 
@@ -171,7 +171,7 @@ fn timing(fencing: bool) -> Timing {
 const LIMITS: Limits = Limits {
     slots: 8,
     proposers: COORDINATORS,
-    // Seven blocks, so that some clients find others in their way.
+    // Seven blocks, so that some clients collide.
     value_bytes: 5504,
     lanes: 16,
     lane_slots: 64,
@@ -185,8 +185,8 @@ fn network() -> Network {
         tear: Delay::new(10, 300),
         loss_permille: 10,
         duplicate_permille: 10,
-        // Long enough for a frozen primary's lease to be fenced, short enough to act on what it has
-        // begun.
+        // Long enough for a frozen primary's lease to be fenced, short enough for it to resume what
+        // it had begun.
         stall_permille: 10,
         stall: Delay::new(5_000, 20_000),
         link_timeout: Delay::new(100_000, 50_000),
@@ -196,9 +196,9 @@ fn network() -> Network {
     }
 }
 
-/// What a client does.
+/// State of a client.
 #[derive(Default)]
-struct Asked {
+struct ClientState {
     waits_for: Option<Operation>,
     begun: u32,
     /// When it begins its next operation.
@@ -215,43 +215,44 @@ struct Cluster {
     genesis: Arc<View>,
     history: History,
     /// By client.
-    asked: [Asked; CLIENTS.end as usize - CLIENTS.start as usize],
+    asked: [ClientState; CLIENTS.end as usize - CLIENTS.start as usize],
     next_value: u64,
     failovers: u64,
     yields: u64,
     faults: Faults,
-    /// The cache has begun: no server may begin with nothing any more.
+    /// The cache has begun: no server may start empty any more.
     has_begun: bool,
     shards: u32,
     /// By shard.
     primaries: Vec<Option<u32>>,
     trace: u64,
-    /// The last fault left nobody dead: who seemed to be is removed, or not, in its [`AFTERMATH`].
+    /// Whether the last fault is over: suspects are removed, or not, within [`AFTERMATH`].
     lingers: bool,
 }
 
 impl Run {
-    /// Runs a plan; the error says what was wrong.
+    /// Runs a plan; the error describes the violation.
     pub(crate) fn of(seed: u64, plan: Plan) -> Result<Self, String> {
         let mut cluster = Cluster::start(seed, &plan);
         cluster.steady()?;
         let begun = cluster.world.now();
-        let mut strikes: Vec<u64> =
-            (0..plan.strikes).map(|_| begun + 200_000 + cluster.rng.below(STORM - 400_000)).collect();
-        strikes.sort_unstable();
-        for at in strikes {
+        let mut fault_count: Vec<u64> = (0..plan.fault_count)
+            .map(|_| begun + 200_000 + cluster.rng.below(FAULTS_LAST - 400_000))
+            .collect();
+        fault_count.sort_unstable();
+        for at in fault_count {
             cluster.work_until(at)?;
             match plan.faults {
-                Faults::Single => cluster.strike()?,
-                Faults::Overlapping => cluster.strike_twice()?,
-                Faults::Ruinous => cluster.ruin()?,
+                Faults::Single => cluster.inject()?,
+                Faults::Overlapping => cluster.inject_overlapping()?,
+                Faults::Catastrophic => cluster.inject_catastrophic()?,
             }
         }
-        cluster.work_until(begun + STORM)?;
-        // Strikes wait for each other, so the last one may end long after that.
-        cluster.mend();
-        let mended = cluster.world.now();
-        cluster.work_until(mended + CALM)?;
+        cluster.work_until(begun + FAULTS_LAST)?;
+        // Faults wait for each other, so the last one may end long after that.
+        cluster.end_faults();
+        let recovered = cluster.world.now();
+        cluster.work_until(recovered + RECOVERY_MAX)?;
         let stopped = Shard::split(plan.shards).filter(|shard| cluster.has_stopped(*shard)).count();
         if stopped == 0 {
             cluster.all_answered()?;
@@ -270,8 +271,8 @@ impl Run {
     }
 }
 
-/// Freezes a server that is to be a member once until it is excluded. Tells who knows that it is
-/// over, it and the view, and how many came to be members after that.
+/// Freezes a server that must not rejoin until it is excluded. Returns whether it and the view know
+/// that, and how many members joined afterwards.
 pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
     let plan = Plan { shards: 1, ..Plan::faults(seed) };
     let mut cluster = Cluster::start(seed, &plan);
@@ -279,11 +280,11 @@ pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
     let spare = cluster.servers().end - 1;
     let Role::Node(node) = cluster.machine(spare) else { return Err("no server".to_owned()) };
     cluster.world.kill(spare);
-    let removed = cluster.world.now() + CALM;
+    let removed = cluster.world.now() + RECOVERY_MAX;
     cluster.world.run_until(removed);
     cluster.world.restart(spare, Role::Node(Box::new(node.once())), false);
     let wait = |cluster: &mut Cluster| {
-        let end = cluster.world.now() + CALM;
+        let end = cluster.world.now() + RECOVERY_MAX;
         cluster.world.run_until(end);
         let view = cluster.world.machine(0).view();
         (view.members.iter().any(|member| member.address.region == spare), view.next_incarnation.0)
@@ -299,13 +300,13 @@ pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
     Ok((is_over, !is_member, after - before))
 }
 
-/// Where a server stands that believes in another number of shards and joins a cache of one, and
-/// where those of the cache do.
+/// The state of a server with another number of shards that joins a cache of one shard, and the
+/// states of the cache's servers.
 pub(crate) fn misfit(seed: u64) -> Result<(Option<ServerState>, Vec<Option<ServerState>>), String> {
     let plan = Plan { shards: 1, ..Plan::faults(seed) };
     let mut cluster = Cluster::start(seed, &plan);
     cluster.steady()?;
-    // A member that asks nothing until then.
+    // An idle member until then.
     let odd = CLIENTS.start - 1;
     let shard = Shard::split(2).next().ok_or("no shard")?;
     let area = Area::of(&cluster.config.layout).ok_or("no room")?;
@@ -315,7 +316,7 @@ pub(crate) fn misfit(seed: u64) -> Result<(Option<ServerState>, Vec<Option<Serve
     let node = Node::new(member, Service::Server(Box::new(server)));
     cluster.world.kill(odd);
     cluster.world.restart(odd, Role::Node(Box::new(node)), false);
-    let end = cluster.world.now() + CALM;
+    let end = cluster.world.now() + RECOVERY_MAX;
     cluster.work_until(end)?;
     cluster.history.judge()?;
     Ok((cluster.server_state(odd), cluster.server_states()))
@@ -411,7 +412,7 @@ impl Cluster {
         }
     }
 
-    /// Whether the backup was given everything that there was; a PUT may be on the way.
+    /// Whether the backup has what existed when it joined; a PUT may be outstanding.
     fn has_backup(&self, node: u32) -> bool {
         match self.world.machine(node) {
             Role::Node(machine) => machine.server().is_some_and(Server::has_synced_backups),
@@ -419,7 +420,7 @@ impl Cluster {
         }
     }
 
-    /// The server that believes that it serves a shard, in the newest view of any server.
+    /// The server that acts as primary of a shard, in the newest view of any server.
     fn serving(&self, shard: Shard) -> Option<u32> {
         let serves = |node: &u32| {
             self.serves(*node).is_some_and(|(_, whose)| whose == shard)
@@ -429,7 +430,7 @@ impl Cluster {
         self.servers().filter(serves).max_by_key(|node| self.world.machine(*node).view().id)
     }
 
-    /// The primaries by shard, if everybody runs and knows the newest view, and all backups have
+    /// The primaries by shard, if all processes run and know the newest view, and all backups have
     /// everything.
     fn whole(&self) -> Option<Vec<u32>> {
         Shard::split(self.shards).map(|shard| self.whole_shard(shard)).collect()
@@ -455,7 +456,7 @@ impl Cluster {
         named.first().copied().filter(|_| is_whole)
     }
 
-    /// Until all are members and the primaries have backups.
+    /// Runs until all are members and the primaries have backups.
     fn steady(&mut self) -> Result<(), String> {
         while self.world.now() < STEADY_WITHIN {
             let end = self.world.now() + LEASE.0;
@@ -480,10 +481,10 @@ impl Cluster {
             self.trace = self.trace.rotate_left(7) ^ step.time ^ u64::from(step.node);
             if let Some((_, shard)) = self.serves(step.node) {
                 match self.server_state(step.node) {
-                    Some(ServerState::Stopped) if self.faults != Faults::Ruinous => {
+                    Some(ServerState::Stopped) if self.faults != Faults::Catastrophic => {
                         return Err(format!("server {} has lost the state, though one was left", step.node));
                     }
-                    // As the process does: it leaves, and comes back as the youngest.
+                    // Like the real process: it leaves, and rejoins as the youngest.
                     Some(ServerState::Yields) => {
                         self.yields += 1;
                         self.world.kill(step.node);
@@ -503,13 +504,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Until all clients have their answers: the last one asks again as rarely as it ever does.
+    /// Runs until all clients have their answers, which includes the longest retry interval.
     fn all_answered(&mut self) -> Result<(), String> {
         let end = self.world.now() + 2 * AGAIN_EVERY_MAX.0;
         while let Some(client) = self.asked.iter().position(|asked| asked.waits_for.is_some()) {
             let now = self.world.now();
             if now >= end {
-                return Err(format!("client {client} has no answer though all is well"));
+                return Err(format!("client {client} has no answer although no fault is left"));
             }
             self.work_until(now + AGAIN_EVERY.0)?;
         }
@@ -525,7 +526,7 @@ impl Cluster {
             && let Some(asked) = self.asked[at].waits_for.take()
         {
             self.history.ends(client, &asked, &done)?;
-            // Mostly at once, so that what is lost or stale is seen.
+            // Mostly at once, to detect lost or stale values.
             let pause = if self.rng.coin() { 0 } else { self.rng.below(THINK) };
             self.asked[at].next_at = now + pause;
         }
@@ -552,20 +553,20 @@ impl Cluster {
         Ok(())
     }
 
-    /// A fault at a server, mostly the primary, when the one before is over: the service bears one
-    /// at a time.
-    fn strike(&mut self) -> Result<(), String> {
-        self.mend();
+    /// Injects a fault into a server, mostly the primary, after the previous one is over: the
+    /// service tolerates one at a time.
+    fn inject(&mut self) -> Result<(), String> {
+        self.end_faults();
         if std::mem::take(&mut self.lingers) {
             let aftermath = self.world.now() + AFTERMATH;
             self.work_until(aftermath)?;
         }
-        let patience = self.world.now() + CALM;
+        let deadline = self.world.now() + RECOVERY_MAX;
         let primaries = loop {
             if let Some(primaries) = self.whole() {
                 break primaries;
             }
-            if self.world.now() > patience {
+            if self.world.now() > deadline {
                 return Err(format!("not redundant again: {:?}", self.server_states()));
             }
             let soon = self.world.now() + 20_000;
@@ -583,7 +584,7 @@ impl Cluster {
         let victims = if self.rng.coin() { self.nodes_of(process) } else { victim..victim + 1 };
         let fault = self.rng.below(5);
         self.lingers = matches!(fault, 1..=3);
-        // A member that asks nothing goes as well: a client may take another block for that.
+        // An idle member goes as well, which may move a client to another block.
         let idle = u64::from(CLIENTS.start - all.end);
         if idle > 0 && self.rng.coin() {
             let gone = all.end + self.rng.below(idle) as u32;
@@ -593,36 +594,36 @@ impl Cluster {
             0 => victims.for_each(|victim| self.world.kill(victim)),
             1 => {
                 victims.clone().for_each(|victim| self.world.freeze(victim));
-                // It wakes up with what it had begun, sooner or later than the others notice.
-                self.nap(900_000)?;
+                // It resumes what it had begun, before or after the others notice.
+                self.pause(900_000)?;
                 victims.for_each(|victim| self.world.thaw(victim));
             }
             2 => {
                 self.cut_off(&victims, true);
-                self.nap(900_000)?;
+                self.pause(900_000)?;
             }
-            // It hears nothing, but is heard: the view without it is decided while its lease runs.
+            // It receives nothing but can send: the view without it is decided while its lease
+            // runs.
             3 => {
                 self.cut_off(&victims, false);
                 victims.for_each(|victim| self.world.suspect(victim, 0));
-                self.nap(600_000)?;
+                self.pause(600_000)?;
             }
-            // What is not replicated dies with it. A link that is cut for longer is a failure of
-            // its own.
+            // PUTs that are not replicated die with it. A longer cut would be a fault of its own.
             _ => {
                 for victim in victims.clone() {
                     for server in self.servers().filter(|server| !victims.contains(server)) {
                         self.cut(victim, server);
                     }
                 }
-                self.nap(70_000)?;
+                self.pause(70_000)?;
                 victims.for_each(|victim| self.world.kill(victim));
             }
         }
         Ok(())
     }
 
-    /// Whether nobody serves a shard, for want of the state.
+    /// Whether a shard is not served because the state is missing.
     fn has_stopped(&self, shard: Shard) -> bool {
         let stops = |node: u32| {
             self.serves(node).is_some_and(|(_, whose)| whose == shard)
@@ -631,17 +632,17 @@ impl Cluster {
         self.serving(shard).is_none() && self.servers().any(stops)
     }
 
-    /// Waits until all is well, and that is over which the last fault left behind.
+    /// Waits until redundancy is restored and the last fault is over.
     fn recover(&mut self) -> Result<Option<Vec<u32>>, String> {
-        self.mend();
+        self.end_faults();
         let end = self.world.now() + AFTERMATH;
         self.work_until(end)?;
-        let patience = self.world.now() + CALM;
+        let deadline = self.world.now() + RECOVERY_MAX;
         loop {
             if let Some(primaries) = self.whole() {
                 return Ok(Some(primaries));
             }
-            if self.world.now() > patience {
+            if self.world.now() > deadline {
                 return Ok(None);
             }
             let soon = self.world.now() + 20_000;
@@ -649,9 +650,9 @@ impl Cluster {
         }
     }
 
-    /// Freezes a process, and kills another one while it sleeps or just afterwards: who wakes up
-    /// has been removed, or not.
-    fn strike_twice(&mut self) -> Result<(), String> {
+    /// Freezes a process, and kills another while it is frozen or just afterwards. The frozen one
+    /// may have been removed meanwhile.
+    fn inject_overlapping(&mut self) -> Result<(), String> {
         let Some(primaries) = self.recover()? else {
             return Err(format!("not redundant again: {:?}", self.server_states()));
         };
@@ -660,27 +661,26 @@ impl Cluster {
         let other = (one + 1 + self.rng.below(u64::from(PROCESSES) - 1) as u32) % PROCESSES;
         self.nodes_of(one).for_each(|node| self.world.freeze(node));
         if self.rng.coin() {
-            // Soon, and what is on the way to the third one does not come: it has what was answered
-            // for all the same.
+            // Soon, and cut off the third process, which must have what was answered already.
             let third = PROCESSES - one - other;
             for (node, peer) in self.nodes_of(other).zip(self.nodes_of(third)) {
                 self.cut(node, peer);
             }
-            self.nap(70_000)?;
+            self.pause(70_000)?;
         } else {
-            self.nap(600_000)?;
+            self.pause(600_000)?;
         }
         self.nodes_of(other).for_each(|node| self.world.kill(node));
-        self.nap(600_000)?;
+        self.pause(600_000)?;
         self.nodes_of(one).for_each(|node| self.world.thaw(node));
         Ok(())
     }
 
-    /// Freezes and kills processes one after the other, without a pause that would let the cache be
-    /// whole again.
-    fn ruin(&mut self) -> Result<(), String> {
+    /// Freezes and kills processes one after the other, without time to restore redundancy.
+    fn inject_catastrophic(&mut self) -> Result<(), String> {
         if self.recover()?.is_none() {
-            // It has stopped for good, or until somebody wakes up: that is what is to be seen.
+            // It has stopped for good, or until a frozen server resumes, which is what the test
+            // covers.
             return Ok(());
         }
         let first = self.rng.below(u64::from(PROCESSES)) as u32;
@@ -691,7 +691,7 @@ impl Cluster {
                 if freezes { self.world.freeze(node) } else { self.world.kill(node) }
             }
             if self.rng.coin() {
-                self.nap(400_000)?;
+                self.pause(400_000)?;
             }
             if !freezes && self.rng.coin() {
                 for node in self.nodes_of(process) {
@@ -700,10 +700,10 @@ impl Cluster {
                 }
             }
         }
-        self.nap(900_000)
+        self.pause(900_000)
     }
 
-    fn nap(&mut self, longest: u64) -> Result<(), String> {
+    fn pause(&mut self, longest: u64) -> Result<(), String> {
         let end = self.world.now() + longest / 4 + self.rng.below(longest);
         self.work_until(end)
     }
@@ -713,8 +713,8 @@ impl Cluster {
         self.world.partition(other, one);
     }
 
-    /// Cuts servers off from what coordinators say, and mostly a client with them, which then knows
-    /// no other primary.
+    /// Cuts servers off from the coordinators, and mostly a client with them, which then knows no
+    /// other primary.
     fn cut_off(&mut self, victims: &Range<u32>, both_ways: bool) {
         let client = CLIENTS.start + self.rng.below(3) as u32;
         let with_client = self.rng.permille(700);
@@ -729,7 +729,7 @@ impl Cluster {
     }
 
     /// Ends all faults.
-    fn mend(&mut self) {
+    fn end_faults(&mut self) {
         for node in 0..NODES {
             for peer in 0..NODES {
                 self.world.heal(node, peer);

@@ -1,5 +1,5 @@
-//! What clients have seen, judged by stateright's tester. Linearizability is local: each key is
-//! judged by itself.
+//! Checks what clients have observed with stateright's tester. Linearizability is local: each key
+//! is checked by itself.
 
 use obol_kv::{Done, Operation, Status};
 use stateright::semantics::register::{Register, RegisterOp, RegisterRet};
@@ -23,7 +23,7 @@ const fn key(operation: &Operation) -> u64 {
     }
 }
 
-/// A value as bytes: of different lengths, so that halves of two are told apart.
+/// A value as bytes: lengths vary, so that torn values are detected.
 pub(crate) fn bytes(value: Value) -> Box<[u8]> {
     let len = 8 * (1 + value as usize % 40);
     value.to_le_bytes().into_iter().cycle().take(len).collect()
@@ -31,7 +31,11 @@ pub(crate) fn bytes(value: Value) -> Box<[u8]> {
 
 fn value(found: &[u8]) -> Result<Value, String> {
     let value = found.first_chunk().map(|word| u64::from_le_bytes(*word)).ok_or("a value without a word")?;
-    if found == &bytes(value)[..] { Ok(value) } else { Err(format!("a value that nobody wrote: {found:?}")) }
+    if found == &bytes(value)[..] {
+        Ok(value)
+    } else {
+        Err(format!("a value that no client wrote: {found:?}"))
+    }
 }
 
 impl History {

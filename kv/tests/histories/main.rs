@@ -1,6 +1,5 @@
-//! Histories of clients in the simulator, under kills, frozen primaries, lost datagrams and links
-//! that are cut, checked for linearizability; and each planted bug, which the same check has to
-//! catch.
+//! Histories of clients in the simulator, under kills, frozen primaries, lost datagrams and cut
+//! links, checked for linearizability; and each mutant, which the same check has to catch.
 
 mod cluster;
 mod history;
@@ -9,8 +8,7 @@ use cluster::{Faults, Plan, Run};
 use obol_kv::ServerState;
 use std::ops::Range;
 
-/// Runs of the sound service, unless `OBOL_HISTORIES` says how many: `5000`, or `1466..1467` for
-/// some of them.
+/// Number of runs without mutant, unless `OBOL_HISTORIES` selects seeds: `5000`, or `1466..1467`.
 const SEEDS: u64 = 40;
 const CHOSEN: &str = "OBOL_HISTORIES";
 
@@ -21,36 +19,36 @@ fn seeds() -> Range<u64> {
     number(first)..number(end)
 }
 
-/// What a run must have shown to be worth anything.
+/// What the runs must reach for the test to be meaningful.
 #[derive(Default, Debug)]
-struct Seen {
+struct Coverage {
     operations: usize,
     failovers: u64,
-    /// Runs that ended without a backup that has everything, and where the servers stood.
+    /// Runs that ended without a backup that has everything, and the servers' states.
     not_redundant: Vec<(u64, String)>,
 }
 
 #[test]
 fn every_history_is_linearizable_and_redundancy_comes_back() {
-    let (mut seen, seeds) = (Seen::default(), seeds());
+    let (mut coverage, seeds) = (Coverage::default(), seeds());
     let many = seeds.end - seeds.start;
     for seed in seeds {
         let run = Run::of(seed, Plan::faults(seed)).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
-        seen.operations += run.operations;
-        seen.failovers += run.failovers;
+        coverage.operations += run.operations;
+        coverage.failovers += run.failovers;
         if !run.is_redundant {
-            seen.not_redundant.push((seed, run.server_states));
+            coverage.not_redundant.push((seed, run.server_states));
         }
     }
-    // The faults are not in vain: most runs have a failover, and all end with a backup that has
+    // The faults take effect: most runs have a failover, and all end with a backup that has
     // everything. All clients are served: each of the three has up to 60 operations.
-    assert!(seen.operations as u64 > 140 * many, "{seen:?}");
-    assert!(seen.failovers >= many / 2, "{seen:?}");
-    assert!(seen.not_redundant.is_empty(), "{seen:?}");
+    assert!(coverage.operations as u64 > 140 * many, "{coverage:?}");
+    assert!(coverage.failovers >= many / 2, "{coverage:?}");
+    assert!(coverage.not_redundant.is_empty(), "{coverage:?}");
 }
 
 #[test]
-fn nothing_is_lost_when_a_server_is_frozen_and_another_one_dies() {
+fn no_put_is_lost_when_a_server_is_frozen_and_another_dies() {
     for seed in seeds() {
         let run = Run::of(seed, Plan::of(seed, Faults::Overlapping));
         let run = run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
@@ -60,18 +58,18 @@ fn nothing_is_lost_when_a_server_is_frozen_and_another_one_dies() {
 }
 
 #[test]
-fn a_cache_without_a_whole_copy_stops_until_a_server_brings_the_state_back() {
+fn a_cache_without_a_whole_copy_stops_until_a_server_returns_with_the_state() {
     let (mut stopped, mut yields) = (0, 0);
     let seeds = seeds();
     let seeds = seeds.start..if std::env::var_os(CHOSEN).is_some() { seeds.end } else { 4 * seeds.end };
     for seed in seeds.clone() {
-        let run = Run::of(seed, Plan::of(seed, Faults::Ruinous));
+        let run = Run::of(seed, Plan::of(seed, Faults::Catastrophic));
         let run = run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         assert!(run.stopped > 0 || run.is_redundant, "seed {seed}: {}", run.server_states);
         stopped += run.stopped as u64;
         yields += run.yields;
     }
-    // Both happen: nobody may have the state, and a stopped server may make room for one that has.
+    // Both occur: no server has the state, and a stopped server yields to one that has.
     assert!(
         stopped > 0 && yields > 0,
         "{stopped} shards stopped, {yields} servers yielded, in seeds {seeds:?}"
@@ -80,7 +78,7 @@ fn a_cache_without_a_whole_copy_stops_until_a_server_brings_the_state_back() {
 }
 
 #[test]
-fn a_server_with_another_number_of_shards_serves_nobody() {
+fn a_server_with_another_number_of_shards_does_not_serve() {
     for seed in 0..5 {
         let (odd, others) = cluster::misfit(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         assert_eq!(odd, Some(ServerState::Misfit { shards: 1 }), "seed {seed}");
@@ -89,7 +87,7 @@ fn a_server_with_another_number_of_shards_serves_nobody() {
 }
 
 #[test]
-fn a_server_that_was_excluded_and_is_to_begin_anew_does_not_join_again() {
+fn a_node_run_once_does_not_rejoin_after_an_exclusion() {
     for seed in 0..5 {
         assert_eq!(cluster::excluded(seed), Ok((true, true, 0)), "seed {seed}");
     }
@@ -106,7 +104,7 @@ mod mutants {
     use super::*;
     use obol_kv::Mutant;
 
-    /// A bug has to show within so many runs.
+    /// A mutant has to be caught within this many runs.
     const BUDGET: u64 = 3_000;
 
     fn is_caught(mutant: Mutant) {
@@ -124,7 +122,7 @@ mod mutants {
     }
 
     #[test]
-    fn an_answer_without_a_second_look_at_the_lease() {
+    fn an_answer_without_a_second_lease_check() {
         is_caught(Mutant::NoSecondCheck);
     }
 
@@ -140,7 +138,7 @@ mod mutants {
 
     #[test]
     fn a_log_of_an_earlier_life() {
-        // Who takes over after one failure gets what it lacks from the other backup's tail.
+        // After one failure, the new primary gets what it lacks from the other backup's tail.
         is_caught_by(Mutant::LogsAlike, Faults::Overlapping);
     }
 
@@ -155,22 +153,22 @@ mod mutants {
     }
 
     #[test]
-    fn an_answer_when_one_of_two_backups_has_what_is_answered_for() {
+    fn an_answer_when_only_one_of_two_backups_has_the_put() {
         is_caught_by(Mutant::OneCopyIsEnough, Faults::Overlapping);
     }
 
     #[test]
     fn a_server_that_serves_a_state_with_holes() {
-        is_caught_by(Mutant::ServeWithHoles, Faults::Ruinous);
+        is_caught_by(Mutant::ServeWithHoles, Faults::Catastrophic);
     }
 
     #[test]
     fn a_server_that_wakes_up_and_serves_what_it_had() {
-        is_caught_by(Mutant::StaleCopy, Faults::Ruinous);
+        is_caught_by(Mutant::StaleCopy, Faults::Catastrophic);
     }
 
     #[test]
-    fn a_new_primary_that_does_not_send_on_what_a_backup_lacks() {
+    fn a_new_primary_that_does_not_resend_what_a_backup_lacks() {
         is_caught_by(Mutant::TailForgotten, Faults::Overlapping);
     }
 }
