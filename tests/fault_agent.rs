@@ -3,7 +3,7 @@
 
 use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until, until_or};
-use obol_chaos::drills::channel::{Arm, Injection, Lines, Links, Order, Reply, Whom, socket_name};
+use obol_chaos::drills::channel::{Arm, Injection, Lines, Links, Order, Reply, TargetProcess, socket_name};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
 use obol_fabric::shm::Endpoint;
@@ -168,18 +168,18 @@ impl Sender {
     }
 }
 
-fn whom(status: &Status, name: &str) -> Whom {
+fn whom(status: &Status, name: &str) -> TargetProcess {
     let pid = status.pid(name) as u32;
     let Process { pid, started } = Process::of(pid).expect("it lives");
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).expect("its program");
-    Whom { name: name.to_owned(), pid, started, program }
+    TargetProcess { name: name.to_owned(), pid, started, program }
 }
 
-fn of(fault: &str, whom: Whom, lasts: Option<u64>) -> Injection {
+fn of(fault: &str, whom: TargetProcess, lasts: Option<u64>) -> Injection {
     Injection { whom: Some(whom), lasts, ..Injection::new(fault) }
 }
 
-fn kill_of(whom: Whom) -> Injection {
+fn kill_of(whom: TargetProcess) -> Injection {
     of("kill", whom, None)
 }
 
@@ -264,17 +264,17 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
     let bystander = Bystander::new();
     let before = root.healthy();
     let mut fault_agent = FaultAgent::start(&root);
-    let kill = |whom: Whom| vec![kill_of(whom)];
+    let kill = |whom: TargetProcess| vec![kill_of(whom)];
     let app = whom(&before, "app-1");
-    let successor = Whom { started: app.started + 1, ..app.clone() };
-    fault_agent.refuses(arm(token(), kill(successor)), "is no process of this cluster");
-    let other = Whom { program: "/bin/true".into(), ..app.clone() };
+    let successor = TargetProcess { started: app.started + 1, ..app.clone() };
+    fault_agent.refuses(arm(token(), kill(successor)), "is not a process of this cluster");
+    let other = TargetProcess { program: "/bin/true".into(), ..app.clone() };
     fault_agent.refuses(arm(token(), kill(other)), "not /bin/true");
     let process = Process::of(bystander.pid() as u32).expect("it lives");
-    let foreign = Whom { pid: process.pid, started: process.started, ..app.clone() };
-    fault_agent.refuses(arm(token(), kill(foreign)), "is no process of this cluster");
-    let renamed = Whom { name: "app-2".to_owned(), ..app.clone() };
-    fault_agent.refuses(arm(token(), kill(renamed)), "is no process of this cluster");
+    let foreign = TargetProcess { pid: process.pid, started: process.started, ..app.clone() };
+    fault_agent.refuses(arm(token(), kill(foreign)), "is not a process of this cluster");
+    let renamed = TargetProcess { name: "app-2".to_owned(), ..app.clone() };
+    fault_agent.refuses(arm(token(), kill(renamed)), "is not a process of this cluster");
     let two = ["coord-1", "coord-2"].map(|name| kill_of(whom(&before, name)));
     fault_agent.refuses(arm(token(), two.to_vec()), "guard keep_acceptors");
     fault_agent.refuses(Arm { max_targets: 1, ..arm(token(), two.to_vec()) }, "guard max_targets");
@@ -403,7 +403,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     fault_agent.child.wait().expect("a child");
     assert!(impaired() == ["coord-1"] && undo_records(&root) == 1, "nobody has undone anything");
     let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
-    assert_eq!(mended["done"][0], "the links of coord-1 are whole again");
+    assert_eq!(mended["done"][0], "the links of coord-1 were restored");
     assert!(impaired().is_empty() && undo_records(&root) == 0);
     root.healthy();
 }
@@ -445,7 +445,7 @@ fn a_drill_from_a_file_is_run_and_reported() {
         assert!(read("metrics.txt").ends_with("# EOF\n"));
         assert!(read("figures.hlog").contains("Tag=cue.skew,"));
         let page = read("postmortem.html");
-        assert!(page.contains("<svg") && page.contains("How sure the figures are"));
+        assert!(page.contains("<svg") && page.contains("How certain the figures are"));
         for outside in ["src=", "href=", "<script", "url("] {
             assert!(!page.contains(outside), "the page needs another file: {outside}");
         }

@@ -1,5 +1,5 @@
-//! How commands talk to the `up` that supervises a cluster: one line of JSON each way over a Unix
-//! socket in the cluster's directory.
+//! How commands request something of the `up` that supervises a cluster: one line of JSON each way
+//! over a Unix socket in the cluster's directory.
 
 use obol_fabric::host::peer::peer;
 use obol_observe::is_stopped;
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 /// The socket's name in a cluster's directory.
 pub const SOCKET: &str = "up.sock";
 
-/// A supervisor that says nothing for so long is taken for stopped.
+/// A supervisor that does not answer for this long is considered stopped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks at a supervisor that has not answered yet.
+/// Between two checks for the supervisor's answer.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The longest request or answer in bytes.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// What a command asks of a supervisor.
+/// A request to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "do")]
 pub enum Request {
@@ -31,22 +31,23 @@ pub enum Request {
         /// Its name, such as `app-2`.
         name: String,
     },
-    /// Say why a process that was started is not there; the answer is a refusal with the reason.
+    /// Report why a process that was started is not running; the answer is a refusal with the
+    /// reason.
     Why {
         /// Its name.
         name: String,
     },
-    /// Say that somebody listens.
+    /// Check whether a supervisor listens.
     Hello,
     /// End the whole cluster.
     Stop,
 }
 
-/// What the supervisor answers.
+/// The supervisor's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "result")]
 pub enum Answer {
-    /// Done; the process id where a process was started.
+    /// Done; with the pid if a process was started.
     Done {
         /// The new process.
         pid: Option<u32>,
@@ -58,20 +59,20 @@ pub enum Answer {
     },
 }
 
-/// Why a supervisor did not do what was asked.
+/// Why a supervisor did not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Nobody listens: the cluster was not started by a running `up`.
+    /// No process listens: the cluster was not started by a running `up`.
     #[error(
-        "no `obol up` supervises this cluster (nobody listens at {0}); start processes yourself, or run `obol down` and `obol up`"
+        "no `obol up` supervises this cluster (no process listens at {0}); start processes yourself, or run `obol down` and `obol up`"
     )]
     NoSupervisor(PathBuf),
     /// The connection failed.
-    #[error("could not talk to the supervisor at {0}: {1}")]
+    #[error("the connection to the supervisor at {0} failed: {1}")]
     Io(PathBuf, io::Error),
-    /// The supervisor is stopped by a signal, and can not answer before it goes on.
+    /// The supervisor is stopped by a signal, and cannot answer until it is continued.
     #[error(
-        "the `obol up` that supervises this cluster (pid {pid}) is stopped by a signal; `kill -CONT {pid}` lets it go on, \
+        "the `obol up` that supervises this cluster (pid {pid}) is stopped by a signal; `kill -CONT {pid}` continues it, \
          `obol down` ends the cluster"
     )]
     Stopped {
@@ -86,12 +87,12 @@ pub enum ControlError {
     Refused(String),
 }
 
-/// Asks the supervisor of the cluster in `dir`, and waits for its answer.
+/// Sends a request to the supervisor of the cluster in `dir`, and waits for the answer.
 pub fn ask(dir: &Path, request: &Request) -> Result<Option<u32>, ControlError> {
     ask_within(dir, request, ANSWER_TIMEOUT)
 }
 
-/// The same with a bound of the caller's.
+/// The same with a timeout.
 pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Option<u32>, ControlError> {
     let at = dir.join(SOCKET);
     let failed = |error: io::Error| ControlError::Io(at.clone(), error);
@@ -111,8 +112,8 @@ pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Op
     write_line(&stream, request).map_err(failed)?;
     let mut reader = BufReader::new(Read::take(&stream, LINE_BYTES_MAX));
     let mut line = Vec::new();
-    // In short turns: a supervisor that is stopped is found at once, and what was read of the
-    // answer stays.
+    // With a short read timeout: a stopped supervisor is detected at once, and the part of the
+    // answer that was read stays.
     loop {
         if is_stopped(listener) {
             return Err(ControlError::Stopped { pid: listener });
@@ -134,8 +135,7 @@ pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Op
     }
 }
 
-/// Connects within a bound: where many wait for a supervisor that takes nobody, the kernel lets the
-/// next one wait, too.
+/// Connects with a timeout: if the backlog of a stopped supervisor is full, the kernel blocks.
 fn connect(at: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let (tx, rx) = mpsc::channel();
     let to = at.to_owned();
@@ -152,7 +152,7 @@ pub fn write_line<T: Serialize>(mut to: impl Write, value: &T) -> io::Result<()>
     to.flush()
 }
 
-/// Takes one line of JSON.
+/// Reads one line of JSON.
 pub fn read_line<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
     BufReader::new(io::Read::take(stream, LINE_BYTES_MAX)).read_line(&mut line)?;

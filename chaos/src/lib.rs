@@ -1,6 +1,6 @@
-//! Drills: faults injected into running clusters, and a verdict on how these bore them. Drill files
-//! are read and checked here, faults are injected by fault agents, what follows is observed by
-//! [`obol_observe`], judged and reported.
+//! Drills: inject faults into running clusters and check the outcome. This crate parses drill
+//! files, injects faults through fault agents, follows the cluster by [`obol_observe`], and judges
+//! and reports the results.
 
 pub mod control;
 pub mod drillfile;

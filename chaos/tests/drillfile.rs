@@ -1,5 +1,5 @@
-//! Drill files: those that ship are read, every mistake is told with its place, and the published
-//! schema agrees.
+//! Drill files: shipped ones are accepted, every mistake is reported with its place, and the
+//! published schema agrees.
 
 use obol_chaos::drillfile::{
     self, AbortMetric, Drill, Keep, Metric, Select, TargetKind, parse, schema, shipped,
@@ -13,7 +13,7 @@ use obol_observe::timeline::Phases;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The example of the design, as an operator writes it.
+/// The example of the design.
 const EXAMPLE: &str = r#"[drill]
 schema = 1
 id = "triple-loss"
@@ -63,8 +63,7 @@ trace = "timeline.json"
 markdown = "postmortem.md"
 "#;
 
-/// What is said about the example with pieces replaced; the line is shown by what stands there
-/// before " =".
+/// The errors for the example with pieces replaced, each with the text before " =" of its line.
 fn said(changes: &[(&str, &str)]) -> String {
     let mut text = EXAMPLE.to_owned();
     for (old, new) in changes {
@@ -82,7 +81,7 @@ fn said(changes: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn the_example_of_the_design_is_read_as_it_says() {
+fn the_example_of_the_design_is_parsed() {
     let drill = parse(EXAMPLE, "d.toml").expect("it has no fault");
     assert_eq!((drill.id.as_str(), drill.environment.as_str(), drill.seed), ("triple-loss", "staging", 7331));
     assert_eq!((drill.repeat.count, drill.repeat.warmup, drill.repeat.gap), (300, 5, Nanos::from_secs(2)));
@@ -98,7 +97,7 @@ fn the_example_of_the_design_is_read_as_it_says() {
 }
 
 #[test]
-fn every_drill_that_ships_is_read_and_bears_its_own_name() {
+fn every_shipped_drill_is_parsed_and_has_its_own_name() {
     assert!(shipped().len() >= 15);
     for one in shipped() {
         let (drill, text) = drillfile::load(one.name).unwrap_or_else(|error| panic!("{error}"));
@@ -109,7 +108,7 @@ fn every_drill_that_ships_is_read_and_bears_its_own_name() {
 }
 
 #[test]
-fn an_unknown_key_is_answered_with_the_nearest() {
+fn an_unknown_key_is_reported_with_the_nearest() {
     assert_eq!(
         said(&[("max_targets", "max_target")]),
         "max_target:1: unknown key guards.max_target; did you mean guards.max_targets?"
@@ -126,7 +125,7 @@ fn an_unknown_key_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn a_word_that_is_not_known_is_answered_with_those_that_are() {
+fn an_unknown_option_is_reported_with_the_known_ones() {
     let kinds = KINDS.map(|kind| kind.name()).join(", ");
     assert_eq!(
         said(&[("kind = \"kill\"", "kind = \"kil\"")]),
@@ -136,7 +135,7 @@ fn a_word_that_is_not_known_is_answered_with_those_that_are() {
         said(&[("\"app\", \"coord\", \"cache\"] }\n\n[[exp", "\"app\", \"coordd\"] }\n\n[[exp")]),
         "fault:60: step.fault.target is \"coordd\", but must be one of app, cache, coord; did you mean coord?"
     );
-    // A target with a fault of its own is there all the same.
+    // A target with an error of its own still exists.
     assert_eq!(
         said(&[("kind = \"app\", select = \"one\"", "kind = \"app\", select = \"on\"")]).lines().count(),
         1
@@ -150,11 +149,8 @@ fn a_word_that_is_not_known_is_answered_with_those_that_are() {
 }
 
 #[test]
-fn a_percentile_that_so_few_repetitions_can_not_claim_is_refused() {
-    assert!(
-        said(&[("count = 300", "count = 298")])
-            .starts_with("p99:7: a percentile is claimed only with enough")
-    );
+fn a_percentile_with_too_few_repetitions_is_rejected() {
+    assert!(said(&[("count = 300", "count = 298")]).starts_with("p99:7: a percentile needs enough"));
     assert!(
         said(&[("count = 300", "count = 298")]).ends_with("expect.p99 needs 299, drill.repeat.count is 298")
     );
@@ -164,7 +160,7 @@ fn a_percentile_that_so_few_repetitions_can_not_claim_is_refused() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason() {
+fn contradictions_are_rejected_with_the_reason() {
     assert!(
         said(&[("select = \"leader\"", "select = \"one\", fixed = 2")])
             .contains("a target has one of select, fixed, percent and name")
@@ -199,7 +195,7 @@ fn a_bound_or_a_fault_without_its_first_key_is_never_dropped() {
     let metric = "metric = \"failover.cue_to_active\"\n";
     assert_eq!(
         said(&[(metric, "")]),
-        "[[expect]]:1: missing key expect.metric, which figure, such as \"failover.cue_to_active\""
+        "[[expect]]:1: missing key expect.metric, the figure, such as \"failover.cue_to_active\""
     );
     assert_eq!(
         said(&[(metric, "metrik = \"failover.cue_to_active\"\n")]),
@@ -221,20 +217,20 @@ fn a_bound_or_a_fault_without_its_first_key_is_never_dropped() {
 }
 
 #[test]
-fn what_nothing_would_use_is_refused() {
+fn unused_parts_are_rejected() {
     let app = "app = { kind = \"app\", select = \"one\" }";
     let more = format!("{app}\nother = {{ kind = \"app\", select = \"all\" }}");
-    assert!(said(&[(app, &more)]).ends_with("nothing hits other"));
+    assert!(said(&[(app, &more)]).ends_with("no fault hits other"));
     assert!(said(&[("on = \"cue\"", "on = \"settled\"")]).contains("the first step"));
     assert!(said(&[("strategy = \"always\"", "strategy = \"never\"")]).ends_with("there are actions"));
     assert!(said(&[("trace = \"timeline.json\"", "trace = \"journal.json\"")]).contains("a name of its own"));
     let whole = "{ kind = \"kill\", signal = \"KILL\", target = [\"app\", \"coord\", \"cache\"] }";
     let hog = "{ kind = \"cpu-hog\", threads = 1, for = \"1s\" }";
-    assert!(said(&[(whole, hog)]).contains("where a fault silences somebody"));
+    assert!(said(&[(whole, hog)]).contains("only if a fault silences a process"));
 }
 
 #[test]
-fn all_faults_of_a_file_are_told_at_once_and_a_syntax_error_hides_no_other_table() {
+fn all_problems_are_reported_at_once_even_with_a_syntax_error() {
     let told = said(&[
         ("id = \"triple-loss\"\n", ""),
         ("probe = \"view.converged\"", "probe = 3"),
@@ -247,14 +243,14 @@ fn all_faults_of_a_file_are_told_at_once_and_a_syntax_error_hides_no_other_table
 }
 
 #[test]
-fn a_name_that_does_not_ship_is_answered_with_the_nearest() {
+fn an_unknown_drill_is_reported_with_the_nearest() {
     let told = drillfile::load("tripple-loss").expect_err("a typo").to_string();
     assert!(told.contains("did you mean triple-loss?"), "{told}");
     let told = drillfile::load("./nowhere.toml").expect_err("no file").to_string();
     assert!(told.starts_with("./nowhere.toml: "), "{told}");
 }
 
-/// A validator for the part of JSON Schema that ours uses.
+/// A validator for the subset of JSON Schema in use.
 fn fits(schema: &Value, value: &Value) -> bool {
     if let Some(ways) = schema["oneOf"].as_array() {
         return ways.iter().filter(|way| fits(way, value)).count() == 1;
@@ -292,7 +288,7 @@ fn fits(schema: &Value, value: &Value) -> bool {
     }
 }
 
-/// A repetition with everything in it.
+/// A repetition with all fields.
 fn void_trial() -> Trial {
     Trial {
         number: 1,
@@ -318,7 +314,7 @@ fn void_trial() -> Trial {
 }
 
 #[test]
-fn a_drill_passes_by_what_it_measured_and_not_by_what_was_void() {
+fn void_repetitions_do_not_let_a_drill_pass() {
     let (mut drill, _) = drillfile::load("triple-loss").expect("it ships");
     let void = void_trial();
     let sound = Trial {
@@ -353,7 +349,7 @@ fn a_drill_passes_by_what_it_measured_and_not_by_what_was_void() {
 }
 
 #[test]
-fn a_run_lacks_what_its_count_was_to_claim_and_void_repetitions_have_taken() {
+fn a_run_lacks_the_samples_of_void_repetitions() {
     let void = void_trial();
     let sound = Trial { outcome: Outcome::Measured, ..void.clone() };
     let of = |sounds: usize, voids: usize, count: u32| {
@@ -397,7 +393,7 @@ fn a_drill_that_judges_nothing_does_not_pass() {
 }
 
 #[test]
-fn the_published_schema_of_journals_takes_a_journal_with_everything_in_it() {
+fn the_published_schema_accepts_a_full_journal() {
     let trial = void_trial();
     let plain = Trial { outcome: Outcome::Measured, reason: None, ..trial.clone() };
     let trials = vec![Trial { failover_ns: None, phases_ns: BTreeMap::new(), ..plain.clone() }, plain, trial];
@@ -439,7 +435,7 @@ fn the_published_schema_of_journals_takes_a_journal_with_everything_in_it() {
 }
 
 #[test]
-fn the_published_schema_takes_what_the_reader_takes_and_refuses_unknown_keys() {
+fn the_published_schema_accepts_drills_and_rejects_unknown_keys() {
     let schema = schema();
     let value =
         |text: &str| serde_json::to_value(toml::from_str::<toml::Table>(text).expect("TOML")).expect("JSON");

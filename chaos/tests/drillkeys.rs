@@ -1,10 +1,10 @@
-//! Nothing in a drill file is ignored: a changed key is refused, a changed value is refused or
-//! makes another drill.
+//! Nothing in a drill file is ignored: a changed key is rejected, a changed value is rejected or
+//! gives another drill.
 
 use obol_chaos::drillfile::{Drill, parse, shipped};
 use toml::{Table, Value};
 
-/// A drill with every table and most keys, as no shipped one has them.
+/// A drill with every table and most keys, unlike the shipped ones.
 const FULL: &str = r#"
 steady = [{ probe = "view.converged", tolerance = true, phase = ["after"] }]
 report = { journal = "j.json", trace = "t.json", metrics = "m.txt", histogram = "h.hlog", markdown = "p.md", html = "p.html" }
@@ -64,7 +64,7 @@ strategy = "deviated"
 actions = [{ kind = "restart", target = "app" }]
 "#;
 
-/// A place in a document: keys, and places in arrays.
+/// A place in a document: keys and array indices.
 type Path = Vec<Step>;
 
 #[derive(Clone, Debug)]
@@ -127,8 +127,8 @@ fn documents() -> impl Iterator<Item = (&'static str, &'static str, Drill)> {
     all.map(|(name, text)| (name, text, parse(text, "d").unwrap_or_else(|error| panic!("{error}"))))
 }
 
-/// Holds that a text is refused with a place in it, or read as another drill.
-fn told(name: &str, path: &Path, text: &str, drill: &Drill) {
+/// Checks that a text is rejected with a place in it, or parsed as another drill.
+fn rejected_or_different(name: &str, path: &Path, text: &str, drill: &Drill) {
     match parse(text, "d.toml") {
         Ok(read) => assert!(read != *drill, "{name}: {path:?} is ignored:\n{text}"),
         Err(error) => {
@@ -144,7 +144,7 @@ fn told(name: &str, path: &Path, text: &str, drill: &Drill) {
 }
 
 #[test]
-fn every_changed_value_is_refused_or_makes_another_drill() {
+fn every_changed_value_is_rejected_or_gives_another_drill() {
     let mut many = 0;
     for (name, text, drill) in documents() {
         let mut document = Value::Table(text.parse::<Table>().expect("TOML"));
@@ -152,12 +152,17 @@ fn every_changed_value_is_refused_or_makes_another_drill() {
         places(&document, &Vec::new(), &mut paths);
         for path in paths.into_iter().filter(|path| !path.is_empty()) {
             for other in others(&at(&mut document, &path).clone()) {
-                // What may be left out may also be empty, and then says nothing else.
+                // Optional tables may also be empty, with the same meaning.
                 let says_nothing = other.as_table().is_some_and(Table::is_empty) && path.len() == 1;
                 if at(&mut document, &path) == &other || says_nothing {
                     continue;
                 }
-                told(name, &path, &changed(text, &path, |value| *value = other.clone()), &drill);
+                rejected_or_different(
+                    name,
+                    &path,
+                    &changed(text, &path, |value| *value = other.clone()),
+                    &drill,
+                );
                 many += 1;
             }
         }
@@ -166,7 +171,7 @@ fn every_changed_value_is_refused_or_makes_another_drill() {
 }
 
 #[test]
-fn every_misspelt_key_is_refused() {
+fn every_misspelt_key_is_rejected() {
     for (name, text, drill) in documents() {
         let document = Value::Table(text.parse::<Table>().expect("TOML"));
         let mut paths = Vec::new();
@@ -181,7 +186,7 @@ fn every_misspelt_key_is_refused() {
                 });
                 let error = parse(&text, "d.toml").expect_err(&format!("{name}: {path:?} as {other:?}"));
                 assert!(!error.to_string().is_empty());
-                told(name, &path, &text, &drill);
+                rejected_or_different(name, &path, &text, &drill);
             }
         }
     }

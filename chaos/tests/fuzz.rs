@@ -1,4 +1,4 @@
-//! Whatever a drill file holds: it is refused with places that exist, or is a drill.
+//! Any text is either a drill or rejected with places that exist.
 
 use obol_chaos::drillfile;
 use obol_fuzz::{Shape, Target, outcome};

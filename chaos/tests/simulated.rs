@@ -1,5 +1,5 @@
-//! Drills in the simulator: what ships either passes there or is refused with the faults that the
-//! simulator lacks, the same drill gives the same result, and a planted bug shows.
+//! Drills in the simulator: shipped ones either pass or are rejected with the faults that the
+//! simulator lacks, the same drill gives the same result, and a mutant is caught.
 
 use obol_chaos::drillfile::{self, Drill, shipped};
 use obol_chaos::drills::{Journal, Options, RunError, Verdict, simulate};
@@ -21,7 +21,7 @@ fn load(name: &str) -> Drill {
     drillfile::load(name).expect("a drill that ships").0
 }
 
-/// Without what is of this machine.
+/// The result without what depends on this machine.
 fn result(name: &str) -> Value {
     let journal = run(&load(name), ActiveMutant::NONE).expect("it runs");
     let mut json = serde_json::to_value(&journal).expect("JSON");
@@ -30,7 +30,7 @@ fn result(name: &str) -> Value {
 }
 
 #[test]
-fn every_drill_that_ships_passes_or_names_the_faults_that_the_simulator_lacks() {
+fn every_shipped_drill_passes_or_names_the_missing_faults() {
     for one in shipped() {
         match run(&load(one.name), ActiveMutant::NONE) {
             Ok(journal) => {

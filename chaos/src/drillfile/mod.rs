@@ -1,9 +1,8 @@
-//! Drill files: what must hold, what breaks, on which cue, how often, and which bounds the figures
-//! must meet.
+//! Drill files: steady states, faults and their cues, repetitions, and bounds on the figures.
 //!
-//! A file is read strictly: unknown keys, values out of bounds, and percentiles that so few
-//! repetitions can not claim are refused, all at once, with line, column and the nearest known
-//! name. Nothing here touches a cluster.
+//! Files are parsed strictly. Unknown keys, values out of bounds, and percentiles that need more
+//! repetitions are rejected, all at once, with line, column and the nearest known name. Nothing
+//! here touches a cluster.
 
 mod read;
 pub(crate) mod schema;
@@ -20,81 +19,79 @@ use obol_fabric::{Name, Nanos};
 use obol_observe::{Percentile, words};
 use std::sync::Arc;
 
-/// The schema that this program reads.
+/// The schema version of this program.
 pub const SCHEMA: u32 = 1;
 
 /// A drill.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drill {
-    /// What it is called.
+    /// Its name.
     pub id: String,
-    /// What it does, in one line.
+    /// Title of one line.
     pub title: String,
     /// The label that the cluster must have been started with.
     pub environment: Name,
-    /// Every random choice derives from it.
+    /// Seed of all random choices.
     pub seed: u32,
-    /// How often.
+    /// Repetitions.
     pub repeat: Repeat,
-    /// The drill ends after this time, however many repetitions are left.
+    /// Time limit of the whole drill.
     pub timeout: Nanos,
-    /// What no repetition may do.
+    /// Limits for each repetition.
     pub guards: Guards,
-    /// Who may be hit, by name.
+    /// The possible victims, by name.
     pub targets: Vec<Target>,
-    /// What must hold before and after.
+    /// The states that must hold before and after.
     pub steady: Vec<Steady>,
-    /// What happens in each repetition, in this order.
+    /// The steps of each repetition, in this order.
     pub steps: Vec<Step>,
     /// Bounds on the figures.
     pub expect: Vec<Expect>,
     /// What is undone after a repetition.
     pub rollback: Rollback,
-    /// Files that the run leaves.
+    /// Files that the run writes.
     pub report: ReportFiles,
 }
 
 impl Drill {
-    /// Whether it has anything to hold what it finds against: a bound, or a state that must hold
-    /// afterwards.
+    /// Whether it can reach a verdict: it has a bound, or a state that must hold afterwards.
     #[must_use]
     pub fn judges(&self) -> bool {
         !self.expect.is_empty() || self.steady.iter().any(|steady| steady.after)
     }
 }
 
-/// How often.
+/// Repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeat {
     /// Repetitions that count.
     pub count: u32,
-    /// Repetitions before them, which do not.
+    /// Warm-ups before them, which do not count.
     pub warmup: u32,
     /// Pause after each.
     pub gap: Nanos,
-    /// The drill ends after so many failed repetitions.
+    /// The drill ends after this many failed repetitions.
     pub stop_after_failures: u32,
 }
 
-/// What no repetition may do. The runner and each fault agent check them, each by what it sees
-/// itself.
+/// Limits for each repetition. The runner and each fault agent check them independently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guards {
-    /// Processes that one repetition may hit.
+    /// Victims of one repetition, at most.
     pub max_targets: u32,
-    /// Coordinators that must be left.
+    /// Coordinators that must remain.
     pub keep_acceptors: Keep,
-    /// Lease caches that must be left.
+    /// Lease caches that must remain.
     pub keep_lease_caches: u32,
-    /// Host names that are never touched; `*` stands for any text.
+    /// Host names that are never touched; `*` matches any text.
     pub deny_hosts: Vec<String>,
-    /// Whether a person has to say yes.
+    /// Whether the operator has to confirm.
     pub require_confirm: bool,
     /// Whether `CLOCK_REALTIME` may jump, for all programs of the host.
     pub allow_clock_step: bool,
-    /// A fault agent undoes its faults if it hears nothing for so long.
+    /// A fault agent undoes its faults after this time without a message from the runner.
     pub dead_man: Nanos,
-    /// When the drill is aborted.
+    /// Conditions that abort the drill.
     pub abort: Vec<Abort>,
 }
 
@@ -113,55 +110,55 @@ impl Default for Guards {
     }
 }
 
-/// How many must be left.
+/// How many must remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// More than half.
     Majority,
-    /// So many.
+    /// This many.
     Number(u32),
 }
 
 /// A condition that aborts the drill.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Abort {
-    /// What is looked at.
+    /// The value that is checked.
     pub metric: AbortMetric,
     /// Aborts above this value.
     pub above: f64,
-    /// In so many repetitions one after the other.
+    /// In this many consecutive repetitions.
     pub samples: u32,
 }
 
 words! {
-    /// What an abort condition looks at.
+    /// The value of an abort condition.
     AbortMetric {
         /// How long two incompatible views could be used at the same time, in nanoseconds.
         OverlapNs = "overlap_ns",
         /// Cue to the last survivor's `active`, in microseconds.
         UnavailableUs = "unavailable_us",
-        /// Members that were removed although nobody had hit them.
+        /// Members that were removed although no fault had hit them.
         FalseSuspicions = "false_suspicions",
-        /// Skew of the stamps of one cue, in microseconds.
+        /// Spread of the stamps of one cue, in microseconds.
         SkewUs = "skew_us",
     }
 }
 
-/// Who may be hit.
+/// Possible victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What the drill calls it.
+    /// Its name in the drill.
     pub name: String,
-    /// Which kind of process.
+    /// The kind of process.
     pub kind: TargetKind,
-    /// Which of them.
+    /// The selection among them.
     pub select: Select,
-    /// For a lease cache: it is the one that renews this target's leases.
+    /// For a lease cache: select the one that renews this target's leases.
     pub serving: Option<String>,
 }
 
 words! {
-    /// Which kind of process.
+    /// The kind of process.
     TargetKind {
         /// An application.
         App = "app",
@@ -176,33 +173,33 @@ words! {
     }
 }
 
-/// Which of the processes of a kind. Chosen anew for each repetition, from the drill's seed.
+/// The selection among the processes of a kind, made for each repetition from the drill's seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
     /// Any one.
     One,
     /// Every one.
     All,
-    /// So many.
+    /// This many.
     Fixed(u32),
-    /// So many of a hundred, rounded down, at least one.
+    /// A percentage, rounded down, at least one.
     Percent(u32),
-    /// As many as can be lost without losing more than half.
+    /// As many as can be lost without losing the majority.
     Minority,
     /// More than half.
     Majority,
-    /// The coordinator that leads.
+    /// The leading coordinator.
     Leader,
     /// The process of this name.
     Named(Name),
 }
 
-/// What must hold.
+/// A state that must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steady {
-    /// What is looked at.
+    /// The probe.
     pub probe: Probe,
-    /// What the probe must say.
+    /// The required result of the probe.
     pub tolerance: bool,
     /// Before the first cue.
     pub before: bool,
@@ -211,7 +208,7 @@ pub struct Steady {
 }
 
 words! {
-    /// What a steady state looks at.
+    /// A probe of a steady state.
     Probe {
         /// Every live member knows the newest view.
         ViewConverged = "view.converged",
@@ -221,7 +218,7 @@ words! {
         Majority = "coordinators.majority",
         /// Every live member with a lease may act now.
         LeasesActive = "lease.active",
-        /// Everybody who belongs to the cluster is there.
+        /// All processes that belong to the cluster run.
         ProcessesUp = "processes.up",
     }
 }
@@ -229,13 +226,13 @@ words! {
 /// One step of a repetition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// When it happens.
     pub on: On,
-    /// Beyond this skew the repetition is void.
+    /// A repetition with a larger skew is void.
     pub max_cue_skew: Nanos,
-    /// What breaks, all on the same cue.
+    /// Its faults, all on the same cue.
     pub faults: Vec<StepFault>,
 }
 
@@ -244,18 +241,18 @@ pub struct Step {
 pub enum On {
     /// On the repetition's cue.
     Cue,
-    /// On a cue of its own, when the step before has been undone and the cluster is healthy.
+    /// On a cue of its own, when the previous step has been undone and the cluster is healthy.
     Settled,
 }
 
-/// What breaks.
+/// A fault of a step.
 #[derive(Clone, Debug)]
 pub struct StepFault {
-    /// What.
+    /// The fault.
     pub kind: Arc<dyn Fault>,
-    /// Whom: names of targets. Faults of the whole host have none.
+    /// Names of its targets. Faults of the whole host have none.
     pub targets: Vec<String>,
-    /// For how long; `None` for a kill, which only a restart undoes.
+    /// How long it lasts; `None` for a kill, which only a restart undoes.
     pub lasts: Option<Nanos>,
 }
 
@@ -277,7 +274,7 @@ impl StepFault {
 /// Bounds on a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
-    /// Which figure.
+    /// The figure.
     pub metric: Metric,
     /// Bounds on its percentiles.
     pub bounds: Vec<(Percentile, Nanos)>,
@@ -304,15 +301,15 @@ words! {
         Active = "failover.active",
         /// Between the first and the last stamp of a cue.
         Skew = "cue.skew",
-        /// Members that were removed as failed although nothing had hit them: a count.
+        /// Members that were removed as failed although no fault had hit them: a count.
         FalselyFailed = "members.falsely_failed",
-        /// Members that were removed as failed at all: a count.
+        /// Members that were removed as failed: a count.
         Failed = "members.failed",
     }
 }
 
 impl Metric {
-    /// Whether it is of a failover, and so measured only where somebody falls silent.
+    /// Whether it is part of a failover, and so measured only if a fault silences a process.
     #[must_use]
     pub const fn is_of_failover(self) -> bool {
         !self.is_count() && !matches!(self, Self::Skew)
@@ -330,7 +327,7 @@ impl Metric {
 pub struct Rollback {
     /// When.
     pub strategy: Strategy,
-    /// Targets that are started again if they are down.
+    /// Targets to restart if they are down.
     pub restart: Vec<String>,
 }
 
@@ -345,7 +342,7 @@ pub enum Strategy {
     Never,
 }
 
-/// Files that a run leaves in its output directory: plain names.
+/// Files that a run writes to its output directory: plain names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportFiles {
     /// Every repetition, as JSON.
@@ -356,14 +353,14 @@ pub struct ReportFiles {
     pub metrics: Option<String>,
     /// HdrHistogram log.
     pub histogram: Option<String>,
-    /// The postmortem as Markdown, with its pictures beside it.
+    /// The postmortem as Markdown, with its charts beside it.
     pub markdown: Option<String>,
-    /// The postmortem as one page that needs no other file.
+    /// The postmortem as one self-contained page.
     pub html: Option<String>,
 }
 
 impl ReportFiles {
-    /// The keys of a file and the names that are used where it names none.
+    /// The keys, with the file names that are used by default.
     pub const DEFAULTS: [(&'static str, &'static str); 6] = [
         ("journal", "journal.json"),
         ("trace", "timeline.json"),
@@ -373,7 +370,7 @@ impl ReportFiles {
         ("html", "postmortem.html"),
     ];
 
-    /// The place of a key.
+    /// The field of a key.
     pub fn place(&mut self, key: &str) -> Option<&mut Option<String>> {
         Some(match key {
             "journal" => &mut self.journal,
@@ -386,7 +383,7 @@ impl ReportFiles {
         })
     }
 
-    /// Every file under its usual name.
+    /// Every file under its default name.
     #[must_use]
     pub fn all() -> Self {
         let mut files = Self::default();
@@ -398,7 +395,7 @@ impl ReportFiles {
         files
     }
 
-    /// Whether it names none.
+    /// Whether no file is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

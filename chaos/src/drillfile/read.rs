@@ -1,4 +1,4 @@
-//! Reads a text into a drill, or into everything that is wrong with it.
+//! Parses a text into a drill, or into a list of all problems.
 
 use super::section::{At, SPAN_MIN, Section, chosen};
 use super::{
@@ -14,17 +14,17 @@ use obol_profiles::document::{Faults, nearest, shortened};
 use obol_profiles::{Fault, FileError, duration};
 use toml::de::DeTable;
 
-/// A fault, a pause or a silence may last so long.
+/// Longest fault, pause or timeout.
 const SPAN_MAX: Nanos = Nanos::from_secs(600);
 const TIMEOUT_MAX: Nanos = Nanos::from_secs(24 * 3600);
-/// A dead man's switch that is shorter would undo a drill whenever the runner gets no core for a
+/// A shorter dead man's switch would undo a drill whenever the runner is not scheduled for a
 /// moment.
 const DEAD_MAN: (Nanos, Nanos) = (Nanos::from_millis(200), Nanos::from_secs(60));
 pub(super) const COUNT_MAX: u32 = 100_000;
 pub(super) const TARGETS_MAX: u32 = 64;
 pub(super) const KEEP_ACCEPTORS_MAX: u32 = PROPOSERS_MAX as u32;
 pub(super) const KEEP_CACHES_MAX: u32 = 64;
-/// Without a bound of its own a cue is void beyond this skew.
+/// Default of the largest skew of a cue.
 const CUE_SKEW: Nanos = Nanos::from_micros(100);
 
 pub(super) const SELECTS: [(&str, Select); 5] = [
@@ -40,14 +40,14 @@ pub(super) const CUES: [(&str, On); 2] = [("cue", On::Cue), ("settled", On::Sett
 pub(super) const STRATEGIES: [(&str, Strategy); 3] =
     [("always", Strategy::Always), ("deviated", Strategy::Deviated), ("never", Strategy::Never)];
 
-/// Reads and checks a drill. `origin` says in errors where the text is from.
+/// Reads and checks a drill. `origin` names the text in errors.
 pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let mut faults = Faults::default();
     let drill = match schema_of(document.get_ref()) {
         Ok(()) => file(document.get_ref(), &mut faults),
         Err((at, fault)) => {
-            // Whatever else looks wrong may be right in that schema.
+            // Other problems may be none in that schema.
             faults.add(at, fault);
             None
         }
@@ -58,7 +58,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
     faults.judge(drill, text, origin)
 }
 
-/// Refuses a schema that this program does not know before it judges anything else.
+/// Rejects an unknown schema before anything else is checked.
 fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
     let table = document.iter().find(|(name, _)| name.get_ref() == "drill");
     let Some(keys) = table.and_then(|(_, value)| value.get_ref().as_table()) else { return Ok(()) };
@@ -74,9 +74,9 @@ fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
 /// What later tables refer to.
 struct Context {
     targets: Vec<Target>,
-    /// The names of all, also of those that have faults of their own.
+    /// The names of all targets, including those with errors.
     names: Vec<String>,
-    /// The bytes of the targets.
+    /// Their byte offsets.
     places: Vec<usize>,
     count: u32,
 }
@@ -118,8 +118,8 @@ fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
         .collect();
     let rollback = match top.section("rollback", faults) {
         Some(section) => section.read(faults, |section, faults| rollback(section, &context, &steps, faults)),
-        // Whatever a step kills is started again, or the second repetition would find less than the
-        // first.
+        // Processes that a step kills are restarted by default, or the second repetition would lack
+        // them.
         None => Rollback {
             strategy: Strategy::Always,
             restart: context.targets.iter().map(|target| target.name.clone()).collect(),
@@ -129,7 +129,7 @@ fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
         Some(section) => section.read(faults, report),
         None => ReportFiles::default(),
     };
-    // Where something else is wrong, what nobody uses may only be what was misspelt.
+    // With other problems, an unused target may just be misspelt elsewhere.
     if faults.is_empty() {
         unused(&context, &steps, faults);
     }
@@ -151,19 +151,20 @@ fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
     })
 }
 
-/// Refuses targets that no step hits, and a cache's choice that follows a target of another step.
+/// Rejects targets that no step hits, and a cache selected by a target of another step.
 fn unused(context: &Context, steps: &[Step], faults: &mut Faults) {
     let hits = |step: &Step, name: &str| step.faults.iter().any(|f| f.targets.iter().any(|t| t == name));
     for (target, at) in context.targets.iter().zip(&context.places) {
         let name = &target.name;
         if !steps.iter().any(|step| hits(step, name)) {
-            let found = format!("nothing hits {name}");
+            let found = format!("no fault hits {name}");
             faults.add(*at, Fault::Conflict { rule: "every target is hit by a fault of some step", found });
         }
         let Some(served) = &target.serving else { continue };
         if steps.iter().any(|step| hits(step, name) && !hits(step, served)) {
-            let found = format!("{name} is hit where {served} is not");
-            let rule = "the cache that serves a target is chosen where that target is hit on the same cue";
+            let found = format!("{name} is hit in a step in which {served} is not");
+            let rule =
+                "the cache that serves a target can only be selected in a step that hits that target, too";
             faults.add(*at, Fault::Conflict { rule, found });
         }
     }
@@ -273,7 +274,7 @@ fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Fault> {
     }
 }
 
-/// A name of another target: its byte, its key, itself.
+/// A reference to another target: byte offset, key, name.
 type Reference = (usize, String, String);
 
 fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<String>, Vec<usize>) {
@@ -299,7 +300,7 @@ fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<
     (targets, names, places)
 }
 
-/// Refuses the name of a target that is not there.
+/// Rejects an unknown target name.
 fn known_target(path: &str, name: &str, names: &[String]) -> Result<(), Fault> {
     let known = || names.iter().map(String::as_str);
     if known().any(|other| other == name) {
@@ -332,7 +333,7 @@ fn target(
     let named = section.name("name", faults).map(|name| At { at: section.at(), value: Select::Named(name) });
     let mut ways: Vec<At<Select>> = [word, fixed, percent, named].into_iter().flatten().collect();
     if ways.len() > 1 {
-        let found = "several of them are there".to_owned();
+        let found = "several of them are set".to_owned();
         faults.add(
             ways[1].at,
             Fault::Conflict { rule: "a target has one of select, fixed, percent and name", found },
@@ -354,7 +355,7 @@ fn target(
         faults.add(
             *at,
             Fault::Conflict {
-                rule: "serving chooses one lease cache (kind = \"lease-cache\", select = \"one\")",
+                rule: "serving selects one lease cache (kind = \"lease-cache\", select = \"one\")",
                 found,
             },
         );
@@ -370,7 +371,7 @@ fn target(
 
 fn steady(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
     let probe = section.choice("probe", Probe::ALL, faults).map(|at| at.value);
-    let probe = section.need("probe", "what is looked at, such as \"view.converged\"", probe);
+    let probe = section.need("probe", "the probe, such as \"view.converged\"", probe);
     let tolerance = section.flag("tolerance", faults).unwrap_or(true);
     let path = section.key("phase");
     let phases = section.some_texts("phase", faults);
@@ -387,14 +388,14 @@ fn steady(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Steady> 
 
 fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mut Faults) -> Option<Step> {
     let name = section.line("name", faults).map(|at| at.value);
-    let name = section.need("name", "what the step is called", name);
+    let name = section.need("name", "the name of the step", name);
     let own = if at == 0 { On::Cue } else { On::Settled };
     let on = section.choice("on", &CUES, faults);
     if let Some(on) = on.as_ref().filter(|on| on.value != own) {
         let (rule, found) = match own {
             On::Cue => ("the first step of a repetition happens on its cue", "on is \"settled\""),
             On::Settled => (
-                "a later step happens when the one before has settled; what shall happen on one cue is one step",
+                "a later step happens when the one before has settled; put faults of one cue into one step",
                 "on is \"cue\"",
             ),
         };
@@ -439,7 +440,7 @@ fn target_names(
 
 fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<StepFault> {
     let kind = section.choice("kind", &KINDS.map(|kind| (kind.name(), kind)), faults).map(|at| at.value);
-    let kind = section.need("kind", "what breaks, such as \"kill\"", kind);
+    let kind = section.need("kind", "the fault, such as \"kill\"", kind);
     let Some(kind) = kind else {
         section.spare(COMMON_KEYS);
         section.spare(KINDS.iter().flat_map(|kind| kind.keys()).map(|key| key.name));
@@ -450,7 +451,7 @@ fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) 
     if kind.scope() != Scope::Host {
         let named = target_names(section, context, faults);
         targets = section
-            .need("target", "whom it hits: a name of [targets], or several", named)
+            .need("target", "its targets: one or several names of [targets]", named)
             .unwrap_or_default();
     }
     let mut lasts = None;
@@ -472,7 +473,7 @@ fn expect(
     faults: &mut Faults,
 ) -> Option<Expect> {
     let metric = section.choice("metric", Metric::ALL, faults);
-    let metric = section.need("metric", "which figure, such as \"failover.cue_to_active\"", metric);
+    let metric = section.need("metric", "the figure, such as \"failover.cue_to_active\"", metric);
     let Some(At { at, value: metric }) = metric else {
         section.spare(Percentile::ALL.iter().map(|(name, _)| *name).chain(["at_most"]));
         return None;
@@ -480,8 +481,7 @@ fn expect(
     let silences = steps.iter().flat_map(|step| &step.faults).any(|fault| fault.kind.effect().silences());
     if metric.is_of_failover() && !silences && faults.is_empty() {
         let found = format!("{} is bounded", metric.name());
-        let rule =
-            "a failover is measured where a fault silences somebody: kill, freeze, partition or link-error";
+        let rule = "a failover is measured only if a fault silences a process: kill, freeze, partition or link-error";
         faults.add(at, Fault::Conflict { rule, found });
     }
     let mut expect = Expect { metric, bounds: Vec::new(), at_most: None };
@@ -495,7 +495,8 @@ fn expect(
             if context.count < needed {
                 let found =
                     format!("{} needs {needed}, drill.repeat.count is {}", section.key(name), context.count);
-                let rule = "a percentile is claimed only with enough repetitions to be 95 % sure that one of them reached it";
+                let rule =
+                    "a percentile needs enough repetitions for 95 % confidence that one of them reached it";
                 faults.add(bound.at, Fault::Conflict { rule, found });
             }
             expect.bounds.push((percentile, bound.value));
@@ -518,14 +519,14 @@ fn rollback(
         let at = action.at();
         let names = action.read(faults, |action, faults| {
             let kind = action.choice("kind", &[("restart", ())], faults);
-            action.need("kind", "\"restart\"; reversible faults are undone without being told", kind);
+            action.need("kind", "\"restart\"; reversible faults are always undone", kind);
             let names = target_names(action, context, faults);
-            action.need("target", "whom: a name of [targets], or several", names).unwrap_or_default()
+            action.need("target", "one or several names of [targets]", names).unwrap_or_default()
         });
         let kills = |name: &String| steps.iter().flat_map(|step| &step.faults).any(|fault| fault.ends(name));
         if let Some(name) = names.iter().find(|name| faults.is_empty() && !kills(name)) {
             let (rule, found) =
-                ("what is started again was killed by a step", format!("nothing kills {name}"));
+                ("only targets that a step kills can be restarted", format!("nothing kills {name}"));
             faults.add(at, Fault::Conflict { rule, found });
         }
         rollback.restart.extend(names);
@@ -545,14 +546,14 @@ fn report(section: &mut Section<'_, '_>, faults: &mut Faults) -> ReportFiles {
     let mut taken: Vec<String> = Vec::new();
     for (key, usual) in ReportFiles::DEFAULTS {
         let Some(At { at, value }) = section.line(key, faults) else { continue };
-        // The files stay in the output directory, whatever the text says.
+        // The files always stay in the output directory.
         if value.contains('/') || value.starts_with('.') {
-            let wanted = format!("a plain file name such as {usual:?}; --out says in which directory");
+            let wanted = format!("a plain file name such as {usual:?}; --out sets the directory");
             let found = format!("{:?}", shortened(&value));
             faults.add(at, Fault::WrongType { key: section.key(key).into(), found, wanted });
         } else if taken.contains(&value) {
-            let found = format!("{} is {:?}, as another is", section.key(key), shortened(&value));
-            faults.add(at, Fault::Conflict { rule: "every file of a report has a name of its own", found });
+            let found = format!("{} is {:?}, like another file", section.key(key), shortened(&value));
+            faults.add(at, Fault::Conflict { rule: "every file of a report needs a name of its own", found });
         } else if let Some(place) = files.place(key) {
             taken.push(value.clone());
             *place = Some(value);

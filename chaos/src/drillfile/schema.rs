@@ -1,4 +1,4 @@
-//! The JSON Schema of drill files, made from the names that the reader knows.
+//! The JSON Schema of drill files, generated from the parser's tables.
 
 use super::read::{
     COUNT_MAX, CUES, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES, TARGETS_MAX,
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 const DURATION: &str = "^[0-9]+(\\.[0-9]+)?(ns|us|ms|s|m)$";
 
-/// A pattern of names of so many characters at most.
+/// A pattern of names of at most `chars` characters.
 fn name(chars: usize, others: &str) -> String {
     format!("^[A-Za-z0-9][A-Za-z0-9{others}]{{0,{}}}$", chars - 1)
 }
@@ -38,7 +38,7 @@ fn target_names(doc: &str) -> Value {
     json!({ "oneOf": [one, { "type": "array", "items": one, "minItems": 1 }], "description": doc })
 }
 
-/// A table that knows these keys and no other.
+/// A table with exactly these keys.
 fn table(doc: &str, required: &[&str], properties: &Value) -> Value {
     json!({
         "type": "object", "description": doc, "required": required,
@@ -46,7 +46,7 @@ fn table(doc: &str, required: &[&str], properties: &Value) -> Value {
     })
 }
 
-/// What a duration may be.
+/// A duration.
 pub(crate) fn span() -> Value {
     json!({ "type": "string", "pattern": DURATION })
 }
@@ -56,7 +56,7 @@ fn fault() -> Value {
     properties.insert("kind".to_owned(), json!({ "enum": KINDS.map(|kind| kind.name()) }));
     properties.insert(
         "target".to_owned(),
-        target_names("whom it hits; names of [targets]. Faults of the host have none"),
+        target_names("its targets: names of [targets]. Faults of the host have none"),
     );
     properties.insert("for".to_owned(), duration("how long it lasts"));
     for key in KINDS.iter().flat_map(|kind| kind.keys()) {
@@ -67,7 +67,7 @@ fn fault() -> Value {
         properties.insert(key.name.to_owned(), schema);
     }
     table(
-        "What breaks. Reversible faults need `for`, faults of the network need `layer`.",
+        "A fault. Reversible faults need `for`, faults of the network need `layer`.",
         &["kind"],
         &Value::Object(properties),
     )
@@ -95,7 +95,7 @@ fn report() -> Value {
 #[must_use]
 pub fn schema() -> Value {
     let abort = table(
-        "Aborts the drill if `when` holds in so many repetitions one after the other.",
+        "Aborts the drill if `when` holds in this many consecutive repetitions.",
         &["when"],
         &json!({
             "when": { "type": "string", "pattern": format!("^({}) > [0-9.]+$", names(AbortMetric::ALL).join("|")) },
@@ -103,27 +103,27 @@ pub fn schema() -> Value {
         }),
     );
     let guards = table(
-        "What no repetition may do; the runner and each fault agent check it.",
+        "Limits for each repetition; the runner and each fault agent check them.",
         &[],
         &json!({
-            "max_targets": number(1, TARGETS_MAX, "processes that one repetition may hit"),
-            "keep_acceptors": { "oneOf": [{ "const": "majority" }, number(0, KEEP_ACCEPTORS_MAX, "coordinators that must be left")] },
-            "keep_lease_caches": number(0, KEEP_CACHES_MAX, "lease caches that must be left"),
-            "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * is any text" },
+            "max_targets": number(1, TARGETS_MAX, "victims of one repetition, at most"),
+            "keep_acceptors": { "oneOf": [{ "const": "majority" }, number(0, KEEP_ACCEPTORS_MAX, "coordinators that must remain")] },
+            "keep_lease_caches": number(0, KEEP_CACHES_MAX, "lease caches that must remain"),
+            "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * matches any text" },
             "require_confirm": { "type": "boolean" },
             "allow_clock_step": { "type": "boolean", "description": "whether CLOCK_REALTIME may jump, for all programs of the host" },
-            "dead_man": duration("a fault agent undoes its faults after so long a silence"),
+            "dead_man": duration("a fault agent undoes its faults after this time without a message from the runner"),
             "abort": { "type": "array", "items": abort }
         }),
     );
     let repeat = table(
-        "How often.",
+        "Repetitions.",
         &["count"],
         &json!({
             "count": number(1, COUNT_MAX, "repetitions that count"),
-            "warmup": number(0, COUNT_MAX, "repetitions before them"),
+            "warmup": number(0, COUNT_MAX, "warm-ups before them, which do not count"),
             "gap": duration("pause after each"),
-            "stop_after_failures": number(1, COUNT_MAX, "the drill ends after so many failures")
+            "stop_after_failures": number(1, COUNT_MAX, "the drill ends after this many failures")
         }),
     );
     let drill = table(
@@ -134,29 +134,29 @@ pub fn schema() -> Value {
             "id": { "type": "string", "pattern": name(ID_CHARS_MAX, "._+-") },
             "title": text("what it does"),
             "environment": { "type": "string", "pattern": name(NAME_BYTES_MAX, "._-"), "description": "the label that the cluster must have" },
-            "seed": number(0, u32::MAX, "every random choice derives from it"),
+            "seed": number(0, u32::MAX, "seed of all random choices"),
             "timeout": duration("the drill ends after this time"),
             "repeat": repeat
         }),
     );
     let target = table(
-        "Who may be hit: one of select, fixed, percent and name.",
+        "Possible victims: one of select, fixed, percent and name.",
         &["kind"],
         &json!({
             "kind": { "enum": names(TargetKind::ALL) },
             "select": { "enum": names(&SELECTS) },
-            "fixed": number(1, TARGETS_MAX, "so many"),
-            "percent": number(1, 100, "so many of a hundred"),
+            "fixed": number(1, TARGETS_MAX, "this many"),
+            "percent": number(1, 100, "a percentage of them"),
             "name": { "type": "string", "pattern": name(NAME_BYTES_MAX, "._-") },
             "serving": { "type": "string", "description": "for a lease cache: the one that renews this target's leases" }
         }),
     );
     let steady = table(
-        "What must hold.",
+        "A state that must hold.",
         &["probe"],
         &json!({
             "probe": { "enum": names(Probe::ALL) },
-            "tolerance": { "type": "boolean", "description": "what the probe must say" },
+            "tolerance": { "type": "boolean", "description": "the required result of the probe" },
             "phase": { "type": "array", "items": { "enum": names(&PHASES) } }
         }),
     );
@@ -164,9 +164,9 @@ pub fn schema() -> Value {
         "One step of a repetition.",
         &["name", "fault"],
         &json!({
-            "name": text("what the step is called"),
+            "name": text("the name of the step"),
             "on": { "enum": names(&CUES), "description": "on the repetition's cue, or when the step before has settled" },
-            "max_cue_skew": duration("beyond it the repetition is void"),
+            "max_cue_skew": duration("a repetition with a larger skew is void"),
             "fault": { "oneOf": [fault(), { "type": "array", "items": fault(), "minItems": 1 }] }
         }),
     );

@@ -1,5 +1,5 @@
-//! One table of a drill file while it is read: which keys were asked for, and which of the rest
-//! nobody knows.
+//! One table of a drill file while it is parsed: tracks which keys were read, so that the rest is
+//! rejected.
 
 use obol_fabric::{Name, Nanos};
 use obol_profiles::document::{Faults, bare, found, nearest, number, span};
@@ -15,14 +15,13 @@ pub(crate) const LINE_CHARS_MAX: usize = 200;
 /// Characters of a drill's name.
 pub(crate) const ID_CHARS_MAX: usize = 64;
 
-/// A value and its byte in the file.
+/// A value and its byte offset in the file.
 pub(crate) struct At<T> {
     pub(crate) at: usize,
     pub(crate) value: T,
 }
 
-/// A table that is being read. Every key that is asked for is known; at the end the others are
-/// faults.
+/// A table that is being parsed. Keys that were not read by the end are errors.
 pub struct Section<'d, 'i> {
     path: String,
     at: usize,
@@ -36,7 +35,7 @@ impl<'d, 'i> Section<'d, 'i> {
         Self { path: path.to_owned(), at, table, known: BTreeSet::new(), missing: Vec::new() }
     }
 
-    /// Where it begins.
+    /// Its byte offset.
     pub(crate) const fn at(&self) -> usize {
         self.at
     }
@@ -52,12 +51,12 @@ impl<'d, 'i> Section<'d, 'i> {
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
 
-    /// The names of all keys, for tables whose keys are free.
+    /// The names of all keys, for tables with free keys.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'d str, &'d Spanned<DeValue<'i>>)> + use<'d, 'i> {
         self.table.iter().map(|(name, value)| (name.get_ref().as_ref(), value))
     }
 
-    /// Notes that a key must be there. Told at the end, unless a similar name is.
+    /// Requires a key. Reported at the end, unless a similar key is present.
     pub(crate) fn need<T>(&mut self, key: &'static str, wanted: &str, value: Option<T>) -> Option<T> {
         if value.is_none() && !self.table.iter().any(|(name, _)| name.get_ref() == key) {
             self.missing.push((key, wanted.to_owned()));
@@ -65,7 +64,7 @@ impl<'d, 'i> Section<'d, 'i> {
         value
     }
 
-    /// Reads a value by `take`, which gives nothing for another type.
+    /// Reads a value by `take`, which returns `None` for another type.
     fn take<T>(
         &mut self,
         key: &'static str,
@@ -125,7 +124,7 @@ impl<'d, 'i> Section<'d, 'i> {
         })
     }
 
-    /// What names a drill: 1 to 64 of `A-Z a-z 0-9 . _ + -`, beginning with a letter or digit.
+    /// A drill's id: 1 to 64 of `A-Z a-z 0-9 . _ + -`, the first a letter or digit.
     pub(crate) fn id(&mut self, key: &'static str, faults: &mut Faults) -> Option<String> {
         let wanted = format!("1 to {ID_CHARS_MAX} of A-Z a-z 0-9 . _ + -, the first a letter or digit");
         let read = self.take(key, &wanted, faults, |_, value| {
@@ -146,7 +145,7 @@ impl<'d, 'i> Section<'d, 'i> {
         read.map(|at| at.value)
     }
 
-    /// One of these words.
+    /// One of these options.
     pub(crate) fn choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -159,8 +158,8 @@ impl<'d, 'i> Section<'d, 'i> {
         })
     }
 
-    /// Reads a table by `read`, and judges its keys whatever came of that: what is not understood
-    /// is told, and never dropped without a word.
+    /// Parses a table by `read`, and checks its keys whatever the outcome, so that no unknown key
+    /// is ignored silently.
     pub(crate) fn read<T>(
         mut self,
         faults: &mut Faults,
@@ -171,13 +170,13 @@ impl<'d, 'i> Section<'d, 'i> {
         found
     }
 
-    /// Knows these keys without reading them: which of them belong here depends on a key that is
+    /// Accepts these keys without reading them: which of them are valid depends on a key that is
     /// missing or wrong.
     pub(crate) fn spare(&mut self, keys: impl IntoIterator<Item = &'static str>) {
         self.known.extend(keys);
     }
 
-    /// Refuses an empty array where at least one is wanted.
+    /// Rejects an empty array where at least one item is required.
     fn some(&self, key: &str, value: &Spanned<DeValue<'_>>, wanted: &str, faults: &mut Faults) {
         if value.get_ref().as_array().is_some_and(|items| items.is_empty()) {
             let (key, found) = (self.key(key).into(), "an empty array".to_owned());
@@ -219,7 +218,7 @@ impl<'d, 'i> Section<'d, 'i> {
         texts
     }
 
-    /// A table within.
+    /// A table inside this one.
     pub(crate) fn section(&mut self, key: &'static str, faults: &mut Faults) -> Option<Section<'d, 'i>> {
         let value = self.value(key)?;
         let path = self.key(key);
@@ -247,7 +246,7 @@ impl<'d, 'i> Section<'d, 'i> {
         }
     }
 
-    /// Tells of the keys that nobody knows and of those that are missing.
+    /// Reports unknown and missing keys.
     fn finish(self, faults: &mut Faults) {
         let mut meant = BTreeSet::new();
         for (name, value) in self.table {

@@ -9,7 +9,7 @@ use obol_profiles::document::BuiltIn;
 pub struct Shipped {
     /// Its name.
     pub name: &'static str,
-    /// Its text, as a start for one's own.
+    /// Its text, also a template for other drills.
     pub text: &'static str,
 }
 
@@ -49,7 +49,7 @@ pub fn shipped() -> impl ExactSizeIterator<Item = Shipped> {
     SHIPPED.texts.iter().map(|(name, text)| Shipped { name, text })
 }
 
-/// A drill that ships, or a file if `name_or_path` has a `/` or ends in `.toml`. Also gives the
+/// A shipped drill, or a file if `name_or_path` has a `/` or ends in `.toml`. Also returns the
 /// text.
 pub fn load(name_or_path: &str) -> Result<(Drill, String), FileError> {
     let (text, origin) = SHIPPED.load(name_or_path)?;

@@ -1,5 +1,4 @@
-//! The protocol between a runner and a fault agent: lines of JSON over a channel that authenticates
-//! its other end.
+//! The protocol between runner and fault agent: lines of JSON over an authenticated channel.
 
 use crate::control::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
@@ -13,17 +12,17 @@ pub fn socket_name(pid: u32) -> String {
     format!("drill-{pid}.sock")
 }
 
-/// Reads lines of JSON one after the other.
+/// Reads lines of JSON.
 #[derive(Debug)]
 pub struct Lines<R>(BufReader<R>);
 
 impl<R: Read> Lines<R> {
-    /// From here on.
+    /// From the current position.
     pub fn new(from: R) -> Self {
         Self(BufReader::new(from))
     }
 
-    /// The next one; nothing at the end.
+    /// The next one; `None` at the end.
     pub fn read<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
         let mut line = String::new();
         if (&mut self.0).take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
@@ -33,23 +32,23 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// What a runner wants.
+/// A runner's order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "do")]
 pub enum Order {
     /// Wait for a cue.
     Arm(Box<Arm>),
-    /// The runner is alive.
+    /// Keep-alive of the runner.
     Alive,
     /// Ignore every cue again.
     Disarm,
-    /// Undo now what was to last longer.
+    /// Undo everything now.
     Undo,
-    /// What was killed has been started again: nothing is left to undo.
+    /// Killed processes have been restarted: nothing is left to undo.
     Undone,
 }
 
-/// What a fault agent is armed with.
+/// Parameters of an armed fault agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
@@ -57,56 +56,56 @@ pub struct Arm {
     pub token: String,
     /// Nanoseconds from now after which the cue is late.
     pub expires_in: u64,
-    /// Nanoseconds of silence after which the fault agent undoes everything by itself.
+    /// Nanoseconds without an order after which the fault agent undoes everything by itself.
     pub dead_man: u64,
     /// The label of the cluster that the drill was made for.
     pub environment: String,
-    /// Processes that may be hit at most.
+    /// Victims, at most.
     pub max_targets: u32,
-    /// Coordinators that must be left.
+    /// Coordinators that must remain.
     pub keep_acceptors: u32,
-    /// Lease caches that must be left.
+    /// Lease caches that must remain.
     pub keep_lease_caches: u32,
     /// Host names that are never touched.
     pub deny_hosts: Vec<String>,
     /// Whether the host's clock may jump.
     pub allow_clock_step: bool,
-    /// What happens on the cue, in this order.
+    /// The injections on the cue, in this order.
     pub injections: Vec<Injection>,
-    /// Processes that are to be started again if the runner can not.
+    /// Processes to restart if the runner cannot.
     pub restart: Vec<String>,
 }
 
-/// Faults that can be injected on one cue.
+/// Injections on one cue, at most.
 pub const INJECTIONS_MAX: usize = 64;
 
-/// One thing that happens on a cue: an order of a kind of fault, see [`crate::faults`].
+/// One injection on a cue: an order of a kind of fault, see [`crate::faults`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Injection {
     /// The order's name.
     pub fault: String,
-    /// The process that it hits; `None` for a fault of the host.
+    /// Its victim; `None` for a fault of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub whom: Option<Whom>,
-    /// For how many nanoseconds; `None` if it is not undone.
+    pub whom: Option<TargetProcess>,
+    /// How many nanoseconds it lasts; `None` if it is not undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasts: Option<u64>,
-    /// What else its kind has to know.
+    /// Further parameters of its kind.
     #[serde(flatten)]
     pub parameters: Map<String, Value>,
 }
 
 impl Injection {
-    /// An order without a target and without parameters.
+    /// An order without target and parameters.
     #[must_use]
     pub fn new(fault: &str) -> Self {
         Self { fault: fault.to_owned(), whom: None, lasts: None, parameters: Map::new() }
     }
 
-    /// The same with a parameter.
+    /// Adds a parameter.
     #[must_use]
     pub fn with(mut self, key: &str, value: &impl Serialize) -> Self {
-        // Numbers and plain structures always are JSON.
+        // Numbers and plain structures are always valid JSON.
         self.parameters.insert(key.to_owned(), serde_json::to_value(value).unwrap_or_default());
         self
     }
@@ -118,26 +117,26 @@ impl Injection {
     }
 }
 
-/// What the links of a process suffer, see [`obol_fabric::host::Impairment`].
+/// Impairments of a process's links, see [`obol_fabric::host::Impairment`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Links {
-    /// Who is on another island is not reached; 0 is the mainland.
+    /// Processes on another island are unreachable; 0 is the mainland.
     pub island: u8,
-    /// So many of a hundred datagrams are lost.
+    /// Percentage of datagrams that are lost.
     pub loss_percent: u8,
     /// All multicast is lost.
     pub multicast_lost: bool,
     /// One-sided operations fail.
     pub operations_fail: bool,
-    /// Operations and datagrams are on their way for so many nanoseconds.
+    /// Nanoseconds by which operations and datagrams are delayed.
     pub delay: u64,
 }
 
-/// A process, so that no other can be taken for it.
+/// A process, identified unambiguously.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Whom {
+pub struct TargetProcess {
     /// Its name in the cluster.
     pub name: String,
     /// Its process id.
@@ -148,29 +147,29 @@ pub struct Whom {
     pub program: PathBuf,
 }
 
-/// What a fault agent tells.
+/// A reply of a fault agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "told")]
 pub enum Reply {
     /// It holds its targets and waits for the cue.
     Armed,
-    /// It does not.
+    /// It is not armed.
     Refused {
         /// Why.
         reason: String,
     },
-    /// The cue came.
+    /// The cue arrived.
     Fired {
-        /// What was done when, in the order of the faults.
+        /// The injections with their times, in their order.
         stamps: Vec<Stamp>,
     },
-    /// The cue did not come in time; it is disarmed.
+    /// The cue did not arrive in time; it is disarmed.
     Expired,
     /// It ignores every cue.
     Disarmed,
     /// Everything reversible is undone.
     Undone {
-        /// What could not be.
+        /// What could not be undone.
         failed: Vec<String>,
     },
 }
@@ -178,7 +177,7 @@ pub enum Reply {
 /// When a fault was injected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
-    /// Whom it hit; what, for a fault at the host.
+    /// The victim; `host` for a fault of the host.
     pub name: String,
     /// The fabric's clock right before, in nanoseconds.
     pub at: u64,

@@ -1,5 +1,5 @@
-//! A jump of `CLOCK_REALTIME`, which belongs to the whole host, and how it is taken back: once,
-//! however often that is asked for, and without what others have set the clock by meanwhile.
+//! A step of `CLOCK_REALTIME`, which affects the whole host, and its undo: idempotent, and without
+//! reverting what other programs have adjusted meanwhile.
 
 use obol_fabric::host::clock;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::io;
 /// The bit of CAP_SYS_TIME.
 const CAP_SYS_TIME: u32 = 25;
 
-/// A jump forward, in nanoseconds of [`clock::realtime_offset`].
+/// A step forward, in nanoseconds of [`clock::realtime_offset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClockStep {
@@ -18,18 +18,18 @@ pub struct ClockStep {
 }
 
 impl ClockStep {
-    /// From where the clock stands now.
+    /// From the current time.
     #[must_use]
     pub fn new(by: u64) -> Self {
         Self { before: clock::realtime_offset(), by: i64::try_from(by).unwrap_or(i64::MAX) }
     }
 
-    /// Jumps.
+    /// Steps the clock.
     pub fn jump(self) -> io::Result<()> {
         clock::set_realtime_offset(self.before.saturating_add(self.by))
     }
 
-    /// Takes the jump back. Tells whether there was one.
+    /// Reverts the step. Returns whether there was one.
     pub fn undo(self) -> io::Result<bool> {
         let now = clock::realtime_offset();
         let jumped = self.is_jumped(now);
@@ -39,7 +39,7 @@ impl ClockStep {
         Ok(jumped)
     }
 
-    /// Whether the clock stands nearer to where the jump led than to where it began.
+    /// Whether the clock is nearer to the end of the step than to its start.
     const fn is_jumped(self, now: i64) -> bool {
         let from = now.saturating_sub(self.before);
         from.unsigned_abs() > from.saturating_sub(self.by).unsigned_abs()
@@ -60,10 +60,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_jump_is_taken_back_once_and_what_others_set_meanwhile_stays() {
+    fn a_step_is_reverted_once_and_keeps_adjustments_by_others() {
         let step = ClockStep { before: 1_000, by: 600 };
         assert!(step.is_jumped(1_600) && !step.is_jumped(1_000), "twice gives the same");
-        assert!(step.is_jumped(1_620) && !step.is_jumped(1_020), "somebody corrected it by 20");
+        assert!(step.is_jumped(1_620) && !step.is_jumped(1_020), "another program adjusted it by 20");
         assert!(!ClockStep::new(60_000_000_000).is_jumped(clock::realtime_offset()));
     }
 }

@@ -1,9 +1,10 @@
-//! Wakes the cores that targets sleep on right before the first fault, so that no fault has to.
+//! Wakes the cores on which targets sleep right before the first fault, so that no injection has
+//! to.
 //!
-//! A signal to a process whose core sleeps takes as long as waking that core does, which in a
-//! virtual machine is ten times what the next signal takes: the faults of one cue would lie that
-//! far apart. What is woken here is a thread of our own on each of those cores; it spins until the
-//! faults are injected, and sleeps again. Nothing but the cue waits for it.
+//! A signal to a process on a sleeping core takes as long as waking that core, in a virtual machine
+//! ten times as long as the next signal: the faults of one cue would be that far apart. So a thread
+//! of this process on each of those cores is woken first. It spins until the faults are injected,
+//! and sleeps again. Only the cue waits for it.
 
 use obol_fabric::host::{clock, sched};
 use obol_fabric::{Instant, Nanos};
@@ -12,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, Thread};
 
-/// Cores that are woken at most: each costs the cue some 20 µs.
+/// Cores to wake at most: each costs the cue some 20 µs.
 const CORES_MAX: usize = 8;
-/// A core that is not awake in this time has other work, so it does not sleep.
+/// A core that does not respond in this time is busy, so it is awake.
 const AWAKE_WITHIN: Nanos = Nanos::from_micros(200);
-/// A thread that was woken keeps its core for at most this long.
+/// A woken thread occupies its core at most this long.
 const SPIN_MAX: Nanos = Nanos::from_millis(1);
 
-/// What threads are told. Nothing yet is 0.
+/// Commands to the threads; 0 is none.
 const SPIN: u32 = 1;
 const REST: u32 = 2;
 const END: u32 = 3;
@@ -30,15 +31,14 @@ struct Shared {
     awake: AtomicU32,
 }
 
-/// Threads that wait on the cores of targets. They end with this value.
+/// Threads on the cores of targets. They end with this value.
 pub(super) struct CoreWarmer {
     shared: Arc<Shared>,
     threads: Vec<(u32, Thread)>,
 }
 
 impl CoreWarmer {
-    /// Starts the threads. Where the system allows neither the core nor the priority, the skew says
-    /// what came of it.
+    /// Starts the threads. Without permission for core or priority, the effect shows in the skew.
     pub(super) fn on(cores: BTreeSet<u32>, priority: u32) -> Self {
         let shared = Arc::<Shared>::default();
         let start = |core: u32| {
@@ -56,7 +56,7 @@ impl CoreWarmer {
         Self { shared, threads }
     }
 
-    /// Wakes the cores but the caller's own, and returns when they are awake.
+    /// Wakes the cores except the caller's own, and returns when they are awake.
     pub(super) fn wake(&self) {
         let here = sched::core();
         let others = || self.threads.iter().filter(|(core, _)| Some(*core) != here);
@@ -69,7 +69,7 @@ impl CoreWarmer {
         }
     }
 
-    /// Lets them sleep again: everything is injected.
+    /// Lets the threads sleep again.
     pub(super) fn stop(&self) {
         self.shared.word.store(REST, Ordering::Release);
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_woken_rests_and_ends() {
+    fn a_woken_thread_rests_and_ends() {
         let core_warmer = CoreWarmer::on(sched::core().into_iter().collect(), 1);
         let shared = Arc::clone(&core_warmer.shared);
         core_warmer.wake();

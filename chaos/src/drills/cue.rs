@@ -1,40 +1,39 @@
-//! The cue: one multicast datagram that makes armed fault agents fire. It carries nothing but a
-//! token that was agreed on over an authenticated channel and that serves once, so neither a guess
-//! nor a replay does anything.
+//! The cue: one multicast datagram that triggers armed fault agents. It contains only a single-use
+//! token, agreed on over an authenticated channel, so guesses and replays have no effect.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 
-/// What every cue begins with.
+/// Prefix of every cue.
 const MAGIC: [u8; 8] = *b"OBOLCUE1";
 /// Bytes of a token.
 const TOKEN_BYTES: usize = 32;
 /// Bytes of a cue: magic, token.
 pub const CUE_BYTES: usize = MAGIC.len() + TOKEN_BYTES;
 
-/// The region kind of processes that run a drill: no member's.
+/// The region kind of runners and fault agents, different from all members'.
 pub const REGION_KIND: u32 = 0x0D11;
 
-/// What arms a fault agent for one cue.
+/// Arms a fault agent for one cue.
 #[derive(Clone, Copy)]
 pub struct Token([u8; TOKEN_BYTES]);
 
 impl Token {
-    /// A token that nobody can guess.
+    /// A random token.
     pub fn draw() -> io::Result<Self> {
         let mut bytes = [0; TOKEN_BYTES];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         Ok(Self(bytes))
     }
 
-    /// Its form on the channel: 64 hexadecimal digits.
+    /// Encoding on the channel: 64 hexadecimal digits.
     #[must_use]
     pub fn to_hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The reverse.
+    /// Decodes [`Token::to_hex`].
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -56,7 +55,7 @@ impl Token {
         cue
     }
 
-    /// Whether a datagram is this token's cue. Takes equally long for every wrong one.
+    /// Whether a datagram is this token's cue. Takes constant time for wrong ones.
     #[must_use]
     pub fn is_cue(&self, datagram: &[u8]) -> bool {
         let cue = self.cue();

@@ -1,13 +1,15 @@
-//! The fault agent: the process that breaks things on the cue, so that the runner does not have to
-//! be awake, and that undoes them when the runner is gone.
+//! The fault agent: injects faults on the cue, without depending on the runner being scheduled, and
+//! undoes them when the runner is gone.
 //!
-//! It takes orders from one runner: its parent over a Unix socket, or, on another host, whoever the operator's
-//! ssh let in, over its own standard input and output. It is armed with a single-use token and a
-//! deadline; it holds its targets by pidfd from then on, and asks every guard again by what it sees
-//! itself. On the cue it injects and stamps each fault. Before it answers that it is armed, its
-//! undo record is on disk.
+//! It takes orders from one runner: its parent over a Unix socket or, on another host, the
+//! operator's ssh over standard input and output. It is armed with a single-use token and a
+//! deadline. From then on it holds its targets by pidfd, and it checks every guard itself. Before
+//! it reports that it is armed, its undo record is on disk. On the cue it injects and stamps each
+//! fault.
 
-use super::channel::{Arm, INJECTIONS_MAX, Injection, Lines, Order, Reply, Stamp, Whom, socket_name};
+use super::channel::{
+    Arm, INJECTIONS_MAX, Injection, Lines, Order, Reply, Stamp, TargetProcess, socket_name,
+};
 use super::core_warmer::CoreWarmer;
 use super::cue::{REGION_KIND, Token};
 use super::guard;
@@ -37,23 +39,23 @@ use std::time::Duration;
 
 /// A runner that does not connect in this time is gone.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks for it.
+/// Between two checks for its connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Until it is armed for the first time, a fault agent waits so long for its runner's next word.
+/// Timeout for the runner's next order until the fault agent is armed for the first time.
 const DEAD_MAN: Nanos = Nanos::from_secs(10);
-/// The lowest real-time priority: above every ordinary program, below whatever has one for a
-/// reason.
+/// The lowest real-time priority: above all ordinary programs, below those that have one on
+/// purpose.
 const PRIORITY: u32 = 1;
-/// The processes that are notified of the faults wake up, and would take a core from the failover,
-/// which takes this long on an emulated one.
+/// Pause before the replies: processes woken by them would take a core from the failover, which
+/// takes this long on an emulated fabric.
 const QUIET: Duration = Duration::from_millis(20);
-/// How often the endpoint's loop turns by itself while nothing comes.
+/// How often the endpoint's loop wakes up without events.
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
 
-/// Why there is no fault agent.
+/// Why a fault agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultAgentError {
-    /// The cluster can not be observed.
+    /// The cluster cannot be observed.
     #[error(transparent)]
     Observe(SiteError),
     /// No region, or no multicast.
@@ -67,24 +69,24 @@ pub enum FaultAgentError {
     NoRunner,
 }
 
-/// What was done and can be undone.
+/// An injected fault that can be undone.
 struct Injected {
     armed: Box<dyn Armed>,
     until: Instant,
 }
 
-/// A fault and all that it takes to inject it.
+/// A fault prepared for injection.
 struct ArmedInjection {
     injection: Injection,
     armed: Box<dyn Armed>,
 }
 
-/// What waits for the cue.
+/// The injections that wait for the cue.
 struct ArmedCue {
     token: Token,
     expires: Instant,
     injections: Vec<ArmedInjection>,
-    /// The cores that targets sleep on, where several are injected.
+    /// Wakes the cores on which targets sleep, if there are several injections.
     core_warmer: Option<CoreWarmer>,
 }
 
@@ -107,7 +109,7 @@ enum Message {
     Gone,
 }
 
-/// Takes cues from the fabric.
+/// Receives cues from the fabric.
 struct Listener {
     state: Shared,
     tx: Sender<Message>,
@@ -130,7 +132,7 @@ impl Machine for Listener {
         if let Some(core_warmer) = &cue.core_warmer {
             core_warmer.wake();
         }
-        // Whatever can wait does: between two faults lie one look at the clock and one system call.
+        // Between two injections there is only one clock reading and one system call.
         let mut results = Vec::with_capacity(cue.injections.len());
         for injection in &mut cue.injections {
             results.push((clock::now(), injection.armed.inject()));
@@ -149,7 +151,7 @@ impl Machine for Listener {
         }
         let due = state.injected.iter().map(|injected| injected.until).fold(Instant::NEVER, Instant::min);
         drop(state);
-        // What has to be undone sooner is undone by the main loop.
+        // The main loop undoes what is due earlier.
         thread::sleep(QUIET.min(due.since(clock::now()).to_std()));
         // If the receiver is gone, the main loop has ended and has undone everything.
         let _ = self.tx.send(Message::Fired(stamps));
@@ -167,12 +169,11 @@ impl Machine for Listener {
 pub enum ReachedBy {
     /// A Unix socket in the cluster's directory, and only from the parent.
     Socket,
-    /// Standard input and output, which ssh has connected: it has said who the operator is.
+    /// Standard input and output, connected by ssh, which has authenticated the operator.
     Standard,
 }
 
-/// Runs a fault agent until its runner is gone. `program` is this program, which a load is started
-/// from.
+/// Runs a fault agent until its runner is gone. `program` is this program, which starts loads.
 pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result<(), FaultAgentError> {
     let mut observer = Observer::open(root, cluster).map_err(FaultAgentError::Observe)?;
     let (reader, writer): (Box<dyn Read + Send>, Box<dyn Write>) = match way {
@@ -194,7 +195,7 @@ pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result
     fault_agent.run(&rx);
     stop.store(true, Ordering::Relaxed);
     fault_agent.undo_all();
-    // It turns every so often by itself; there is nothing left that it could do.
+    // The loop wakes up periodically; there is nothing else to do on an error.
     drop(listener);
     Ok(())
 }
@@ -209,7 +210,7 @@ fn parent(observer: &Observer) -> Result<UnixStream, FaultAgentError> {
     stream.map_err(failed)?.ok_or(FaultAgentError::NoRunner)
 }
 
-/// Waits for the parent. Any other process is turned away.
+/// Waits for the parent. Other processes are rejected.
 fn accept(path: &Path) -> io::Result<Option<UnixStream>> {
     let runner = parent_id();
     let listener = UnixListener::bind(path)?;
@@ -231,7 +232,7 @@ fn accept(path: &Path) -> io::Result<Option<UnixStream>> {
     Ok(None)
 }
 
-/// Starts the thread that takes cues. Returns when its region is there, so that no cue is missed.
+/// Starts the thread that receives cues. Returns when its region exists, so that no cue is missed.
 fn listen(
     cluster: &Cluster,
     state: &Shared,
@@ -250,10 +251,10 @@ fn listen(
     let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
         Ok(mut endpoint) => {
             endpoint.beat_every(BEAT_EVERY);
-            // Nothing should run between two faults. Where the system does not allow that, the skew
-            // says what came of it.
+            // Nothing should run between two injections. Without permission for it, the effect
+            // shows in the skew.
             let _ = sched::run_fifo_alone(PRIORITY);
-            // The receiver waits for this word alone.
+            // The receiver waits only for this message.
             let _ = ready_tx.send(Ok(()));
             endpoint.run(&mut listener, &stop, |_, _| {});
         }
@@ -268,8 +269,7 @@ fn listen(
 
 fn read_orders(from: impl Read, tx: &Sender<Message>) {
     let mut lines = Lines::new(from);
-    // A line that is no order ends the conversation, as silence does: the runner is another program
-    // than ours.
+    // An invalid line ends the session, as silence does: the runner is another program.
     while let Ok(Some(order)) = lines.read::<Order>() {
         if tx.send(Message::Order(order)).is_err() {
             return;
@@ -280,7 +280,7 @@ fn read_orders(from: impl Read, tx: &Sender<Message>) {
 
 struct FaultAgent<'a> {
     observer: &'a mut Observer,
-    /// This program, which a load is started from.
+    /// This program, which starts loads.
     program: &'a Path,
     state: &'a Mutex<State>,
     writer: Box<dyn Write>,
@@ -310,8 +310,8 @@ impl FaultAgent<'_> {
                 }
                 Ok(Message::Fired(stamps)) => self.reply(&Reply::Fired { stamps }),
                 Ok(Message::Gone) | Err(RecvTimeoutError::Disconnected) => return,
-                // Orders that came while the last one was carried out are taken first, however long
-                // that took.
+                // Orders that arrived while the last one was carried out are handled first, however
+                // long that took.
                 Err(RecvTimeoutError::Timeout) if clock::now() >= last_order + dead_man => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -321,7 +321,7 @@ impl FaultAgent<'_> {
         }
     }
 
-    /// When something happens by itself.
+    /// When the next timer is due.
     fn due(&self) -> Instant {
         let state = lock(self.state);
         let expires = state.armed.as_ref().map_or(Instant::NEVER, |armed| armed.expires);
@@ -335,12 +335,12 @@ impl FaultAgent<'_> {
             late && state.armed.take().is_some()
         };
         if expired {
-            self.forget();
+            self.remove_record();
             self.reply(&Reply::Expired);
         }
     }
 
-    /// Undoes what is due at `now`. Says so when nothing is left of it.
+    /// Undoes what is due at `now`. Reports it when nothing is left to undo.
     fn undo(&mut self, now: Instant) {
         let mut state = lock(self.state);
         let (mut due, later): (Vec<_>, Vec<_>) =
@@ -363,17 +363,17 @@ impl FaultAgent<'_> {
             },
             Order::Disarm => {
                 if lock(self.state).armed.take().is_some() {
-                    self.forget();
+                    self.remove_record();
                 }
                 self.reply(&Reply::Disarmed);
             }
             Order::Undo => self.undo(Instant::NEVER),
-            Order::Undone => self.forget(),
+            Order::Undone => self.remove_record(),
         }
     }
 
     /// Removes the undo record.
-    fn forget(&mut self) {
+    fn remove_record(&mut self) {
         if let Some(record) = self.record.take()
             && let Err(error) = record.remove(self.observer.cluster().dir())
         {
@@ -385,14 +385,11 @@ impl FaultAgent<'_> {
 
     fn arm(&mut self, arm: Arm) -> Result<(), String> {
         if self.record.is_some() {
-            return Err("it is armed already, or what it did is not undone yet".to_owned());
+            return Err("it is armed already, or its faults are not undone yet".to_owned());
         }
-        let token = Token::from_hex(&arm.token).ok_or("the token is not one")?;
+        let token = Token::from_hex(&arm.token).ok_or("the token is invalid")?;
         if arm.injections.is_empty() || arm.injections.len() > INJECTIONS_MAX {
-            return Err(format!(
-                "{} faults; 1 to {INJECTIONS_MAX} can be injected on one cue",
-                arm.injections.len()
-            ));
+            return Err(format!("{} faults; one cue injects 1 to {INJECTIONS_MAX}", arm.injections.len()));
         }
         let snapshot = self.observer.snapshot();
         self.guard(&arm, &snapshot)?;
@@ -402,7 +399,7 @@ impl FaultAgent<'_> {
         let mut record = Record::new((me.pid, me.started), arm.restart);
         for injection in arm.injections {
             let kind = faults::ordered(&injection.fault)
-                .ok_or_else(|| format!("this fault agent knows no fault {:?}", injection.fault))?;
+                .ok_or_else(|| format!("this fault agent has no fault {:?}", injection.fault))?;
             let arming = Arming {
                 cluster: self.observer.cluster(),
                 deployment: self.observer.deployment(),
@@ -419,7 +416,7 @@ impl FaultAgent<'_> {
             .write(self.observer.cluster().dir())
             .map_err(|error| format!("the undo record could not be written: {error}"))?;
         self.record = Some(record);
-        // One fault is not held against another.
+        // A single fault has no skew.
         let cores =
             || injections.iter().filter_map(|one| one.injection.whom.as_ref()).flat_map(cores).collect();
         let core_warmer = (injections.len() > 1).then(|| CoreWarmer::on(cores(), PRIORITY));
@@ -427,7 +424,7 @@ impl FaultAgent<'_> {
         Ok(())
     }
 
-    /// Asks every guard by what this process sees itself.
+    /// Checks every guard against this process's own observations.
     fn guard(&self, arm: &Arm, snapshot: &Snapshot) -> Result<(), String> {
         let deployment = self.observer.deployment();
         let mut out = Vec::new();
@@ -437,9 +434,9 @@ impl FaultAgent<'_> {
             let found =
                 snapshot.processes.iter().find(|p| p.process == process && p.name.as_str() == whom.name);
             let found = found.ok_or_else(|| {
-                format!("{} (pid {}) is no process of this cluster; look at it again", whom.name, whom.pid)
+                format!("{} (pid {}) is not a process of this cluster", whom.name, whom.pid)
             })?;
-            // An order that no kind knows is refused when it is armed.
+            // Unknown orders are rejected when they are armed.
             if faults::ordered(&injection.fault).is_some_and(|kind| kind.takes_out(injection)) {
                 out.push(Chosen { target: whom.name.clone(), process: found.clone(), supervised: false });
             }
@@ -452,7 +449,7 @@ impl FaultAgent<'_> {
             ..Guards::default()
         };
         let out: Vec<&Chosen> = out.iter().collect();
-        let mut answers = guard::ask(&guards, deployment, snapshot, &out, arm.injections.len());
+        let mut answers = guard::check(&guards, deployment, snapshot, &out, arm.injections.len());
         answers.push(guard::environment(&arm.environment, deployment));
         match answers.into_iter().find(|answer| !answer.allows) {
             Some(answer) => Err(format!("guard {}: {}", answer.guard, answer.says)),
@@ -460,8 +457,7 @@ impl FaultAgent<'_> {
         }
     }
 
-    /// The runner is gone: nothing more is injected, what was is undone, and what was killed is
-    /// started again.
+    /// The runner is gone: disarms, undoes all faults, and restarts what was killed.
     fn undo_all(&mut self) {
         lock(self.state).armed = None;
         self.undo(Instant::NEVER);
@@ -469,26 +465,26 @@ impl FaultAgent<'_> {
         let mut undone = Undone::default();
         record.undo(self.observer, &mut undone);
         if undone.failed.is_empty() {
-            // What stays is undone again by the next drill, which changes nothing.
+            // What remains is undone again by the next drill, which is idempotent.
             let _ = record.remove(self.observer.cluster().dir());
         }
     }
 }
 
-/// The cores that a process was seen on last.
-fn cores(whom: &Whom) -> BTreeSet<u32> {
+/// The cores that a process last ran on.
+fn cores(whom: &TargetProcess) -> BTreeSet<u32> {
     Process { pid: whom.pid, started: whom.started }.cores()
 }
 
-/// Takes hold of a process, and sees that it is the one that is meant.
-fn hold(whom: &Whom) -> Result<Held, String> {
+/// Holds a process by pidfd after checking that it is the intended one.
+fn hold(whom: &TargetProcess) -> Result<Held, String> {
     let who = format!("{} (pid {})", whom.name, whom.pid);
     let held = Process { pid: whom.pid, started: whom.started }
         .hold()
-        .map_err(|error| format!("{who} can not be held: {error}"))?;
-    // After the descriptor was opened: the number can not have been given to another process since.
+        .map_err(|error| format!("{who} cannot be held: {error}"))?;
+    // After the pidfd was opened, the pid cannot be reused.
     let program = fs::read_link(format!("/proc/{}/exe", whom.pid))
-        .map_err(|error| format!("the program of {who} can not be seen: {error}"))?;
+        .map_err(|error| format!("the program of {who} cannot be read: {error}"))?;
     if program != whom.program {
         return Err(format!("{who} runs {}, not {}", program.display(), whom.program.display()));
     }

@@ -1,5 +1,5 @@
-//! What the cluster does after the faults: read from the flight recorders and views until every
-//! survivor is active without the dead. Nothing here is on the way of a failover.
+//! Follows the cluster after the faults by flight recorders and views until every survivor is
+//! active without the dead. It does not affect the failover.
 
 use super::journal::{Outcome, Trial};
 use super::overlap::{Killed, overlap_seen};
@@ -15,19 +15,19 @@ use obol_membership::view::Departed;
 use obol_observe::timeline::{History, Phases};
 use obol_observe::{Health, Process, Snapshot};
 
-/// Between two looks at the cluster. The stamps do not depend on it; looking more often would only
-/// take the cores from the cluster.
+/// Between two reads of the cluster. The stamps do not depend on it, and shorter intervals would
+/// take CPU from the cluster.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(2);
 /// A failover that takes longer has failed.
 const FAILOVER_TIMEOUT: Nanos = Nanos::from_secs(10);
-/// Who only hung, and goes on again, is missed by nobody after so much more time.
+/// A frozen process that is not detected within this time after its thaw goes undetected.
 const THAWED_TIMEOUT: Nanos = Nanos::from_secs(1);
-/// A cluster that is not healthy for so long can not be drilled.
+/// A cluster that is not healthy within this time cannot be drilled.
 pub(super) const HEALTH_TIMEOUT: Nanos = Nanos::from_secs(10);
-/// A process that was asked to leave has this long.
+/// How long a process may take to leave.
 const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
 
-/// Why a failover failed that did not even begin.
+/// Reason of a failover that did not even begin.
 pub(super) const UNSEEN: &str = "no view excludes the dead";
 
 /// Waits until the cluster is healthy.
@@ -35,7 +35,7 @@ pub fn healthy<S: Subject>(subject: &mut S) -> Result<Snapshot, RunError> {
     healthy_within(subject, HEALTH_TIMEOUT)
 }
 
-/// The same with a bound of the caller's.
+/// The same with a timeout.
 pub(super) fn healthy_within<S: Subject>(subject: &mut S, within: Nanos) -> Result<Snapshot, RunError> {
     let deadline = subject.now() + within;
     loop {
@@ -43,7 +43,7 @@ pub(super) fn healthy_within<S: Subject>(subject: &mut S, within: Nanos) -> Resu
         if snapshot.health == Health::Healthy {
             return Ok(snapshot);
         }
-        // Where nobody lives, nobody comes back.
+        // Without any live process it will not recover.
         if subject.now() > deadline || snapshot.health == Health::Unreachable {
             return Err(RunError::NotHealthy(snapshot.reasons));
         }
@@ -51,8 +51,8 @@ pub(super) fn healthy_within<S: Subject>(subject: &mut S, within: Nanos) -> Resu
     }
 }
 
-/// Writes into the trial how the cluster bore a step. `trial` has the stamps of its faults. Gives
-/// back what happened.
+/// Follows a step and writes the outcome into the trial, which has the stamps of its faults.
+/// Returns the history.
 pub(super) fn follow<S: System>(
     system: &mut S,
     step: &Step,
@@ -93,14 +93,14 @@ pub(super) fn follow<S: System>(
     followed
 }
 
-/// What came of a step until now.
+/// The history of a step so far.
 pub(super) struct Followed {
     history: History,
     killed: Killed,
 }
 
-/// Adds to the trial for how long two incompatible views could be used at once, up to now, and
-/// fails it for any time at all: that must never be, whatever else was measured.
+/// Adds to the trial how long two incompatible views could be used at once so far, and fails the
+/// trial for any such time.
 pub(super) fn check_overlap<S: Subject>(
     subject: &mut S,
     followed: &mut Followed,
@@ -119,7 +119,7 @@ pub(super) fn check_overlap<S: Subject>(
     }
 }
 
-/// Watches until the cluster goes on without those that fell silent.
+/// Follows until the cluster works without the silent processes.
 fn failover<S: Subject>(
     subject: &mut S,
     history: &mut History,
@@ -128,7 +128,7 @@ fn failover<S: Subject>(
     (before, stamps): (&Snapshot, &dyn Fn(&Process) -> bool),
     trial: &mut Trial,
 ) {
-    // An agent takes the programs in its seats out of the view with it, whether or not they live.
+    // An agent's removal includes the programs in its seats, alive or not.
     let regions: Vec<u32> = silent.iter().filter(|p| p.kind == Kind::Agent).map(|p| p.region).collect();
     let gone = |p: &&Process| {
         silent.iter().any(|s| s.process == p.process) || p.kind == Kind::App && regions.contains(&p.region)
@@ -164,18 +164,19 @@ fn failover<S: Subject>(
     }
 }
 
-/// Members that were removed as failed although no fault of the drill had hit them, from its first
-/// look at the cluster to its last: also between two repetitions, and while a fault lasts.
+/// Members that were removed as failed although no fault of the drill had hit them, from its begin
+/// to its end: also between repetitions and while a fault lasts.
 #[derive(Default)]
 pub(super) struct Bystanders {
-    /// Up to which view they are counted; none before the first look.
+    /// The view up to which they are counted; `None` before the first snapshot.
     counted: Option<ViewId>,
-    /// What faults have hit.
+    /// Victims of all faults so far.
     hit: Vec<Incarnation>,
 }
 
 impl Bystanders {
-    /// Notes whom a step hits: what was chosen, and the programs in the seats of chosen agents.
+    /// Adds the victims of a step: the chosen processes, and the programs in the seats of chosen
+    /// agents.
     pub(super) fn hit(&mut self, chosen: &[Chosen], before: &Snapshot) {
         let agents: Vec<u32> =
             chosen.iter().filter(|c| c.process.kind == Kind::Agent).map(|c| c.process.region).collect();
@@ -186,7 +187,7 @@ impl Bystanders {
         self.hit.extend(before.processes.iter().filter(is_hit).map(|p| p.incarnation));
     }
 
-    /// How many were removed since the last look.
+    /// How many were removed since the last call.
     pub(super) fn removed(&mut self, snapshot: &Snapshot) -> u64 {
         let Some(view) = &snapshot.view else { return 0 };
         let Some(since) = self.counted.replace(view.id) else { return 0 };
@@ -196,13 +197,13 @@ impl Bystanders {
 }
 
 enum Failover {
-    /// Its phases, and what the lease rule alone would have made the survivors wait.
+    /// Its phases, and the wait of the survivors by the lease rule alone.
     Measured(Phases, Nanos),
     Void(String),
     Failed(String),
 }
 
-/// Watches the flight recorders until every survivor is active without the dead.
+/// Follows the flight recorders until every survivor is active without the dead.
 fn until_active<S: Subject>(
     subject: &mut S,
     history: &mut History,
@@ -223,8 +224,8 @@ fn until_active<S: Subject>(
         if let Some(id) = first
             && survivors.iter().all(|name| history.active_from(id, *name).is_some())
         {
-            // Coordinators write their stamps before the members can have theirs, so all are read
-            // by now; but they may lie in a part that was read just before.
+            // Coordinators stamp before members can become active, so all stamps exist by now; but
+            // they may be in a part that was read before.
             history.take(&subject.events());
             let drift = subject.deployment().profile.timing.drift_ppm;
             return if strangers > 0 {
@@ -232,7 +233,7 @@ fn until_active<S: Subject>(
             } else {
                 match Phases::of(history, id, dead, injected, survivors) {
                     Some(phases) => Failover::Measured(phases, lengthened(view.wait, drift)),
-                    None => Failover::Void(format!("the time line of view {id} has a hole")),
+                    None => Failover::Void(format!("the time line of view {id} is incomplete")),
                 }
             };
         }
@@ -251,14 +252,14 @@ fn until_active<S: Subject>(
     }
 }
 
-/// Waits until those that were asked to leave have left; whoever is counted as failed is told.
+/// Waits until all that have to leave have left; reports those that were counted as failed.
 fn leave<S: Subject>(subject: &mut S, leaving: &[Process], old: ViewId, trial: &mut Trial) {
     let end = subject.now() + LEAVE_TIMEOUT;
     loop {
         let snapshot = subject.snapshot();
         let departed = snapshot.view.as_ref().map(|view| view.departed.clone()).unwrap_or_default();
-        // Out of the view it may still run its last lines, and can not be started again before it
-        // has ended.
+        // After its removal from the view it may still be exiting, and cannot be restarted before
+        // it ends.
         let out =
             |p: &Process| departed.iter().any(|d| d.incarnation == p.incarnation) && subject.has_ended(p);
         if leaving.iter().all(out) {

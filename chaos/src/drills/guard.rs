@@ -1,5 +1,5 @@
-//! What forbids a repetition. The runner asks before it arms anything, and each fault agent asks
-//! again by what it sees itself.
+//! Guards that can forbid a repetition. The runner checks them before it arms anything, and each
+//! fault agent again by its own observations.
 
 use super::select::Chosen;
 use crate::drillfile::{Drill, Guards, Keep, StepFault, TargetKind};
@@ -9,20 +9,20 @@ use obol_node::Deployment;
 use obol_observe::Snapshot;
 use serde::Serialize;
 
-/// What a guard says.
+/// A guard's decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Answer {
     /// Its name, as in the file.
     pub guard: &'static str,
-    /// Whether the repetition may go on.
+    /// Whether it allows the repetition.
     pub allows: bool,
-    /// What it saw.
+    /// The reason.
     pub says: String,
 }
 
-/// Asks every guard about processes that would be silent for a while.
+/// Checks every guard for processes that would be silent for a while.
 #[must_use]
-pub fn ask(
+pub fn check(
     guards: &Guards,
     deployment: &Deployment,
     snapshot: &Snapshot,
@@ -46,17 +46,17 @@ pub fn ask(
         Answer {
             guard: "max_targets",
             allows: hit <= guards.max_targets as usize,
-            says: format!("hits {hit}, at most {} may be", guards.max_targets),
+            says: format!("victims: {hit}, at most {}", guards.max_targets),
         },
         Answer {
             guard: "keep_acceptors",
             allows: !touches(Kind::Coordinator) || coordinators >= acceptors,
-            says: format!("leaves {coordinators} of {all} coordinators, {acceptors} must be"),
+            says: format!("leaves {coordinators} of {all} coordinators, {acceptors} required"),
         },
         Answer {
             guard: "keep_lease_caches",
             allows: !touches(Kind::LeaseCache) || caches >= guards.keep_lease_caches as usize,
-            says: format!("leaves {caches} lease caches, {} must be", guards.keep_lease_caches),
+            says: format!("leaves {caches} lease caches, {} required", guards.keep_lease_caches),
         },
         Answer {
             guard: "deny_hosts",
@@ -84,7 +84,7 @@ pub fn environment(wanted: &str, deployment: &Deployment) -> Answer {
     Answer { guard: "environment", allows, says }
 }
 
-/// Whether this host can do what a fault asks for.
+/// Whether this host can inject a fault.
 #[must_use]
 pub fn means(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> Answer {
     let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
@@ -92,7 +92,7 @@ pub fn means(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> Answe
     let name = fault.kind.name();
     match fault.kind.refusal(Place { guards: &drill.guards, deployment, targets: &targets }) {
         Some(says) => Answer { guard: "means", allows: false, says: format!("{name}: {says}") },
-        None => Answer { guard: "means", allows: true, says: format!("{name} can be done here") },
+        None => Answer { guard: "means", allows: true, says: format!("{name} can be injected here") },
     }
 }
 
@@ -102,7 +102,7 @@ pub fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// Whether a text is as a pattern says, in which `*` stands for any text.
+/// Whether a text matches a pattern, in which `*` matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(head) else { return false };
@@ -114,7 +114,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn a_star_matches_any_text() {
         for (pattern, text, fits) in [
             ("prod-*", "prod-7", true),
             ("prod-*", "prod-", true),

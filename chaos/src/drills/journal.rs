@@ -1,4 +1,4 @@
-//! What a run found: every repetition, the figures, and the verdict.
+//! The results of a run: every repetition, the figures, and the verdict.
 
 use super::channel::Stamp;
 use super::probe::Probed;
@@ -25,7 +25,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// This machine.
+    /// The current machine.
     #[must_use]
     pub fn this() -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -37,19 +37,19 @@ impl Host {
 }
 
 words! {
-    /// How a run ended.
+    /// The verdict of a run.
     Verdict {
         /// Everything held.
         Passed = "passed",
         /// A figure missed its bound, or a steady state did not hold.
         Deviated = "deviated",
-        /// A failover did not end.
+        /// A failover did not complete.
         Failed = "failed",
         /// A guard or an abort condition ended it.
         Aborted = "aborted",
         /// The operator, or the drill's timeout, ended it.
         Interrupted = "interrupted",
-        /// Too few repetitions could be measured, or nothing could be judged.
+        /// Too few repetitions could be measured, or there was nothing to judge.
         Void = "void",
     }
 }
@@ -70,21 +70,21 @@ impl Verdict {
 }
 
 words! {
-    /// How one step of one repetition ended.
+    /// The outcome of one step of one repetition.
     Outcome {
         /// It was measured.
         Measured = "measured",
         /// It could not be measured, for a reason outside the cluster.
         Void = "void",
-        /// The cluster did not bear it.
+        /// The cluster did not recover, or violated an invariant.
         Failed = "failed",
     }
 }
 
-/// A process that was hit.
+/// A process that a fault hit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Victim {
-    /// The target that it stood for.
+    /// The target for which it was chosen.
     pub target: String,
     /// Its name.
     pub process: String,
@@ -97,9 +97,9 @@ pub struct Victim {
 /// One step of one repetition.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trial {
-    /// The repetition, from 1; warm-ups are counted by themselves.
+    /// The repetition, from 1; warm-ups are counted separately.
     pub number: u32,
-    /// Whether it is a warm-up, which is in no figure.
+    /// Whether it is a warm-up, which does not count.
     pub warmup: bool,
     /// The step.
     pub step: String,
@@ -107,9 +107,9 @@ pub struct Trial {
     pub outcome: Outcome,
     /// Why it was not measured.
     pub reason: Option<String>,
-    /// Who was hit.
+    /// The victims.
     pub victims: Vec<Victim>,
-    /// When each fault was injected, by the fault agent's own stamps.
+    /// When each fault was injected, as stamped by the fault agent.
     pub stamps: Vec<Stamp>,
     /// Between the first stamp and the last, in nanoseconds.
     pub skew_ns: u64,
@@ -117,17 +117,17 @@ pub struct Trial {
     pub failover_ns: Option<u64>,
     /// Its phases, in nanoseconds.
     pub phases_ns: BTreeMap<&'static str, u64>,
-    /// What the lease rule alone would have made the survivors wait, in nanoseconds.
+    /// The wait of the survivors by the lease rule alone, in nanoseconds.
     pub lease_wait_ns: u64,
     /// Members that were removed as failed.
     pub failed: u64,
-    /// Those of them that nobody had hit.
+    /// Those that no fault had hit.
     pub falsely_failed: u64,
     /// How long a victim could still use the old view after the new one was active, in nanoseconds.
     pub overlap_ns: u64,
 }
 
-/// A bound, and what was found.
+/// A bound and the measured value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
     /// The figure.
@@ -136,22 +136,22 @@ pub struct Judged {
     pub of: &'static str,
     /// The bound: microseconds, or a count.
     pub bound: f64,
-    /// What was found; nothing where too few repetitions were measured to claim it.
+    /// The measured value; `None` with too few repetitions.
     pub found: Option<f64>,
-    /// Samples that the claim rests on.
+    /// Number of samples.
     pub samples: u64,
-    /// Whether it holds; nothing where nothing can be claimed.
+    /// Whether it holds; `None` with too few samples.
     pub holds: Option<bool>,
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Journal {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The drill.
     pub drill: String,
-    /// What it does.
+    /// Its title.
     pub title: String,
     /// Seconds since 1970 when it began.
     pub began: u64,
@@ -161,8 +161,7 @@ pub struct Journal {
     pub verdict: Verdict,
     /// Repetitions that count and were begun.
     pub count: u32,
-    /// Those of them that were added to what was asked for, in place of such as could not be
-    /// measured.
+    /// Of these, repetitions added in place of void ones.
     pub extended: u32,
     /// Steps that could not be measured.
     pub void: u32,
@@ -172,7 +171,7 @@ pub struct Journal {
     pub environment: String,
     /// The machine.
     pub host: Host,
-    /// The host of the fault agent, where it was reached by ssh.
+    /// The host of the fault agent, if it was reached by ssh.
     pub ssh: Option<String>,
     /// The steady state before.
     pub before: Vec<Probed>,
@@ -180,20 +179,20 @@ pub struct Journal {
     pub after: Vec<Probed>,
     /// Durations in microseconds, by figure.
     pub figures_us: BTreeMap<&'static str, Summary>,
-    /// Bounds and what was found.
+    /// Bounds and measured values.
     pub judged: Vec<Judged>,
-    /// Every step of every repetition, warm-ups too.
+    /// Every step of every repetition, including warm-ups.
     pub trials: Vec<Trial>,
-    /// What else an operator should know.
+    /// Remarks for the operator.
     pub remarks: Vec<String>,
 }
 
-/// The trials that count: all but warm-ups.
+/// The trials that count: all except warm-ups.
 pub fn counted(trials: &[Trial]) -> impl Iterator<Item = &Trial> {
     trials.iter().filter(|trial| !trial.warmup)
 }
 
-/// Those of them that were measured.
+/// The measured ones among them.
 pub fn measured(trials: &[Trial]) -> impl Iterator<Item = &Trial> {
     counted(trials).filter(|trial| trial.outcome == Outcome::Measured)
 }
@@ -225,7 +224,7 @@ pub fn distribution(trials: &[Trial], metric: Metric) -> Distribution {
     distribution
 }
 
-/// Holds the figures against the drill's bounds.
+/// Checks the figures against the drill's bounds.
 #[must_use]
 pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
     let mut judged = Vec::new();
@@ -258,7 +257,7 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
     judged
 }
 
-/// The verdict of a run that came to its end.
+/// The verdict of a run that was completed.
 #[must_use]
 pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {
     if counted(trials).any(|trial| trial.outcome == Outcome::Failed) {
@@ -272,28 +271,25 @@ pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Prob
     }
 }
 
-/// How many samples are missing for the highest percentile that so many repetitions could claim if
-/// all were measured.
+/// How many samples are missing for the highest percentile that `count` repetitions could support.
 #[must_use]
 pub fn lacks(trials: &[Trial], count: u32) -> u64 {
     let claims = Percentile::ALL.iter().filter(|(_, percentile)| *percentile != Percentile::Max);
     let claimed = claims.map(|(_, percentile)| percentile.samples_min()).filter(|least| *least <= count);
     let failovers = distribution(trials, Metric::CueToActive).len();
-    // Where nobody falls silent there is no failover, and every repetition that was measured
-    // counts.
+    // Without a silenced process there is no failover, and every measured repetition counts.
     let sound = if failovers == 0 { measured(trials).count() as u64 } else { failovers };
     u64::from(claimed.max().unwrap_or(0)).saturating_sub(sound)
 }
 
-/// Whether nothing was held against anything: no bound could be judged, and no state had to hold
-/// afterwards.
+/// Whether nothing was judged: no bound had enough samples, and no state had to hold afterwards.
 #[must_use]
 pub fn judged_nothing(judged: &[Judged], after: &[Probed]) -> bool {
     after.is_empty() && judged.iter().all(|one| one.holds.is_none())
 }
 
-/// Whether so many repetitions were void that the others say too little: most of them, or so many
-/// that a percentile can not be judged which all of them together could have claimed.
+/// Whether too many repetitions were void: most of them, or so many that a percentile has too few
+/// samples which all repetitions together would have supported.
 fn is_void(drill: &Drill, trials: &[Trial]) -> bool {
     let all = counted(trials).count();
     let sound = counted(trials).filter(|trial| trial.outcome != Outcome::Void).count();

@@ -1,6 +1,6 @@
-//! Drills on processes: an observer, a fault agent, and the multicast that carries the cue.
+//! Drills on real processes: an observer, a fault agent, and the multicast cue.
 
-use super::channel::{Arm, Injection, Order, Reply, Stamp, Whom};
+use super::channel::{Arm, Injection, Order, Reply, Stamp, TargetProcess};
 use super::cue::{REGION_KIND, Token};
 use super::journal::Host;
 use super::plan::program;
@@ -17,11 +17,11 @@ use obol_observe::{Observer, Process};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A cue that comes later than this is late.
+/// A cue that arrives after this time is late.
 const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
-/// The fault agent reports a cue, or its expiry, in this time.
+/// Timeout for the fault agent's report of the cue or its expiry.
 const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
-/// The fault agent undoes what is due in this time.
+/// Timeout for the fault agent's undo.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A cluster of processes.
@@ -70,8 +70,8 @@ impl System for Live {
     }
 
     fn stamps(&self, process: &Process) -> bool {
-        // A program in a seat reads its agent's page. Those of `up` stamp it themselves; for others
-        // the agent's stamp stands.
+        // A program in a seat reads its agent's page. Programs of `up` stamp it themselves; for
+        // others the agent's stamp counts.
         process.seat == 0 || self.supervisor.started(process)
     }
 
@@ -114,8 +114,7 @@ impl System for Live {
     }
 
     fn fire(&mut self) -> Result<Option<Vec<Stamp>>, RunError> {
-        // The fault agent stamps its own faults; nothing here is on the way from them to the
-        // survivors.
+        // The fault agent stamps its own injections; nothing here delays the failover.
         if let Some(token) = self.token.take() {
             self.endpoint.multicast(Group::Drills, &token.cue());
             self.endpoint.flush();
@@ -139,7 +138,7 @@ impl System for Live {
     }
 
     fn start(&mut self, name: String) -> Result<(), RunError> {
-        // The supervisor refuses as long as the kernel has not taken the old process away.
+        // The supervisor refuses until the kernel has reaped the old process.
         control::ask(self.observer.cluster().dir(), &Request::Start { name })?;
         Ok(())
     }
@@ -166,8 +165,8 @@ fn injections(step: &Step, chosen: &[Chosen]) -> Result<Vec<Injection>, RunError
     Ok(injections)
 }
 
-fn whom(process: &Process) -> Result<Whom, RunError> {
+fn whom(process: &Process) -> Result<TargetProcess, RunError> {
     let program = program(process).ok_or(RunError::Ended(process.name))?;
     let obol_fabric::host::Process { pid, started } = process.process;
-    Ok(Whom { name: process.name.to_string(), pid, started, program })
+    Ok(TargetProcess { name: process.name.to_string(), pid, started, program })
 }

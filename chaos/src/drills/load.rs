@@ -1,5 +1,5 @@
-//! The load that a drill puts on a host: threads that compute, or memory that is written again and
-//! again.
+//! The load that a drill puts on a host: threads that compute, or memory that is written
+//! repeatedly.
 
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
@@ -10,7 +10,7 @@ use std::thread;
 const PAGE_BYTES: usize = 4096;
 /// Bytes of a MiB.
 const MEBIBYTE: usize = 1 << 20;
-/// Rounds of arithmetic between two looks at the clock.
+/// Rounds of arithmetic between two clock readings.
 const ROUNDS: u64 = 10_000;
 
 /// Keeps the host busy for this long.

@@ -1,8 +1,7 @@
-//! Drills from files on a live cluster: who would be hit, what forbids it, whether the steady state
-//! holds, and the run.
+//! Drills from files on a live cluster: selection of victims, guards, steady states, and the run.
 //!
-//! A runner arms a fault agent, gives the cue by multicast, and follows the flight recorders; the
-//! fault agent injects, stamps and undoes. Each works without the other: what one leaves behind,
+//! A runner arms a fault agent, sends the cue by multicast, and follows the flight recorders; the
+//! fault agent injects, stamps and undoes. Neither depends on the other: what one leaves behind,
 //! the next one undoes from the undo record.
 
 pub mod channel;

@@ -1,21 +1,21 @@
-//! Whether two incompatible views could be used at the same time, judged from what the processes
-//! themselves wrote: the start and end of each lease page, its fence, and the stamps of the flight
-//! recorders. When they are read plays no part.
+//! Checks whether two incompatible views could be used at the same time. The evidence is what the
+//! processes wrote: start and end of each lease page, its fence, and flight recorder stamps. The
+//! time of reading plays no part.
 
 use obol_fabric::{Instant, Nanos, Page, ViewId};
 use obol_observe::timeline::History;
 use obol_observe::{Process, Snapshot};
 
-/// A page that a process could act under in a view of an earlier run.
+/// A lease page under which a process could act in a view of an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The region of the page. Several processes may read one page.
+    /// The region of the page, which several processes may read.
     pub region: u32,
-    /// As its holder published it last.
+    /// As last published by its holder.
     pub page: Page,
-    /// The fence beside it, as it was read after the failover.
+    /// The fence beside it, read after the failover.
     pub fence: ViewId,
-    /// When the process was proved dead, if it was.
+    /// When the process was proved dead, if so.
     pub ended: Option<Instant>,
 }
 
@@ -24,7 +24,7 @@ pub struct Held {
 pub struct Begun {
     /// Its first view.
     pub base: ViewId,
-    /// When it, or a later one, could first be used by anybody.
+    /// When any process could first use it or a later one.
     pub at: Instant,
     /// When its leader knew that no older lease is left, and how many holders it had fenced by
     /// then.
@@ -32,24 +32,24 @@ pub struct Begun {
 }
 
 /// The longest time for which any of these pages could be used after an incompatible view was in
-/// use. `seen` is when the pages were read. Zero if the lease rule held.
+/// use; zero if the lease rule held. `seen` is when the pages were read.
 ///
-/// A fence is stamped by nobody but the leader that raised it, so it counts from the stamp of that
-/// leader: at the latest then it was up. A fence that no leader vouches for counts for nothing.
+/// Only the leader that raised a fence stamps it, so a fence counts from that stamp on, when it had
+/// been raised at the latest. A fence without a leader's stamp does not count.
 #[must_use]
 pub fn overlap(begun: &[Begun], held: &[Held], seen: Instant) -> Nanos {
     begun.iter().map(|run| beside(run, held, seen)).fold(Nanos::ZERO, Nanos::max)
 }
 
-/// Until when a page could be used: to its end, and by who asked the acceptors to the moment that
-/// they confirmed.
+/// Until when a page could be used: to its end or, with confirmation, to the moment that the
+/// acceptors confirmed.
 fn used_until(page: &Page) -> Instant {
     page.end.max(page.confirmed)
 }
 
 fn beside(run: &Begun, held: &[Held], seen: Instant) -> Nanos {
     let older = held.iter().filter(|h| h.page.base < run.base && h.page.start < h.page.end);
-    // What an earlier run's fence ended is judged beside that run.
+    // A lease that an earlier run's fence ended is checked against that run.
     let older = older.filter(|h| h.fence <= h.page.view || h.fence >= run.base);
     // Neither over nor proved dead when the new run was in use: only a fence can have ended these.
     let open: Vec<&Held> = older
@@ -58,7 +58,7 @@ fn beside(run: &Begun, held: &[Held], seen: Instant) -> Nanos {
     let mut regions: Vec<u32> = open.iter().filter(|h| h.fence >= run.base).map(|h| h.region).collect();
     regions.sort_unstable();
     regions.dedup();
-    // A leader that fenced fewer holders than rely on it did not fence one of them.
+    // A leader that fenced fewer holders than assumed did not fence one of them.
     let vouched = run.fenced.filter(|(_, many)| *many >= regions.len() as u64).map(|(at, _)| at);
     let until = |h: &Held| {
         let end = used_until(&h.page).min(h.ended.unwrap_or(Instant::NEVER));
@@ -71,12 +71,12 @@ fn beside(run: &Begun, held: &[Held], seen: Instant) -> Nanos {
     open.into_iter().map(|h| until(h).since(run.at)).fold(Nanos::ZERO, Nanos::max)
 }
 
-/// When this process was injected so that it runs no code of its own any more.
+/// Killed processes, with the times of the injections, from which on they ran no code.
 pub(super) type Killed = Vec<(Process, Instant)>;
 
-/// The same of a cluster. `before` was seen before the faults, `history` has all events since, and
-/// `snapshot` was read from `from` on. Whoever was killed could not act from the fault on, whenever
-/// its death was noticed.
+/// The overlap in a cluster. `before` is the snapshot before the faults, `history` has all events
+/// since, and `snapshot` was read from `from` on. A killed process could not act from the injection
+/// on, whenever its death was noticed.
 pub(super) fn overlap_seen(
     (history, killed): (&History, &Killed),
     before: &Snapshot,
@@ -93,15 +93,15 @@ pub(super) fn overlap_seen(
     bases.dedup();
     let begun = bases.into_iter().filter_map(|base| {
         let fenced = history.fenced().find(|(of, _)| *of == base).map(|(_, fenced)| fenced);
-        // Whoever starts by a CLEAR dates the page from the turn that it came in, which may have
-        // begun before the CLEAR was sent; the recorder's stamp is exact there.
+        // A process that starts by a CLEAR dates the page from the event loop's turn, which may
+        // have begun before the CLEAR was sent; the recorder's stamp is exact.
         let exact = |start: &Instant| fenced.is_none_or(|(done, _)| *start >= done);
         let starts = pages().filter(|(_, page, _)| page.base >= base && page.start < page.end);
         let starts = starts.map(|(_, page, _)| page.start).filter(exact);
         let at = starts.chain(history.first_active(base)).min()?;
         Some(Begun { base, at, fenced })
     });
-    // A page that was read before the run began says nothing about what came of it.
+    // A page that was read before the run began is no evidence about it.
     let begun: Vec<Begun> = begun.filter(|run| run.at <= from).collect();
     let lived = |p: &Process| before.processes.iter().any(|b| b.alive && b.process == p.process);
     let held = pages().map(|(p, page, fence)| {
@@ -122,8 +122,8 @@ pub(super) fn overlap_seen(
 mod tests {
     use super::*;
 
-    /// The new run began to be used at 100; its leader was done with fences at 95, having raised
-    /// one.
+    /// The new run came into use at 100; its leader was done with fencing at 95, with one fence
+    /// raised.
     const RUN: Begun = Begun { base: ViewId(8), at: Instant(100), fenced: Some((Instant(95), 1)) };
 
     fn held(end: u64) -> Held {
@@ -142,23 +142,22 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_had_run_overlaps_with_nothing() {
+    fn an_ended_lease_has_no_overlap() {
         assert_eq!(found(RUN, &[held(100)]), 0);
         assert_eq!(found(RUN, &[]), 0);
         let never = Held { page: Page::default(), ..held(0) };
         assert_eq!(found(RUN, &[never]), 0);
     }
 
-    /// However late the pages are read: at 5,000 this lease is long over, and a look at that time
-    /// would find nothing.
+    /// However late the pages are read: at 5,000 this lease is long over.
     #[test]
-    fn a_lease_that_ran_on_is_found_although_it_is_over_when_it_is_read() {
+    fn an_overlapping_lease_is_found_although_it_is_over_when_read() {
         assert_eq!(found(RUN, &[held(101)]), 1);
         assert_eq!(found(RUN, &[held(90), held(1_900)]), 1_800);
     }
 
     #[test]
-    fn a_view_that_acceptors_confirmed_after_its_lease_was_used_until_then() {
+    fn a_confirmed_view_was_used_until_its_confirmation() {
         let page = Page { confirmed: Instant(130), ..held(90).page };
         assert_eq!(found(RUN, &[Held { page, ..held(90) }]), 30);
     }
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_or_a_death_that_came_too_late_leaves_what_lay_before_it() {
+    fn a_late_fence_or_death_leaves_the_overlap_before_it() {
         let fenced = Held { fence: ViewId(8), ..held(1_900) };
         let late = Begun { fenced: Some((Instant(160), 1)), ..RUN };
         assert_eq!(found(late, &[fenced]), 60);
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_no_leader_vouches_for_ends_nothing() {
+    fn a_fence_without_a_leaders_stamp_does_not_count() {
         let fenced = Held { fence: ViewId(8), ..held(1_900) };
         let silent = Begun { fenced: None, ..RUN };
         assert_eq!(found(silent, &[fenced]), 1_800);
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_the_new_run_are_not_older_than_it() {
+    fn pages_of_the_new_run_do_not_overlap() {
         let page = Page {
             view: ViewId(9),
             base: ViewId(8),

@@ -1,4 +1,4 @@
-//! What a run would do: whom it would hit, and what each guard says. Touches nothing.
+//! A dry run: which victims would be chosen, and what each guard decides. Touches nothing.
 
 use super::guard::{self, Answer};
 use super::select::{Chosen, Supervisor, choose};
@@ -9,22 +9,22 @@ use obol_profiles::duration;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What a run would do.
+/// The plan of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     /// The drill.
     pub drill: String,
-    /// What it does.
+    /// Its title.
     pub title: String,
     /// Repetitions that count.
     pub count: u32,
-    /// Its steps, as the first repetition would take them.
+    /// Its steps in the first repetition.
     pub steps: Vec<PlannedStep>,
-    /// What the guards say.
+    /// The guards' decisions.
     pub guards: Vec<Answer>,
     /// Whether all of them allow it.
     pub allowed: bool,
-    /// Whether it has anything to hold what it finds against. If not, it cannot pass.
+    /// Whether the drill can reach a verdict. If not, it cannot pass.
     pub judges: bool,
 }
 
@@ -33,28 +33,28 @@ pub struct Plan {
 pub struct PlannedStep {
     /// Its name.
     pub step: String,
-    /// What breaks.
+    /// Its faults.
     pub faults: Vec<PlannedFault>,
-    /// Why nobody can be hit.
+    /// Why no victim can be chosen.
     pub refusal: Option<String>,
 }
 
 /// A fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedFault {
-    /// What.
+    /// The fault.
     pub fault: String,
-    /// For how long.
+    /// How long it lasts.
     #[serde(rename = "for")]
     pub lasts: Option<String>,
-    /// Whom, if nothing changes until then.
+    /// Its victims if the cluster does not change until then.
     pub hits: Vec<Hit>,
 }
 
 /// A process that would be hit.
 #[derive(Clone, Debug, Serialize)]
 pub struct Hit {
-    /// The target that it stands for.
+    /// The target for which it is chosen.
     pub target: String,
     /// Its name.
     pub process: String,
@@ -62,7 +62,7 @@ pub struct Hit {
     pub pid: u32,
     /// Its program.
     pub program: Option<PathBuf>,
-    /// Whether `obol up` started it, and so can start it again.
+    /// Whether `obol up` started it, and so can restart it.
     pub supervised: bool,
 }
 
@@ -103,7 +103,7 @@ pub fn plan<S: Subject>(
             .filter(|f| f.kind.effect().takes_out())
             .flat_map(|f| of_fault(&f.targets))
             .collect();
-        guards.extend(guard::ask(&drill.guards, subject.deployment(), snapshot, &out, chosen.len()));
+        guards.extend(guard::check(&drill.guards, subject.deployment(), snapshot, &out, chosen.len()));
         let faults = step.faults.iter().map(|fault| PlannedFault {
             fault: fault.kind.describe(),
             lasts: fault.lasts.map(duration::print),

@@ -1,4 +1,4 @@
-//! Whether the steady state holds.
+//! Probes of the steady state.
 
 use super::subject::Subject;
 use crate::drillfile::{Probe, Steady};
@@ -6,25 +6,25 @@ use obol_fabric::Incarnation;
 use obol_observe::{Snapshot, judge};
 use serde::Serialize;
 
-/// What a probe said.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probed {
-    /// Which.
+    /// The probe.
     pub probe: Probe,
-    /// Whether it says what the drill wants.
+    /// Whether the result is as required.
     pub holds: bool,
-    /// What it saw.
+    /// The observation.
     pub saw: String,
 }
 
-/// Asks a probe.
+/// Runs a probe.
 #[must_use]
 pub fn probe<S: Subject>(subject: &S, snapshot: &Snapshot, steady: &Steady) -> Probed {
-    let (value, saw) = look(subject, snapshot, steady.probe);
+    let (value, saw) = observe(subject, snapshot, steady.probe);
     Probed { probe: steady.probe, holds: value == steady.tolerance, saw }
 }
 
-fn look<S: Subject>(subject: &S, snapshot: &Snapshot, probe: Probe) -> (bool, String) {
+fn observe<S: Subject>(subject: &S, snapshot: &Snapshot, probe: Probe) -> (bool, String) {
     let live = || snapshot.processes.iter().filter(|p| p.alive);
     let names = |mut names: Vec<&str>| {
         names.sort_unstable();
@@ -44,7 +44,7 @@ fn look<S: Subject>(subject: &S, snapshot: &Snapshot, probe: Probe) -> (bool, St
         }
         Probe::LeaderPresent => match snapshot.leader() {
             Some(leader) => (true, format!("{} leads", leader.name)),
-            None => (false, "nobody leads".to_owned()),
+            None => (false, "no coordinator leads".to_owned()),
         },
         Probe::Majority => {
             let deciders = judge::deciders(subject.deployment(), snapshot.view.as_deref());

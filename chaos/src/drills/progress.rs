@@ -1,4 +1,4 @@
-//! How far a repetition is, told while it runs: a line for whoever watches. What counts stands in
+//! Progress of a repetition while it runs: one line per stage for the operator. The results are in
 //! the journal.
 //!
 //! ```text
@@ -11,21 +11,21 @@ use obol_fabric::Nanos;
 use obol_observe::timeline::Phases;
 use std::fmt;
 
-/// A step of a repetition, and how far it is.
+/// A step of a repetition and its stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// The repetition, from 1; warm-ups are counted by themselves.
+    /// The repetition, from 1; warm-ups are counted separately.
     pub number: u32,
     /// The step's name.
     pub step: &'a str,
-    /// How far it is.
+    /// Its stage.
     pub stage: Stage<'a>,
 }
 
-/// How far a step is.
+/// The stage of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Stage<'a> {
-    /// So many repetitions were void that others are added, up to this one.
+    /// Void repetitions are replaced by further ones, up to this one.
     Extends {
         /// Samples that are missing.
         lacks: u64,
@@ -36,13 +36,13 @@ pub enum Stage<'a> {
     Waits,
     /// The fault agent holds these victims.
     Armed(&'a [String]),
-    /// The cue was given, and the faults were injected.
+    /// The cue was sent, and the faults were injected.
     Injected,
-    /// The cluster was followed until it was over, or given up.
+    /// The failover is over, or was given up.
     Followed(&'a Trial),
-    /// What was to last for a while was undone.
+    /// Temporary faults were undone.
     Undone,
-    /// What was ended is being started again.
+    /// Ended processes are being restarted.
     Restored,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Progress<'_> {
             Stage::Extends { lacks, most } => {
                 write!(f, "repetitions are added, up to {most}, because {lacks} samples are missing")
             }
-            Stage::Waits => f.write_str("waits until all is well"),
+            Stage::Waits => f.write_str("waits until the cluster is healthy"),
             Stage::Armed([]) => f.write_str("armed"),
             Stage::Armed(victims) => write!(f, "armed against {}", victims.join(", ")),
             Stage::Injected => f.write_str("cued and injected"),
@@ -78,6 +78,6 @@ fn followed(f: &mut fmt::Formatter<'_>, trial: &Trial) -> fmt::Result {
             }
             Ok(())
         }
-        (None, _) => f.write_str("borne, nobody failed"),
+        (None, _) => f.write_str("tolerated, no member failed"),
     }
 }

@@ -1,5 +1,5 @@
-//! The drills without a file: kill somebody, wait, start a replacement, and again. The same engine
-//! runs them; what they report is one flat object for scripts.
+//! Drills without a file: kill a process, wait, start a replacement, repeat. They use the same
+//! engine, and report one flat object for scripts.
 
 use super::journal::{Host, Journal, Outcome, Trial, Verdict, counted, distribution};
 use crate::drillfile::{
@@ -14,16 +14,16 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So long that it never ends a drill whose repetitions somebody has counted out.
+/// Timeout that never ends a drill whose repetitions are counted.
 const TIMEOUT: Nanos = Nanos::from_secs(24 * 3600);
-/// No bound: a skew is part of what such a drill measures.
+/// No bound: such a drill measures the skew.
 const SKEW: Nanos = Nanos::MAX;
 
-/// What must hold before and after: above all, that every replacement has joined and may act.
+/// Before and after: above all, every replacement has joined and may act.
 const STEADY: [Probe; 4] =
     [Probe::ProcessesUp, Probe::ViewConverged, Probe::LeaderPresent, Probe::LeasesActive];
 
-/// Who dies.
+/// The processes to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victims {
     /// One app.
@@ -54,7 +54,7 @@ impl Victims {
         }
     }
 
-    /// The drill that kills them `count` times, on whatever cluster of this label.
+    /// The drill that kills them `count` times, on any cluster of this label.
     #[must_use]
     pub fn drill(self, environment: Name, count: u32, gap: Nanos) -> Drill {
         let target = |name: &str| {
@@ -92,20 +92,20 @@ impl Victims {
     }
 }
 
-/// What such a drill found. Times in microseconds.
+/// The results of such a drill. Times in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Which drill.
     pub drill: String,
-    /// How it ended: deviated and aborted are told as failed.
+    /// The verdict; deviated and aborted are reported as failed.
     pub verdict: Verdict,
     /// Repetitions that were begun.
     pub count: u32,
-    /// Those of them that were added in place of void ones.
+    /// Repetitions added in place of void ones.
     pub extended: u32,
     /// Repetitions that could not be measured.
     pub void: u32,
-    /// Members that were removed although nobody had killed them.
+    /// Members that were removed although no fault had hit them.
     pub false_suspicions: u64,
     /// The longest time for which two incompatible views could be used at once, in nanoseconds;
     /// must be 0.
@@ -114,13 +114,13 @@ pub struct Report {
     pub failover_us: Summary,
     /// The same, phase by phase.
     pub phases_us: BTreeMap<&'static str, Summary>,
-    /// What the lease rule alone would have made the survivors wait after the decision.
+    /// The wait of the survivors after the decision by the lease rule alone.
     pub lease_wait_us: f64,
     /// The cluster's profile.
     pub profile: String,
     /// The machine.
     pub host: Host,
-    /// Why repetitions were void or failed, each with its number.
+    /// Why repetitions were void or failed, with their numbers.
     pub remarks: Vec<String>,
 }
 
@@ -174,7 +174,7 @@ impl Report {
         }
     }
 
-    /// The exit code of the program: these drills know no finer one than failed.
+    /// The exit code of the program: these drills only distinguish failed.
     #[must_use]
     pub const fn code(&self) -> u8 {
         match self.verdict {

@@ -1,4 +1,4 @@
-//! The runner's side of a fault agent: starts it, connects, sends it keep-alives, and ends it.
+//! The runner's side of a fault agent: starts it, connects, sends keep-alives, and ends it.
 
 use super::channel::{Arm, Lines, Order, Reply, socket_name};
 use super::ssh::Ssh;
@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A fault agent that does not listen, or does not answer an order, in this time hangs.
+/// A fault agent that does not connect or answer in this time hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks for its socket, or for its end.
+/// Between two checks for its socket, or for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Bytes of error output that are kept.
+/// Bytes of error output to keep.
 const ERRORS_BYTES_MAX: u64 = 4096;
-/// Error output is collected for so long.
+/// How long error output is collected.
 const ERRORS_TIMEOUT: Duration = Duration::from_secs(1);
-/// Keep-alives that the runner sends within the dead man's time.
+/// Keep-alives per dead man's switch timeout.
 const ALIVE_PER_DEAD_MAN: u64 = 4;
 
 /// Why a fault agent does not carry out an order.
@@ -41,8 +41,8 @@ pub enum RemoteError {
     /// It refused to be armed.
     #[error("the fault agent refuses: {0}")]
     Refused(String),
-    /// It answered something else.
-    #[error("the fault agent answered something else than expected: {0:?}")]
+    /// It sent an unexpected reply.
+    #[error("the fault agent sent an unexpected reply: {0:?}")]
     Answer(Reply),
     /// There is no fault agent on that host.
     #[error("no fault agent on {host}: {error}{}; try `ssh {host}`", in_brackets(.said))]
@@ -51,7 +51,7 @@ pub enum RemoteError {
         host: String,
         /// What went wrong.
         error: Box<RemoteError>,
-        /// What ssh, or the other end, said.
+        /// The error output of ssh, or of the other end.
         said: String,
     },
 }
@@ -60,17 +60,17 @@ fn in_brackets(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!(" (ssh says: {said})") }
 }
 
-/// A fault agent of this runner's.
+/// A fault agent of this runner.
 pub struct Remote {
     child: Child,
     writing: Writing,
     rx: Receiver<Reply>,
 }
 
-/// Where orders go. Without it the fault agent is alone, and undoes.
+/// The channel for orders. When it is closed, the fault agent undoes its faults.
 type Writing = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
 
-/// Where a fault agent is to work.
+/// Where a fault agent runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The program there.
@@ -106,7 +106,7 @@ impl Remote {
         match connected {
             Ok((reading, stream)) => Ok(Self::over(child, reading, Box::new(Channel(stream)), dead_man)),
             Err(error) => {
-                // It is of no use, and nothing has been injected.
+                // It is useless, and nothing has been injected.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(error)
@@ -114,8 +114,8 @@ impl Remote {
         }
     }
 
-    /// Starts a fault agent by the operator's own ssh: with their configuration, agent, jump hosts
-    /// and known hosts.
+    /// Starts a fault agent through the operator's own ssh, with their configuration, agent, jump
+    /// hosts and known hosts.
     pub fn by_ssh(ssh: &Ssh, place: Place<'_>, dead_man: Nanos) -> Result<Self, RemoteError> {
         let mut child = ssh
             .command(place)
@@ -132,13 +132,14 @@ impl Remote {
         let (tx, lines_rx) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(errors.take(ERRORS_BYTES_MAX)).lines().map_while(Result::ok) {
-                // Once the fault agent has answered the receiver is gone, but ssh must not write
-                // into a closed pipe.
+                // After the fault agent has answered, the receiver is gone; but the pipe must stay
+                // open for ssh.
                 let _ = tx.send(line);
             }
         });
         let remote = Self::over(child, reading, Box::new(writing), dead_man);
-        // An answer proves that ssh let us in, our program runs there, and sees the cluster.
+        // An answer proves that ssh connected, that the program runs there and can access the
+        // cluster.
         remote.order(&Order::Disarm).and_then(|()| remote.reply(ANSWER_TIMEOUT, "answer")).map_err(
             |error| RemoteError::Ssh {
                 host: ssh.host.clone(),
@@ -176,9 +177,9 @@ impl Remote {
         Self { child, writing, rx }
     }
 
-    /// Gives an order.
+    /// Sends an order.
     pub fn order(&self, order: &Order) -> Result<(), RemoteError> {
-        send(&self.writing, order).map_err(|error| RemoteError::Io("talk to the fault agent", error))
+        send(&self.writing, order).map_err(|error| RemoteError::Io("send an order to the fault agent", error))
     }
 
     /// Its next reply.
@@ -201,7 +202,7 @@ impl Remote {
     }
 }
 
-/// The error output of the other end, until that ends; ssh may take a moment to write it.
+/// The error output of the other end up to its end; ssh may write it late.
 fn said(lines_rx: &Receiver<String>) -> String {
     let end = Instant::now() + ERRORS_TIMEOUT;
     let next = || lines_rx.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
@@ -217,7 +218,7 @@ fn send(writing: &Mutex<Option<Box<dyn Write + Send>>>, order: &Order) -> io::Re
     }
 }
 
-/// A socket whose reader sees its end at once.
+/// A socket whose end the reader notices at once.
 struct Channel(UnixStream);
 
 impl Write for Channel {
@@ -258,14 +259,14 @@ fn connect(child: &mut Child, dir: &Path) -> Result<UnixStream, RemoteError> {
 }
 
 impl Drop for Remote {
-    /// Ends the conversation, upon which the fault agent undoes what is left and ends.
+    /// Ends the session, upon which the fault agent undoes what is left and ends.
     fn drop(&mut self) {
         drop(self.writing.lock().unwrap_or_else(PoisonError::into_inner).take());
         let end = Instant::now() + ANSWER_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(POLL_INTERVAL);
         }
-        // One that hangs leaves its undo record to whoever recovers.
+        // A hanging one leaves its undo record to `obol drill recover`.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
-//! The faults of a campaign's script on processes: what broke a simulated cluster is tried on a real
-//! one, as far as that has the same faults.
+//! Replays the faults of a campaign's script on processes, as far as they exist there: what broke a
+//! simulated cluster is tried on a real one.
 //!
-//! The undo record is on disk before the first fault, and names every process that may be hit: what
-//! this process does not undo itself, `obol drill recover` does.
+//! The undo record, written before the first fault, names every process that may be hit, so `obol
+//! drill recover` can undo what this process does not.
 
 use super::follow::{healthy, healthy_within};
 use super::runner::{RunError, lock};
@@ -23,13 +23,13 @@ use std::io;
 use std::path::Path;
 use std::thread;
 
-/// Between two looks for processes that are to be started again, and how many there are.
+/// Between two attempts to restart processes, and the number of attempts.
 const RESTART_INTERVAL: Nanos = Nanos::from_secs(1);
 const RESTARTS_MAX: u32 = 10;
 
-/// What an act is on processes.
+/// An action on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum Action {
     Kill,
     Start,
     Freeze,
@@ -37,40 +37,40 @@ enum Deed {
     Leave,
 }
 
-/// An act, in terms of processes.
-enum Meant {
-    One(Deed, String),
+/// A script's act in terms of processes.
+enum Mapped {
+    One(Action, String),
     Leader,
     Link { from: String, to: String, cut: bool },
 }
 
-/// What a script is on processes.
+/// What a script does on processes.
 #[derive(Debug, Serialize)]
 pub struct ReplayPlan {
-    /// Acts that can be played.
+    /// Acts that can be replayed.
     pub acts: usize,
-    /// Acts that can not, and why, each reason once.
+    /// Why others cannot, each reason once.
     pub missing: BTreeSet<String>,
-    /// How much slower they are played than in the script: leases of processes are longer.
+    /// Slowdown relative to the script: leases of processes are longer.
     pub slower: u64,
 }
 
-/// What became of it.
+/// The outcome.
 #[derive(Debug, Serialize)]
 pub struct Replayed {
     /// The plan.
     pub plan: ReplayPlan,
-    /// Acts that were played.
+    /// Acts that were replayed.
     pub played: usize,
     /// Acts that missed their process, and why.
     pub missed: Vec<String>,
-    /// What was undone at the end, and what could not be.
+    /// What was undone at the end, and what could not be undone.
     pub undone: Undone,
     /// Why the cluster is not healthy afterwards.
     pub unhealthy: Vec<String>,
 }
 
-/// The process that stands for a node's, or for a program in its seat.
+/// The process that corresponds to a node, or to a program in its seat.
 fn name_of(scenario: &Scenario, node: u32, seat: u16, known: &[String]) -> Result<String, String> {
     let number = |first: u32| (node - first + 1) as u16;
     let (first_agent, first_cache) =
@@ -92,30 +92,30 @@ fn name_of(scenario: &Scenario, node: u32, seat: u16, known: &[String]) -> Resul
     if known.contains(&name) { Ok(name) } else { Err(format!("the cluster has no {name}")) }
 }
 
-/// What an act is on processes, or why it is nothing.
-fn meant(act: Act, scenario: &Scenario, deployment: &Deployment) -> Result<Meant, String> {
+/// A script's act in terms of processes, or why it has no equivalent.
+fn map_act(act: Act, scenario: &Scenario, deployment: &Deployment) -> Result<Mapped, String> {
     let known = &deployment.names();
-    let one = |deed, node, seat| Ok(Meant::One(deed, name_of(scenario, node, seat, known)?));
+    let one = |deed, node, seat| Ok(Mapped::One(deed, name_of(scenario, node, seat, known)?));
     let link = |from, to, cut| {
         if deployment.network.is_some() {
-            return Err("the links of this cluster are its RDMA device's".to_owned());
+            return Err("the links of this cluster belong to its RDMA device".to_owned());
         }
         let [from, to] = [from, to].map(|node| name_of(scenario, node, 0, known));
-        Ok(Meant::Link { from: from?, to: to?, cut })
+        Ok(Mapped::Link { from: from?, to: to?, cut })
     };
     let none = |what: &str| Err(format!("{what} is not a fault of processes"));
     match act {
-        Act::Kill(node) => one(Deed::Kill, node, 0),
-        Act::KillProgram(node, seat) => one(Deed::Kill, node, seat),
-        Act::KillLeader => Ok(Meant::Leader),
-        Act::Start(node) => one(Deed::Start, node, 0),
-        Act::Attach(node, seat) => one(Deed::Start, node, seat),
-        Act::Freeze(node) => one(Deed::Freeze, node, 0),
-        Act::FreezeProgram(node, seat) => one(Deed::Freeze, node, seat),
-        Act::Thaw(node) => one(Deed::Thaw, node, 0),
-        Act::ThawProgram(node, seat) => one(Deed::Thaw, node, seat),
-        Act::Leave(node) => one(Deed::Leave, node, 0),
-        Act::LeaveProgram(node, seat) => one(Deed::Leave, node, seat),
+        Act::Kill(node) => one(Action::Kill, node, 0),
+        Act::KillProgram(node, seat) => one(Action::Kill, node, seat),
+        Act::KillLeader => Ok(Mapped::Leader),
+        Act::Start(node) => one(Action::Start, node, 0),
+        Act::Attach(node, seat) => one(Action::Start, node, seat),
+        Act::Freeze(node) => one(Action::Freeze, node, 0),
+        Act::FreezeProgram(node, seat) => one(Action::Freeze, node, seat),
+        Act::Thaw(node) => one(Action::Thaw, node, 0),
+        Act::ThawProgram(node, seat) => one(Action::Thaw, node, seat),
+        Act::Leave(node) => one(Action::Leave, node, 0),
+        Act::LeaveProgram(node, seat) => one(Action::Leave, node, seat),
         Act::Cut(from, to) => link(from, to, true),
         Act::Heal(from, to) => link(from, to, false),
         Act::HangProgram(..) | Act::UnhangProgram(..) => none("a program that hangs"),
@@ -134,7 +134,7 @@ pub fn plan_script(observer: &Observer, script: &Script) -> ReplayPlan {
     let scenario = Scenario::draw(script.seed, ActiveMutant::NONE);
     let mut plan = ReplayPlan { acts: 0, missing: BTreeSet::new(), slower: slower(observer, &scenario) };
     for timed in &script.acts {
-        match meant(timed.act, &scenario, observer.deployment()) {
+        match map_act(timed.act, &scenario, observer.deployment()) {
             Ok(_) => plan.acts += 1,
             Err(why) => drop(plan.missing.insert(why)),
         }
@@ -147,8 +147,8 @@ fn slower(observer: &Observer, scenario: &Scenario) -> u64 {
     here.0.div_ceil(there.0.max(1)).max(1)
 }
 
-/// Plays a script's faults, undoes them, and waits until the cluster is healthy. `go_on` is called
-/// before each act; `false` ends the replay early.
+/// Replays a script's faults, undoes them, and waits until the cluster is healthy. `go_on` is
+/// called before each act; `false` ends the replay early.
 pub fn replay_script(
     root: &Path,
     cluster: Name,
@@ -175,7 +175,7 @@ pub fn replay_script(
     let (mut played, mut missed) = (0, Vec::new());
     let began = clock::now();
     for timed in &script.acts {
-        let Ok(meant) = meant(timed.act, &scenario, player.observer.deployment()) else { continue };
+        let Ok(meant) = map_act(timed.act, &scenario, player.observer.deployment()) else { continue };
         let due = began + Nanos(timed.at.saturating_mul(plan.slower));
         thread::sleep(due.since(clock::now()).to_std());
         if !go_on() {
@@ -192,7 +192,7 @@ pub fn replay_script(
     let is_impaired = |p: &Process| player.observer.cluster().impairment(p.region) != Impairment::default();
     now.processes.retain(|process| process.frozen || is_impaired(process));
     record(&player.observer, &now).map_err(io)?.undo(&mut player.observer, &mut undone);
-    // What was killed last, or leaves, may not have ended yet when the others were started.
+    // Processes that were killed last, or are leaving, may not have ended before.
     for _ in 0..RESTARTS_MAX {
         if healthy_within(&mut player.observer, RESTART_INTERVAL).is_ok() {
             break;
@@ -210,7 +210,7 @@ pub fn replay_script(
     Ok(Replayed { plan, played, missed, undone, unhealthy })
 }
 
-/// What may have to be undone: every process may be stopped, impaired or ended.
+/// The undo record: every process may have been stopped, impaired or ended.
 fn record(observer: &Observer, snapshot: &Snapshot) -> io::Result<Record> {
     let me = Pid::current()?;
     let supervisor = Supervisor::of(observer.cluster().dir());
@@ -240,17 +240,17 @@ impl Player {
         Ok(process.clone())
     }
 
-    fn play(&mut self, meant: &Meant) -> Result<(), String> {
+    fn play(&mut self, meant: &Mapped) -> Result<(), String> {
         match meant {
-            Meant::Leader => {
+            Mapped::Leader => {
                 let leader = self.observer.snapshot().leader_name().ok_or("no coordinator leads")?;
                 self.signal(leader.as_str(), Held::kill)
             }
-            Meant::One(Deed::Kill, name) => self.signal(name, Held::kill),
-            Meant::One(Deed::Leave, name) => self.signal(name, Held::terminate),
-            Meant::One(Deed::Freeze, name) => self.signal(name, Held::freeze),
-            Meant::One(Deed::Thaw, name) => self.signal(name, Held::thaw),
-            Meant::One(Deed::Start, name) => {
+            Mapped::One(Action::Kill, name) => self.signal(name, Held::kill),
+            Mapped::One(Action::Leave, name) => self.signal(name, Held::terminate),
+            Mapped::One(Action::Freeze, name) => self.signal(name, Held::freeze),
+            Mapped::One(Action::Thaw, name) => self.signal(name, Held::thaw),
+            Mapped::One(Action::Start, name) => {
                 if self.observer.snapshot().process(name).is_some() {
                     return Ok(());
                 }
@@ -258,7 +258,7 @@ impl Player {
                 let started = control::ask(self.observer.cluster().dir(), &request);
                 started.map(drop).map_err(|error| format!("{name}: {error}"))
             }
-            Meant::Link { from, to, cut } => self.link(from, to, *cut),
+            Mapped::Link { from, to, cut } => self.link(from, to, *cut),
         }
     }
 
@@ -268,8 +268,7 @@ impl Player {
         sent.map_err(|error| format!("{name} (pid {}): {error}", process.process.pid))
     }
 
-    /// Cuts what one process sends to another, or lets it pass again. A process has one such link at
-    /// a time.
+    /// Cuts or restores the link from one process to another. A process has at most one cut link.
     fn link(&mut self, from: &str, to: &str, cut: bool) -> Result<(), String> {
         let sender = self.process(from)?.region;
         let receiver = self.process(to)?.region;
@@ -278,13 +277,13 @@ impl Player {
         let info = cluster.region_info(sender).ok_or_else(|| format!("{from} is down"))?;
         let there = cluster.impairment(sender).unheard_at;
         if cut && there != 0 && there != peer {
-            return Err(format!("{from} is cut off from another process already, and one link of it can be"));
+            return Err(format!("{from} is cut off from another process already; only one link can be cut"));
         }
         if !cut && there != peer {
             return Ok(());
         }
         let what = Impairment { unheard_at: if cut { peer } else { 0 }, ..Impairment::default() };
         let done = cluster.impair(sender, info.generation, what);
-        done.then_some(()).ok_or_else(|| format!("the region of {from} has another owner by now"))
+        done.then_some(()).ok_or_else(|| format!("the region of {from} has another owner now"))
     }
 }

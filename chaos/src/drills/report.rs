@@ -1,5 +1,4 @@
-//! The files that a run leaves: for scripts, for trace viewers, for monitoring, and for a reader
-//! who was not there.
+//! The output files of a run: for scripts, trace viewers, monitoring, and readers.
 
 pub(super) mod document;
 mod figures;
@@ -14,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Writes every file that is named into a directory.
+/// Writes the named files into a directory.
 pub fn write(files: &ReportFiles, journal: &Journal, drill: &Drill, dir: &Path) -> io::Result<()> {
     let put = |name: &Option<String>, text: &dyn Fn() -> io::Result<String>| match name {
         Some(name) => fs::write(dir.join(name), text()?),

@@ -1,7 +1,8 @@
-//! Runs a drill: steady state, arm, cue, follow, undo, and again; then the verdict.
+//! Runs a drill: steady state, arm, cue, follow, undo, repeated; then the verdict.
 //!
-//! The runner works while the cluster is failing: a lost process is a datum. It holds the cluster's
-//! drill lock, so there is one drill at a time, and undoes first what an earlier one left behind.
+//! Lost processes are expected: the runner works while the cluster is failing. It holds the
+//! cluster's drill lock, so only one drill runs at a time, and first undoes what an earlier one
+//! left behind.
 
 use super::channel::Stamp;
 use super::follow::{Bystanders, HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within};
@@ -30,22 +31,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The file that a runner holds while it works.
+/// The lock file of drills.
 const LOCK: &str = "drill.lock";
 
-/// What a run is given beside its drill.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Repetitions in place of the file's.
+    /// Overrides the file's repetitions.
     pub count: Option<u32>,
-    /// This program, which fault agents are started from.
+    /// This program, which starts fault agents.
     pub program: PathBuf,
-    /// Whether faults are undone as soon as the failover has been measured, instead of when their
-    /// time is over.
+    /// Whether faults are undone as soon as the failover has been measured, instead of at their
+    /// end.
     pub undo_early: bool,
-    /// The host of the fault agent, where it is not this one.
+    /// The host of the fault agent, if it is another one.
     pub ssh: Option<Ssh>,
-    /// Called while a repetition runs, with the drill and how far it is.
+    /// Called while a repetition runs, with the drill and its progress.
     pub on_progress: Option<fn(&Drill, Progress<'_>)>,
     /// Called with the reasons while a run waits for the cluster to become healthy.
     pub on_wait: Option<fn(&Drill, &[String])>,
@@ -59,14 +60,14 @@ impl Options {
     }
 }
 
-/// Why a run could not begin or go on.
+/// Why a run could not begin or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The cluster can not be observed.
+    /// The cluster cannot be observed.
     #[error(transparent)]
     Observe(#[from] SiteError),
-    /// The cluster is not healthy, so nothing can be learned from breaking it further.
-    #[error("the cluster is not healthy, and a drill needs it to be: {}; see `obol status`", .0.join("; "))]
+    /// The cluster is not healthy, so further faults would show nothing.
+    #[error("the cluster is not healthy, which a drill requires: {}; see `obol status`", .0.join("; "))]
     NotHealthy(Vec<String>),
     /// A target ended before it could be held.
     #[error("{0} ended before it could be held; see `obol status`")]
@@ -80,11 +81,11 @@ pub enum RunError {
     /// Another drill runs.
     #[error("another drill runs on this cluster: it holds {0}")]
     Locked(PathBuf),
-    /// A file of the cluster's directory can not be used.
+    /// A file of the cluster's directory cannot be used.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
-    /// What an earlier drill left behind can not be undone.
-    #[error("an earlier drill left something behind that can not be undone: {}", .0.join("; "))]
+    /// What an earlier drill left behind cannot be undone.
+    #[error("an earlier drill left something behind that cannot be undone: {}", .0.join("; "))]
     Recover(Vec<String>),
     /// A guard refuses.
     #[error("refused. {}", refusals(.0))]
@@ -93,7 +94,7 @@ pub enum RunError {
     #[error(transparent)]
     Select(SelectError),
     /// The steady state does not hold.
-    #[error("the steady state does not hold, so nothing can be learned: {}", seen(.0))]
+    #[error("the steady state does not hold before the drill: {}", seen(.0))]
     Steady(Vec<Probed>),
     /// The fault agent does not carry out an order.
     #[error(transparent)]
@@ -116,7 +117,7 @@ fn seen(probed: &[Probed]) -> String {
     saw.join("; ")
 }
 
-/// Takes the lock of a cluster's drills. It ends with the file.
+/// Takes the lock of a cluster's drills. It is released with the file.
 pub(super) fn lock(dir: &Path) -> Result<File, RunError> {
     let path = dir.join(LOCK);
     let io = |error| RunError::Io(path.clone(), error);
@@ -136,7 +137,7 @@ pub fn recover(root: &Path, cluster: Name) -> Result<Undone, RunError> {
     undo::recover(&mut observer).map_err(|error| RunError::Io(dir, error))
 }
 
-/// A drill that runs.
+/// A running drill.
 pub(super) struct Runner<'a, S> {
     drill: &'a Drill,
     options: &'a Options,
@@ -145,11 +146,11 @@ pub(super) struct Runner<'a, S> {
     remarks: Vec<String>,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
-    /// Victims until now: one whose name failed too often would be held back, and the drill would
-    /// wait for it.
+    /// Victims so far: if a name fails too often, its join is held back, and the drill would wait
+    /// for it.
     failed: HoldBack,
     bystanders: Bystanders,
-    /// Repetitions that were asked for.
+    /// The requested repetitions.
     wanted: u32,
 }
 
@@ -175,7 +176,7 @@ pub fn run(
     Runner::new(drill, options, live, undone.done).run(before, go_on)
 }
 
-fn look<S: Subject>(
+fn run_probes<S: Subject>(
     subject: &S,
     snapshot: &Snapshot,
     drill: &Drill,
@@ -190,7 +191,7 @@ fn look<S: Subject>(
 }
 
 impl<'a, S: System> Runner<'a, S> {
-    /// Refuses a run before anything is broken. Returns the steady state.
+    /// Checks whether a run may begin, before any fault. Returns the steady state.
     pub(super) fn check(
         subject: &mut S::Subject,
         supervisor: Supervisor,
@@ -212,7 +213,7 @@ impl<'a, S: System> Runner<'a, S> {
         for step in &drill.steps {
             choose(drill, step, &snapshot, supervisor, 1).map_err(RunError::Select)?;
         }
-        let before = look(subject, &snapshot, drill, |steady| steady.before);
+        let before = run_probes(subject, &snapshot, drill, |steady| steady.before);
         if before.iter().any(|one| !one.holds) {
             return Err(RunError::Steady(before.into_iter().filter(|one| !one.holds).collect()));
         }
@@ -246,7 +247,7 @@ impl<'a, S: System> Runner<'a, S> {
         Ok(self.finish(verdict, count, (began, start), before))
     }
 
-    /// All repetitions. The verdict of an early end, if there was one.
+    /// All repetitions. Returns the verdict of an early end, if there was one.
     fn repeat(
         &mut self,
         count: u32,
@@ -280,14 +281,13 @@ impl<'a, S: System> Runner<'a, S> {
                         self.remarks.push(format!("the fault agent refused repetition {number}: {reason}"));
                         return Ok((Some(Verdict::Aborted), done));
                     }
-                    // What was found until now is not thrown away; the fault agent undoes by
-                    // itself.
+                    // Results so far are kept; the fault agent undoes by itself.
                     Err(RunError::FaultAgent(error)) => {
                         self.remarks
                             .push(format!("the fault agent was lost in repetition {number}: {error}"));
                         return Ok((Some(Verdict::Aborted), done));
                     }
-                    // The cluster did not recover from what came before.
+                    // The cluster did not recover from the previous repetition.
                     Err(error @ RunError::NotHealthy(_)) if !self.trials.is_empty() => {
                         self.remarks.push(format!("before repetition {number}: {error}"));
                         return Ok((Some(Verdict::Failed), done.saturating_sub(1)));
@@ -328,12 +328,12 @@ impl<'a, S: System> Runner<'a, S> {
         }
     }
 
-    /// Waits until the victims can fail without their names being held back, and notes that they
-    /// will; true if it waited.
-    fn spare(&mut self, chosen: &[Chosen]) -> bool {
+    /// Waits until the victims can fail without their joins being held back, and counts their
+    /// failures; true if it waited.
+    fn await_join_budget(&mut self, chosen: &[Chosen]) -> bool {
         let timing = self.system.subject().deployment().profile.timing;
-        // Half of what is free, at the same rate: failures are decided at times of their own, and
-        // others come from elsewhere.
+        // Use half of the allowance at the same rate: decisions take time, and other failures count
+        // as well.
         let (join_burst, join_window) = (timing.join_burst.div_ceil(2), Nanos(timing.join_window.0 / 2));
         let timing = Timing { join_burst, join_window, ..timing };
         let now = self.system.subject().now();
@@ -350,7 +350,7 @@ impl<'a, S: System> Runner<'a, S> {
         false
     }
 
-    /// Adds who was removed without being hit, since the repetition before has ended.
+    /// Adds bystanders removed since the end of the previous repetition.
     fn count_bystanders(&mut self, mut trial: Trial) -> Trial {
         let removed = self.bystanders.removed(&self.system.subject().snapshot());
         trial.falsely_failed += removed;
@@ -358,7 +358,7 @@ impl<'a, S: System> Runner<'a, S> {
         trial
     }
 
-    /// Arms, gives the cue, follows, and undoes.
+    /// Arms, sends the cue, follows, and undoes.
     fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
         self.report(number, step, Stage::Waits);
         let turn = if warmup { u32::MAX - number } else { number };
@@ -366,7 +366,7 @@ impl<'a, S: System> Runner<'a, S> {
             let before = healthy(self.system.subject())?;
             let supervisor = self.system.supervisor();
             let chosen = choose(self.drill, step, &before, supervisor, turn).map_err(RunError::Select)?;
-            if !self.spare(&chosen) {
+            if !self.await_join_budget(&chosen) {
                 break (before, chosen);
             }
         };
@@ -400,14 +400,14 @@ impl<'a, S: System> Runner<'a, S> {
         };
         let Some(stamps) = self.system.fire()? else {
             trial.outcome = Outcome::Void;
-            trial.reason = Some("the cue did not come in time, and nothing was hit".to_owned());
+            trial.reason = Some("the cue did not arrive in time, and nothing was injected".to_owned());
             return Ok(trial);
         };
         trial.stamps = stamps;
         self.report(number, step, Stage::Injected);
         let mut followed = follow(&mut self.system, step, &chosen, &before, &mut trial);
         self.report(number, step, Stage::Followed(&trial));
-        self.judge_cue(step, &mut trial);
+        self.check_cue(step, &mut trial);
         let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
         if lasts > Nanos::ZERO {
             if self.options.undo_early {
@@ -419,7 +419,8 @@ impl<'a, S: System> Runner<'a, S> {
                 trial.reason = Some(failed.join("; "));
             }
             let subject = self.system.subject();
-            // Who has woken, or is reachable again, must not have acted in the old view since.
+            // A victim that has resumed, or is reachable again, must not have acted in the old view
+            // since.
             check_overlap(subject, &mut followed, &before, &mut trial);
             self.report(number, step, Stage::Undone);
         }
@@ -428,9 +429,9 @@ impl<'a, S: System> Runner<'a, S> {
             trial.reason = Some(violation);
         }
         if let Err(error) = self.roll_back(step, &chosen, &trial) {
-            // Whatever the cluster bore, it is not whole again.
+            // Even if the failover worked, the cluster is not complete again.
             trial.outcome = Outcome::Failed;
-            trial.reason = Some(format!("the processes could not be started again: {error}"));
+            trial.reason = Some(format!("the processes could not be restarted: {error}"));
             return Ok(trial);
         }
         self.system.restored()?;
@@ -438,8 +439,7 @@ impl<'a, S: System> Runner<'a, S> {
         Ok(trial)
     }
 
-    /// The processes that a step ends, the drill wants to be started again, and the supervisor can
-    /// start.
+    /// The processes that a step ends, that the drill restarts, and that the supervisor can start.
     fn restart(&self, step: &Step, chosen: &[Chosen]) -> Vec<String> {
         let ends = |c: &&Chosen| {
             let ends = step.faults.iter().any(|fault| fault.ends(&c.target));
@@ -450,7 +450,7 @@ impl<'a, S: System> Runner<'a, S> {
     }
 
     /// Voids a trial whose faults were not injected together.
-    fn judge_cue(&self, step: &Step, trial: &mut Trial) {
+    fn check_cue(&self, step: &Step, trial: &mut Trial) {
         let at = || trial.stamps.iter().map(|stamp| stamp.at);
         trial.skew_ns = at().max().unwrap_or_default() - at().min().unwrap_or_default();
         let missed = trial
@@ -466,7 +466,7 @@ impl<'a, S: System> Runner<'a, S> {
             )),
             None => None,
         };
-        // What the cluster did not bear is no less true for it.
+        // A failure of the cluster counts all the same.
         if let Some(reason) = reason
             && trial.outcome == Outcome::Measured
         {
@@ -475,7 +475,7 @@ impl<'a, S: System> Runner<'a, S> {
         }
     }
 
-    /// Starts again what was ended, as the drill says.
+    /// Restarts ended processes as the drill requires.
     fn roll_back(&mut self, step: &Step, chosen: &[Chosen], trial: &Trial) -> Result<(), RunError> {
         let wanted = match self.drill.rollback.strategy {
             Strategy::Always => true,
@@ -491,7 +491,7 @@ impl<'a, S: System> Runner<'a, S> {
         Ok(())
     }
 
-    /// Why the drill is aborted, if it is.
+    /// Why the drill is aborted, if so.
     fn aborts(&mut self, trial: &Trial) -> Option<String> {
         let mut why = None;
         for (Abort { metric, above, samples }, held) in self.drill.guards.abort.iter().zip(&mut self.held) {
@@ -514,7 +514,7 @@ impl<'a, S: System> Runner<'a, S> {
         why
     }
 
-    /// The steady state after, and the verdict.
+    /// The steady state afterwards, and the verdict.
     fn finish(
         mut self,
         early: Option<Verdict>,
@@ -531,8 +531,8 @@ impl<'a, S: System> Runner<'a, S> {
                 (self.system.subject().snapshot(), false)
             }
         };
-        let after = look(self.system.subject(), &snapshot, self.drill, |steady| steady.after);
-        // Who was removed since the last repetition, or in one that was given up.
+        let after = run_probes(self.system.subject(), &snapshot, self.drill, |steady| steady.after);
+        // Bystanders removed since the last repetition, or in one that was given up.
         if let Some(last) = self.trials.pop() {
             let last = self.count_bystanders(last);
             self.trials.push(last);
@@ -542,10 +542,10 @@ impl<'a, S: System> Runner<'a, S> {
         if extended > 0 {
             let missing = match journal::lacks(&self.trials, self.wanted) {
                 0 => String::new(),
-                lacks => format!("; {lacks} more would have to be measured, and no more are added"),
+                lacks => format!("; {lacks} more samples are missing, but no more are added"),
             };
             self.remarks.push(format!(
-                "{extended} repetitions were added to the {} that were asked for, in place of void ones{missing}",
+                "{extended} repetitions were added to the {} requested ones, in place of void ones{missing}",
                 self.wanted
             ));
         }
@@ -595,12 +595,13 @@ impl<'a, S: System> Runner<'a, S> {
     }
 }
 
-/// How many repetitions a run may add in place of those that were not measured: half as many again.
+/// How many repetitions a run may add in place of void ones: half as many again.
 const fn extension(count: u32) -> u32 {
     count.div_ceil(2)
 }
 
-/// Whether a drill leaves no process down: then its cluster must be healthy again after it.
+/// Whether a drill restarts all processes that it kills, so that the cluster must be healthy
+/// afterwards.
 fn restores(drill: &Drill) -> bool {
     let faults = drill.steps.iter().flat_map(|step| &step.faults);
     let mut killed = faults.filter(|f| f.kind.effect().ends()).flat_map(|f| &f.targets);

@@ -1,11 +1,11 @@
-//! The JSON Schema of `journal.json`, for who reads it with a program of one's own.
+//! The JSON Schema of `journal.json`, for programs that read it.
 
 use super::journal::{Outcome, SCHEMA, Verdict};
 use crate::drillfile::{Metric, Probe, names};
 use obol_observe::timeline::Phases;
 use serde_json::{Map, Value, json};
 
-/// An object with all of these keys and no other.
+/// An object with exactly these keys.
 fn object(doc: &str, properties: &Value) -> Value {
     let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
     json!({
@@ -43,14 +43,14 @@ fn trial() -> Value {
     let victim = object(
         "A process that was hit.",
         &json!({
-            "target": text("the target that it stood for"), "process": text("its name"),
-            "pid": count("its process id"), "incarnation": count("its incarnation; 0 if it was no member")
+            "target": text("the target for which it was chosen"), "process": text("its name"),
+            "pid": count("its process id"), "incarnation": count("its incarnation; 0 if it was not a member")
         }),
     );
     let stamp = object(
         "When a fault was injected.",
         &json!({
-            "name": text("whom it hit, or `host`"),
+            "name": text("the victim, or `host`"),
             "at": count("the fault agent's CLOCK_MONOTONIC right before, in nanoseconds"),
             "error": maybe(&text("why it missed"))
         }),
@@ -60,19 +60,19 @@ fn trial() -> Value {
     object(
         "One step of one repetition.",
         &json!({
-            "number": count("the repetition, from 1; warm-ups are counted by themselves"),
-            "warmup": flag("whether it is a warm-up, which is in no figure"),
+            "number": count("the repetition, from 1; warm-ups are counted separately"),
+            "warmup": flag("whether it is a warm-up, which does not count"),
             "step": text("the step"),
             "outcome": { "enum": names(Outcome::ALL) },
             "reason": maybe(&text("why it was not measured")),
-            "victims": list(&victim, "who was hit"),
+            "victims": list(&victim, "the victims"),
             "stamps": list(&stamp, "when each fault was injected"),
             "skew_ns": count("between the first stamp and the last"),
             "failover_ns": maybe(&count("from the first stamp to the last survivor's `active`")),
             "phases_ns": { "type": "object", "additionalProperties": false, "properties": phases, "description": "empty, or its phases" },
-            "lease_wait_ns": count("what the lease rule alone would have made the survivors wait"),
+            "lease_wait_ns": count("the wait of the survivors by the lease rule alone"),
             "failed": count("members that were removed as failed"),
-            "falsely_failed": count("those of them that nobody had hit"),
+            "falsely_failed": count("those that no fault had hit"),
             "overlap_ns": count("how long a victim could still use the old view; must be 0")
         }),
     )
@@ -82,10 +82,10 @@ fn trial() -> Value {
 #[must_use]
 pub fn journal_schema() -> Value {
     let probed = object(
-        "What a probe said.",
+        "The result of a probe.",
         &json!({
             "probe": { "enum": names(Probe::ALL) },
-            "holds": flag("whether it said what the drill wants"), "saw": text("what it saw")
+            "holds": flag("whether the result is as required"), "saw": text("the observation")
         }),
     );
     let summary = object(
@@ -102,14 +102,14 @@ pub fn journal_schema() -> Value {
         .map(|(name, _)| ((*name).to_owned(), summary.clone()))
         .collect();
     let judged = object(
-        "A bound, and what was found.",
+        "A bound and the measured value.",
         &json!({
             "metric": { "enum": names(Metric::ALL) },
             "of": text("the percentile, or `count`"),
             "bound": number("in microseconds, or a count"),
-            "found": maybe(&number("null where too few repetitions were measured to claim it")),
-            "samples": count("samples that the claim rests on"),
-            "holds": maybe(&flag("null where nothing can be claimed"))
+            "found": maybe(&number("null with too few measured repetitions")),
+            "samples": count("number of samples"),
+            "holds": maybe(&flag("null with too few samples"))
         }),
     );
     let host = object(
@@ -117,24 +117,24 @@ pub fn journal_schema() -> Value {
         &json!({ "cores": count("cores"), "kernel": text("Linux's release") }),
     );
     let mut journal = object(
-        "What a drill found.",
+        "The results of a drill.",
         &json!({
             "schema": { "const": SCHEMA },
             "drill": text("its id"), "title": text("what it does"),
             "began": count("seconds since 1970"), "took": count("seconds"),
             "verdict": { "enum": names(Verdict::ALL) },
             "count": count("repetitions that count and were begun"),
-            "extended": count("those of them that were added in place of void ones"),
+            "extended": count("of these, repetitions added in place of void ones"),
             "void": count("steps that could not be measured"),
             "profile": text("the cluster's profile"), "environment": text("the cluster's label"),
             "host": host,
-            "ssh": maybe(&text("the fault agent's host, where it was reached by ssh")),
+            "ssh": maybe(&text("the fault agent's host, if it was reached by ssh")),
             "before": list(&probed, "the steady state before"),
             "after": list(&probed, "the steady state after"),
             "figures_us": { "type": "object", "additionalProperties": false, "properties": figures, "description": "durations by figure" },
             "judged": list(&judged, "bounds"),
             "trials": list(&trial(), "every step of every repetition, warm-ups too"),
-            "remarks": list(&text("a remark"), "what else an operator should know")
+            "remarks": list(&text("a remark"), "remarks for the operator")
         }),
     );
     journal["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");

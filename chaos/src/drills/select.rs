@@ -1,5 +1,5 @@
-//! Who is hit: the processes that a drill's targets stand for, chosen anew for each repetition from
-//! the drill's seed.
+//! Selection of victims: the processes that a drill's targets stand for, chosen for each repetition
+//! from the drill's seed.
 
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, Select, Step, StepFault, Target, TargetKind};
@@ -9,24 +9,24 @@ use obol_membership::{Kind, renewal_source};
 use obol_observe::{Process, Snapshot};
 use std::path::Path;
 
-/// A process that is to be hit.
+/// A chosen victim.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// The target that it was chosen for.
+    /// The target for which it was chosen.
     pub target: String,
-    /// It.
+    /// The process.
     pub process: Process,
-    /// Whether the cluster's supervisor started it, and so can start it again.
+    /// Whether the cluster's supervisor started it, and so can restart it.
     pub supervised: bool,
 }
 
-/// Who can start a cluster's processes again.
+/// What can restart a cluster's processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Supervisor {
-    /// No one.
+    /// Nothing.
     #[default]
     None,
-    /// The `up` with this process id: its own children, and no others.
+    /// The `up` with this pid: its own children only.
     Up(u32),
     /// The simulator: every process.
     Simulator,
@@ -36,7 +36,7 @@ impl Supervisor {
     /// Of the cluster in this directory.
     #[must_use]
     pub fn of(dir: &Path) -> Self {
-        // Without an answer none is known to be there, and no process is hit that would need one.
+        // Without an answer, processes that need a restart are not hit.
         control::ask(dir, &Request::Hello).ok().flatten().map_or(Self::None, Self::Up)
     }
 
@@ -68,33 +68,33 @@ impl StepFault {
 /// The parent of a process.
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the program's name, which may hold anything: its state, its parent.
+    // After the program's name, which may contain anything: state, parent.
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// Why a target stands for nobody.
+/// Why no process can be chosen for a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// No live process fits.
-    #[error("target {target} wants {wants}, and {}", nobody(.wants))]
+    #[error("target {target} wants {wants}, and {}", none_fits(.wants))]
     Empty {
         /// The target.
         target: String,
         /// What it wants.
         wants: String,
     },
-    /// Whoever fits is another target already.
-    #[error("target {target} wants a {wants}, and each that lives is another target already")]
+    /// All candidates were chosen for other targets.
+    #[error("target {target} wants a {wants}, and all live ones are other targets already")]
     Taken {
         /// The target.
         target: String,
         /// The kind that it wants.
         wants: &'static str,
     },
-    /// Whoever fits was started by somebody else than `obol up`, which could not start it again.
+    /// All candidates were started by something else than `obol up`, which could not restart them.
     #[error(
-        "target {target} wants a {wants} that `obol up` can start again, and none is there; without such a supervisor \
-         run {names}. To hit one of them all the same, name it in a drill file: {target} = {{ kind = \"{wants}\", \
+        "target {target} wants a {wants} that `obol up` can restart, and there is none; without such a supervisor \
+         run {names}. To hit one of them anyway, name it in a drill file: {target} = {{ kind = \"{wants}\", \
          name = \"{first}\" }}",
         names = .there.join(", "),
         first = .there.first().map_or("", String::as_str)
@@ -104,10 +104,10 @@ pub enum SelectError {
         target: String,
         /// The kind that it wants.
         wants: &'static str,
-        /// Who would fit.
+        /// The candidates.
         there: Vec<String>,
     },
-    /// Fewer fit than it wants.
+    /// There are fewer candidates than required.
     #[error("target {target} wants {wants} processes, and {there} fit; see `obol status`")]
     TooFew {
         /// The target.
@@ -119,19 +119,18 @@ pub enum SelectError {
     },
 }
 
-fn nobody(wants: &str) -> &'static str {
+fn none_fits(wants: &str) -> &'static str {
     if wants.contains("lease-cache") {
-        "there is no lease cache that lives; start the cluster with `obol up --caches N`"
+        "no lease cache is alive; start the cluster with `obol up --caches N`"
     } else {
         "no live process fits; see `obol status`"
     }
 }
 
-/// Chooses the processes that a step hits, in the order of its targets. `number` is the
-/// repetition's.
+/// Chooses the victims of a step, in the order of its targets, for repetition `number`.
 ///
-/// Programs that operators attached themselves are left alone, and so is, where it is to be started
-/// again, whoever has no supervisor: unless the drill names them.
+/// Programs that operators attached themselves are spared unless the drill names them. So are
+/// processes without a supervisor if they have to be restarted.
 pub fn choose(
     drill: &Drill,
     step: &Step,
@@ -144,7 +143,7 @@ pub fn choose(
     let used = |target: &&Target| step.faults.iter().any(|fault| fault.targets.contains(&target.name));
     let (referring, plain): (Vec<&Target>, Vec<&Target>) =
         drill.targets.iter().filter(used).partition(|target| target.serving.is_some());
-    // Nobody is hit as two targets, so whoever wants everybody takes what the others leave.
+    // A process is chosen for one target only, so targets of all processes come last.
     let (greedy, modest): (Vec<&Target>, Vec<&Target>) =
         plain.into_iter().partition(|target| matches!(target.select, Select::All | Select::Percent(100)));
     for target in modest.into_iter().chain(referring).chain(greedy) {
@@ -184,7 +183,7 @@ pub fn choose(
     Ok(chosen)
 }
 
-/// Whether a process is not hit unless it is named.
+/// Whether a process is spared unless it is named.
 fn is_spared(
     process: &Process,
     target: &Target,
@@ -193,7 +192,7 @@ fn is_spared(
     supervisor: Supervisor,
 ) -> bool {
     let theirs = |p: &Process| p.kind == Kind::App && !supervisor.started(p);
-    // What is done to an agent that dies, or to a node, is done to the programs in its seats.
+    // Faults of a node, or of an agent that dies, also affect the programs in its seats.
     let hosts = restarts || target.kind == TargetKind::Node;
     let mut seats =
         snapshot.processes.iter().filter(|p| p.alive && p.seat != 0 && p.region == process.region);
@@ -212,7 +211,7 @@ fn empty(target: &Target) -> SelectError {
     SelectError::Empty { target: target.name.clone(), wants }
 }
 
-/// The lease cache that renews a process's leases: the first in the order of its holder.
+/// The lease cache that renews a process's leases: the first in its holder's order.
 fn serving(snapshot: &Snapshot, process: &Process) -> Option<Process> {
     let view = snapshot.view.as_ref()?;
     let holder = snapshot.processes.iter().find(|p| p.region == process.region && p.seat == 0)?;
@@ -276,7 +275,7 @@ fn pick(
     if wants > many {
         return Err(SelectError::TooFew { target: target.name.clone(), wants, there: many });
     }
-    // A choice without repetition whose order depends on nothing but the seed and the names.
+    // A choice without repetition whose order depends only on the seed and the names.
     all.sort_by_key(|p| p.name);
     all.sort_by_key(|p| mix(turn, p.name.as_str().bytes().fold(0, |h, b| mix(h, u64::from(b)))));
     Ok(all.into_iter().take(wants).cloned().collect())

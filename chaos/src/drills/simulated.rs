@@ -1,5 +1,5 @@
 //! Drills on simulated clusters: the same selection, verdict and report as for processes, in
-//! virtual time, and judged by the campaign's oracle besides. The same seed gives the same result.
+//! virtual time, and checked by the campaign's oracle as well. The same seed gives the same result.
 
 use super::channel::Stamp;
 use super::journal::{Host, Journal};
@@ -15,11 +15,11 @@ use obol_node::Deployment;
 use obol_observe::{Process, Seen, Snapshot};
 use obol_profiles::Profile;
 
-/// Coordinators, app nodes and, where a drill hits any, lease caches: as `obol up` has them.
+/// Coordinators, app nodes and, if a drill hits any, lease caches, as of `obol up`.
 const COORDINATORS: u16 = 3;
 const APPS: u16 = 3;
 const CACHES: u16 = 3;
-/// What stands for the kernel in the journal.
+/// The kernel in the journal.
 const KERNEL: &str = "simulated";
 
 impl Subject for Cluster {
@@ -71,7 +71,7 @@ struct Armed {
     undo: Option<(Nanos, Vec<Act>)>,
 }
 
-/// What a fault does to a process, and what undoes it.
+/// The acts that inject a fault into a process, and those that undo it.
 fn acts(what: Simulated, (node, seat): Place, island: &[u32], nodes: u32) -> (Vec<Act>, Vec<Act>) {
     match (what, seat) {
         (Simulated::Kill, 0) => (vec![Act::Kill(node)], Vec::new()),
@@ -101,7 +101,7 @@ impl System for Simulation {
     }
 
     fn stamps(&self, process: &Process) -> bool {
-        // A program in a seat reads its agent's page, whose stamp stands.
+        // A program in a seat reads its agent's page, whose stamp counts.
         process.seat == 0
     }
 

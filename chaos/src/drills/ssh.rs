@@ -1,14 +1,14 @@
-//! The way to a fault agent on another host: the operator's own `ssh`, as they use it themselves.
-//! It brings their configuration, agent, jump hosts and known hosts; nothing is weakened, and
-//! nobody is asked for a password.
+//! Reaches a fault agent on another host through the operator's own `ssh`, with their
+//! configuration, agent, jump hosts and known hosts. No check is weakened, and it never prompts for
+//! a password.
 
 use super::remote::Place;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Beyond what the operator has set: never a question, never an unknown host, never another one's
-/// connection; a silent network is noticed within seconds.
+/// Options beside the operator's: no prompts, no unknown hosts, no shared connection; a dead
+/// network is noticed within seconds.
 const OPTIONS: [&str; 7] = [
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
@@ -19,20 +19,20 @@ const OPTIONS: [&str; 7] = [
     "ForwardAgent=no",
 ];
 
-/// A host that `ssh` reaches.
+/// A host reached by `ssh`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssh {
-    /// As on ssh's command line: `host` or `user@host`, or a name of the configuration.
+    /// As on ssh's command line: `host` or `user@host`, or an alias of the configuration.
     pub host: String,
     /// A configuration in place of the operator's.
     pub config: Option<PathBuf>,
-    /// The program there; without one, this program's own path.
+    /// The program there; by default, this program's own path.
     pub program: Option<PathBuf>,
 }
 
-/// A name that ssh would take for something else.
+/// An invalid host name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no host: a name such as node-7 or me@node-7, without blanks and not beginning with '-'")]
+#[error("{0:?} is not a host: use a name such as node-7 or me@node-7, without blanks or a leading '-'")]
 pub struct NoHost(pub String);
 
 impl std::str::FromStr for Ssh {
@@ -47,7 +47,7 @@ impl std::str::FromStr for Ssh {
     }
 }
 
-/// A word of a POSIX shell that stands for this text: ssh hands its command to one.
+/// Quotes a text for a POSIX shell, because ssh passes its command to one.
 fn quoted(text: &OsStr) -> OsString {
     let mut word = OsString::from("'");
     for (n, part) in text.to_string_lossy().split('\'').enumerate() {
@@ -61,8 +61,8 @@ fn quoted(text: &OsStr) -> OsString {
 }
 
 impl Ssh {
-    /// Starts a fault agent there. Faults and targets never come here: they follow as JSON on its
-    /// standard input.
+    /// Starts a fault agent there. Faults and targets are not in the command: they follow as JSON
+    /// on its standard input.
     pub(super) fn command(&self, place: Place<'_>) -> Command {
         let mut command = Command::new("ssh");
         if let Some(config) = &self.config {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_is_more_than_a_word_to_the_shell() {
+    fn every_text_is_quoted_as_one_word() {
         for text in ["plain", "two words", "a'b", "$(reboot)", "`x`; y", "\\", ""] {
             let shown = Command::new("sh")
                 .arg("-c")
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_no_host() {
+    fn an_option_is_not_a_host() {
         for bad in ["", "-oProxyCommand=x", "a b", "a;b", "$(x)", "a\nb"] {
             assert_eq!(bad.parse::<Ssh>(), Err(NoHost(bad.to_owned())));
         }

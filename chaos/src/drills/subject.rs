@@ -1,5 +1,5 @@
-//! What a drill runs on: processes of this host, or a simulated cluster. The runner asks it for
-//! what it shows, and orders faults; which of both it is, the runner does not know.
+//! What a drill runs on: processes of this host, or a simulated cluster. The runner does not depend
+//! on which.
 
 use super::journal::Host;
 use super::runner::RunError;
@@ -15,9 +15,9 @@ use std::thread;
 
 /// A cluster that is observed.
 pub trait Subject {
-    /// What it is made of.
+    /// Its deployment.
     fn deployment(&self) -> &Deployment;
-    /// How it is now.
+    /// Its state now.
     fn snapshot(&mut self) -> Snapshot;
     /// The events of its flight recorders since the last call.
     fn events(&mut self) -> Vec<Seen>;
@@ -25,11 +25,11 @@ pub trait Subject {
     fn now(&self) -> Instant;
     /// Lets time pass.
     fn sleep(&mut self, time: Nanos);
-    /// The names of all processes but the coordinators that should run.
+    /// The names of all processes that should run, without the coordinators.
     fn others(&self) -> Vec<String>;
     /// Whether a process has ended.
     fn has_ended(&self, process: &Process) -> bool;
-    /// Why nothing that it does can be trusted any more.
+    /// An invariant violation, after which no result can be trusted.
     fn violation(&self) -> Option<String> {
         None
     }
@@ -74,7 +74,7 @@ pub(super) trait System {
 
     fn subject(&mut self) -> &mut Self::Subject;
 
-    /// Which processes can be started again.
+    /// Which processes can be restarted.
     fn supervisor(&self) -> Supervisor;
 
     /// Whether a process stamps in a flight recorder when it becomes active.
@@ -83,13 +83,12 @@ pub(super) trait System {
     /// The machine.
     fn host(&self) -> Host;
 
-    /// The fault agent's host, where it was reached by ssh.
+    /// The fault agent's host, if it was reached by ssh.
     fn ssh(&self) -> Option<String> {
         None
     }
 
-    /// Prepares the faults of a step. `restart` are the processes that are to be started again if
-    /// the runner can not.
+    /// Prepares the faults of a step. `restart` are the processes to restart if the runner cannot.
     fn arm(
         &mut self,
         drill: &Drill,
@@ -98,17 +97,17 @@ pub(super) trait System {
         restart: Vec<String>,
     ) -> Result<(), RunError>;
 
-    /// Gives the cue. Returns when each fault was injected, or `None` if the cue came too late.
+    /// Sends the cue. Returns when each fault was injected, or `None` if the cue came too late.
     fn fire(&mut self) -> Result<Option<Vec<Stamp>>, RunError>;
 
-    /// Undoes now what was to last longer.
+    /// Undoes temporary faults now.
     fn undo_early(&mut self) -> Result<(), RunError>;
 
-    /// Waits until everything is undone that lasts for a while, the longest so long. Returns what
-    /// could not be.
+    /// Waits until all temporary faults are undone, the longest of which lasts for `lasts`. Returns
+    /// what could not be undone.
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError>;
 
-    /// Starts a process again.
+    /// Restarts a process.
     fn start(&mut self, name: String) -> Result<(), RunError>;
 
     /// Nothing is left to undo.

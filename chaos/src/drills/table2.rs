@@ -1,5 +1,5 @@
-//! uKharon's Table 2 with real processes: which shipped drill stands for which of its cells, and
-//! what was found beside what was published.
+//! uKharon's Table 2 with real processes: the shipped drill of each of its cells, and the measured
+//! beside the published values.
 
 use super::journal::{Host, Journal, Outcome, Verdict, counted, distribution};
 use crate::drillfile::{Drill, Metric, load};
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 /// The name of the table among the drills.
 pub const NAME: &str = "table2";
-/// What it does, in one line.
+/// Its title.
 pub const TITLE: &str = "uKharon's Table 2 on this host: eight drills, beside the published medians";
 /// Repetitions of each cell.
 pub const COUNT: u32 = 100;
@@ -19,13 +19,13 @@ pub const COUNT: u32 = 100;
 /// A cell before it is measured.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What fails and how it is noticed.
+    /// What fails and how it is detected.
     pub scenario: Scenario,
-    /// The drill that does it.
+    /// Its drill.
     pub drill: Drill,
 }
 
-/// The eight cells: those that lose a lease cache are of a cluster with caches, the others of one
+/// The eight cells: those that lose a lease cache are measured on a cluster with caches, the others
 /// without.
 pub fn cells() -> Result<Vec<Wanted>, FileError> {
     Scenario::all()
@@ -46,7 +46,7 @@ pub fn cells() -> Result<Vec<Wanted>, FileError> {
         .collect()
 }
 
-/// What one drill found on one cluster.
+/// The results of one drill on one cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     /// How the drill ended.
@@ -55,13 +55,13 @@ pub struct Found {
     pub failover_us: Summary,
     /// Between the first fault and the last, in microseconds.
     pub skew_us: Summary,
-    /// What the lease rule alone would have made the survivors wait, in microseconds.
+    /// The wait of the survivors by the lease rule alone, in microseconds.
     pub lease_wait_us: f64,
     /// Repetitions that were void.
     pub void: u32,
     /// The longest time for which a victim could still act beside the survivors; must be 0.
     pub overlap_ns: u64,
-    /// What else there is to know.
+    /// Remarks.
     pub remarks: Vec<String>,
 }
 
@@ -88,22 +88,22 @@ impl Found {
 /// A cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// What failed, as the paper calls it: A, A+C, A+L, A+L+C.
+    /// What failed, in the paper's notation: A, A+C, A+L, A+L+C.
     pub failed: &'static str,
-    /// How it is noticed.
+    /// How it is detected.
     pub detector: Detector,
     /// The published median in microseconds.
     pub published_us: f64,
     /// With fencing.
     pub fenced: Option<Found>,
-    /// Without: leases are waited for, as in the paper. Only where it was asked for.
+    /// Without: leases are waited for, as in the paper. Only on request.
     pub waited: Option<Found>,
-    /// Why a drill could not be run to its end.
+    /// Why a drill could not be completed.
     pub errors: Vec<String>,
 }
 
 impl Cell {
-    /// Of nothing yet.
+    /// Without results.
     #[must_use]
     pub const fn new(scenario: &Scenario) -> Self {
         Self {
@@ -122,10 +122,10 @@ impl Cell {
 pub struct Table {
     /// Repetitions of each cell.
     pub repetitions: u32,
-    /// The least that a failover costs on this host, measured in turns with the cells: nine
-    /// processes and nothing around them. In microseconds.
+    /// The minimal cost of a failover on this host, measured alternately with the cells: nine
+    /// processes without a protocol. In microseconds.
     pub floor_us: Summary,
-    /// The longest standstill of a heartbeat that is no suspicion yet, in microseconds.
+    /// How long a heartbeat may stall without a suspicion, in microseconds.
     pub heartbeat_us: f64,
     /// The cluster's profile.
     pub profile: String,
@@ -136,7 +136,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The worst verdict of all cells; void where a drill could not be run.
+    /// The worst verdict of all cells; void if a drill could not be run.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let found = self.cells.iter().flat_map(|cell| cell.fenced.iter().chain(&cell.waited));
@@ -158,8 +158,8 @@ impl Table {
         let mut text = format!(
             "# uKharon, Table 2, on this host\n\nFrom the first fault to the last survivor's `active`, {} repetitions a cell. \
              A: an app, C: the leading coordinator, L: the lease cache that serves it. Profile {}, {} cores, Linux {}.\n\n\
-             This host's floor (nine processes that do the least a failover needs): p50 {} us of {} runs, in turns \
-             with the cells. By heartbeat, processes are stopped, and a standstill is suspected after {:.0} us here \
+             This host's floor (nine processes that do only what a failover needs): p50 {} us of {} runs, alternating \
+             with the cells. By heartbeat, processes are stopped, and suspected after {:.0} us here \
              (uKharon: some 30 us); that column compares profiles, not code.\n\n",
             self.repetitions,
             self.profile,
@@ -170,7 +170,7 @@ impl Table {
             self.heartbeat_us,
         );
         let mut line = |cells: &[String]| {
-            // Writing to a string can not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         };
         let mut head =
@@ -205,9 +205,7 @@ impl Table {
             }
             line(&row);
         }
-        text.push_str(
-            "\nTimes in microseconds; `-` where too few repetitions were measured to claim a percentile.\n",
-        );
+        text.push_str("\nTimes in microseconds; `-`: too few repetitions for a percentile.\n");
         self.remarks(&mut text);
         text
     }
@@ -240,12 +238,12 @@ fn us(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// A percentile, or a dash where there are too few samples to claim it.
+/// A percentile, or a dash with too few samples.
 fn claimed(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), us)
 }
 
-/// Columns of a distribution; dashes where there is none.
+/// Columns of a distribution; dashes if there is none.
 fn quantiles(found: Option<&Found>, columns: fn(&Summary) -> Vec<String>, many: usize) -> Vec<String> {
     match found.filter(|found| found.failover_us.n > 0) {
         Some(found) => columns(&found.failover_us),

@@ -1,11 +1,10 @@
-//! Which lease and which heartbeat a machine can sustain, after uKharon, Figure 3: what share of
-//! renewals comes in time for leases of different lengths, without and with load beside them.
+//! Which lease and which heartbeat a machine can sustain, after uKharon, Figure 3: the share of
+//! timely renewals for leases of different lengths, with and without load.
 //!
-//! What a lease has to outlast is the pause between two renewals beyond the one that was wanted:
-//! the scheduler's. So the sweep is over that pause. A step's leases are renewed as often as is
-//! cheap, and last that long beyond; in the same step a process has to stand still for as long to
-//! be suspected. A profile for a pause follows by the ratios of [`for_pause`], and is tried before
-//! it is recommended.
+//! A lease has to outlast the scheduling delay between two renewals, here called a pause. So the
+//! sweep is over the length of pauses. In each step, leases are renewed as often as is cheap and
+//! last that long beyond; and a process is suspected only after a pause of that length. The ratios
+//! of [`for_pause`] give the profile for a pause, which is tried before it is recommended.
 
 use super::journal::Host;
 use super::report::document::{Document, Part, number, words};
@@ -17,7 +16,7 @@ use obol_observe::plot::{Axis, Chart, Series};
 use obol_profiles::{FileError, Profile};
 use serde::{Serialize, Serializer};
 
-/// Pauses that are tried, from the shortest.
+/// The pauses of the sweep, ascending.
 pub const PAUSES: [Nanos; 10] = [
     Nanos::from_micros(250),
     Nanos::from_micros(500),
@@ -30,23 +29,23 @@ pub const PAUSES: [Nanos; 10] = [
     Nanos::from_millis(64),
     Nanos::from_millis(128),
 ];
-/// How often leases are renewed in the sweep, at the most: often enough to see many, and cheap.
+/// Longest renewal interval of the sweep: short enough for many renewals, and cheap.
 const RENEW_EVERY_MAX: Nanos = Nanos::from_millis(1);
-/// A lease of a profile that is made here, in pauses that it outlasts: what is left of it after
-/// `renew_every`.
+/// Lease duration of a recommended profile per pause: what is left of it after `renew_every`
+/// outlasts the pause.
 const LEASE_PER_PAUSE: f64 = 1.0 / 0.7;
-/// A process that is removed falsely costs more than a lease that is renewed late, so its pause may
-/// be so much longer.
+/// A false removal costs more than a late renewal, so heartbeats tolerate a pause this many times
+/// longer.
 const HEARTBEAT_PAUSES: u64 = 2;
-/// What claims are made with.
+/// Confidence of all statements.
 const CONFIDENCE: f64 = 0.95;
 
 fn part(span: Nanos, of: f64) -> Nanos {
     Nanos((span.0 as f64 * of) as u64).max(Nanos::from_micros(1))
 }
 
-/// A process that works stands still for its own `every` and a pause; it is suspected after
-/// `confirm` READs, so after `confirm - 1` periods. Half a period for the first leaves this much
+/// A process beats each `every`, and stalls for that and a pause; it is suspected after `confirm`
+/// READs, that is after `confirm - 1` periods. With half a period for the first, this much is left
 /// for the pause.
 fn heartbeat(profile: &mut Profile, pause: Nanos) {
     let timing = &mut profile.timing;
@@ -70,15 +69,15 @@ pub fn step(base: &Profile, pause: Nanos) -> Profile {
     profile
 }
 
-/// The profile whose leases outlast a pause, and whose processes are suspected after a longer one.
-/// It is checked as one from a file is.
+/// The profile whose leases outlast one pause, and whose heartbeats another, longer one. It is
+/// checked like a profile from a file.
 pub fn for_pause(base: &Profile, lease: Nanos, silence: Nanos) -> Result<Profile, FileError> {
     let mut profile = base.clone();
     profile.name = Name::new("tuned").unwrap_or(base.name);
     profile.description = format!("Made by obol tune from {}: outlasts pauses of {lease}", base.name);
     let timing = &mut profile.timing;
     timing.lease = part(lease, LEASE_PER_PAUSE);
-    // What is measured is one length; leases that grew would be another.
+    // The measurement is for a fixed length, so leases must not be scaled.
     timing.lease_max = timing.lease;
     timing.renew_every = part(timing.lease, 0.3);
     timing.renew_timeout = part(timing.lease, 0.5);
@@ -88,19 +87,19 @@ pub fn for_pause(base: &Profile, lease: Nanos, silence: Nanos) -> Result<Profile
     Profile::parse(&profile.to_toml(), "the tuned profile")
 }
 
-/// What a cluster has counted, since it began.
+/// Counters of a cluster since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Renewals that came in time.
+    /// Timely renewals.
     pub timely: u64,
-    /// Renewals that did not.
+    /// Late renewals.
     pub late: u64,
-    /// Suspicions of processes that nothing had hit.
+    /// Suspicions of processes that no fault had hit.
     pub suspicions: u64,
 }
 
 impl Counted {
-    /// From a look at the cluster. Nothing is broken in it, so every suspicion is a false one.
+    /// From a snapshot. No fault is injected, so every suspicion is false.
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
         let agents = || snapshot.processes.iter().filter(|p| p.kind == Kind::Agent);
@@ -113,7 +112,7 @@ impl Counted {
         }
     }
 
-    /// What came since.
+    /// The difference.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -124,8 +123,8 @@ impl Counted {
     }
 }
 
-/// The largest mean that a Poisson variable may have and still be at most `seen` with 5 %: the
-/// exact one-sided bound, and its normal approximation where there are many.
+/// The largest mean of a Poisson variable that is at most `seen` with a probability of 5 %: the
+/// exact one-sided bound, and its normal approximation for large values.
 fn poisson_above(seen: u64) -> f64 {
     let n = seen as f64;
     if seen > 500 {
@@ -148,23 +147,23 @@ fn poisson_above(seen: u64) -> f64 {
     high
 }
 
-/// A step of the sweep, or the trial of what is recommended.
+/// A step of the sweep, or the trial of the recommended profile.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// What ran beside the cluster.
+    /// The load beside the cluster.
     pub load: String,
-    /// The pause that leases outlast here, and that a process may make without being suspected.
+    /// The pause that leases outlast, and that is not suspected.
     #[serde(serialize_with = "micros")]
     pub pause_us: Nanos,
-    /// Renewals that were seen.
+    /// Renewals.
     pub renewals: u64,
-    /// Those of them that came too late, or found no majority.
+    /// Those that came too late, or found no majority.
     pub late: u64,
-    /// The share that came in time, in percent.
+    /// The share of timely ones, in percent.
     pub timely_percent: f64,
-    /// The share that is claimed with 95 %, in percent: at least that.
+    /// Lower bound of that share with 95 % confidence, in percent.
     pub claimed_percent: f64,
-    /// Suspicions of processes that nothing had hit.
+    /// Suspicions of processes that no fault had hit.
     pub false_suspicions: u64,
 }
 
@@ -173,15 +172,14 @@ fn micros<S: Serializer>(span: &Nanos, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Measured {
-    /// Whether there was a cluster to count in: with leases that are far too short, none becomes
-    /// healthy.
+    /// Whether the cluster came up: with leases that are far too short, it never becomes healthy.
     #[must_use]
     pub const fn came_up(&self) -> bool {
         self.renewals > 0
     }
 
-    /// Renewals, late, in time, claimed and false suspicions, as a table has them; `none` where no
-    /// cluster came up.
+    /// Table cells: renewals, late, in time, lower bound, false suspicions; `none` if no cluster
+    /// came up.
     #[must_use]
     pub fn cells(&self, none: &str) -> [String; 5] {
         if !self.came_up() {
@@ -197,7 +195,7 @@ impl Measured {
         ]
     }
 
-    /// From what was counted.
+    /// From the counters.
     #[must_use]
     pub fn new(load: &str, pause: Nanos, counted: Counted) -> Self {
         let renewals = counted.timely + counted.late;
@@ -215,17 +213,17 @@ impl Measured {
     }
 }
 
-/// Whether a step can no longer claim what is wanted, however well its rest goes: `part` of its
-/// time is over.
+/// Whether a step can no longer reach the wanted share, even without further late renewals: `part`
+/// of its time is over.
 #[must_use]
 pub fn is_hopeless(counted: Counted, part: f64, wanted_percent: f64) -> bool {
     let seen = (counted.timely + counted.late) as f64;
-    // Renewals come at the same pace, and not one of the others is late.
+    // Assume the same rate of renewals, and no further late one.
     let at_best = 100.0 * (1.0 - poisson_above(counted.late) * part / seen);
     counted.late > 0 && seen > 0.0 && at_best < wanted_percent
 }
 
-/// What is recommended.
+/// The recommendation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recommended {
     /// The pause that leases outlast.
@@ -240,14 +238,14 @@ pub struct Recommended {
     /// `heartbeat.period`.
     #[serde(serialize_with = "micros")]
     pub heartbeat_period_us: Nanos,
-    /// A frozen process is suspected after about so long.
+    /// About how long after it stops a frozen process is suspected.
     #[serde(serialize_with = "micros")]
     pub suspected_after_us: Nanos,
-    /// The profile, tried under each load.
+    /// The trial of the profile under each load.
     pub tried: Vec<Measured>,
 }
 
-/// What was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tuned {
     /// The profile that it started from.
@@ -256,28 +254,28 @@ pub struct Tuned {
     pub host: Host,
     /// The share of timely renewals that is wanted, in percent.
     pub wanted_percent: f64,
-    /// Seconds of each step, unless it was hopeless before.
+    /// Seconds of each step, unless it ended early as hopeless.
     pub step_seconds: f64,
     /// Every step.
     pub sweep: Vec<Measured>,
-    /// What is recommended; nothing if no pause sufficed.
+    /// The recommendation; `None` if no pause sufficed.
     pub recommended: Option<Recommended>,
 }
 
-/// The shortest pauses that suffice under every load: for leases by the claimed share, for
-/// heartbeats by the absence of any false suspicion, there and at each longer pause.
+/// The shortest pauses that suffice under every load, also at each longer pause: for leases by the
+/// lower bound of the share, for heartbeats by the absence of false suspicions.
 #[must_use]
 pub fn choose(sweep: &[Measured], wanted_percent: f64) -> Option<(Nanos, Nanos)> {
     let (lease, silence) = (timely(sweep, wanted_percent)?, quiet(sweep)?);
     Some((lease, Nanos(silence.max(lease).0.saturating_mul(HEARTBEAT_PAUSES))))
 }
 
-/// The shortest pause from which on leases are renewed in time.
+/// The shortest pause from which on renewals are timely.
 fn timely(sweep: &[Measured], wanted_percent: f64) -> Option<Nanos> {
     shortest(sweep, |m| m.claimed_percent >= wanted_percent)
 }
 
-/// The shortest pause from which on nobody is suspected who only made one.
+/// The shortest pause from which on there are no false suspicions.
 fn quiet(sweep: &[Measured]) -> Option<Nanos> {
     shortest(sweep, |m| m.came_up() && m.false_suspicions == 0)
 }
@@ -302,7 +300,7 @@ impl Recommended {
         }
     }
 
-    /// Whether the trial gave what is wanted.
+    /// Whether the trial reached the wanted share.
     #[must_use]
     pub fn holds(&self, wanted_percent: f64) -> bool {
         self.tried.iter().all(|m| m.timely_percent >= wanted_percent && m.false_suspicions == 0)
@@ -310,7 +308,7 @@ impl Recommended {
 }
 
 impl Tuned {
-    /// Whether something is recommended, and its trial gave what is wanted.
+    /// Whether there is a recommendation whose trial reached the wanted share.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.recommended.as_ref().is_some_and(|found| found.holds(self.wanted_percent))
@@ -330,20 +328,20 @@ impl Tuned {
                 found.suspected_after_us
             ),
             Some(found) => format!(
-                "The sweep suggests leases of {}, but the trial of that profile did not give {} % without a false \
-                 suspicion. Tune again with longer steps (--time), or while the machine does less.",
+                "The sweep suggests leases of {}, but the trial of that profile did not reach {} % without a false \
+                 suspicion. Tune again with longer steps (--time), or with less load on the machine.",
                 found.lease_us, self.wanted_percent
             ),
-            // Each of the two wants something else of the machine.
+            // Each of the two needs another remedy.
             None if timely(&self.sweep, self.wanted_percent).is_some() => format!(
-                "Leases would be renewed in time, but somebody was falsely suspected at the longest pauses that were tried, \
-                 up to {}: processes stood still for longer here. Tune again while the machine does less, or give the \
+                "Leases would be renewed in time, but there were false suspicions at the longest pauses that were tried, \
+                 up to {}: processes stall for longer here. Tune again with less load on the machine, or give the \
                  cluster cores and priority (profile dedicated).",
                 self.sweep.iter().map(|m| m.pause_us).max().unwrap_or_default()
             ),
             None => format!(
-                "No pause that was tried gives {} % in time with 95 % confidence. Take longer steps (--time) to claim \
-                 more, want less (--share), or give the cluster cores and priority (profile dedicated).",
+                "No pause that was tried gives {} % in time with 95 % confidence. Use longer steps (--time) for a tighter \
+                 bound, a smaller --share, or give the cluster cores and priority (profile dedicated).",
                 self.wanted_percent
             ),
         }
@@ -353,22 +351,22 @@ impl Tuned {
         let mut doc = Document::new("Which lease and heartbeat this machine sustains".to_owned());
         doc.say(self.advice());
         doc.say(format!(
-            "Started from profile {}, {} cores, Linux {}, up to {} s for each step: one that could not reach what is wanted any more was ended. With fences, a failover does not wait for \
-             leases, so a longer lease costs only those failovers in which somebody can neither be fenced nor proved dead.",
+            "Started from profile {}, {} cores, Linux {}, up to {} s for each step; a step ends early when it can no longer reach the wanted share. With fences, a failover does not wait for \
+             leases, so a longer lease only delays failovers in which a holder can neither be fenced nor proved dead.",
             self.base, self.host.cores, self.host.kernel, self.step_seconds
         ));
         if let Some((lease, silence)) = timely(&self.sweep, self.wanted_percent).zip(quiet(&self.sweep)) {
             doc.say(format!(
-                "{lease} is the shortest pause from which on that share was claimed under each load, and {silence} the shortest \
-                 from which on nobody was falsely suspected. A lease outlasts the first; a standstill is suspected after \
+                "{lease} is the shortest pause from which on that share was reached under each load, and {silence} the shortest \
+                 without false suspicions. A lease outlasts the first; a stalled process is suspected after \
                  {HEARTBEAT_PAUSES} times the longer of the two at the earliest, because a false removal costs more than a \
                  late renewal."
             ));
         }
         doc.add(Part::Heading("The sweep"));
         if let Some(svg) = self.chart() {
-            let caption = "Renewals that came too late, at most, with 95 % confidence, by the pause that a lease outlasts. \
-                           Dashed: what is wanted. Where no cluster came up there is no point. A lease of a profile is its pause / \
+            let caption = "Upper bound of late renewals with 95 % confidence, by the pause that a lease outlasts. \
+                           Dashed: the wanted share. No point: the cluster did not come up. The lease of a profile is its pause / \
                            0.7."
                 .to_owned();
             doc.add(Part::Figure { name: "sweep", svg, caption });
@@ -412,7 +410,8 @@ fn table(rows: &[Measured]) -> Part {
         row.extend(m.cells("did not come up").map(number));
         row
     };
-    let heads = vec!["load", "pause", "renewals", "late", "in time", "claimed with 95 %", "false suspicions"];
+    let heads =
+        vec!["load", "pause", "renewals", "late", "in time", "lower bound (95 %)", "false suspicions"];
     Part::Table { heads, rows: rows.iter().map(row).collect() }
 }
 
@@ -425,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_claimed_from_enough_renewals_alone() {
+    fn the_lower_bound_needs_enough_renewals() {
         let of = |timely, late| {
             Measured::new("none", Nanos::from_millis(1), Counted { timely, late, suspicions: 0 })
                 .claimed_percent
@@ -441,13 +440,13 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_ended_early_only_where_its_rest_could_not_save_it() {
+    fn a_step_ends_early_only_if_it_is_hopeless() {
         let of = |timely, late| Counted { timely, late, suspicions: 0 };
         assert!(is_hopeless(of(2000, 40), 0.1, 99.99));
-        // One late renewal of a tenth: the whole step has 50,000, which claim 99.9905 %.
+        // One late renewal in a tenth: the whole step has 50,000, which give 99.9905 %.
         assert!(!is_hopeless(of(4999, 1), 0.1, 99.99));
         assert!(is_hopeless(of(4499, 1), 0.1, 99.99));
-        // Too few to claim anything is no reason: the step's time is what was asked for.
+        // Too few renewals so far are no reason to end a step.
         assert!(!is_hopeless(of(10, 0), 0.5, 99.99) && !is_hopeless(of(0, 0), 0.5, 99.99));
     }
 
@@ -466,13 +465,13 @@ mod tests {
         assert_eq!(choose(&sweep, 99.0), Some((ms(2), ms(8))));
         assert_eq!(choose(&sweep, 99.9999), None);
         assert_eq!(choose(&[], 50.0), None);
-        // A longer pause that fails is no reason to trust a shorter one that happened not to.
+        // A longer pause that fails disqualifies a shorter one that happened not to.
         let odd = [measured("none", 1, 0, 0), measured("none", 2, 70, 0), measured("none", 4, 0, 0)];
         assert_eq!(choose(&odd, 99.99), Some((ms(4), ms(8))));
     }
 
     #[test]
-    fn each_step_and_each_recommendation_is_a_profile_that_may_be_used() {
+    fn each_step_and_each_recommendation_is_a_valid_profile() {
         for name in obol_profiles::BUILTIN {
             let base = Profile::builtin(name).expect("it ships");
             for pause in PAUSES {

@@ -1,5 +1,5 @@
-//! Undo records: written before anything is injected, so that whoever comes later can undo what a
-//! fault agent left behind.
+//! Undo records, written before anything is injected, so that others can undo what a fault agent
+//! left behind.
 
 use super::clockstep::ClockStep;
 use crate::control::{self, Request};
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What records are called, before the fault agent's process id.
+/// Prefix of the records' names, before the fault agent's pid.
 const PREFIX: &str = "drill-undo-";
-/// A fault agent that was killed is waited for this long.
+/// Longest wait for the end of a fault agent that was killed.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks at it.
+/// Between two checks of it.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What a fault agent may have done.
@@ -32,19 +32,19 @@ pub struct Record {
     /// Regions whose links it may have impaired: name, number and generation.
     #[serde(default)]
     pub impaired: Vec<(String, u32, u32)>,
-    /// How the host's clock may have jumped.
+    /// A possible step of the host's clock.
     #[serde(default)]
     pub clock: Option<ClockStep>,
-    /// Processes that are to be started again if they are down.
+    /// Processes to restart if they are down.
     pub restart: Vec<String>,
 }
 
-/// What was undone, and what could not be.
+/// What was undone, and what could not be undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Undone {
     /// What was done.
     pub done: Vec<String>,
-    /// What could not be, and why.
+    /// What could not be undone, and why.
     pub failed: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl Record {
         dir.join(format!("{PREFIX}{}", self.fault_agent.0))
     }
 
-    /// Writes it. It is there whole or not at all.
+    /// Writes it atomically.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         let path = self.path(dir);
         let draft = dir.join(format!("drill-draft-{}", self.fault_agent.0));
@@ -75,13 +75,13 @@ impl Record {
         }
     }
 
-    /// Undoes everything that it names, and starts what is down.
+    /// Undoes everything that it names, and restarts what is down.
     pub fn undo(&self, observer: &mut Observer, undone: &mut Undone) {
         faults::recover(self, observer.cluster(), undone);
         self.restart(observer, undone);
     }
 
-    /// Starts what is down.
+    /// Restarts what is down.
     pub(super) fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
         let snapshot = observer.snapshot();
         for name in self.restart.iter().filter(|name| snapshot.process(name).is_none()) {
@@ -93,7 +93,7 @@ impl Record {
     }
 }
 
-/// The records that lie in a cluster's directory.
+/// The records in a cluster's directory.
 pub fn records(dir: &Path) -> io::Result<Vec<Record>> {
     let mut records = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -111,14 +111,14 @@ pub fn records(dir: &Path) -> io::Result<Vec<Record>> {
 }
 
 /// Undoes everything that fault agents left behind, and ends fault agents whose runner is gone.
-/// Twice gives the same result. Only for who holds the drill lock.
+/// Idempotent. The caller holds the drill lock.
 pub fn recover(observer: &mut Observer) -> io::Result<Undone> {
     let dir = observer.cluster().dir().to_owned();
     let mut undone = Undone::default();
     for record in records(&dir)? {
         let (pid, started) = record.fault_agent;
         if let Ok(fault_agent) = (Process { pid, started }).hold() {
-            // Without it nobody injects anything behind our back.
+            // Without it nothing is injected concurrently.
             if let Err(error) = fault_agent.kill()
                 && !fault_agent.has_ended()
             {

@@ -1,4 +1,4 @@
-//! `CLOCK_REALTIME` jumps, for all programs of the host; it must change nothing.
+//! `CLOCK_REALTIME` jumps, for all programs of the host; it must have no effect on the cluster.
 
 use super::{Armed, Arming, Effect, Fault, Key, Place, Scope};
 use crate::drillfile::schema;
@@ -52,11 +52,11 @@ impl Fault for ClockStep {
     fn refusal(&self, place: Place<'_>) -> Option<&'static str> {
         if !place.guards.allow_clock_step {
             return Some(
-                "CLOCK_REALTIME belongs to every program of the host; on one that you can spare, set allow_clock_step = \
+                "CLOCK_REALTIME is shared by all programs of the host; on a host reserved for tests, set allow_clock_step = \
                  true in [guards]",
             );
         }
-        (!may_step()).then_some("it takes CAP_SYS_TIME to set the clock")
+        (!may_step()).then_some("setting the clock needs CAP_SYS_TIME")
     }
 
     fn orders(&self) -> &'static [&'static str] {
@@ -70,8 +70,8 @@ impl Fault for ClockStep {
     fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String> {
         if !arming.allow_clock_step || !may_step() || arming.record.clock.is_some() {
             return Err(
-                "the host's clock can not jump like this: it takes allow_clock_step, CAP_SYS_TIME, and one \
-                        jump at a time"
+                "the host's clock cannot be stepped: this needs allow_clock_step, CAP_SYS_TIME, and one \
+                        step at a time"
                     .to_owned(),
             );
         }
@@ -99,7 +99,7 @@ impl Armed for ArmedStep {
     }
 
     fn is_undone(&self, _injected: bool) -> bool {
-        // Whether or not it jumped: the undo looks.
+        // Whether or not it jumped: the undo checks.
         true
     }
 

@@ -1,4 +1,4 @@
-//! Everything is late.
+//! All operations and datagrams are delayed.
 
 use super::links::LinkFault;
 use super::{Effect, Key};
@@ -36,6 +36,6 @@ impl LinkFault for Delay {
 
     fn parse_own(section: &mut Section<'_, '_>, faults: &mut Faults) -> Self {
         let by = section.span("by", (SPAN_MIN, Nanos::from_secs(10)), faults).map(|at| at.value);
-        Self { by: section.need("by", "how late everything is, a duration", by).unwrap_or(SPAN_MIN) }
+        Self { by: section.need("by", "the delay, a duration", by).unwrap_or(SPAN_MIN) }
     }
 }

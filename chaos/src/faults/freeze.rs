@@ -1,4 +1,4 @@
-//! SIGSTOP, then SIGCONT: the stand-in for a failed kernel.
+//! SIGSTOP, then SIGCONT: simulates a failed kernel.
 
 use super::{Armed, Arming, Effect, Fault, Scope, Simulated};
 use crate::drillfile::section::Section;
@@ -54,7 +54,7 @@ impl Fault for Freeze {
         for (name, pid, started) in &record.frozen {
             match (Process { pid: *pid, started: *started }).hold() {
                 Ok(held) => match held.thaw() {
-                    Ok(()) => undone.done.push(format!("{name} goes on (pid {pid})")),
+                    Ok(()) => undone.done.push(format!("{name} was continued (pid {pid})")),
                     // It ended just now.
                     Err(_) if held.has_ended() => {}
                     Err(error) => {

@@ -1,5 +1,5 @@
-//! What the faults of the network share: they impair the links of a region. A drill file names the
-//! layer: netem does not see what one-sided operations do.
+//! Common part of the network faults: they impair the links of a region. A drill file names the
+//! layer, because netem does not affect one-sided operations.
 
 use super::{Armed, Arming, Effect, Fault, Key, Place, Scope, Simulated, process};
 use crate::drillfile::TargetKind;
@@ -20,7 +20,7 @@ pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     const EFFECT: Effect;
     const SIMULATED: Option<Simulated> = None;
 
-    /// What the links of a target suffer. Targets of one fault still reach each other.
+    /// The impairment of a target's links. Targets of one fault still reach each other.
     fn links(&self, island: u8) -> Links;
 
     /// The name with its parameters.
@@ -39,7 +39,7 @@ pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     }
 }
 
-/// It, as a fault.
+/// Adapter to [`Fault`].
 #[derive(Debug)]
 pub(super) struct Network<T>(pub(super) T);
 
@@ -61,24 +61,24 @@ impl<T: LinkFault> Fault for Network<T> {
     }
 
     fn keys(&self) -> Vec<Key> {
-        let layer = Key { name: "layer", schema: json!({ "enum": ["fabric"] }), doc: "where it works" };
+        let layer = Key { name: "layer", schema: json!({ "enum": ["fabric"] }), doc: "where it is injected" };
         T::own_keys().into_iter().chain([layer]).collect()
     }
 
     fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {
         let layer = section.choice("layer", &[("fabric", ())], faults);
-        section.need("layer", "\"fabric\": netem does not see what one-sided operations do", layer);
+        section.need("layer", "\"fabric\": netem does not affect one-sided operations", layer);
         Arc::new(Self(T::parse_own(section, faults)))
     }
 
     fn refusal(&self, place: Place<'_>) -> Option<&'static str> {
         if place.deployment.network.is_some() {
             return Some(
-                "the links of this cluster are its RDMA device's, which a drill does not break; netem can (tests/vm)",
+                "the links of this cluster belong to its RDMA device, which a drill cannot impair; netem can (tests/vm)",
             );
         }
         let app = place.targets.contains(&TargetKind::App);
-        app.then_some("an app has no link but its agent's; name the agent, or the node")
+        app.then_some("an app uses its agent's links; name the agent, or the node")
     }
 
     fn simulated(&self) -> Option<Simulated> {
@@ -101,7 +101,7 @@ impl<T: LinkFault> Fault for Network<T> {
         let links: Links = order.get("links")?;
         let whom = order.whom.as_ref().ok_or("impaired links name no process")?;
         if arming.deployment.network.is_some() || links.loss_percent > 100 {
-            return Err(format!("the links of {} can not be impaired like this", whom.name));
+            return Err(format!("the links of {} cannot be impaired like this", whom.name));
         }
         let process = process(order);
         let owner = arming.snapshot.processes.iter().find(|p| Some(p.process) == process && p.seat == 0);
@@ -115,11 +115,11 @@ impl<T: LinkFault> Fault for Network<T> {
 
     fn recover(&self, record: &Record, cluster: &Cluster, undone: &mut Undone) {
         for (name, region, generation) in &record.impaired {
-            // A successor's links are whole.
+            // A successor's links are not impaired.
             if cluster.impairment(*region) != Impairment::default()
                 && cluster.impair(*region, *generation, Impairment::default())
             {
-                undone.done.push(format!("the links of {name} are whole again"));
+                undone.done.push(format!("the links of {name} were restored"));
             }
         }
     }
@@ -134,7 +134,7 @@ struct ArmedLinks {
 
 impl Armed for ArmedLinks {
     fn inject(&mut self) -> io::Result<()> {
-        // Another fault of the same cue may have hit it just now.
+        // Another fault of the same cue may have impaired it just now.
         let there = self.cluster.impairment(self.region);
         let what = Impairment {
             island: there.island.max(self.links.island),
@@ -145,11 +145,11 @@ impl Armed for ArmedLinks {
             ..there
         };
         let still = self.cluster.impair(self.region, self.generation, what);
-        still.then_some(()).ok_or_else(|| io::Error::other("its region has another owner by now"))
+        still.then_some(()).ok_or_else(|| io::Error::other("its region has another owner now"))
     }
 
     fn undo(&mut self) -> Result<(), String> {
-        // Where another process owns the region by now, its links are whole.
+        // If another process owns the region now, its links are not impaired.
         self.cluster.impair(self.region, self.generation, Impairment::default());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the faults share that put a load on the host: a program of its own, which ends by itself
+//! Common part of the faults that put a load on the host: a separate program, which ends by itself
 //! and with the fault agent.
 
 use super::{Armed, Arming, Effect, Fault, Key, Scope};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// A load on the host.
 pub(super) trait LoadFault: fmt::Debug + Send + Sync + Sized + 'static {
     const NAME: &'static str;
-    /// Its key, and the largest value of that.
+    /// Its key, and the largest value.
     const KEY: (&'static str, u32);
     const DOC: &'static str;
     const UNIT: &'static str;
@@ -25,11 +25,11 @@ pub(super) trait LoadFault: fmt::Debug + Send + Sync + Sized + 'static {
 
     fn amount(&self) -> u32;
 
-    /// Threads that compute, and MiB that are written again and again.
+    /// Threads that compute, and MiB that are written repeatedly.
     fn load(&self) -> (u32, u32);
 }
 
-/// It, as a fault.
+/// Adapter to [`Fault`].
 #[derive(Debug)]
 pub(super) struct Load<T>(pub(super) T);
 

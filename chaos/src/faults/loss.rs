@@ -1,4 +1,4 @@
-//! Some of the datagrams are lost.
+//! A share of the datagrams is lost.
 
 use super::links::LinkFault;
 use super::{Effect, Key};
@@ -10,7 +10,7 @@ use serde_json::json;
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loss {
-    /// So many of a hundred.
+    /// Percentage.
     pub(super) percent: u8,
 }
 
@@ -28,12 +28,12 @@ impl LinkFault for Loss {
 
     fn own_keys() -> Vec<Key> {
         let schema = json!({ "type": "integer", "minimum": 1, "maximum": 100 });
-        vec![Key { name: "percent", schema, doc: "how many of a hundred" }]
+        vec![Key { name: "percent", schema, doc: "the percentage" }]
     }
 
     fn parse_own(section: &mut Section<'_, '_>, faults: &mut Faults) -> Self {
         let percent = section.number("percent", (1, 100), faults).map(|at| at.value);
-        let percent = section.need("percent", "how many of a hundred are lost", percent);
+        let percent = section.need("percent", "the percentage that is lost", percent);
         Self { percent: percent.and_then(|percent| percent.try_into().ok()).unwrap_or(1) }
     }
 }

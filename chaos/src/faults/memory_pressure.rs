@@ -1,4 +1,4 @@
-//! Memory that is written again and again, on the host.
+//! Memory that is written repeatedly, on the host.
 
 use super::load::LoadFault;
 

@@ -1,8 +1,8 @@
-//! The faults that drills inject, one file each: what a drill file says of them, what a fault agent
-//! does, how it is undone, and what they are in a simulated cluster.
+//! The faults of drills, one file each: keys in drill files, injection and undo by a fault agent,
+//! and the equivalent in a simulated cluster.
 //!
 //! A new fault is a file with an implementation of [`Fault`], its `mod` line and its line in
-//! [`KINDS`]. Whatever several faults share is in `links` and `load`.
+//! [`KINDS`]. Common parts are in `links` and `load`.
 
 mod clock_step;
 mod cpu_hog;
@@ -64,7 +64,7 @@ pub enum Scope {
     Host,
 }
 
-/// What becomes of a target.
+/// What happens to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It ends without notice. Only a restart undoes that.
@@ -73,7 +73,7 @@ pub enum Effect {
     Leaves,
     /// It stops for a while.
     Stops,
-    /// It runs, and no peer can reach what it holds for a while.
+    /// It runs, but peers cannot reach its memory for a while.
     Unreachable,
     /// It runs and can be reached.
     Degraded,
@@ -86,13 +86,13 @@ impl Effect {
         matches!(self, Self::Ends | Self::Leaves)
     }
 
-    /// Whether its target is not there while it lasts.
+    /// Whether its target is unavailable while it lasts.
     #[must_use]
     pub const fn takes_out(self) -> bool {
         !matches!(self, Self::Degraded)
     }
 
-    /// The same without notice, so that the cluster has to detect it.
+    /// Whether the target falls silent without notice, so that the cluster has to detect it.
     #[must_use]
     pub const fn silences(self) -> bool {
         matches!(self, Self::Ends | Self::Stops | Self::Unreachable)
@@ -104,16 +104,16 @@ impl Effect {
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What its value may be.
+    /// Its JSON Schema.
     pub schema: Value,
-    /// What it says.
+    /// Its description.
     pub doc: &'static str,
 }
 
-/// What a guard knows where a fault is planned.
+/// The context in which a fault is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// What the drill allows.
+    /// The drill's guards.
     pub guards: &'a Guards,
     /// The cluster.
     pub deployment: &'a Deployment,
@@ -121,21 +121,21 @@ pub struct Place<'a> {
     pub targets: &'a [TargetKind],
 }
 
-/// What a fault agent has where a fault is armed.
+/// The context in which a fault agent arms a fault.
 pub struct Arming<'a> {
     /// The cluster's memory.
     pub cluster: &'a Cluster,
-    /// The cluster's make-up.
+    /// The cluster's deployment.
     pub deployment: &'a Deployment,
-    /// The cluster as the fault agent sees it.
+    /// The fault agent's snapshot of the cluster.
     pub snapshot: &'a Snapshot,
     /// This program.
     pub program: &'a Path,
-    /// Whether the drill allows that the host's clock jumps.
+    /// Whether the drill allows steps of the host's clock.
     pub allow_clock_step: bool,
     /// The target, held by pidfd.
     pub held: Option<Held>,
-    /// What has to be undone if this process can not do it.
+    /// The undo record to complete.
     pub record: &'a mut Record,
 }
 
@@ -144,7 +144,7 @@ pub trait Armed: Send {
     /// Injects it: one system call, if possible.
     fn inject(&mut self) -> io::Result<()>;
 
-    /// Whether there is something to undo once it was injected, or could not be.
+    /// Whether there is something to undo after an injection that succeeded, or failed.
     fn is_undone(&self, injected: bool) -> bool {
         injected
     }
@@ -155,7 +155,7 @@ pub trait Armed: Send {
     }
 }
 
-/// What a fault is in a simulated cluster.
+/// The equivalent of a fault in a simulated cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Simulated {
     /// The process ends.
@@ -164,7 +164,7 @@ pub enum Simulated {
     Leave,
     /// It stops for a while.
     Freeze,
-    /// Nothing passes between the targets and the others for a while.
+    /// The targets are cut off from the others for a while.
     Partition,
 }
 
@@ -181,7 +181,7 @@ pub trait Fault: fmt::Debug + Send + Sync {
     /// What it is injected into.
     fn scope(&self) -> Scope;
 
-    /// What becomes of its targets.
+    /// What happens to its targets.
     fn effect(&self) -> Effect;
 
     /// Its keys in drill files beside `kind` and [`COMMON_KEYS`].
@@ -192,12 +192,12 @@ pub trait Fault: fmt::Debug + Send + Sync {
     /// Reads these keys.
     fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault>;
 
-    /// Why it can not be injected here, or may not be.
+    /// Why it cannot or must not be injected here.
     fn refusal(&self, _place: Place<'_>) -> Option<&'static str> {
         None
     }
 
-    /// What it is in a simulated cluster; `None` where that has nothing like it.
+    /// Its equivalent in a simulated cluster, if there is one.
     fn simulated(&self) -> Option<Simulated> {
         None
     }
@@ -208,7 +208,7 @@ pub trait Fault: fmt::Debug + Send + Sync {
     /// The order for one target. Targets of one fault are on one island.
     fn order(&self, island: u8) -> Injection;
 
-    /// Whether an order takes its target out.
+    /// Whether an order makes its target unavailable.
     fn takes_out(&self, _order: &Injection) -> bool {
         self.effect().takes_out()
     }
@@ -216,7 +216,7 @@ pub trait Fault: fmt::Debug + Send + Sync {
     /// Prepares an order in a fault agent.
     fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String>;
 
-    /// Undoes what a fault agent left behind. Twice gives the same result.
+    /// Undoes what a fault agent left behind. Idempotent.
     fn recover(&self, _record: &Record, _cluster: &Cluster, _undone: &mut Undone) {}
 }
 
@@ -243,7 +243,7 @@ pub fn recover(record: &Record, cluster: &Cluster, undone: &mut Undone) {
     KINDS.iter().for_each(|kind| kind.recover(record, cluster, undone));
 }
 
-/// The process that an order is about.
+/// The victim of an order.
 fn process(order: &Injection) -> Option<Process> {
     order.whom.as_ref().map(|whom| Process { pid: whom.pid, started: whom.started })
 }
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Files that hold no fault of their own.
+    /// Files without a fault of their own.
     const SHARED: [&str; 3] = ["mod", "links", "load"];
 
     #[test]

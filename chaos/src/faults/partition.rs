@@ -1,4 +1,4 @@
-//! Nothing passes between the targets and the others.
+//! The targets are cut off from the others.
 
 use super::links::LinkFault;
 use super::{Effect, Simulated};

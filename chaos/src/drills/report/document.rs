@@ -22,23 +22,23 @@ pub(in crate::drills) enum Part {
         /// Each as long as `heads`.
         rows: Vec<Vec<Cell>>,
     },
-    /// A picture.
+    /// A chart.
     Figure {
-        /// What its file is called, without an extension.
+        /// The name of its file, without extension.
         name: &'static str,
-        /// The picture.
+        /// The chart.
         svg: String,
         /// What it shows.
         caption: String,
     },
 }
 
-/// Words in a cell.
+/// A text cell.
 pub(in crate::drills) fn words(text: impl Into<String>) -> Cell {
     Cell::Text(text.into())
 }
 
-/// A number in a cell.
+/// A number cell.
 pub(in crate::drills) fn number(text: impl Into<String>) -> Cell {
     Cell::Number(text.into())
 }
@@ -52,7 +52,7 @@ pub(in crate::drills) struct Document {
     pub(in crate::drills) parts: Vec<Part>,
 }
 
-/// A text within a line of Markdown. What comes from a file can be no markup.
+/// Text in a line of Markdown, with markup escaped.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -69,7 +69,7 @@ fn plain(text: &str) -> String {
 }
 
 impl Document {
-    /// Without any part yet.
+    /// An empty document.
     #[must_use]
     pub(in crate::drills) fn new(title: String) -> Self {
         Self { title, parts: Vec::new() }
@@ -101,7 +101,7 @@ impl Document {
         page.finish()
     }
 
-    /// Markdown whose pictures are files that begin with `stem`.
+    /// Markdown; its charts are files that begin with `stem`.
     #[must_use]
     pub(in crate::drills) fn markdown(&self, stem: &str) -> String {
         let mut text = format!("# {}\n", plain(&self.title));
@@ -132,7 +132,7 @@ impl Document {
         text
     }
 
-    /// Writes the Markdown form and its pictures.
+    /// Writes the Markdown form and its charts.
     pub(in crate::drills) fn write_markdown(&self, dir: &Path, name: &str) -> io::Result<()> {
         let stem = name.strip_suffix(".md").unwrap_or(name);
         for part in &self.parts {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_file_says_stays_text_in_both_forms() {
+    fn text_of_files_is_escaped_in_both_forms() {
         let mut document = Document::new("a|b".to_owned());
         document.say("<script>x</script> [a](b)\n# no heading");
         document.add(Part::Table { heads: vec!["a", "b"], rows: vec![vec![words("1|2"), number("3")]] });

@@ -1,4 +1,4 @@
-//! The pictures of a postmortem. Where there is nothing to draw, there is none.
+//! The charts of a postmortem; `None` without data.
 
 use crate::drillfile::Metric;
 use crate::drills::journal::{Journal, Trial, measured, samples};
@@ -6,16 +6,16 @@ use obol_fabric::Nanos;
 use obol_observe::plot::{Axis, Bars, Chart, Series};
 use obol_observe::timeline::Phases;
 
-/// The slowest failovers that are drawn beside the median.
+/// How many of the slowest failovers are drawn beside the median.
 const SLOWEST: usize = 5;
-/// Dots of a chart; from more repetitions an even choice is drawn.
+/// Dots of a chart; of more repetitions, every n-th is drawn.
 const DOTS_MAX: usize = 2000;
 
 fn us(ns: u64) -> f64 {
     Nanos(ns).as_micros_f64()
 }
 
-/// Every repetition in its order. Also tells how many there are.
+/// All repetitions in their order. Also returns their number.
 pub(super) fn repetitions(journal: &Journal) -> Option<(String, usize)> {
     let points: Vec<(f64, f64)> = measured(&journal.trials)
         .filter_map(|trial| Some((f64::from(trial.number), us(trial.failover_ns?))))
@@ -27,12 +27,12 @@ pub(super) fn repetitions(journal: &Journal) -> Option<(String, usize)> {
     Some((chart.svg().ok()?, points.len()))
 }
 
-/// The share of failovers that took at most so long.
+/// The cumulative distribution of failovers.
 pub(super) fn distribution(journal: &Journal) -> Option<String> {
     let mut sorted: Vec<Nanos> = samples(&journal.trials, Metric::CueToActive).collect();
     sorted.sort_unstable();
     let n = sorted.len();
-    // Bounds alone would be a picture of nothing.
+    // Bounds alone are no chart.
     sorted.first()?;
     let every = n.div_ceil(DOTS_MAX).max(1);
     let share = |at: usize| (at + 1) as f64 / n as f64 * 100.0;

@@ -1,5 +1,5 @@
-//! The HdrHistogram log (format version 1.2, V2 deflate): an interval for each figure, with the
-//! figure as its tag. Values are nanoseconds; the tools divide by the unit of their plots.
+//! The HdrHistogram log (format version 1.2, V2 deflate): an interval for each figure, tagged with
+//! its name. Values are nanoseconds; the tools divide by the unit of their plots.
 
 use crate::drillfile::Metric;
 use crate::drills::journal::{Journal, distribution};

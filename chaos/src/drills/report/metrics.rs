@@ -1,9 +1,9 @@
-//! OpenMetrics (specification 1.0.0): the figures as summaries in seconds, and what was counted.
+//! OpenMetrics (specification 1.0.0): the figures as summaries in seconds, and counts.
 
 use crate::drills::journal::{Journal, Outcome, counted};
 use std::fmt::Write as _;
 
-/// A label's value with what must be escaped.
+/// A label's value, escaped.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -16,7 +16,7 @@ pub(super) fn text(journal: &Journal) -> String {
     for (figure, summary) in &journal.figures_us {
         let mut line = |quantile: &str, us: f64| {
             let seconds = us / 1e6;
-            // Writing to a string can not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
                 "obol_drill_seconds{{drill=\"{drill}\",figure=\"{figure}\",quantile=\"{quantile}\"}} {seconds}"
@@ -38,7 +38,7 @@ pub(super) fn text(journal: &Journal) -> String {
     }
     let falsely: u64 = counted(&journal.trials).map(|trial| trial.falsely_failed).sum();
     text.push_str("# TYPE obol_drill_falsely_failed gauge\n");
-    text.push_str("# HELP obol_drill_falsely_failed Members removed as failed that nothing had hit.\n");
+    text.push_str("# HELP obol_drill_falsely_failed Members removed as failed that no fault had hit.\n");
     let _ = writeln!(text, "obol_drill_falsely_failed{{drill=\"{drill}\"}} {falsely}");
     text.push_str("# EOF\n");
     text

@@ -1,5 +1,5 @@
-//! The postmortem, in the shape that SRE teams use, for a reader who was not there: what happened,
-//! how sure the figures are, and what to do.
+//! The postmortem, in the usual form of SRE teams: what happened, how certain the figures are, and
+//! what to do.
 
 use super::document::{Document, Part, number, words};
 use super::figures;
@@ -16,36 +16,36 @@ use obol_observe::timeline::Phases;
 
 /// What has happened by the end of each phase.
 const DONE: [&str; 6] = [
-    "a coordinator is told",
+    "a coordinator is notified",
     "a view without the dead is proposed",
     "it is decided",
-    "nobody holds an older lease",
-    "the leader says so (CLEAR)",
+    "no older lease is left",
+    "the leader announces that (CLEAR)",
     "the last survivor is active",
 ];
-/// Trials that are told one by one in a list.
+/// Trials that are listed one by one.
 const REASONS_MAX: usize = 20;
-/// Distance from a quantile's rank, in standard deviations, that holds 95 % of all samples' ranks.
+/// The 97.5 % quantile of the normal distribution.
 const Z95: f64 = 1.96;
 
-/// So many of something.
+/// A count with its noun.
 fn count(n: usize, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {what}{s}")
 }
 
-/// A bound or what was found, in the unit of its figure.
+/// A bound or measured value, in the unit of its figure.
 fn shown(of: &str, value: f64) -> String {
     if of == "count" { value.to_string() } else { us(value) }
 }
 
-/// Whether there was something to say, as a whole sentence.
+/// A text with a full stop.
 fn sentence(text: &str) -> String {
     let end = if text.ends_with('.') { "" } else { "." };
     format!("{text}{end}")
 }
 
-/// The trials that count, and those of them that were measured.
+/// The trials that count, and the measured ones among them.
 struct Trials<'a> {
     counted: Vec<&'a Trial>,
     measured: Vec<&'a Trial>,
@@ -65,7 +65,7 @@ pub(super) fn document(journal: &Journal, drill: &Drill) -> Document {
     trigger(drill, &mut doc);
     doc.add(Part::Heading("Detection and resolution"));
     detection(journal, &mut doc);
-    doc.add(Part::Heading("How sure the figures are"));
+    doc.add(Part::Heading("How certain the figures are"));
     sureness(journal, &trials, &mut doc);
     if let Some(trial) = trials.counted.iter().find(|trial| trial.outcome == Outcome::Failed) {
         doc.add(Part::Heading("Time line of the failure"));
@@ -84,18 +84,18 @@ pub(super) fn document(journal: &Journal, drill: &Drill) -> Document {
 fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let open = journal.judged.iter().filter(|one| one.holds.is_none()).count();
     let verdict = match journal.verdict {
-        Verdict::Passed if open > 0 => "Whatever could be judged held, but not every bound could.",
+        Verdict::Passed if open > 0 => "All that could be judged held, but some bounds had too few samples.",
         Verdict::Passed => "Everything held.",
         Verdict::Deviated => {
             "The cluster recovered, but a figure missed its bound or a steady state did not hold."
         }
-        Verdict::Failed => "The cluster did not recover as it must.",
+        Verdict::Failed => "The cluster did not recover as required.",
         Verdict::Aborted => "A guard or an abort condition ended the drill.",
-        Verdict::Interrupted => "It was ended early, and the figures are of what was done until then.",
-        Verdict::Void => "So many repetitions were void that the others say too little.",
+        Verdict::Interrupted => "It was ended early; the figures cover the repetitions until then.",
+        Verdict::Void => "So many repetitions were void that the others do not suffice.",
     };
     doc.say(format!("{} {verdict}", capital(journal.verdict.name())));
-    // Whoever reads no further knows why.
+    // The reasons belong into the summary.
     let mut why: Vec<String> = journal.remarks.iter().map(|remark| sentence(remark)).collect();
     let failed = trials.counted.iter().filter(|trial| trial.outcome == Outcome::Failed);
     why.extend(
@@ -135,7 +135,7 @@ fn reason(trial: &Trial) -> &str {
 
 fn missed(one: &Judged) -> String {
     let found = one.found.map_or("nothing".to_owned(), |found| shown(one.of, found));
-    format!("{} {} was {found}, and its bound is {}.", one.metric, one.of, shown(one.of, one.bound))
+    format!("{} {} was {found}, above its bound of {}.", one.metric, one.of, shown(one.of, one.bound))
 }
 
 fn capital(word: &str) -> String {
@@ -152,7 +152,7 @@ fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
                 None => format!("it took {} to {} in {} repetitions", us(s.min), us(s.max), s.n),
             };
             format!(
-                "From the first fault until the last survivor could act again, {spans}. For that long, nobody could act for \
+                "From the first fault until the last survivor could act again, {spans}. In this time, no process could act for \
                  the dead."
             )
         }
@@ -168,15 +168,15 @@ fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let falsely: u64 = trials.counted.iter().map(|t| t.falsely_failed).sum();
     let overlap = journal.trials.iter().map(|t| t.overlap_ns).max().unwrap_or(0);
     doc.add(Part::List(vec![
-        format!("Members that were removed although nothing had hit them: {falsely}."),
+        format!("Members that were removed although no fault had hit them: {falsely}."),
         format!(
-            "Longest time for which a victim could still act in the old view beside the new one, which must be none: {}.",
+            "Longest time for which a victim could still act in the old view after the new one was active (must be 0): {}.",
             Nanos(overlap)
         ),
     ]));
     if let Some((svg, shown)) = figures::repetitions(journal) {
         let caption = format!(
-            "Whatever was measured, in its order: {}. A drift or a step in here says that the machine changed meanwhile.",
+            "All measured repetitions in their order: {}. A drift or a step indicates that the machine changed meanwhile.",
             count(shown, "repetition")
         );
         doc.add(Part::Figure { name: "repetitions", svg, caption });
@@ -197,19 +197,19 @@ fn trigger(drill: &Drill, doc: &mut Document) {
     doc.add(Part::List(lines));
 }
 
-/// Figures, what they are, and what mostly makes them long.
+/// Figures, their meanings, and the usual causes of long ones.
 const MEANINGS: [(Metric, &str, &str); 8] = [
     (Metric::CueToActive, "first fault to the last survivor's lease in the new view", ""),
     (
         Metric::Notice,
         "first fault to the notice at the coordinator that decided",
-        "the kernel's way of telling (obol status: deadbeat), for frozen processes heartbeat.period and \
-         heartbeat.confirm; a coordinator that got no core",
+        "the available detector (obol status: deadbeat); for frozen processes, heartbeat.period and \
+         heartbeat.confirm; a coordinator that was not scheduled",
     ),
     (
         Metric::Propose,
-        "notice to proposal; a change of leader is in here",
-        "a leader that died with the others, or a coordinator that got no core",
+        "notice to proposal; includes a change of leader",
+        "a leader that died with the others, or a coordinator that was not scheduled",
     ),
     (
         Metric::Decide,
@@ -219,13 +219,13 @@ const MEANINGS: [(Metric, &str, &str); 8] = [
     (
         Metric::Fence,
         "decision to the end of all older leases",
-        "a holder that can neither be fenced nor proved dead makes everybody wait for lease.duration; lease.fencing = \
-         false always does",
+        "a holder that can neither be fenced nor proved dead makes all wait for lease.duration, as does lease.fencing = \
+         false",
     ),
     (
         Metric::Clear,
-        "that to CLEAR, the leader's word that nobody holds an older lease",
-        "a leader that got no core",
+        "that to CLEAR, the leader's announcement that no older lease is left",
+        "a leader that was not scheduled",
     ),
     (
         Metric::Active,
@@ -261,8 +261,8 @@ fn detection(journal: &Journal, doc: &mut Document) {
     }
 }
 
-/// Bounds that hold a quantile with 95 %, from the ranks of the samples alone (the binomial's
-/// normal approximation); `None` where so few samples give none. `sorted` is in rising order.
+/// The 95 % confidence interval of a quantile, from the ranks of the samples (normal approximation
+/// of the binomial distribution); `None` with too few samples. `sorted` is ascending.
 fn interval(sorted: &[Nanos], q: f64) -> Option<(Nanos, Nanos)> {
     let n = sorted.len() as f64;
     let (middle, spread) = (n * q, Z95 * (n * q * (1.0 - q)).sqrt());
@@ -277,16 +277,16 @@ fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let [p50, p90, p99] =
         [Percentile::P50, Percentile::P90, Percentile::P99].map(|percentile| percentile.samples_min());
     doc.say(format!(
-        "Every stamp is the process's own, from its flight recorder, or that of the fault agent that injected, and all are of one \
-         clock; nothing of the tool lies between a fault and a survivor. A percentile is claimed only where there are enough \
-         samples to be 95 % sure that one of them reached it: p50 needs {p50}, p90 {p90}, p99 {p99}; here are {}.",
+        "Every stamp is from a process's own flight recorder or from the fault agent that injected, all on one \
+         clock; the tool does not delay a failover. A percentile is reported only with enough \
+         samples for 95 % confidence that one of them reached it: p50 needs {p50}, p90 {p90}, p99 {p99}; there are {}.",
         trials.measured.len()
     ));
     let mut sorted: Vec<Nanos> = samples(&journal.trials, Metric::CueToActive).collect();
     sorted.sort_unstable();
     let within = |q: f64| match interval(&sorted, q) {
         Some((low, high)) => format!("between {low} and {high}"),
-        None => "anywhere, for all that so few repetitions say".to_owned(),
+        None => "unknown, because there are too few repetitions".to_owned(),
     };
     if !sorted.is_empty() {
         doc.add(Part::List(vec![
@@ -296,25 +296,20 @@ fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
                 "{} of {} repetitions were void{}",
                 journal.void,
                 trials.counted.len(),
-                if journal.void == 0 {
-                    "."
-                } else {
-                    ": nothing is concluded from them, and the journal says of each why."
-                }
+                if journal.void == 0 { "." } else { ": they are excluded, and the journal has each reason." }
             ),
-            "These are figures of this machine at that time. Another profile, kernel or load gives others."
+            "The figures hold for this machine at that time. Another profile, kernel or load gives others."
                 .to_owned(),
         ]));
     }
     if let Some(svg) = figures::distribution(journal) {
         let caption =
-            "How many of a hundred failovers took at most so long. Dashed: the bounds of the drill."
-                .to_owned();
+            "Share of failovers by their longest duration. Dashed: the bounds of the drill.".to_owned();
         doc.add(Part::Figure { name: "distribution", svg, caption });
     }
 }
 
-/// What one repetition went through.
+/// The events of one repetition.
 fn time_line(trial: &Trial, doc: &mut Document) {
     let victims: Vec<String> =
         trial.victims.iter().map(|v| format!("{} (pid {})", v.process, v.pid)).collect();
@@ -344,7 +339,7 @@ fn time_line(trial: &Trial, doc: &mut Document) {
 
 fn expected(journal: &Journal, doc: &mut Document) {
     if journal.judged.is_empty() {
-        doc.say("The drill bounds no figure.");
+        doc.say("The drill has no bounds.");
         return;
     }
     let row = |Judged { metric, of, bound, found, samples, holds }: &Judged| {
@@ -394,15 +389,15 @@ fn lessons(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let mut lucky: Vec<String> = void
         .iter()
         .take(REASONS_MAX)
-        .map(|t| format!("Repetition {} says nothing: {}.", t.number, reason(t)))
+        .map(|t| format!("Repetition {} was void: {}.", t.number, reason(t)))
         .collect();
     if void.len() > REASONS_MAX {
-        lucky.push(format!("{} more say nothing; the journal has them.", void.len() - REASONS_MAX));
+        lucky.push(format!("{} more were void; the journal lists them.", void.len() - REASONS_MAX));
     }
     if trials.measured.is_empty() && void.is_empty() {
-        lucky.push("Nothing says so.".to_owned());
+        lucky.push("Nothing indicates that.".to_owned());
     } else if void.is_empty() {
-        lucky.push("No repetition was void, so no luck is needed to explain these figures.".to_owned());
+        lucky.push("No repetition was void.".to_owned());
     }
     doc.add(Part::List(lucky));
 
@@ -416,15 +411,15 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
         && let Some((metric, meaning, cause)) = longest(journal)
     {
         actions.push(format!(
-            "The longest phase is {} ({meaning}). What mostly makes it long: {cause}. Look at the slowest repetitions in the \
+            "The longest phase is {} ({meaning}). Usual causes: {cause}. Look at the slowest repetitions in the \
              trace (timeline.json, in Perfetto), change one thing, and run the drill again.",
             metric.name()
         ));
     }
     match journal.verdict {
         Verdict::Aborted => actions.push(
-            "Find out why the drill was aborted (What went wrong) before it is run again. Whatever it did is undone by its \
-             fault agent; obol drill recover undoes what may be left, and changes nothing where nothing is."
+            "Find out why the drill was aborted (What went wrong) before you run it again. Its faults are undone by its \
+             fault agent; obol drill recover undoes what may be left."
                 .to_owned(),
         ),
         Verdict::Interrupted => actions.push("Run it again to its end; nothing is left to undo.".to_owned()),
@@ -437,21 +432,21 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
                 .to_owned(),
         );
     }
-    // What ended early is not undone by more of the same.
+    // More repetitions do not help a drill that was ended early.
     let whole = matches!(journal.verdict, Verdict::Passed | Verdict::Deviated | Verdict::Void);
     for one in journal.judged.iter().filter(|one| whole && one.holds.is_none()) {
         actions.push(format!(
-            "{} {}: repeat more often (--count), {} {} nothing.",
+            "{} {}: repeat more often (--count), {} {} too few.",
             one.metric,
             one.of,
             count(one.samples as usize, "sample"),
-            if one.samples == 1 { "claims" } else { "claim" }
+            if one.samples == 1 { "is" } else { "are" }
         ));
     }
     if journal.void * 10 > journal.count {
         actions.push(
-            "More than one in ten repetitions was void. Run the drill while the machine does nothing else, or widen \
-             max_cue_skew if the skew does not matter for what you ask."
+            "More than one in ten repetitions was void. Run the drill on an otherwise idle machine, or increase \
+             max_cue_skew if the skew does not matter here."
                 .to_owned(),
         );
     }
@@ -460,14 +455,14 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
             journal.trials.iter().filter_map(|t| t.reason.as_deref()).any(|why| why.contains(UNSEEN));
         if unseen {
             actions.push(format!(
-                "Nobody was taken for dead. A standstill is suspected after heartbeat.period times heartbeat.confirm (obol \
-                 profile show {}): let the fault last longer than that, or find out why nobody looked (obol status, obol \
+                "No process was suspected. A stalled process is suspected after heartbeat.period times heartbeat.confirm (obol \
+                 profile show {}): let the fault last longer than that, or find out why no detector worked (obol status, obol \
                  events).",
                 journal.profile
             ));
         }
         actions.push(
-            "Run the failed repetition again with obol events beside it, before anything else is changed."
+            "Run the failed repetition again with obol events beside it, before you change anything else."
                 .to_owned(),
         );
     }
@@ -488,7 +483,7 @@ fn longest(journal: &Journal) -> Option<(Metric, &'static str, &'static str)> {
     phases.filter(|(metric, ..)| median(*metric).is_some()).max_by_key(|(metric, ..)| median(*metric))
 }
 
-/// Seconds since 1970 as people write them, in UTC.
+/// Seconds since 1970 as a date in UTC.
 fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = calendar::date(days);
@@ -509,9 +504,9 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_of_a_quantile_is_claimed_from_enough_samples_alone() {
+    fn an_interval_of_a_quantile_needs_enough_samples() {
         let sorted: Vec<Nanos> = (1..=100).map(Nanos).collect();
-        // Ranks 40 and 60 hold the median with 95 %: the usual table of order statistics.
+        // Ranks 40 and 60 enclose the median with 95 %: the usual table of order statistics.
         assert_eq!(interval(&sorted, 0.5), Some((Nanos(40), Nanos(60))));
         assert_eq!(interval(&sorted, 0.99), None);
         assert_eq!(interval(&sorted[..5], 0.5).map(|_| ()), None);

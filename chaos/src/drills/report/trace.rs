@@ -1,4 +1,4 @@
-//! Chrome trace events, which Perfetto shows: a process per trial, its faults and the phases of its
+//! Chrome trace events for Perfetto: a process per trial, with its faults and the phases of its
 //! failover.
 
 use crate::drills::journal::{Journal, Trial};
