@@ -1,13 +1,13 @@
-//! What can be done to a simulated cluster, and when: the vocabulary of fault schedules, of recorded
-//! runs and of scripts.
+//! Acts on a simulated cluster and their times: the vocabulary of fault schedules, recorded runs
+//! and scripts.
 
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::Verdict;
 use serde::{Deserialize, Serialize};
 
-/// One thing that goes wrong, or that somebody asks for. Nodes are numbered as in
-/// [`super::Scenario`], seats from 1.
+/// A fault, or a request of an operator or program. Nodes are numbered as in [`super::Scenario`],
+/// seats from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
@@ -15,49 +15,49 @@ pub enum Act {
     Kill(u32),
     /// It starts again.
     Start(u32),
-    /// It stops at once, its memory can still be reached.
+    /// It freezes; its memory still answers.
     Freeze(u32),
-    /// It goes on.
+    /// It resumes.
     Thaw(u32),
-    /// Nothing gets from the first node to the second any more.
+    /// The link from the first node to the second is cut.
     Cut(u32, u32),
-    /// It does again.
+    /// The link is restored.
     Heal(u32, u32),
-    /// A program takes a seat of an agent and asks to join.
+    /// A program takes a seat of an agent and requests to join.
     Attach(u32, u16),
     /// A program ends.
     KillProgram(u32, u16),
-    /// A program stops.
+    /// A program freezes.
     FreezeProgram(u32, u16),
-    /// It goes on.
+    /// It resumes.
     ThawProgram(u32, u16),
-    /// A program makes no progress any more, though it runs.
+    /// A program makes no progress any more, although it runs.
     HangProgram(u32, u16),
     /// It makes progress again.
     UnhangProgram(u32, u16),
-    /// A program asks to leave.
+    /// A program requests to leave.
     LeaveProgram(u32, u16),
-    /// The process of a node asks to leave.
+    /// The process of a node requests to leave.
     Leave(u32),
-    /// An operator asks a set of coordinators (one bit each) for leases of so many nanoseconds.
+    /// An operator requests leases of this duration in nanoseconds from a set of coordinators (one
+    /// bit each).
     SetLease(u64, u32),
     /// The watchers of this seat get a notice that its process may be dead.
     Suspect(u32, u16),
-    /// A program, or the embedded app that the node is (seat 0), begins work that takes so many
-    /// nanoseconds.
+    /// A program, or the node's embedded app (seat 0), begins work of this duration in nanoseconds.
     Work(u32, u16, u64),
-    /// A program, or the embedded app that the node is (seat 0), wants its view to be confirmed.
+    /// A program, or the node's embedded app (seat 0), requests confirmation of its view.
     Confirm(u32, u16),
-    /// Copies of all joins that may still count arrive at all coordinators.
+    /// Copies of all joins that may still be valid arrive at all coordinators.
     RepeatJoins,
-    /// Whoever leads then ends.
+    /// The current leader ends.
     KillLeader,
-    /// An operator asks that a coordinator decides, or does not decide any more.
+    /// An operator requests that a coordinator becomes an acceptor, or stops being one.
     SetAcceptor(u32, bool),
 }
 
 impl Act {
-    /// Whether it is about this node.
+    /// Whether it concerns this node.
     #[must_use]
     pub const fn is_at(self, node: u32) -> bool {
         match self {
@@ -83,7 +83,7 @@ impl Act {
     }
 }
 
-/// When something is done: at a true time, after so many steps of the world at that time.
+/// The time of an act: true time, and the number of steps of the world before it at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timed {
@@ -92,7 +92,7 @@ pub struct Timed {
     /// Steps at that very time that come first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub after: u32,
-    /// What.
+    /// The act.
     #[serde(rename = "do")]
     pub act: Act,
 }
@@ -102,7 +102,7 @@ const fn is_zero(number: &u32) -> bool {
 }
 
 impl Driver {
-    /// The mark of an act, if it changes anything now.
+    /// The mark of an act, if it has an effect now.
     fn mark_of(&self, act: Act) -> Option<Mark> {
         let coordinates = |n: u32| n < self.scenario.coordinators;
         let has = |n: u32, s: u16| self.programs(n).contains(&s);
@@ -128,7 +128,7 @@ impl Driver {
         })
     }
 
-    /// Does it, and remembers when.
+    /// Executes and records it.
     pub(super) fn act(&mut self, act: Act) -> Verdict {
         let (at, after) = self.moment();
         self.record.push(Timed { at, after, act });

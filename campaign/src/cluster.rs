@@ -1,6 +1,5 @@
-//! A simulated cluster of a deployment, as `obol up` would start it, that shows itself as a real
-//! one does: snapshots, and the events of its flight recorders. Drills run on it, judged by the
-//! oracle.
+//! A simulated cluster of a deployment, as `obol up` would start it, with the interface of a real
+//! one: snapshots, and flight recorder events. Drills run on it, checked by the oracle.
 
 use super::act::Act;
 use super::driver::Driver;
@@ -25,9 +24,9 @@ use std::sync::Arc;
 const EPOCH: Instant = Instant(1_000_000_000);
 /// The seat of the app of an app node.
 const APP_SEAT: u16 = 1;
-/// Between two looks at whether a process has left, or an app can attach.
+/// Between two checks whether a process has left, or an app can attach.
 const POLL_INTERVAL: u64 = 200_000;
-/// Process ids, made up: so many for each node.
+/// Artificial process ids: this many per node.
 const PIDS_PER_NODE: u32 = 16;
 
 /// A node, and a seat of its region: 0 is the process of the node, 1 its app.
@@ -40,11 +39,11 @@ pub struct Cluster {
     deployment: Deployment,
     /// By node, the next event of its flight recorder.
     unread: Vec<u64>,
-    /// Apps that are to attach as soon as their agent takes them.
+    /// Apps that attach as soon as their agent accepts them.
     attaching: BTreeSet<Place>,
-    /// Processes that were asked to leave, and end when they have left.
+    /// Processes that end when they have left.
     leaving: BTreeSet<Place>,
-    /// What is done later, by true time.
+    /// Pending acts, by true time.
     later: Vec<(u64, Act)>,
     violation: Option<Violation>,
 }
@@ -69,19 +68,19 @@ impl Cluster {
         Ok(Self { driver, deployment, unread, attaching, leaving, later, violation: None })
     }
 
-    /// What it is made of.
+    /// Its deployment.
     #[must_use]
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// The time that every process sees.
+    /// The time on every process's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.driver.world.local_now(0)
     }
 
-    /// The first invariant that was broken, if any.
+    /// The first violated invariant, if any.
     #[must_use]
     pub const fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
@@ -93,7 +92,7 @@ impl Cluster {
         self.driver.scenario.nodes()
     }
 
-    /// Lets time pass until nothing is left that was to be done later.
+    /// Runs until no act is pending.
     pub fn run_until_undone(&mut self) {
         while let Some((at, _)) = self.later.first() {
             self.run_for(Nanos(at.saturating_sub(self.driver.world.now())));
@@ -117,18 +116,18 @@ impl Cluster {
         self.note(verdict);
     }
 
-    /// Does it when so much time has passed.
+    /// Schedules an act after this time.
     pub fn act_later(&mut self, after: Nanos, act: Act) {
         self.later.push((self.driver.world.now() + after.0, act));
         self.later.sort_by_key(|(at, _)| *at);
     }
 
-    /// Does now what was to be done later.
+    /// Executes all pending acts now.
     pub fn act_now(&mut self) {
         std::mem::take(&mut self.later).into_iter().for_each(|(_, act)| self.act(act));
     }
 
-    /// Starts a process that is down; an app as soon as its agent takes it.
+    /// Starts a process that is down; an app as soon as its agent accepts it.
     pub fn start_process(&mut self, (node, seat): Place) {
         if seat == 0 {
             self.leaving.remove(&(node, 0));
@@ -139,11 +138,11 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass.
+    /// Runs for this time.
     pub fn run_for(&mut self, time: Nanos) {
         let end = self.driver.world.now() + time.0;
         loop {
-            self.attend();
+            self.supervise();
             let due = self.later.first().map_or(u64::MAX, |(at, _)| *at);
             let until = end.min(due).min(self.driver.world.now() + POLL_INTERVAL);
             while self.driver.world.next_time().is_some_and(|next| next <= until) {
@@ -162,8 +161,8 @@ impl Cluster {
         }
     }
 
-    /// What supervisors and leaving processes do by themselves.
-    fn attend(&mut self) {
+    /// Emulates supervisors and leaving processes.
+    fn supervise(&mut self) {
         for (node, seat) in self.attaching.clone() {
             if self.driver.programs(node).contains(&seat) {
                 self.attaching.remove(&(node, seat));
@@ -224,7 +223,7 @@ impl Cluster {
         nodes.flat_map(|node| [(node, 0), (node, APP_SEAT)]).find(|place| self.name(*place).as_str() == name)
     }
 
-    /// The cluster as an observer sees a real one.
+    /// A snapshot, as an observer takes of a real cluster.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut processes: Vec<Process> = Vec::new();
@@ -247,7 +246,7 @@ impl Cluster {
         snapshot
     }
 
-    /// The names of all processes but the coordinators.
+    /// The names of all processes except the coordinators.
     #[must_use]
     pub fn others(&self) -> Vec<String> {
         self.deployment.names().split_off(self.deployment.coordinators.into())
@@ -306,14 +305,14 @@ impl Cluster {
         })
     }
 
-    /// The events of all flight recorders since the last call, in the order of their times.
+    /// The events of all flight recorders since the last call, by time.
     pub fn events(&mut self) -> Vec<Seen> {
         let mut events = Vec::new();
         for node in 0..self.nodes() {
             let words = self.driver.world.recorder(node);
             let written = words[0].load(std::sync::atomic::Ordering::Relaxed);
             let from = std::mem::replace(&mut self.unread[node as usize], written);
-            // Its memory may be that of another life.
+            // Its memory may belong to another life.
             let from = if from > written { 0 } else { from };
             let (process, kind) = (self.name((node, 0)), self.kind(node));
             let seen = |event| Seen { process, kind, event, doubt: Nanos::ZERO };

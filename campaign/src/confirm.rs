@@ -1,34 +1,33 @@
-//! Programs that want to know whether their view is active although its lease has run out: they
-//! note the time, have the acceptors asked, and take an answer that holds for that time or later,
-//! as `confirm` of the crate `agent` does. An answer is as good as an `active` that was called when
-//! they asked.
+//! Programs that request confirmation of a view whose lease has run out. They record the time, let
+//! the acceptors be queried, and accept an answer for that time or later, like `confirm` of the
+//! crate `agent`. An answer is equivalent to an `active` at the time of the request.
 
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::Verdict;
 use obol_fabric::{Address, Instant, Page, ViewId, page};
 
-/// Who has no answer after so many leases gives up.
-const PATIENCE_LEASES: u64 = 24;
+/// A request without an answer times out after this many leases.
+const TIMEOUT_LEASES: u64 = 24;
 
-/// A program that waits for an answer.
+/// A program that waits for a confirmation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingConfirm {
     node: u32,
-    /// 0: the embedded app that the node is.
+    /// 0: the node's embedded app.
     seat: u16,
-    /// Of the process that asks.
+    /// The requesting process.
     who: Address,
     view: ViewId,
-    /// When it asked, by the clock of its node.
+    /// When it requested, on its node's clock.
     since: Instant,
-    /// Below this nothing may have been active any more when it asked.
+    /// No view below this may have been active at that time.
     floor: ViewId,
     until: u64,
 }
 
 impl Driver {
-    /// Lets a program, or the embedded app of a node, ask whether the view that its page is on is
+    /// Lets a program, or a node's embedded app, request confirmation that the view of its page is
     /// active.
     pub(super) fn begin_confirm(&mut self, node: u32, seat: u16) -> Verdict {
         if !self.is_member(node, seat) {
@@ -36,7 +35,7 @@ impl Driver {
         }
         let Some(worker) = self.worker(node, seat).filter(|worker| worker.runs) else { return Ok(()) };
         let Some(page) = page::load(worker.words) else { return Ok(()) };
-        // Nobody renews the page of a dead owner, or of an earlier life of it.
+        // The page of a dead owner, or of an earlier life, is not renewed.
         let is_orphan = !std::ptr::eq(worker.words, self.world.page(node)) || self.is_dead(node);
         if is_orphan || page.end == Instant::ZERO {
             return Ok(());
@@ -44,13 +43,13 @@ impl Driver {
         let who = worker.who;
         let floor = self.oracle.floor(&self.world)?;
         let since = self.world.want_confirmed(node);
-        let until = self.world.now() + PATIENCE_LEASES * self.scenario.config.timing.lease.0;
+        let until = self.world.now() + TIMEOUT_LEASES * self.scenario.config.timing.lease.0;
         self.pending_confirms.push(PendingConfirm { node, seat, who, view: page.view, since, floor, until });
-        self.log(format_args!("seat {seat} of node {node} wants view {} confirmed", page.view));
+        self.log(format_args!("seat {seat} of node {node} requests confirmation of view {}", page.view));
         Ok(())
     }
 
-    /// Lets programs see what a node has published.
+    /// Lets programs read what a node has published.
     pub(super) fn finish_confirms(&mut self, node: u32) -> Verdict {
         let now = self.world.now();
         let mut at = 0;
@@ -78,7 +77,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Has all members that act confirm the newest view, where no lease lasts as long as a renewal
+    /// Lets all acting members confirm the newest view, if no lease lasts as long as a renewal
     /// takes.
     pub(super) fn confirm_all(&mut self) {
         if !self.scenario.far {
@@ -103,12 +102,12 @@ impl Driver {
         }
     }
 
-    /// Whether the newest view is active at a node, or as good as.
+    /// Whether the newest view is active at a node, or confirmed.
     pub(super) fn may_act(&self, node: u32) -> bool {
         let (newest, words) = (self.oracle.newest().id, self.world.page(node));
-        let (asked, since) = &self.confirming;
+        let (confirming, since) = &self.confirming;
         let confirmed = || {
-            let since = since.iter().find(|(n, _)| *n == node).filter(|_| *asked == newest);
+            let since = since.iter().find(|(n, _)| *n == node).filter(|_| *confirming == newest);
             since.is_some_and(|(_, since)| page::confirmed(words, newest, *since))
         };
         page::active(words, newest, || self.world.local_now(node))

@@ -1,4 +1,5 @@
-//! A world with its oracle: every change to a node goes through here, so that the oracle sees it.
+//! A world with its oracle: every change to a node goes through here, so that the oracle observes
+//! it.
 
 use super::act::Timed;
 use super::confirm::PendingConfirm;
@@ -20,13 +21,13 @@ use obol_membership::{ActiveMutant, Change, Coordinator, Kind, Member, Start, Vi
 use std::fmt;
 use std::sync::Arc;
 
-/// Within so many timeouts of a link, what was told of one is forgotten or decided on.
+/// Within this many link timeouts, reports about a link have expired or led to a decision.
 const FORGET_TIMEOUTS: u64 = 3;
 
 /// Seats for programs in an agent's region: `1..=PROGRAMS`.
 pub(super) const PROGRAMS: u16 = 3;
 
-/// Everything of one run.
+/// The state of one run.
 #[derive(Debug)]
 pub(super) struct Driver {
     pub(super) scenario: Scenario,
@@ -39,24 +40,24 @@ pub(super) struct Driver {
     pub(super) wants: Vec<[bool; PROGRAMS as usize + 1]>,
     /// Whether a member was frozen in its present life.
     pub(super) frozen_once: Vec<bool>,
-    /// Events of each node's flight recorder that are in the log.
+    /// Events of each node's flight recorder that have been logged.
     logged: Vec<u64>,
     absent: Vec<u32>,
     /// Steps of the world at its present time.
     steps: (u64, u32),
-    /// What programs are about.
+    /// The programs' pending work.
     pub(super) works: Vec<Work>,
-    /// Confirmations that programs wait for.
+    /// Pending confirmations.
     pub(super) pending_confirms: Vec<PendingConfirm>,
-    /// In the end: the view that all are to have confirmed, and since when by each one's clock.
+    /// At the end: the view that all have to confirm, and since when on each one's clock.
     pub(super) confirming: (ViewId, Vec<(u32, Instant)>),
-    /// Draws who asks, so that nothing else is drawn otherwise for it.
+    /// Draws who requests confirmations, independently of all other draws.
     pub(super) confirm_rng: Rng,
-    /// Who follows the views without being a member.
+    /// Programs that follow the views without being members.
     pub(super) watchers: Vec<Watcher>,
-    /// What the adversary did.
+    /// The adversary's acts.
     pub(super) record: Vec<Timed>,
-    /// What happened, if somebody wants to read it.
+    /// The event log, if requested.
     pub(super) log: Option<Vec<String>>,
 }
 
@@ -117,8 +118,8 @@ impl Driver {
         driver
     }
 
-    /// Gives the coordinator that was away the memory that it had when it left: a ring of slots
-    /// that were decided then, with their values.
+    /// Gives the coordinator that was away the memory as of its departure: a ring of the slots
+    /// decided then, with their values.
     fn outdate(&mut self) {
         let Some((node, views)) = self.scenario.away else { return };
         let (layout, last) = (self.scenario.config.layout, self.scenario.first_view.0 - views);
@@ -136,7 +137,7 @@ impl Driver {
                 memory::copy_in(area, &value);
             }
         }
-        // What its process has published last.
+        // What its process published last.
         let value = dated(&self.genesis, ViewId(last)).seal();
         let published = layout.view() + std::mem::offset_of!(ViewHead, id_plus_one) as u32;
         let parts = [
@@ -153,8 +154,7 @@ impl Driver {
         }
     }
 
-    /// Lets an acceptor have promised one of the last proposal numbers in the slots that come
-    /// first.
+    /// Lets an acceptor have promised one of the last proposal numbers in the first slots.
     fn exhaust(&mut self) {
         let Some((node, min_proposal)) = self.scenario.exhausted else { return };
         let (layout, first) = (self.scenario.config.layout, self.scenario.first_view.0);
@@ -167,8 +167,7 @@ impl Driver {
         self.oracle.decisions.start(&self.world, node);
     }
 
-    /// The views that the coordinators' regions on a node's host show to a process that starts
-    /// there.
+    /// The views in the coordinators' regions on a node's host, for a process that starts there.
     fn found(&self, node: u32) -> Vec<View> {
         let layout = self.scenario.config.layout;
         let here = |region: &u32| self.scenario.one_host || *region == node;
@@ -184,7 +183,7 @@ impl Driver {
             .collect()
     }
 
-    /// A machine for the next life of a node, made as the daemons make theirs.
+    /// The state machine for the next life of a node, built like the daemons'.
     fn machine(&mut self, node: u32, found: Vec<View>) -> Tapped {
         self.lives += 1;
         let seed = self.scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.lives << 32;
@@ -203,7 +202,8 @@ impl Driver {
         })
     }
 
-    /// The first view as a node's deployment has it. Whoever was away has one from before the run.
+    /// The first view of a node's deployment. A coordinator that was away has one from before the
+    /// run.
     fn first_of(&self, node: u32) -> Arc<View> {
         if self.scenario.away.is_none_or(|(away, _)| away != node) {
             return Arc::clone(&self.genesis);
@@ -224,7 +224,7 @@ impl Driver {
         }
     }
 
-    /// One step of the world, judged. False if nothing will ever happen again.
+    /// One step of the world, checked by the oracle. False if no event is left.
     pub(super) fn step(&mut self) -> Result<bool, Violation> {
         self.oracle.cues.clear();
         let newest = self.oracle.newest().id;
@@ -241,13 +241,13 @@ impl Driver {
         verdict.map(|()| true)
     }
 
-    /// The present time, and how many steps of the world were at it.
+    /// The present time, and the number of steps at it.
     pub(super) fn moment(&self) -> (u64, u32) {
         let now = self.world.now();
         (now, if self.steps.0 == now { self.steps.1 } else { 0 })
     }
 
-    /// Logs what a step brought about.
+    /// Logs the effects of a step.
     fn account(&mut self, step: &StepInfo, newest: ViewId) {
         let node = step.node;
         if self.oracle.newest().id != newest {
@@ -368,7 +368,7 @@ impl Driver {
         if self.is_dead(node) {
             return Ok(());
         }
-        self.log(format_args!("a program takes seat {seat} of node {node} and asks to join"));
+        self.log(format_args!("a program takes seat {seat} of node {node} and requests to join"));
         self.oracle.before_fault(&self.world)?;
         if self.world.attach(node, seat, name("prog", node * 10 + u32::from(seat))).is_some() {
             let promise = self.scenario.promise;
@@ -390,13 +390,13 @@ impl Driver {
     }
 
     pub(super) fn leave_program(&mut self, node: u32, seat: u16) {
-        self.log(format_args!("the program in seat {seat} of node {node} asks to leave"));
+        self.log(format_args!("the program in seat {seat} of node {node} requests to leave"));
         self.world.leave_program(node, seat);
         self.wants[node as usize][usize::from(seat)] = false;
     }
 
     pub(super) fn leave(&mut self, node: u32) -> Verdict {
-        self.log(format_args!("node {node} asks to leave"));
+        self.log(format_args!("node {node} requests to leave"));
         self.oracle.before_fault(&self.world)?;
         self.world.with_machine(node, |machine, now, port| match &mut machine.role {
             Role::Coordinator(coordinator) => coordinator.leave(now, port),
@@ -405,11 +405,11 @@ impl Driver {
         self.oracle.node(&self.world, node)
     }
 
-    /// An operator asks some coordinators for another lease.
+    /// An operator requests another lease duration from some coordinators.
     pub(super) fn set_lease(&mut self, lease: u64, to: u32) {
         use obol_fabric::{Fabric, Nanos};
-        self.log(format_args!("coordinators {to:b} are asked for leases of {lease} ns"));
-        self.oracle.decisions.ask_lease(Nanos(lease));
+        self.log(format_args!("leases of {lease} ns are requested from coordinators {to:b}"));
+        self.oracle.decisions.request_lease(Nanos(lease));
         let bytes = obol_membership::wire::Message::SetLease(Nanos(lease)).encode();
         let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
         let targets = (0..self.scenario.coordinators).filter(|n| to >> n & 1 == 1);
@@ -420,13 +420,13 @@ impl Driver {
         });
     }
 
-    /// An operator asks all coordinators that a coordinator decides, or does not decide any more.
+    /// An operator requests from all coordinators that one becomes an acceptor, or stops being one.
     pub(super) fn set_acceptor(&mut self, node: u32, decides: bool) {
         use obol_fabric::Fabric;
         let as_of = self.oracle.newest().id;
-        self.log(format_args!("coordinator {node} is asked to decide: {decides}, as of view {as_of}"));
+        self.log(format_args!("coordinator {node} is requested as acceptor: {decides}, as of view {as_of}"));
         let number = node as u16 + 1;
-        self.oracle.decisions.ask_acceptor(number, decides);
+        self.oracle.decisions.request_acceptor(number, decides);
         let bytes = obol_membership::wire::Message::SetAcceptor { number, decides, as_of }.encode();
         let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
         let targets = 0..self.scenario.coordinators;
@@ -437,8 +437,7 @@ impl Driver {
         });
     }
 
-    /// Every join that may still count arrives once more, as datagrams do that the network has
-    /// kept.
+    /// Every join that may still be valid arrives once more, like datagrams delayed by the network.
     pub(super) fn repeat_joins(&mut self) {
         use obol_fabric::Fabric;
         let newest = self.oracle.newest().id.0;
@@ -450,12 +449,12 @@ impl Driver {
                 let Some(&member) = decided.view.member(who) else { continue };
                 let obol_membership::view::Member { kind, name, address, host, token, proposer, .. } = member;
                 let newcomer = Newcomer { kind, name, address, host, token, proposer };
-                // It was asked for when this view was not decided yet.
+                // It was requested before this view was decided.
                 let as_of = ViewId(id.saturating_sub(1));
                 joins.push(wire::Message::Join { newcomer, as_of, proved: true }.encode());
             }
         }
-        self.log(format_args!("{} joins arrive once more", joins.len()));
+        self.log(format_args!("{} joins arrive again", joins.len()));
         let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
         let targets = 0..self.scenario.coordinators;
         self.world.with_machine(from, |_, _, port| {
@@ -465,7 +464,7 @@ impl Driver {
         });
     }
 
-    /// The coordinators that decide after the newest view.
+    /// The acceptors after the newest view.
     pub(super) fn acceptors(&self) -> Vec<u32> {
         self.oracle.newest().acceptors.iter().map(|a| a.address.region).collect()
     }
@@ -479,36 +478,35 @@ impl Driver {
         *self.world.network_mut() = network;
     }
 
-    /// Programs that live in seats of this node's present life.
+    /// Live programs in seats of this node's present life.
     pub(super) fn programs(&self, node: u32) -> Vec<u16> {
         let region = self.world.memory(node).as_ptr();
         let lives = |p: &&obol_fabric::sim::Program| p.is_alive() && p.memory().as_ptr() == region;
         self.world.programs(node).filter(lives).map(|p| p.address().seat).collect()
     }
 
-    /// Whether the newest view names the present life of a node.
+    /// Whether the newest view contains the present life of a node.
     pub(super) fn is_inside(&self, node: u32) -> bool {
         let address = self.world.address(node);
         !self.is_dead(node) && self.oracle.newest().members.iter().any(|m| m.address == address)
     }
 
-    /// Lets time pass until what was told of links that were cut, and of members that were
-    /// suspected, has had its consequences.
-    pub(super) fn forget(&mut self) -> Verdict {
+    /// Runs until reports about cut links and suspected members have expired or led to decisions.
+    pub(super) fn expire_reports(&mut self) -> Verdict {
         let timing = self.scenario.config.timing;
         let end = self.world.now() + FORGET_TIMEOUTS * timing.link_timeout.0;
         while self.world.now() < end && self.step()? {}
         Ok(())
     }
 
-    /// Row 21: what keeps the cluster from being well, or `None` if all that live are active in the
-    /// newest view, and it names exactly them.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.trouble_of(|_| true)
+    /// Row 21: why the cluster is not healthy, or `None` if all live processes are active in the
+    /// newest view, and it contains exactly them.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.problem_of(|_| true)
     }
 
-    /// The same, where only some of those that live have to be members.
-    pub(super) fn trouble_of(&self, belongs: impl Fn(u32) -> bool) -> Option<String> {
+    /// The same if only some of the live processes have to be members.
+    pub(super) fn problem_of(&self, belongs: impl Fn(u32) -> bool) -> Option<String> {
         let newest = self.oracle.newest();
         let mut live = Vec::new();
         for node in 0..self.scenario.nodes() {
@@ -523,7 +521,7 @@ impl Driver {
                 if self.is_full() || !belongs(node) {
                     continue;
                 }
-                return Some(format!("node {node} lives but view {} does not name it", newest.id));
+                return Some(format!("node {node} lives but is not in view {}", newest.id));
             }
             live.push(address);
             if tapped.view().id != newest.id {
@@ -548,7 +546,7 @@ impl Driver {
                 match (member, program.status()) {
                     (Some(m), Some(SeatStatus::Member(who))) if m.incarnation == who => {}
                     (None, _) if self.is_full() => {}
-                    _ => return Some(format!("the program in seat {seat} of node {node} is no member")),
+                    _ => return Some(format!("the program in seat {seat} of node {node} is not a member")),
                 }
             }
         }
@@ -556,13 +554,13 @@ impl Driver {
         ghost.map(|m| {
             let Address { region, seat, generation, .. } = m.address;
             format!(
-                "view {} names seat {seat} of node {region}, life {generation}, which nobody is",
+                "view {} contains seat {seat} of node {region}, generation {generation}, which does not exist",
                 newest.id
             )
         })
     }
 
-    /// Whether the newest view has no room for another member, so that newcomers are refused.
+    /// Whether the newest view has no room for another member, so that joins are rejected.
     fn is_full(&self) -> bool {
         let name = self.genesis.members.first().map(|m| m.name).unwrap_or_default();
         let newcomer = Newcomer {
@@ -576,25 +574,24 @@ impl Driver {
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
         let newest = self.oracle.newest();
         let next = newest.successor(&edit, newest.cleared, ActiveMutant::NONE);
-        // A name may be two bytes longer than this one, and what is sealed is rounded up to eight.
+        // A name may be two bytes longer than this one, and the encoding is padded to eight bytes.
         let bytes = next.seal().len() + 8 + wire::removal_reserve(&next);
         bytes > self.scenario.config.layout.limits().value_bytes as usize
     }
 
-    /// Row 21, or one of those that it is under a condition of its own; and what it is that is
-    /// wrong.
-    pub(super) fn ill(&self, since: u64) -> Verdict {
-        let trouble = self.trouble().unwrap_or_default();
+    /// A violation of row 21, or of a row that covers a special case of it, with the problem.
+    pub(super) fn unhealthy(&self, since: u64) -> Verdict {
+        let problem = self.problem().unwrap_or_default();
         let waited = self.world.now() - since;
-        let row = self.row_of_ill();
-        broken!(row, self.world.now(), "{waited} ns after the faults have stopped: {trouble}")
+        let row = self.row_of_unhealthy();
+        broken!(row, self.world.now(), "{waited} ns after the faults have stopped: {problem}")
     }
 
-    fn row_of_ill(&self) -> u8 {
+    fn row_of_unhealthy(&self) -> u8 {
         let leads = |n: &u32| {
             self.runs(*n) && self.world.machine(*n).coordinator().is_some_and(Coordinator::is_leading)
         };
-        // It may go by a cache, and gets no lease on the newest view.
+        // It may rely on a cache, and get no lease on the newest view.
         let relies_on_cache = |n: u32| {
             let tapped = self.world.machine(n);
             let has_cache = tapped.view().of_kind(Kind::LeaseCache).next().is_some();

@@ -1,6 +1,5 @@
-//! What goes wrong, when, and in which combination. Faults are drawn in rounds. Some wait for a cue
-//! of the oracle, such as a renewal or the first acceptance of a value, because the narrow windows
-//! come right after those.
+//! Draws the faults: kinds, times and combinations, in rounds. Some wait for a cue of the oracle,
+//! such as a renewal or the first acceptance of a value, because narrow windows follow those.
 
 use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
@@ -11,7 +10,7 @@ use obol_fabric::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Acts that are triggered by a cue.
+/// Acts that a cue triggers.
 #[derive(Clone, Debug)]
 struct TriggeredFault {
     cue: Cue,
@@ -20,7 +19,7 @@ struct TriggeredFault {
     acts: Vec<(u64, Act)>,
 }
 
-/// The faults of one run that are still to come.
+/// The pending faults of one run.
 #[derive(Debug, Default)]
 pub(super) struct FaultSchedule {
     schedule: BinaryHeap<Reverse<(u64, u64, Act)>>,
@@ -57,7 +56,7 @@ impl FaultSchedule {
         Ok(())
     }
 
-    /// A program at this node has its view confirmed.
+    /// A program at this node requests confirmation of its view.
     fn confirm_one(&mut self, driver: &mut Driver, node: u32) -> Verdict {
         if !driver.scenario.confirms || node < driver.scenario.coordinators || driver.scenario.is_cache(node)
         {
@@ -68,7 +67,7 @@ impl FaultSchedule {
         seats.get(drawn).map_or(Ok(()), |seat| driver.act(Act::Confirm(node, *seat)))
     }
 
-    /// Some programs have their views confirmed at any time.
+    /// Some programs request confirmations at random times.
     fn confirm_some(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         for node in driver.scenario.coordinators..driver.scenario.nodes() {
@@ -84,9 +83,8 @@ impl FaultSchedule {
         }
     }
 
-    /// A holder stops while READs of its are under way, or nearly, and goes on when others have
-    /// been active without it: the answers that wait for it then are older than whatever its
-    /// programs ask.
+    /// A holder freezes while its READs are outstanding, or nearly, and resumes when others have
+    /// been active without it: the pending answers are older than any request of its programs.
     fn stale_answer(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let holds = |d: &Driver, n: u32| n >= d.scenario.coordinators && !d.scenario.is_cache(n) && d.runs(n);
@@ -139,10 +137,10 @@ impl FaultSchedule {
                 self.all(driver, 0, acts);
             }
             34..=43 => {
-                let acts = self.provocations(driver, None);
+                let acts = self.view_changes(driver, None);
                 self.all(driver, 0, acts);
             }
-            44..=75 => self.hide(driver),
+            44..=75 => self.isolate_holder(driver),
             76..=79 => {
                 if let Some(node) = pick(driver, Driver::runs) {
                     self.after(driver, 0, Act::Leave(node));
@@ -174,7 +172,7 @@ impl FaultSchedule {
         }
     }
 
-    /// A majority of coordinators, or more, dies and comes back.
+    /// A majority of coordinators, or more, dies and restarts.
     fn lose_majority(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let all = driver.scenario.coordinators;
@@ -188,7 +186,7 @@ impl FaultSchedule {
         }
     }
 
-    /// A program stands still while it works.
+    /// A program freezes or hangs while it works.
     fn stop_at_work(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         if let Some((node, seat)) = some_program(driver) {
@@ -206,7 +204,7 @@ impl FaultSchedule {
         }
     }
 
-    /// What is down comes back sooner or later, so that later faults find a cluster.
+    /// Restarts what is down after some time, so that later faults find a cluster.
     fn repair(&mut self, driver: &mut Driver) {
         for node in 0..driver.scenario.nodes() {
             if driver.is_dead(node) && driver.rng.permille(350) {
@@ -229,13 +227,13 @@ impl FaultSchedule {
         self.after(driver, delay + time, Act::Start(node));
     }
 
-    /// The leader dies now, or right behind a step of its work.
+    /// The leader dies now, or right after a step of its work.
     fn hit_leader(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let lag = if driver.rng.coin() { 0 } else { driver.rng.below(3_000) };
         let acts = match driver.rng.below(5) {
             0..=2 => vec![(lag, Act::KillLeader)],
-            // Alive, but it can not act on what it has learned: two leaders, late completions.
+            // Alive, but unable to act on what it has learned: two leaders, late completions.
             3 => {
                 let leader = driver.leader().unwrap_or(0);
                 let time = driver.rng.below(3 * unit);
@@ -253,11 +251,11 @@ impl FaultSchedule {
             _ => [Cue::ClearSent, Cue::Takeover][driver.rng.below(2) as usize],
         };
         self.on_cue(cue, driver.world.now() + 3 * unit, acts);
-        let acts = self.provocations(driver, None);
+        let acts = self.view_changes(driver, None);
         self.all(driver, 0, acts);
     }
 
-    /// All caches die, or one can not renew its own lease any more while members go on to ask it.
+    /// All caches die, or one can no longer renew its own lease while members still query it.
     fn hit_caches(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let caches = driver.scenario.nodes() - driver.scenario.caches..driver.scenario.nodes();
@@ -278,12 +276,11 @@ impl FaultSchedule {
                 .chain((0..driver.scenario.coordinators).map(|c| (time, Act::Heal(cache, c))))
                 .collect(),
         };
-        acts.extend(self.provocations(driver, Some(cache)));
+        acts.extend(self.view_changes(driver, Some(cache)));
         self.on_cue(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
     }
 
-    /// An operator changes who decides, insisting as operators do, while somebody whom that
-    /// concerns is hit.
+    /// An operator changes the acceptors, with retries, while a process that this concerns is hit.
     fn change_acceptors(&mut self, driver: &mut Driver) {
         if driver.rng.permille(250) {
             self.outvote_frozen(driver);
@@ -321,10 +318,10 @@ impl FaultSchedule {
         self.on_cue(cue, driver.world.now() + 3 * unit, acts);
     }
 
-    /// The first coordinators sleep but for one, while others come to those who decide and slots
-    /// are used again. Then the one that is awake gets a value accepted by enough of the first for
-    /// a majority of those, but of all who decide by now; and members start that know the first
-    /// view only, find nothing newer at the sleepers, and read rings.
+    /// All but one of the first coordinators are frozen while others become acceptors and slots are
+    /// reused. Then the one that runs gets a value accepted by enough acceptors for a majority of
+    /// the first ones, but not of the present ones. Members start that know only the first view,
+    /// find nothing newer at the frozen ones, and read rings.
     pub(super) fn outvote_frozen(&mut self, driver: &mut Driver) -> u64 {
         let unit = lease(driver);
         let (first, all) = (driver.scenario.deciders(), driver.scenario.coordinators);
@@ -333,7 +330,7 @@ impl FaultSchedule {
         for node in 0..first - 1 {
             self.after(driver, 0, Act::Freeze(node));
         }
-        // What an operator asks for is asked for until it is done.
+        // An operator repeats a request until it is done.
         for n in 0..8 {
             for node in first..all {
                 self.after(driver, n * time / 8 + u64::from(node), Act::SetAcceptor(node, true));
@@ -364,7 +361,7 @@ impl FaultSchedule {
         end + 4 * unit
     }
 
-    /// Cuts a node off, in both directions or in one, from all coordinators or some, for a time.
+    /// Cuts a node off, in one or both directions, from all coordinators or some, for a while.
     fn cut_off(&mut self, driver: &mut Driver, node: u32, time: u64) -> Vec<(u64, Act)> {
         let (to, from) = match driver.rng.below(4) {
             0 => (true, false),
@@ -392,9 +389,9 @@ impl FaultSchedule {
         acts
     }
 
-    /// A holder disappears right after a renewal, its lease still running, while views go on
+    /// A holder is isolated right after a renewal, its lease still running, while views change
     /// without it.
-    fn hide(&mut self, driver: &mut Driver) {
+    fn isolate_holder(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let Some(holder) = pick(driver, |d, n| n >= d.scenario.coordinators && d.runs(n)) else { return };
         let time = unit / 2 + driver.rng.below(3 * unit);
@@ -416,7 +413,8 @@ impl FaultSchedule {
         if driver.rng.permille(400)
             && let Some(other) = pick(driver, |d, n| n != holder && d.scenario.is_agent(n) && d.runs(n))
         {
-            // A view that is decided right behind the renewal leaves a short wait the least room.
+            // A view that is decided right after the renewal leaves the least margin for a short
+            // wait.
             let seat = 1 + driver.rng.below(u64::from(PROGRAMS)) as u16;
             acts.push((0, Act::Attach(other, seat)));
             self.on_cue(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
@@ -424,19 +422,18 @@ impl FaultSchedule {
         }
         let lag = if driver.rng.coin() { 0 } else { driver.rng.below(unit / 4) };
         acts.extend(
-            self.provocations(driver, Some(holder)).into_iter().map(|(delay, act)| (delay + lag, act)),
+            self.view_changes(driver, Some(holder)).into_iter().map(|(delay, act)| (delay + lag, act)),
         );
         self.on_cue(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
     }
 
-    /// One to four changes of the view in quick succession, none of them at `hidden`.
-    fn provocations(&mut self, driver: &mut Driver, hidden: Option<u32>) -> Vec<(u64, Act)> {
+    /// One to four view changes in quick succession, none of them at `hidden`.
+    fn view_changes(&mut self, driver: &mut Driver, hidden: Option<u32>) -> Vec<(u64, Act)> {
         let unit = lease(driver);
         let (mut acts, mut time) = (Vec::new(), 0);
         let everybody = (1 << driver.scenario.coordinators) - 1;
         if driver.rng.permille(300) {
-            // Leases that were handed out before are longer than the ones that the next views tell
-            // of.
+            // Leases granted before are longer than those of the next views.
             let lease = least_lease(driver);
             acts.push((0, Act::SetLease(lease, everybody)));
             time += 2_000 + driver.rng.below(unit / 8);
@@ -476,7 +473,7 @@ impl FaultSchedule {
         acts
     }
 
-    /// Many views in quick succession: the ring of slots is used again and again.
+    /// Many views in quick succession: slots are reused often.
     fn burst(&mut self, driver: &mut Driver) {
         let mut time = 0;
         if driver.rng.coin()
@@ -494,7 +491,7 @@ impl FaultSchedule {
         }
     }
 
-    /// Forgets all faults that are still to come.
+    /// Drops all pending faults.
     pub(super) fn stop(&mut self) {
         self.schedule.clear();
         self.triggered.clear();
@@ -507,7 +504,7 @@ impl Faults for FaultSchedule {
     }
 
     /// Injects the faults that the last step triggered.
-    fn snap(&mut self, driver: &mut Driver) -> Verdict {
+    fn after_step(&mut self, driver: &mut Driver) -> Verdict {
         if self.triggered.is_empty() || driver.oracle.cues.is_empty() {
             return Ok(());
         }
@@ -545,7 +542,7 @@ pub(super) fn lease(driver: &Driver) -> u64 {
     driver.scenario.config.timing.lease.0
 }
 
-/// The shortest lease that a member can hold without a break.
+/// The shortest lease that a member can hold without interruption.
 fn least_lease(driver: &Driver) -> u64 {
     lease(driver) / 2
 }
@@ -561,7 +558,7 @@ fn pick(driver: &mut Driver, fits: impl Fn(&Driver, u32) -> bool) -> Option<u32>
     nodes.get(driver.rng.below(nodes.len() as u64) as usize).copied()
 }
 
-/// Who can work at a holder: its embedded app, or one of its programs.
+/// A worker at a holder: its embedded app, or one of its programs.
 fn some_worker(driver: &mut Driver, holder: u32) -> Option<u16> {
     if !driver.scenario.is_agent(holder) {
         return (!driver.scenario.is_cache(holder)).then_some(0);
@@ -570,7 +567,7 @@ fn some_worker(driver: &mut Driver, holder: u32) -> Option<u16> {
     seats.get(driver.rng.below(seats.len() as u64) as usize).copied()
 }
 
-/// A living program.
+/// A live program.
 fn some_program(driver: &mut Driver) -> Option<(u32, u16)> {
     let node = pick(driver, |d, n| !d.programs(n).is_empty())?;
     let seats = driver.programs(node);

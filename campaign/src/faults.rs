@@ -1,4 +1,4 @@
-//! Where faults come from: drawn while the cluster runs, or written down before.
+//! Sources of faults: drawn while the cluster runs, or scripted.
 
 use super::driver::Driver;
 use super::oracle::Verdict;
@@ -8,14 +8,14 @@ pub(super) trait Faults {
     /// True time of the next fault; `u64::MAX` if there is none.
     fn next(&self) -> u64;
 
-    /// Does what is due now.
+    /// Injects what is due now.
     fn due(&mut self, driver: &mut Driver) -> Verdict;
 
-    /// Does what belongs right behind the last step.
-    fn snap(&mut self, driver: &mut Driver) -> Verdict;
+    /// Injects what belongs right after the last step.
+    fn after_step(&mut self, driver: &mut Driver) -> Verdict;
 }
 
-/// Runs the world up to a true time; faults that are due are done.
+/// Runs the world up to a true time, with the faults that become due.
 pub(super) fn until(driver: &mut Driver, faults: &mut impl Faults, end: u64) -> Verdict {
     loop {
         let next = driver.world.next_time().unwrap_or(u64::MAX);
@@ -35,6 +35,6 @@ pub(super) fn until(driver: &mut Driver, faults: &mut impl Faults, end: u64) -> 
             continue;
         }
         driver.step()?;
-        faults.snap(driver)?;
+        faults.after_step(driver)?;
     }
 }

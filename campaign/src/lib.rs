@@ -1,6 +1,6 @@
-//! The simulation campaign: whole clusters in virtual time under faults, over the very machines
-//! that ship, judged by an oracle that sees true time and everybody's memory.
-//! `docs/design/testing.md` says what each row proves.
+//! The simulation campaign: whole clusters in virtual time under faults, with the shipped state
+//! machines, checked by an oracle that knows true time and everybody's memory.
+//! `docs/design/testing.md` defines what each row proves.
 
 mod act;
 mod cluster;

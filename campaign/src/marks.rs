@@ -1,9 +1,9 @@
-//! Reachability marks: paths that a campaign must have taken, or it has proved less than it says.
+//! Reachability marks: code paths that a campaign must have taken to prove what it claims.
 
 use obol_observe::words;
 
 words! {
-    /// A path worth reaching.
+    /// A path to reach.
     #[repr(u8)]
     Mark {
         /// Another proposer's value was adopted.
@@ -18,15 +18,15 @@ words! {
         AbortBehind = "abort_behind",
         /// A process jumped over views.
         Jump = "jump",
-        /// A process found a view by reading slots.
+        /// A process discovered a view by reading slots.
         Fetch = "fetch",
-        /// A reader asked for a slot to be settled.
+        /// A reader requested that a slot be settled.
         Nudge = "nudge",
         /// A view was decided only to settle a slot.
         Settled = "settled",
         /// A view was announced by its number because it did not fit into a datagram.
         AnnouncedByNumber = "announced_by_number",
-        /// A view was too large for a datagram, and what differs from its predecessor was
+        /// A view was too large for a datagram, so its difference from its predecessor was
         /// announced.
         AnnouncedByStep = "announced_by_step",
         /// A holder was cleared by its fence.
@@ -39,7 +39,7 @@ words! {
         ClearByBlindWait = "clear_by_blind_wait",
         /// A CLEAR started a page before its wait had run.
         ClearUsed = "clear_used",
-        /// A CLEAR for an older base reached a member that was further.
+        /// A CLEAR for an older base reached a member that was ahead of it.
         LateClear = "late_clear",
         /// A CLEAR overtook its view.
         EarlyClear = "early_clear",
@@ -49,9 +49,9 @@ words! {
         Takeover = "takeover",
         /// Two coordinators led at once.
         TwoLeaders = "two_leaders",
-        /// A restarted coordinator led before anybody had admitted it.
+        /// A restarted coordinator led before it was admitted.
         StandbyLeads = "standby_leads",
-        /// A frozen member found itself excluded when it woke, and came back.
+        /// A frozen member found itself excluded when it resumed, and rejoined.
         RejoinAfterFreeze = "rejoin_after_freeze",
         /// A member was removed although it lived.
         FalseRemoval = "false_removal",
@@ -63,28 +63,27 @@ words! {
         Left = "left",
         /// A coordinator left gracefully.
         CoordinatorLeft = "coordinator_left",
-        /// A program was removed because it broke its promise of progress.
+        /// A program was removed because it broke its progress promise.
         Hung = "hung",
         /// The lease became longer.
         LeaseLonger = "lease_longer",
         /// The lease became shorter.
         LeaseShorter = "lease_shorter",
-        /// A join was refused as too old.
+        /// A join was rejected as too old.
         RefusedStale = "refused_stale",
-        /// A join was refused because its agent is gone.
+        /// A join was rejected because its agent is gone.
         RefusedNoHost = "refused_no_host",
-        /// A join was refused because the view has no room for it.
+        /// A join was rejected because the view has no room for it.
         RefusedFull = "refused_full",
         /// A join was held back because its name failed too often.
         HeldBack = "held_back",
-        /// A program crashed as soon as it was a member, again and again, and others hardly
-        /// noticed.
+        /// A program crashed repeatedly as soon as it was a member, with little effect on others.
         CrashLoop = "crash_loop",
-        /// A join was refused for another reason.
+        /// A join was rejected for another reason.
         RefusedOther = "refused_departed",
-        /// The bits by which slots tell laps apart wrapped.
+        /// The bits by which slots distinguish laps wrapped.
         InstanceWrapped = "instance_wrapped",
-        /// An acceptor came back after more views than the ring remembers, and decided again.
+        /// An acceptor returned after more views than the ring holds, and accepted again.
         AwayForLaps = "away_for_laps",
         /// The same after more than 2^15 views.
         AwayFor15Bits = "away_for_15_bits",
@@ -96,15 +95,15 @@ words! {
         OrphanActive = "orphan_active",
         /// A page was active while its holder was frozen.
         FrozenActive = "frozen_active",
-        /// Work took effect in the view that it was begun in.
+        /// Work took effect in the view in which it was begun.
         WorkDone = "work_done",
-        /// Work was given up because its view was not active any more.
+        /// Work was abandoned because its view was no longer active.
         WorkAbandoned = "work_abandoned",
         /// A view was confirmed while its lease ran.
         Confirmed = "confirmed",
         /// A view was confirmed although its lease had run out.
         ConfirmedWithoutLease = "confirmed_without_lease",
-        /// Members could act in the end though no lease lasted as long as a renewal took.
+        /// Members could act at the end although no lease lasted as long as a renewal took.
         FarNetwork = "far_network",
         /// A renewal completed after its lease had ended.
         RenewalLate = "renewal_late",
@@ -112,63 +111,63 @@ words! {
         Vouched = "vouched",
         /// A lease cache could not vouch.
         VouchRefused = "vouch_refused",
-        /// A member passed a lease cache over.
+        /// A member skipped a lease cache.
         CachePassed = "cache_passed",
         /// A lease cache raised fences for a leader.
         FannedOut = "fanned_out",
-        /// A cluster became well again with all multicasts lost.
+        /// A cluster recovered with all multicasts lost.
         NoMulticast = "no_multicast",
-        /// A cluster became well again in a minimal majority of coordinators.
+        /// A cluster recovered with a minimal majority of coordinators.
         BareMajority = "bare_majority",
-        /// A program that is no member was given a view.
+        /// A program that is not a member received a view.
         Streamed = "streamed",
-        /// A program that is no member was told of views that it can not have any more.
+        /// A program that is not a member was notified of views that it cannot get any more.
         StreamGap = "stream_gap",
-        /// A coordinator came to those that decide.
+        /// A coordinator became an acceptor.
         AcceptorAdded = "acceptor_added",
-        /// A coordinator decides no more.
+        /// A coordinator stopped being an acceptor.
         AcceptorRemoved = "acceptor_removed",
-        /// A cluster became well again with other acceptors than it began with.
+        /// A cluster recovered with other acceptors than at its start.
         AcceptorsChanged = "acceptors_changed",
-        /// A spare coordinator came to those who decide, and no operator had asked for it.
+        /// A spare coordinator became an acceptor without a request of an operator.
         SpareCame = "spare_came",
-        /// A missing coordinator decides no more, and no operator had asked for it.
+        /// A missing coordinator stopped being an acceptor without a request of an operator.
         Replaced = "replaced",
-        /// One coordinator after the other failed for good, and nobody had to do anything.
+        /// One coordinator after the other failed for good, and was replaced automatically.
         Succession = "succession",
-        /// A partition that lasted left a clique, and somebody who lives outside of it.
+        /// A permanent partition left a clique, and a live process outside of it.
         Clique = "clique",
         /// The same, with a link that was cut in one direction only.
         CliqueOneWay = "clique_one_way",
-        /// The time line of a failover was whole, and its phases were judged.
+        /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
-        /// The time line of a failover had a hole, and told no phases.
+        /// The time line of a failover was incomplete, and gave no phases.
         TimelineHole = "timeline_hole",
-        /// Somebody could not find out who decides, and asked.
+        /// A process could not determine the acceptors, and requested them.
         AskedWhoDecides = "asked_who_decides",
-        /// Somebody was told who decides.
+        /// A process was sent the acceptors.
         ToldWhoDecides = "told_who_decides",
-        /// A member complained about short leases.
+        /// A member reported late renewals.
         Strained = "strained",
-        /// The newest view was looked for in whole rings.
+        /// The newest view was searched in whole rings.
         RingsRead = "rings_read",
-        /// A leader waited for acceptors before its next attempt.
+        /// A leader without a majority waited before its next attempt.
         Stranded = "stranded",
-        /// A leader was outbid so often that its pauses grew.
+        /// A leader was outbid so often that its backoff grew.
         PausesGrew = "pauses_grew",
-        /// A slot was decided though an acceptor had used up its proposal numbers.
+        /// A slot was decided although an acceptor had used up its proposal numbers.
         NumbersUsedUp = "numbers_used_up",
-        /// Caches did not raise fences in time, and the leader did.
+        /// Caches did not raise fences in time, so the leader did.
         FanOutOverdue = "fan_out_overdue",
-        /// A cache could not raise a fence, and said so.
+        /// A cache could not raise a fence, and reported it.
         FanOutRefused = "fan_out_refused",
         /// A renewal found no majority.
         RenewalFailed = "renewal_failed",
-        /// A suspicion was wrong, and taken back.
+        /// A suspicion was wrong, and was retracted.
         Retracted = "retracted",
-        /// A clock was proved to be beyond the drift bound.
+        /// A clock was proved to exceed the drift bound.
         DriftAlarm = "drift_alarm",
-        /// A view became active only because delays that outgrow leases made them longer.
+        /// A view became active only because leases were extended for slow links.
         SlowNetwork = "slow_network",
         /// A coordinator was killed.
         KilledCoordinator = "killed_coordinator",
@@ -182,9 +181,9 @@ words! {
         KilledCache = "killed_cache",
         /// A program in a seat was killed.
         KilledProgram = "killed_program",
-        /// A process started from a later view than the first, which a coordinator's region showed.
+        /// A process started from a later view than the first, found in a coordinator's region.
         StartedLater = "started_later",
-        /// A process was started again.
+        /// A process was restarted.
         Restarted = "restarted",
         /// A coordinator was frozen.
         FrozenCoordinator = "frozen_coordinator",
@@ -198,11 +197,11 @@ words! {
         HungProgram = "hung_program",
         /// A program took a seat.
         Attached = "attached",
-        /// A program asked to leave.
+        /// A program requested to leave.
         AskedToLeave = "asked_to_leave",
-        /// Joins arrived once more long after they had been decided.
+        /// Joins arrived again long after they had been decided.
         JoinsRepeated = "joins_repeated",
-        /// A living process was said to be dead.
+        /// A live process was reported dead.
         Suspected = "suspected",
         /// A link was cut.
         LinkCut = "link_cut",
@@ -214,18 +213,18 @@ words! {
         DatagramDoubled = "datagram_doubled",
         /// A multicast missed a receiver.
         MulticastLost = "multicast_lost",
-        /// First news of a death got lost.
+        /// The first notice of a death got lost.
         NoticeLost = "notice_lost",
         /// A proof of death got lost.
         ProofLost = "proof_lost",
-        /// A machine took far longer than usual.
+        /// A machine stalled.
         Stalled = "stalled",
-        /// A link broke because nobody answered in time.
+        /// A link broke by timeout.
         LinkTimedOut = "link_timed_out",
-        /// A long operation was executed in two halves.
+        /// A long operation was torn in two halves.
         Torn = "torn",
-        /// Clocks beyond the drift bound let two incompatible views overlap, and nothing else
-        /// broke.
+        /// Clocks beyond the drift bound let two incompatible views overlap, without any other
+        /// violation.
         OverlapPastBound = "overlap_past_bound",
     }
 }
@@ -250,7 +249,7 @@ impl Marks {
         self.0 |= other.0;
     }
 
-    /// Whether one is in it.
+    /// Whether it contains one.
     #[must_use]
     pub const fn has(self, mark: Mark) -> bool {
         self.0 & 1 << mark as u8 != 0

@@ -1,4 +1,4 @@
-//! Many seeds on all cores, and what they add up to.
+//! Runs many seeds on all cores and sums up the results.
 
 use super::marks::Mark;
 use super::runner::{Run, run};
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// From so many seeds on, a campaign must have taken every path.
+/// A campaign of this many seeds must have taken every path.
 const MARKS_FROM_SEEDS: u64 = 2000;
 /// Violations that are reported one by one.
 const FAILURES_MAX: usize = 20;
@@ -19,7 +19,7 @@ const THROUGHPUT_TIME: Duration = Duration::from_secs(1);
 /// Nanoseconds of an hour.
 const HOUR: f64 = 3.6e12;
 
-/// Which seeds.
+/// The seeds of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How many.
@@ -28,11 +28,11 @@ pub struct Options {
     pub first: u64,
     /// Threads.
     pub threads: usize,
-    /// What is planted.
+    /// The planted bug.
     pub plant: ActiveMutant,
 }
 
-/// A seed that broke an invariant, or a canary that did not.
+/// A seed that violated an invariant, or a canary that did not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// The seed.
@@ -45,39 +45,40 @@ pub struct Failure {
     pub what: String,
 }
 
-/// The sum of a campaign.
+/// The results of a campaign.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Seeds run, canaries included.
     pub seeds: u64,
-    /// Views that removed somebody who failed.
+    /// Views that removed a failed member.
     pub failovers: u64,
     /// Simulated time.
     pub simulated_hours: f64,
-    /// Seeds that broke an invariant, and canaries that did not.
+    /// Seeds that violated an invariant, and canaries that did not.
     pub violations: u64,
-    /// With 95 % confidence, a seed breaks an invariant less often than this; 1 if one did.
+    /// With 95 % confidence, the share of seeds that violate an invariant is below this; 1 if one
+    /// did.
     pub upper_bound_95: f64,
     /// Paths that no seed took.
     pub marks_missing: Vec<&'static str>,
     /// How many seeds took each path, and the first of them.
     pub marks: Vec<Reached>,
-    /// What it took.
+    /// Elapsed time.
     pub wall_seconds: f64,
     /// The violations, by seed; the first few.
     pub failures: Vec<Failure>,
-    /// Canaries that failed as they must.
+    /// Canaries that failed as expected.
     pub canaries: u64,
     /// Clock rates within and beyond the drift bound.
     pub clock_sweep: Vec<Swept>,
-    /// How fast that is.
+    /// Throughput.
     pub failovers_per_second_per_core: f64,
-    /// The longest recovery, in thousandths of what row 21 allows.
+    /// The longest recovery, in permille of the bound of row 21.
     pub recovery_permille_max: u64,
 }
 
 impl Report {
-    /// Whether the campaign found nothing, and looked everywhere.
+    /// Whether the campaign found no violation, and took all paths.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations == 0 && (self.seeds < MARKS_FROM_SEEDS || self.marks_missing.is_empty())
@@ -91,7 +92,7 @@ pub struct Reached {
     pub mark: &'static str,
     /// How many seeds.
     pub seeds: u64,
-    /// The first of them; none if nobody took it.
+    /// The first of them; `None` if no seed took it.
     pub first: Option<u64>,
 }
 
@@ -104,7 +105,7 @@ impl Reached {
 /// A step of the sweep of clock rates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Swept {
-    /// How far clocks were off, in thousandths of the drift bound.
+    /// Clock error, in permille of the drift bound.
     pub permille: u32,
     /// Seeds run.
     pub seeds: u64,
@@ -159,8 +160,8 @@ impl Sum {
             (Trial::Canary, Some(violation)) if matches!(violation.row, 5 | 10) => self.canaries += 1,
             (Trial::Canary, found) => {
                 let what = match found {
-                    Some(violation) => format!("the canary should break row 5 or 10, not: {violation}"),
-                    None => "the canary lives: the oracle does not see overlaps".to_owned(),
+                    Some(violation) => format!("the canary should violate row 5 or 10, not: {violation}"),
+                    None => "the canary survived: the oracle does not detect overlaps".to_owned(),
                 };
                 self.failures.push(Failure { seed: run.seed, row: 5, time: run.time, what });
             }
@@ -172,7 +173,7 @@ impl Sum {
     }
 }
 
-/// Runs a campaign. `progress` is called now and then with the number of seeds that are done.
+/// Runs a campaign. `progress` is called occasionally with the number of completed seeds.
 #[must_use]
 pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
     let began = Instant::now();
@@ -220,33 +221,33 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// How a planted bug fared.
+/// The result for a planted bug.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     /// Its name.
     pub name: &'static str,
     /// The row that it breaks.
     pub row: u8,
-    /// Whether a seed showed it, by that row.
+    /// Whether a seed caught it, by that row.
     pub caught: bool,
-    /// Seeds before that one which broke other rows, by row: they do not count.
+    /// Earlier seeds that violated other rows, by row: they do not count.
     pub other_rows: BTreeMap<u8, u64>,
-    /// Seeds until the first that did.
+    /// Seeds until the first that caught it.
     pub seeds_to_detection: Option<u64>,
-    /// What that seed showed.
+    /// The violation of that seed.
     pub shown: Option<Failure>,
 }
 
-/// Planted bugs and how they fared.
+/// The results for all planted bugs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Hunt {
     /// One by one.
     pub mutants: Vec<Found>,
 }
 
-/// Looks for the first seed from `first` on that shows a planted bug by breaking the row that is
-/// declared for it, on so many threads. Seeds whose clocks are beyond the drift bound do not count,
-/// and what breaks another row is not this bug as it is understood.
+/// Searches on several threads for the first seed from `first` on that catches a planted bug by a
+/// violation of its declared row. Seeds with clocks beyond the drift bound do not count, and
+/// violations of other rows are not attributed to the bug.
 #[must_use]
 pub fn hunt(
     name: &'static str,
@@ -298,7 +299,7 @@ pub fn hunt(
     }
 }
 
-/// Failovers per second on one core, judged by the oracle, over about a second.
+/// Failovers per second on one core, checked by the oracle, over about a second.
 #[must_use]
 pub fn throughput() -> f64 {
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! A node's machine as the simulator drives it, with a tap on what it receives: some paths leave no
-//! other trace.
+//! A node's state machine in the simulator, with a tap on the messages that it receives, because
+//! some paths leave no other trace.
 
 use super::marks::{Mark, Marks};
 use obol_fabric::{Event, Fabric, Instant, Machine, ViewId};
@@ -7,9 +7,9 @@ use obol_membership::wire::{Message, Refusal};
 use obol_membership::{Coordinator, Member, View};
 use std::sync::Arc;
 
-/// The first bytes of messages that a mark is about: CLEAR, a join's reply, a nudge, an
-/// announcement by number, and so on.
-const OVERHEARD: [u8; 10] = [2, 3, 6, 8, 13, 15, 16, 19, 22, 23];
+/// The first bytes of messages with a mark: CLEAR, a join's reply, a nudge, an announcement by
+/// number, and others.
+const TAPPED: [u8; 10] = [2, 3, 6, 8, 13, 15, 16, 19, 22, 23];
 
 /// Which machine.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Role {
     }
 }
 
-/// A machine and what was seen of it.
+/// A machine with the marks seen at it.
 #[derive(Debug)]
 pub(crate) struct Tapped {
     pub(crate) role: Role,
@@ -61,9 +61,9 @@ impl Tapped {
         }
     }
 
-    fn overhear(&mut self, bytes: &[u8]) {
-        // Only messages that a mark is about are decoded.
-        if !bytes.first().is_some_and(|kind| OVERHEARD.contains(kind)) {
+    fn tap(&mut self, bytes: &[u8]) {
+        // Only messages with a mark are decoded.
+        if !bytes.first().is_some_and(|kind| TAPPED.contains(kind)) {
             return;
         }
         match Message::decode(bytes) {
@@ -94,8 +94,8 @@ impl Tapped {
         }
     }
 
-    /// What only the machine itself knows that it does.
-    fn look(&mut self) {
+    /// Paths that only the machine itself knows.
+    fn check(&mut self) {
         let reads_rings = match &self.role {
             Role::Coordinator(c) => c.reads_rings(),
             Role::Member(m) => m.reads_rings(),
@@ -149,15 +149,15 @@ impl Machine for Tapped {
 
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
         if let Event::Datagram { bytes, .. } = event {
-            self.overhear(bytes);
+            self.tap(bytes);
         }
         self.role.handle(now, event, fabric);
-        self.look();
+        self.check();
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.role.tick(now, fabric);
-        self.look();
+        self.check();
     }
 
     fn deadline(&self) -> Instant {

@@ -1,5 +1,4 @@
-//! One seed from its first to its last step: a safety phase with faults, then a liveness phase
-//! without.
+//! Runs one seed: a safety phase with faults, then a liveness phase without.
 
 use super::act::Act;
 use super::crash_loop;
@@ -16,48 +15,47 @@ use obol_fabric::Nanos;
 use obol_membership::metrics::Counter;
 use obol_membership::{ActiveMutant, Coordinator};
 
-/// Steps between two looks at whether the cluster is well.
+/// Steps between two health checks.
 const POLL_INTERVAL: u32 = 64;
-/// How long a canary, or a step of the sweep, goes on behind its fault, in leases.
+/// How long a canary, or a step of the sweep, continues after its fault, in leases.
 const CANARY_LEASES: u64 = 60;
 
-/// What became of a seed.
+/// The result of a seed.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The seed.
     pub seed: u64,
-    /// What it was for.
+    /// Its kind.
     pub trial: Trial,
-    /// Overlaps that were forgiven: see [`Trial::Sweep`].
+    /// Overlaps that do not count: see [`Trial::Sweep`].
     pub overlaps: u64,
-    /// The broken invariant, if any.
+    /// The violation, if any.
     pub violation: Option<Violation>,
-    /// How that came about.
+    /// The acts that led to it.
     pub script: Option<Box<Script>>,
-    /// Views that removed somebody who failed.
+    /// Views that removed a failed member.
     pub failovers: u64,
     /// Views decided.
     pub views: u64,
     /// Simulated time in nanoseconds.
     pub time: u64,
-    /// What the cluster needed of its patience to become well, in thousandths.
+    /// Recovery time, in permille of the allowed time.
     pub recovery_permille: u64,
     /// Paths taken.
     pub marks: Marks,
-    /// Over everything that happened.
+    /// Hash of all events.
     pub hash: u64,
-    /// What happened, if it was asked for.
+    /// The event log, if requested.
     pub log: Vec<String>,
 }
 
-/// Runs a seed. `log` asks for an account of what happened.
+/// Runs a seed. `log` requests an event log.
 #[must_use]
 pub fn run(seed: u64, plant: ActiveMutant, log: bool) -> Run {
     play(Scenario::draw(seed, plant), None, log)
 }
 
-/// Plays a script instead of what its seed would draw. `log` asks for an account of what
-/// happened.
+/// Replays a script instead of what its seed would draw. `log` requests an event log.
 #[must_use]
 pub fn replay(script: &Script, plant: ActiveMutant, log: bool) -> Run {
     let mut scenario = Scenario::draw(script.seed, plant);
@@ -90,12 +88,12 @@ fn play(scenario: Scenario, script: Option<&Script>, log: bool) -> Run {
         Ok(()) if trial.clocks_keep() => heal(&mut driver, &mut survivors).and_then(|permille| {
             recovery = permille;
             if driver.scenario.crash_loop {
-                crash_loop::crash_again_and_again(&mut driver)?;
+                crash_loop::run(&mut driver)?;
                 recovery = recovery.max(heal(&mut driver, &mut survivors)?);
             }
             if driver.scenario.split {
-                // Earlier faults may still lead to removals, which are no part of what follows.
-                driver.forget()?;
+                // Earlier faults may still lead to removals, which do not belong to what follows.
+                driver.expire_reports()?;
                 recovery = recovery.max(heal(&mut driver, &mut survivors)?);
                 if split::split(&mut driver)? {
                     recovery = recovery.max(heal(&mut driver, &mut survivors)?);
@@ -174,7 +172,7 @@ fn inject_faults(driver: &mut Driver) -> Verdict {
     Ok(())
 }
 
-/// Marks that only the driver can see.
+/// Marks that only the driver can determine.
 fn mark(driver: &mut Driver) {
     let acceptors = driver.acceptors();
     if acceptors.iter().filter(|n| driver.is_dead(**n)).count() > acceptors.len() / 2 {
@@ -196,9 +194,9 @@ fn mark(driver: &mut Driver) {
     }
 }
 
-/// Draws who is left of the coordinators: a majority, or more. All of them where there are spares,
-/// as a change of acceptors that is still under way may need any; and where an acceptor's numbers
-/// are used up, as it decides nothing.
+/// Draws the surviving coordinators: a majority, or more. All survive if there are spares, because
+/// a pending change of acceptors may need any of them, or if an acceptor's numbers are used up,
+/// because it decides nothing.
 fn draw_survivors(driver: &mut Driver) -> Vec<u32> {
     let all = driver.scenario.coordinators;
     if driver.scenario.spares > 0 || driver.scenario.exhausted.is_some() {
@@ -228,8 +226,8 @@ fn mark_healed(driver: &mut Driver, multicast_lost: bool, survivors: u32) {
     }
 }
 
-/// The liveness phase: row 21. Gives what it took, in thousandths of what is allowed. `survivors`
-/// are the coordinators that live; they are drawn if there are none.
+/// The liveness phase: row 21. Returns the recovery time, in permille of the allowed time.
+/// `survivors` are the surviving coordinators; they are drawn if empty.
 fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation> {
     let nodes = driver.scenario.nodes();
     for a in 0..nodes {
@@ -267,28 +265,26 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     let usual = lease(driver);
     let began = driver.world.now();
     let end = began + driver.scenario.patience;
-    let mut looks = 0;
+    let mut checks = 0;
     let timing = driver.scenario.config.timing;
-    // Leases that have grown by themselves are given the time to shrink by themselves before an
-    // operator interferes.
+    // Adaptive leases get time to shrink before an operator intervenes.
     let adapts =
         driver.oracle.newest().lease > timing.lease && driver.oracle.newest().lease <= timing.lease_max;
-    let mut asked = if adapts { began + 2 * timing.lease_calm.0 } else { 0 };
+    let mut retry_at = if adapts { began + 2 * timing.lease_calm.0 } else { 0 };
     loop {
         let lease = driver.oracle.newest().lease;
         let fits = lease == Nanos(usual) || driver.scenario.slow && lease > Nanos(usual);
-        if !fits && asked <= driver.world.now() {
-            // Members renew at a third of the usual lease: a shorter one would lapse again and
-            // again.
+        if !fits && retry_at <= driver.world.now() {
+            // Members renew at a third of the usual lease: a shorter one would lapse repeatedly.
             driver.set_lease(usual, (1 << all) - 1);
-            asked = driver.world.now() + 2 * usual;
+            retry_at = driver.world.now() + 2 * usual;
         }
         if !driver.step()? || driver.world.now() > end {
-            driver.ill(began)?;
+            driver.unhealthy(began)?;
         }
         driver.confirm_all();
-        looks += 1;
-        if looks % POLL_INTERVAL == 0 && fits && driver.trouble().is_none() {
+        checks += 1;
+        if checks % POLL_INTERVAL == 0 && fits && driver.problem().is_none() {
             break;
         }
     }
@@ -300,15 +296,15 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     Ok((driver.world.now() - began) * 1000 / driver.scenario.patience)
 }
 
-/// A canary, or a step of the sweep: a slow holder is cut off right behind a renewal and another
-/// one dies. Beyond the bound waits on fast clocks are over before its lease is, and the oracle
-/// must say so.
+/// A canary, or a step of the sweep: a slow holder is cut off right after a renewal and another one
+/// dies. Beyond the bound, waits on fast clocks end before its lease does, which the oracle must
+/// detect.
 fn canary(driver: &mut Driver) -> Verdict {
     let mut schedule = FaultSchedule::default();
     let unit = lease(driver);
     until(driver, &mut schedule, 12 * unit)?;
     let hidden = 3;
-    // Without a majority it renews no more; it still answers its neighbours, so nobody removes it
+    // Without a majority it cannot renew; it still answers its neighbours, so it is not removed
     // before the lease ends.
     let majority = driver.scenario.coordinators / 2 + 1;
     let mut acts: Vec<(u64, Act)> = (0..majority).map(|peer| (0, Act::Cut(hidden, peer))).collect();

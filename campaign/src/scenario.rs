@@ -1,5 +1,5 @@
-//! What a seed draws: the cluster, its clocks, its network, and how many rounds of faults. Nothing
-//! here looks at a plant, so that a planted bug meets the same world as the shipped code.
+//! Draws a scenario from a seed: cluster, clocks, network, and rounds of faults. It does not depend
+//! on the planted bug, so that a mutant runs in the same world as the shipped code.
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
@@ -7,16 +7,16 @@ use obol_membership::consensus::INSTANCES;
 use obol_membership::consensus::PROPOSAL_MAX;
 use obol_membership::{ActiveMutant, Config, Timing};
 
-/// One seed in so many is a canary.
+/// One in this many seeds is a canary.
 pub const CANARY_EVERY: u64 = 100;
-/// One seed in so many is a step of the sweep of clock rates: the one halfway between two canaries.
+/// One in this many seeds is a step of the sweep of clock rates, halfway between two canaries.
 pub const SWEEP_EVERY: u64 = CANARY_EVERY;
-/// How far clocks are off in a sweep, in thousandths of the drift bound.
+/// Clock errors of a sweep, in permille of the drift bound.
 pub const SWEEP_PERMILLE: [u32; 10] = [500, 900, 999, 1_100, 1_250, 1_500, 2_000, 4_000, 8_000, 20_000];
 /// The drift bound of a sweep, in parts per million.
 const SWEEP_DRIFT_PPM: u32 = 20_000;
-/// The lease of a sweep: long, so that the bound's share of it is more than the time between a
-/// renewal and a decision.
+/// The lease of a sweep: so long that the bound's share of it exceeds the time between a renewal
+/// and a decision.
 const SWEEP_LEASE: u64 = 10_000_000;
 /// Seats of a region: the owner and up to three programs.
 const SEATS: u32 = 4;
@@ -24,27 +24,27 @@ const SEATS: u32 = 4;
 const VALUE_BYTES: u32 = 6144;
 /// Bytes of a small view, for each coordinator.
 const TIGHT_VALUE_BYTES: u32 = 240;
-/// Most views fit a datagram; into a short one, a few members and changes do.
+/// Most views fit into a datagram; into a short one, a few members and changes.
 const DATAGRAM_BYTES: u32 = 2048;
 const SHORT_DATAGRAM_BYTES: u32 = 512;
 /// Values are laid out in multiples of this.
 const VALUE_ALIGN: u32 = 64;
 /// Drift bounds that are drawn, in parts per million.
 const DRIFTS_PPM: [u32; 5] = [20, 200, 1_000, 5_000, 20_000];
-/// Where delays outgrow leases everything takes so many times longer.
+/// Factor of all timeouts if delays exceed leases.
 const SLOW_PATIENCE: u64 = 8;
-/// How far a canary's clocks are off, in parts per billion: far beyond any bound.
+/// Clock error of a canary, in parts per billion: far beyond any bound.
 const CANARY_RATE_PPB: i64 = 400_000_000;
 
-/// What a seed is for.
+/// Kind of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Faults, then none: nothing may break.
+    /// Faults, then none: no violation is allowed.
     Faults,
-    /// Clocks are far beyond the bound: row 5 or 10 must break.
+    /// Clocks are far beyond the bound: row 5 or 10 must be violated.
     Canary,
-    /// All clocks are off by this many thousandths of the bound: within it nothing may break,
-    /// beyond it only what rests on clocks.
+    /// Clocks are off by this many permille of the bound: within it no violation is allowed, beyond
+    /// it only of rows that depend on clocks.
     Sweep(u32),
 }
 
@@ -71,16 +71,16 @@ impl Trial {
     }
 }
 
-/// A cluster and its fate, as drawn from a seed.
+/// A cluster and its faults, as drawn from a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The seed.
     pub seed: u64,
-    /// What the run is for.
+    /// The kind of run.
     pub trial: Trial,
     /// Coordinators: nodes `0..coordinators`.
     pub coordinators: u32,
-    /// The last so many of them decide nothing until an operator asks for it.
+    /// The last ones, which are no acceptors until an operator requests it.
     pub spares: u32,
     /// Agents: the nodes after them.
     pub agents: u32,
@@ -88,11 +88,11 @@ pub struct Scenario {
     pub embedded: u32,
     /// Lease caches: the last nodes.
     pub caches: u32,
-    /// Members of these nodes that are there from the beginning; the others join later.
+    /// Members of these nodes that exist from the beginning; the others join later.
     pub early: u32,
-    /// The first view: in some runs so late that the bits by which slots tell laps apart wrap.
+    /// The first view: in some runs so late that the bits by which slots distinguish laps wrap.
     pub first_view: ViewId,
-    /// What the machines are built with.
+    /// Configuration of the state machines.
     pub config: Config,
     /// The network of the safety phase.
     pub rough: Network,
@@ -100,39 +100,39 @@ pub struct Scenario {
     pub calm: Network,
     /// Every node's clock.
     pub clocks: Vec<Clock>,
-    /// Within what time programs promise to make progress; zero if they promise nothing.
+    /// Within what time programs promise progress; zero without a promise.
     pub promise: Nanos,
     /// An acceptor, and the number that it has promised in every slot of the ring's first lap: one
-    /// of the last there are.
+    /// of the last numbers.
     pub exhausted: Option<(u32, u16)>,
-    /// A coordinator that was away, and for how many views: its memory is as it left it.
+    /// A coordinator that was away, and for how many views: its memory is outdated.
     pub away: Option<(u32, u64)>,
-    /// Whether all run on one host, so that a process that starts finds every coordinator's region
+    /// Whether all run on one host, so that a starting process finds every coordinator's region
     /// there.
     pub one_host: bool,
-    /// Whether delays outgrow the usual lease, so that only leases that adapt make a view active.
+    /// Whether delays exceed the usual lease, so that only adaptive leases make a view active.
     pub slow: bool,
-    /// The same, and leases do not adapt, so that no view ever is active by a lease: members have
-    /// it confirmed.
+    /// The same without adaptive leases, so that no view is ever active by a lease: members request
+    /// confirmation.
     pub far: bool,
-    /// Whether programs have views confirmed while faults last.
+    /// Whether programs request confirmations during faults.
     pub confirms: bool,
-    /// Whether faults begin with a change of acceptors that first ones sleep through, and members read
-    /// of it later.
+    /// Whether faults begin with a change of acceptors while the first ones are frozen, which
+    /// members read later.
     pub outvoted: bool,
     /// Rounds of faults in the safety phase.
     pub rounds: u32,
-    /// Whether a partition that lasts follows: who is left must be a clique.
+    /// Whether a permanent partition follows: the remaining members must be a clique.
     pub split: bool,
-    /// Whether a program follows that crashes as soon as it is a member, again and again: others
-    /// must hardly notice.
+    /// Whether a crash loop follows: a program that crashes as soon as it is a member, with little
+    /// effect on others.
     pub crash_loop: bool,
-    /// Within what time, after the faults have stopped, all must be well.
+    /// Time limit for recovery after the end of the faults.
     pub patience: u64,
 }
 
 impl Scenario {
-    /// Coordinators that decide from the beginning: nodes `0..deciders()`.
+    /// Initial acceptors: nodes `0..deciders()`.
     #[must_use]
     pub const fn deciders(&self) -> u32 {
         self.coordinators - self.spares
@@ -156,7 +156,7 @@ impl Scenario {
         node >= self.coordinators && node < self.coordinators + self.agents
     }
 
-    /// Draws a scenario. The same seed gives the same.
+    /// Draws a scenario. The same seed gives the same scenario.
     #[must_use]
     pub fn draw(seed: u64, plant: ActiveMutant) -> Self {
         let mut rng = Rng::new(seed ^ 0x0b01_ca3b_a160_0000);
@@ -190,19 +190,19 @@ impl Scenario {
             let way = Delay::new(lease * (52 + ends.below(40)) / 100, lease / 50);
             (calm.one_way, rough.one_way) = (way, way);
         }
-        // Of two acceptors that an operator leaves, both are needed.
+        // If an operator removes all but two acceptors, both are needed.
         let exhausted = (ends.permille(60) && spares == 0).then(|| {
-            // Nobody can outbid any of these.
+            // No proposer can outbid any of these.
             let number = PROPOSAL_MAX - ends.below(u64::from(coordinators)) as u16;
             (ends.below(u64::from(deciders)) as u32, number)
         });
-        // A round of words and one of values must fit in, or a laggard never catches up.
+        // A round of words and one of values must fit in, or a slow process never catches up.
         let least = 10 * (rough.one_way.min.0 + 3 * rough.one_way.jitter.0) + 4_000;
         timing.renew_timeout = timing.renew_timeout.max(Nanos(least));
         let mut more = Rng::new(seed ^ 0xcac4_e500_0000_0000);
         let caches = if more.permille(600) { 1 + more.below(3) as u32 } else { 0 };
         timing.cache_lease = Nanos(lease / 2 + more.below(lease));
-        // A question and its answer.
+        // A request and its answer.
         timing.cache_timeout = Nanos(least / 4 + more.below(lease / 4));
         timing.fan_out_from = if more.permille(500) { 1 + more.below(4) as u32 } else { u32::MAX };
         let mut stretch = Rng::new(seed ^ 0x57e7_c400_0000_0000);
@@ -225,19 +225,19 @@ impl Scenario {
         let far = slow && asks.permille(500);
         if far {
             timing.lease_max = timing.lease;
-            // As in a profile, where the repeat of a renewal has to fit into a lease: no answer
-            // comes within that.
+            // As in a profile, where the repetition of a renewal has to fit into a lease: no answer
+            // arrives within it.
             timing.renew_timeout = Nanos(lease / 2);
         }
         let mut loops = Rng::new(seed ^ 0xc4a5_1022_0000_0000);
         if loops.permille(300) {
             hold_joins(&mut timing, &mut loops, lease);
         }
-        let mut heirs = Rng::new(seed ^ 0x5ba6_e502_0000_0000);
-        timing.replace = spares > 0 && heirs.permille(700);
+        let mut successors = Rng::new(seed ^ 0x5ba6_e502_0000_0000);
+        timing.replace = spares > 0 && successors.permille(700);
         if timing.replace {
-            timing.replace_after = Nanos(lease + heirs.below(3 * lease));
-            timing.replace_pause = Nanos(2 * lease + heirs.below(20 * lease));
+            timing.replace_after = Nanos(lease + successors.below(3 * lease));
+            timing.replace_pause = Nanos(2 * lease + successors.below(20 * lease));
         }
         let slots = if rng.permille(700) { 4 } else { 8 };
         let mut first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
@@ -247,10 +247,10 @@ impl Scenario {
         if let Some((_, views)) = away {
             first_view.0 = first_view.0.max(views + u64::from(slots) + past.below(1 << 20));
         }
-        // Room for the coordinators and a few more; then the table is full.
+        // Room for the coordinators and a few more members.
         let least = TIGHT_VALUE_BYTES * coordinators;
         let tight = (least + limits.below(u64::from(least)) as u32).next_multiple_of(VALUE_ALIGN);
-        // An operator is not told that a change of acceptors does not fit.
+        // An operator is not notified that a change of acceptors does not fit.
         let value_bytes = if limits.permille(100) && spares == 0 { tight } else { VALUE_BYTES };
         let mut short = Rng::new(seed ^ 0xda81_6500_0000_0000);
         let datagram_bytes = if short.permille(150) { SHORT_DATAGRAM_BYTES } else { DATAGRAM_BYTES };
@@ -266,7 +266,7 @@ impl Scenario {
                 Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate)
             })
             .collect();
-        // Where a view is full, somebody may be kept out for no other reason.
+        // In a full view, a process may be kept out for no other reason.
         let split =
             timing.link_watch && exhausted.is_none() && value_bytes == VALUE_BYTES && links.permille(600);
         let holds = timing.join_hold > Nanos::ZERO && loops.permille(400);
@@ -294,16 +294,16 @@ impl Scenario {
             outvoted: spares > 0 && Rng::new(seed ^ 0x0417_0000_0000_0000).permille(700),
             rounds: 12 + rng.below(20) as u32,
             split,
-            // Where leases do not last, nobody could tell who hurts whom.
+            // If leases do not last, effects on others cannot be attributed.
             crash_loop: holds && !split && !slow && exhausted.is_none() && value_bytes == VALUE_BYTES,
-            // Spares have to join, and what an operator wished last is done or runs out first.
+            // Spares have to join, and the last request of an operator is done or expires first.
             patience: patience(&timing, &calm)
                 * if spares > 0 { 2 } else { 1 }
                 * if slow { SLOW_PATIENCE } else { 1 },
         }
     }
 
-    /// Tells whether two builds draw the same cluster from a seed.
+    /// Identifies the drawn cluster, to compare builds.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let Self {
@@ -328,8 +328,9 @@ impl Scenario {
         format!("{:08x}", crc32fast::hash(format!("{drawn:?}{exhausted}{away}{}", self.one_host).as_bytes()))
     }
 
-    /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all
-    /// others fast: beyond the bound it outlasts their wait, whatever the protocol does.
+    /// Three coordinators and three agents. The holder that will be cut off has a slow clock, all
+    /// others fast ones: beyond the bound its lease outlasts their wait, whatever the protocol
+    /// does.
     fn skewed(
         seed: u64,
         trial: Trial,
@@ -350,7 +351,7 @@ impl Scenario {
         Self { trial, patience, ..Self::without_faults(seed, (3, 3, 0), config, calm, clocks) }
     }
 
-    /// So many coordinators, agents and caches, and no faults.
+    /// This many coordinators, agents and caches, without faults.
     pub(crate) fn without_faults(
         seed: u64,
         (coordinators, agents, caches): (u32, u32, u32),
@@ -388,8 +389,8 @@ impl Scenario {
     }
 }
 
-/// How many views an acceptor has missed: a lap of the ring or a few, or a number at which narrower
-/// words than ours would have wrapped, so that the run goes past it.
+/// How many views an acceptor has missed: one or a few laps of the ring, or a number at which
+/// narrower words would have wrapped.
 fn time_away(rng: &mut Rng, slots: u64) -> u64 {
     let bits = match rng.below(4) {
         0 => return slots + rng.below(4 * slots),
@@ -447,7 +448,7 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         standby: part(rng, 100, 800),
         poll_every: part(rng, 30, 150),
         backoff_max: Nanos(2_000 + rng.below(15_000)),
-        // Half of the clusters; drawn by what is drawn already.
+        // Half of the clusters, depending on earlier draws.
         announce_hold: Nanos(if lease.is_multiple_of(2) { lease / 4 } else { 0 }),
         resync_after: if rng.permille(300) { part(rng, 200, 600) } else { Nanos(1 << 36) },
         ..Timing::default()
@@ -457,14 +458,14 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
 /// Joins of a name that fails often are held back, and joins share views.
 fn hold_joins(timing: &mut Timing, rng: &mut Rng, lease: u64) {
     timing.join_burst = 1 + rng.below(4) as u32;
-    // Longer than it takes to join and to be found dead: who lives for so long begins anew.
+    // Longer than it takes to join and to be detected as dead: a longer life starts a new count.
     timing.join_window = Nanos(lease * (8 + rng.below(8)));
     timing.join_hold = Nanos(lease * (4 + rng.below(3)));
     timing.join_hold_max = Nanos(timing.join_hold.0 * (4 + rng.below(6)));
     timing.join_pause = Nanos(if rng.coin() { lease / 10 } else { 0 });
 }
 
-/// A fabric at the paper's scale, slow enough at times that completions come late in a lease.
+/// A fabric at the paper's scale, sometimes so slow that completions come late in a lease.
 fn calm_network(rng: &mut Rng, lease: u64) -> Network {
     let slow = if rng.coin() { 300 } else { (lease / 16).min(2_500) };
     let way = 200 + rng.below(slow);
@@ -514,8 +515,8 @@ fn rough_network(rng: &mut Rng, lease: u64, calm: Network) -> Network {
     rough
 }
 
-/// The same fabric with every delay at its least: contenders that once move alike always do, unless
-/// they draw.
+/// The same fabric with minimal, constant delays: contenders in lockstep stay so unless they use
+/// random backoff.
 fn steady(network: Network) -> Network {
     let still = |delay: Delay| Delay { jitter: Nanos::ZERO, ..delay };
     Network {
@@ -528,13 +529,12 @@ fn steady(network: Network) -> Network {
     }
 }
 
-/// The bound of row 21: every stage of finding, removing, admitting and leasing may have to be
-/// repeated, one after the other for each coordinator that is gone.
+/// The bound of row 21: every stage of detection, removal, admission and leasing may have to be
+/// repeated for each missing coordinator.
 fn patience(timing: &Timing, calm: &Network) -> u64 {
     let confirm = timing.confirm_at(timing.lease_max);
     let detect = timing.heartbeat_period.0 * u64::from(confirm + 1) + 4 * calm.link_timeout.min.0;
-    // Each of the coordinators that come before the one that leads in the end may have its turn
-    // first.
+    // Each coordinator before the final leader may lead first.
     let links = if timing.link_watch { 4 * timing.link_timeout.0 } else { 0 };
     let stage = detect
         + links
@@ -546,8 +546,8 @@ fn patience(timing: &Timing, calm: &Network) -> u64 {
     let resync = if timing.resync_after.0 < 1 << 30 { timing.resync_after.0 } else { 0 };
     let replaces = if timing.replace { 2 * (timing.replace_after.0 + timing.replace_pause.0) } else { 0 };
     let shrinks = if timing.lease_max > timing.lease { 2 * timing.lease_calm.0 } else { 0 };
-    // Whoever failed often waits as long as it can be held back, and the view of others may come
-    // just before.
+    // The join of a name that failed often waits for the longest hold, and other joins' view may
+    // come just before.
     let holds = 2 * timing.join_hold_max.0;
     40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync + shrinks + holds + replaces
 }

@@ -1,6 +1,5 @@
-//! A run written down: the seed that draws its cluster, and everything that an adversary does to
-//! it. A recorded run is played again step by step; a shrunk one is a scenario that a person can
-//! read, keep in a file and change.
+//! A recorded run: the seed that draws its cluster, and all acts of the adversary. A recorded run
+//! is replayed step by step; a shrunk one is a readable scenario that can be kept and edited.
 
 use super::act::{Act, Timed};
 use super::driver::{Driver, PROGRAMS};
@@ -11,10 +10,9 @@ use obol_membership::ActiveMutant;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Acts of a script at most; no drawn run comes near.
+/// Acts of a script at most, far above any drawn run.
 const ACTS_MAX: usize = 100_000;
-/// No time of a script, and no span or lease in it, is longer than an hour; no drawn run comes
-/// near.
+/// Longest time, span or lease in a script: an hour, far above any drawn run.
 const TIME_MAX: u64 = 3_600_000_000_000;
 
 /// A run.
@@ -26,7 +24,7 @@ pub struct Script {
     pub why: String,
     /// Draws cluster, clocks and network.
     pub seed: u64,
-    /// A check of what the seed drew when this was written, in hexadecimal.
+    /// Fingerprint of what the seed drew when this was written, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The row of the table of invariants that it broke.
@@ -35,7 +33,7 @@ pub struct Script {
     /// The planted bug that it shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutant: Option<String>,
-    /// Whether the fabric loses and delays nothing beyond its usual.
+    /// Whether the fabric has no loss and delay beyond the usual.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub calm: bool,
     /// Nodes that never run.
@@ -43,21 +41,21 @@ pub struct Script {
     pub absent: Vec<u32>,
     /// When the faults stop, in nanoseconds of true time.
     pub faults_end: u64,
-    /// The coordinators that live from then on; all if empty.
+    /// The coordinators that survive the faults; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub survivors: Vec<u32>,
-    /// What is done, in the order of time.
+    /// The acts, by time.
     #[serde(default)]
     pub acts: Vec<Timed>,
 }
 
-/// What is wrong with a script.
+/// An invalid script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// It can not be read; the text names line and column.
+    /// Syntax error; the text names line and column.
     #[error("{}", .0.trim_end())]
     Syntax(String),
-    /// It asks for something that its cluster does not have.
+    /// It refers to something that its cluster does not have.
     #[error("{}", .0.trim_end())]
     Meaning(String),
 }
@@ -67,23 +65,23 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// If it is not well formed, or does not fit the cluster that its seed draws.
+    /// If it is malformed, or does not fit the cluster that its seed draws.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let script: Self = toml::from_str(text).map_err(|error| ScriptError::Syntax(error.to_string()))?;
         script.check()?;
         Ok(script)
     }
 
-    /// The planted bug that it names.
+    /// The mutant that it names.
     ///
     /// # Errors
     ///
-    /// If there is none of that name, or this build has none.
+    /// If there is none of that name, or this build has no mutants.
     pub fn plant(&self) -> Result<ActiveMutant, ScriptError> {
         self.mutant.as_deref().map_or(Ok(ActiveMutant::NONE), plant)
     }
 
-    /// Whether the seed draws the cluster that the script was written for.
+    /// Whether the seed still draws the cluster for which the script was written.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let drawn = Scenario::draw(self.seed, ActiveMutant::NONE).fingerprint();
@@ -95,7 +93,7 @@ impl Script {
         let wrong = |what: String| Err(ScriptError::Meaning(what));
         let (nodes, coordinators) = (scenario.nodes(), scenario.coordinators);
         if self.acts.len() > ACTS_MAX {
-            return wrong(format!("{} acts are too many; at most {ACTS_MAX} are played", self.acts.len()));
+            return wrong(format!("{} acts are too many; at most {ACTS_MAX} are allowed", self.acts.len()));
         }
         if let Some(node) = self.absent.iter().find(|n| !(coordinators..nodes).contains(n)) {
             return wrong(format!("`absent`: seed {} draws no member {node}", self.seed));
@@ -112,14 +110,14 @@ impl Script {
             if (pair[0].at, pair[0].after) > (pair[1].at, pair[1].after) {
                 let at = pair[1].at;
                 return wrong(format!(
-                    "act {} at {at} ns stands behind a later one; sort them by time",
+                    "act {} at {at} ns comes after a later one; sort them by time",
                     number + 2
                 ));
             }
         }
         if self.faults_end > TIME_MAX {
             return wrong(format!(
-                "`faults_end`: {} ns are too many; at most {TIME_MAX} are played",
+                "`faults_end`: {} ns is too long; at most {TIME_MAX} is allowed",
                 self.faults_end
             ));
         }
@@ -129,7 +127,7 @@ impl Script {
                 _ => 0,
             };
             if timed.at.max(span) > TIME_MAX {
-                return wrong(format!("act {}: its times may be {TIME_MAX} ns at most", number + 1));
+                return wrong(format!("act {}: its times may be at most {TIME_MAX} ns", number + 1));
             }
             let (node, other, seat) = place(timed.act, &scenario)
                 .map_err(|what| ScriptError::Meaning(format!("act {}: {what}", number + 1)))?;
@@ -147,14 +145,14 @@ impl Script {
     }
 }
 
-/// The nodes and the seat that an act is about; an error if they are not of its kind.
+/// The nodes and the seat of an act; an error if they are of the wrong kind.
 fn place(act: Act, scenario: &Scenario) -> Result<(u32, u32, u16), String> {
     let (nodes, coordinators) = (scenario.nodes(), scenario.coordinators);
     Ok(match act {
         Act::Kill(n) | Act::Start(n) | Act::Freeze(n) | Act::Thaw(n) | Act::Leave(n) => (n, 0, 0),
         Act::Cut(a, b) | Act::Heal(a, b) => (a, b, 0),
         Act::SetAcceptor(n, _) if n >= coordinators => {
-            return Err(format!("node {n} is no coordinator; those are 0 to {}", coordinators - 1));
+            return Err(format!("node {n} is not a coordinator; these are 0 to {}", coordinators - 1));
         }
         Act::SetAcceptor(n, _) => (n, 0, 0),
         Act::Suspect(n, s) | Act::Work(n, s, _) | Act::Confirm(n, s) => (n, 0, s),
@@ -177,7 +175,7 @@ fn place(act: Act, scenario: &Scenario) -> Result<(u32, u32, u16), String> {
     })
 }
 
-/// The text of a script, one act a line.
+/// The text of a script, one act per line.
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = Self { acts: Vec::new(), ..self.clone() };
@@ -192,21 +190,21 @@ impl fmt::Display for Script {
     }
 }
 
-/// A planted bug by its name.
+/// A mutant by its name.
 ///
 /// # Errors
 ///
-/// If there is none of that name, or this build has none.
+/// If there is none of that name, or this build has no mutants.
 #[cfg(feature = "mutants")]
 pub fn plant(name: &str) -> Result<ActiveMutant, ScriptError> {
     use obol_membership::Mutant;
     Mutant::ALL.iter().find(|m| m.name() == name).map(|m| ActiveMutant::new(*m)).ok_or_else(|| {
         let names: Vec<&str> = Mutant::ALL.iter().map(|m| m.name()).collect();
-        ScriptError::Meaning(format!("there is no planted bug `{name}`; there are: {}", names.join(" ")))
+        ScriptError::Meaning(format!("there is no mutant `{name}`; known are: {}", names.join(" ")))
     })
 }
 
-/// A planted bug by its name: this build has none.
+/// A mutant by its name: this build has none.
 ///
 /// # Errors
 ///
@@ -214,12 +212,12 @@ pub fn plant(name: &str) -> Result<ActiveMutant, ScriptError> {
 #[cfg(not(feature = "mutants"))]
 pub fn plant(name: &str) -> Result<ActiveMutant, ScriptError> {
     Err(ScriptError::Meaning(format!(
-        "this build has no planted bugs, so not `{name}` either; build one that has: \
+        "this build has no mutants, so not `{name}` either; build one that has: \
         cargo build --release -p obol --features mutants"
     )))
 }
 
-/// A script that is being played.
+/// A script during replay.
 pub(super) struct ScriptReplay<'a> {
     acts: &'a [Timed],
     done: usize,
@@ -243,12 +241,12 @@ impl Faults for ScriptReplay<'_> {
     }
 
     fn due(&mut self, driver: &mut Driver) -> Verdict {
-        // The steps that it waits for do not come any more.
+        // The steps for which it waits do not occur any more.
         self.one(driver)?;
-        self.snap(driver)
+        self.after_step(driver)
     }
 
-    fn snap(&mut self, driver: &mut Driver) -> Verdict {
+    fn after_step(&mut self, driver: &mut Driver) -> Verdict {
         while self.acts.get(self.done).is_some_and(|timed| (timed.at, timed.after) <= driver.moment()) {
             self.one(driver)?;
         }

@@ -1,15 +1,14 @@
-//! Makes a violation small enough to read: drops what it does not need, as long as the same row
-//! breaks.
+//! Minimizes a violation: drops acts and nodes as long as the same row is violated.
 //!
-//! Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), without its
-//! complements: an act that is dropped changes every draw that comes after it, so what is left is
-//! not a part of the same run but another one.
+//! Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), without
+//! complements: a dropped act changes all later draws, so the rest is another run, not a part of
+//! the same one.
 
 use super::runner::replay;
 use super::script::Script;
 use obol_membership::ActiveMutant;
 
-/// What shrinking did.
+/// The result of shrinking.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The smallest script that was found.
@@ -28,7 +27,7 @@ struct Shrinker {
 }
 
 impl Shrinker {
-    /// Takes a candidate if it breaks the same row.
+    /// Accepts a candidate if it violates the same row.
     fn take(&mut self, candidate: &Script) -> bool {
         if self.runs >= self.budget {
             return false;
@@ -44,7 +43,7 @@ impl Shrinker {
         }
     }
 
-    /// Without nodes that do not matter.
+    /// Drops irrelevant nodes.
     fn without_nodes(&mut self, nodes: core::ops::Range<u32>) -> bool {
         let mut changed = false;
         for node in nodes {
@@ -59,7 +58,7 @@ impl Shrinker {
         changed
     }
 
-    /// Without acts that do not matter: halves, quarters, single ones.
+    /// Drops irrelevant acts: halves, quarters, single ones.
     fn without_acts(&mut self) -> bool {
         let mut changed = false;
         let mut size = self.best.acts.len().div_ceil(2);
@@ -81,8 +80,7 @@ impl Shrinker {
     }
 }
 
-/// Shrinks a script that breaks a row, in so many runs at most; `None` if playing it breaks nothing
-/// of the kind.
+/// Shrinks a script that violates a row, in at most `budget` runs; `None` if its replay does not.
 #[must_use]
 pub fn shrink(script: &Script, plant: ActiveMutant, budget: u32) -> Option<Shrunk> {
     let acts_before = script.acts.len();

@@ -1,24 +1,23 @@
-//! Row 21 where the network stays broken: under a partition of any shape that leaves a majority of
-//! the coordinators connected, whoever is left as a member can talk to all others that are, all of
-//! them are active, and nobody is kept out who could talk to them all. And so it stays: nobody
-//! comes and goes.
+//! Row 21 under a permanent partition that leaves a majority of the coordinators connected: all
+//! members can reach each other and are active, and no process is kept out that could reach them
+//! all. This stays so: membership does not change any more.
 
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Violation, broken};
 use obol_fabric::sim::Rng;
 
-/// How long the members have to stay the same, in timeouts of a link.
+/// How long the members have to stay the same, in link timeouts.
 const CALM_TIMEOUTS: u64 = 8;
-/// Steps between two looks at whether they have become a clique.
+/// Steps between two checks whether they have become a clique.
 const POLL_INTERVAL: u32 = 64;
 /// Partitions that are drawn until one leaves a majority.
 const DRAWS_MAX: u32 = 8;
 
 type Cuts = Vec<(u32, u32)>;
 
-/// Cuts the network for good and waits for the clique; false if no partition was found that leaves
-/// a majority.
+/// Cuts the network permanently and waits for the clique; false if no drawn partition leaves a
+/// majority.
 pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     let mut rng = Rng::new(driver.scenario.seed ^ 0x5e9a_7a7e_0000_0000);
     let lives: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| driver.is_inside(*n)).collect();
@@ -32,14 +31,14 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     }
     let began = driver.world.now();
     let end = began + driver.scenario.patience;
-    let mut looks = 0;
+    let mut checks = 0;
     loop {
         if !driver.step()? || driver.world.now() > end {
-            let trouble = apart(driver).unwrap_or_default();
-            broken!(21, driver.world.now(), "a partition that lasts: {trouble}")?;
+            let problem = apart(driver).unwrap_or_default();
+            broken!(21, driver.world.now(), "permanent partition: {problem}")?;
         }
-        looks += 1;
-        if looks % POLL_INTERVAL == 0 && apart(driver).is_none() {
+        checks += 1;
+        if checks % POLL_INTERVAL == 0 && apart(driver).is_none() {
             break;
         }
     }
@@ -55,31 +54,31 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     while driver.world.now() < calm && driver.step()? {
         let now = members(driver);
         if now != inside {
-            let what = format!("a partition that lasts: members were nodes {inside:?}, and are {now:?}");
+            let what = format!("permanent partition: members were nodes {inside:?}, now {now:?}");
             broken!(21, driver.world.now(), "{what}")?;
         }
     }
     Ok(true)
 }
 
-/// The nodes that the newest view names in their present life.
+/// The nodes whose present life is in the newest view.
 fn members(driver: &Driver) -> Vec<u32> {
     (0..driver.scenario.nodes()).filter(|n| driver.is_inside(*n)).collect()
 }
 
-/// What keeps the members from being a clique of all that belong to it.
+/// Why the members are not a clique of all that belong to it.
 fn apart(driver: &Driver) -> Option<String> {
     let inside = members(driver);
     let is_cut = |a: u32, b: u32| driver.world.is_cut(a, b) || driver.world.is_cut(b, a);
     for (at, &a) in inside.iter().enumerate() {
         if let Some(b) = inside[..at].iter().find(|b| is_cut(a, **b)) {
-            return Some(format!("nodes {b} and {a} are both members and can not talk to each other"));
+            return Some(format!("nodes {b} and {a} are both members and cannot reach each other"));
         }
     }
-    driver.trouble_of(|node| !inside.iter().any(|other| is_cut(node, *other)))
+    driver.problem_of(|node| !inside.iter().any(|other| is_cut(node, *other)))
 }
 
-/// Whether more than half of those who decide can all talk to each other.
+/// Whether a majority of the acceptors can all reach each other.
 fn leaves_majority(driver: &Driver, lives: &[u32], cuts: &Cuts) -> bool {
     let all = driver.acceptors();
     let live: Vec<u32> = all.iter().copied().filter(|n| lives.contains(n)).collect();
@@ -90,8 +89,8 @@ fn leaves_majority(driver: &Driver, lives: &[u32], cuts: &Cuts) -> bool {
     (0..1u32 << live.len()).any(|set| set.count_ones() as usize > all.len() / 2 && whole(set))
 }
 
-/// Draws a partition: pairs, a node that loses some, two or three sides with or without bridges, or
-/// any links at all, each in one direction or both.
+/// Draws a partition: pairs, a node that loses some links, two or three sides with or without
+/// bridges, or arbitrary links, each in one direction or both.
 fn draw(rng: &mut Rng, lives: &[u32], coordinators: u32) -> Cuts {
     let mut cuts = Cuts::new();
     let any = |rng: &mut Rng| lives[rng.below(lives.len() as u64) as usize];
@@ -120,7 +119,7 @@ fn draw(rng: &mut Rng, lives: &[u32], coordinators: u32) -> Cuts {
             }
         }
         2 | 3 => {
-            // A bridge has no side: it reaches all.
+            // A bridge belongs to no side: it reaches all.
             let (sides, bridges) = (2 + rng.below(2), rng.below(300) as u32);
             let together = rng.coin();
             let side: Vec<Option<u64>> = lives

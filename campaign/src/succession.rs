@@ -1,6 +1,5 @@
-//! Row 23 where coordinators fail for good, one at a time: each is replaced by a spare, for as long
-//! as there are spares, and nobody has to do anything. Without that the last of these failures
-//! would end every lease.
+//! Row 23 if coordinators fail for good, one at a time: each is replaced by a spare automatically,
+//! as long as there are spares. Otherwise the last of these failures would end every lease.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -8,20 +7,20 @@ use super::oracle::{Verdict, Violation, broken};
 use obol_fabric::sim::Rng;
 use obol_membership::Coordinator;
 
-/// Steps between two looks.
+/// Steps between two checks.
 const POLL_INTERVAL: u32 = 64;
 
-/// Lets coordinators that decide fail until no spare is left and one more has failed. The cluster
-/// is well at the beginning; gives what the longest wait took, in thousandths of what is allowed.
+/// Lets acceptors fail until no spare is left and one more has failed. The cluster is healthy at
+/// the beginning; returns the longest wait, in permille of the allowed time.
 pub(super) fn succession(driver: &mut Driver) -> Result<u64, Violation> {
     let mut rng = Rng::new(driver.scenario.seed ^ 0x50cc_e551_0400_0000);
-    call_back(driver)?;
+    restart_departed(driver)?;
     assemble(driver)?;
-    // A request to leave from the last round of faults may have taken effect only now.
-    call_back(driver)?;
+    // A leave request from the last round of faults may have taken effect only now.
+    restart_departed(driver)?;
     let mut gone: Vec<u32> = Vec::new();
     let mut longest = 0;
-    // An operator may have left more of them than there were at first.
+    // An operator may have left more acceptors than there were at first.
     let spares = driver.scenario.coordinators as usize - driver.acceptors().len();
     for left in (0..=spares).rev() {
         let all = driver.acceptors();
@@ -34,7 +33,7 @@ pub(super) fn succession(driver: &mut Driver) -> Result<u64, Violation> {
         gone.push(victim);
         longest = longest.max(settle(driver, &gone, (left > 0).then_some(victim))?);
     }
-    // A frozen one's memory may have helped out.
+    // The memory of a frozen one may have helped.
     for node in gone.clone() {
         driver.kill(node)?;
     }
@@ -45,8 +44,8 @@ pub(super) fn succession(driver: &mut Driver) -> Result<u64, Violation> {
     Ok(longest)
 }
 
-/// Starts those that left when the faults had stopped already, as they had asked to.
-fn call_back(driver: &mut Driver) -> Verdict {
+/// Restarts those that left on request after the faults had stopped.
+fn restart_departed(driver: &mut Driver) -> Verdict {
     for node in 0..driver.scenario.coordinators {
         if driver.world.machine(node).coordinator().is_some_and(Coordinator::has_left) {
             driver.kill(node)?;
@@ -56,11 +55,11 @@ fn call_back(driver: &mut Driver) -> Verdict {
     settle(driver, &[], None).map(|_| ())
 }
 
-/// Until so many decide, an operator adds coordinators: fewer tolerate no failure. Then the last
-/// wish runs out.
+/// An operator adds acceptors up to this number, because fewer tolerate no failure. Then the last
+/// request expires.
 const LEAST: usize = 3;
-/// More than the times of `Timing::join_every` for which coordinators heed a wish.
-const WISH_JOINS: u64 = 5;
+/// More than the multiple of `Timing::join_every` for which coordinators follow a request.
+const REQUEST_JOINS: u64 = 5;
 
 fn assemble(driver: &mut Driver) -> Verdict {
     let timing = driver.scenario.config.timing;
@@ -76,47 +75,48 @@ fn assemble(driver: &mut Driver) -> Verdict {
             timed_out(driver, &[], None)?;
         }
     }
-    let end = driver.world.now() + WISH_JOINS * timing.join_every.0;
+    let end = driver.world.now() + REQUEST_JOINS * timing.join_every.0;
     while driver.world.now() < end && driver.step()? {}
-    driver.oracle.decisions.forget_asks();
+    driver.oracle.decisions.expire_requests();
     Ok(())
 }
 
-/// Waits until all that are not gone are active, and until one of those that are decides no more.
+/// Waits until all remaining processes are active, and until the missing one is no acceptor any
+/// more.
 fn settle(driver: &mut Driver, gone: &[u32], replaced: Option<u32>) -> Result<u64, Violation> {
     let began = driver.world.now();
     let patience = driver.scenario.patience;
-    let mut looks = 0;
+    let mut checks = 0;
     loop {
         if !driver.step()? || driver.world.now() > began + patience {
             timed_out(driver, gone, replaced)?;
         }
         driver.confirm_all();
-        looks += 1;
+        checks += 1;
         let still = |victim: u32| driver.acceptors().contains(&victim);
-        if looks % POLL_INTERVAL == 0 && !replaced.is_some_and(still) && trouble(driver, gone).is_none() {
+        if checks % POLL_INTERVAL == 0 && !replaced.is_some_and(still) && problem(driver, gone).is_none() {
             break;
         }
     }
     let acceptors = driver.acceptors();
     driver.log(format_args!(
-        "nodes {gone:?} are gone for good, nodes {acceptors:?} decide, and all are active"
+        "nodes {gone:?} are gone for good, nodes {acceptors:?} are acceptors, and all are active"
     ));
     Ok((driver.world.now() - began) * 1000 / patience)
 }
 
-fn trouble(driver: &Driver, gone: &[u32]) -> Option<String> {
-    driver.trouble_of(|node| !gone.contains(&node))
+fn problem(driver: &Driver, gone: &[u32]) -> Option<String> {
+    driver.problem_of(|node| !gone.contains(&node))
 }
 
 fn timed_out(driver: &Driver, gone: &[u32], replaced: Option<u32>) -> Verdict {
     let acceptors = driver.acceptors();
-    let trouble = trouble(driver, gone)
+    let problem = problem(driver, gone)
         .or_else(|| replaced.map(|node| format!("node {node} has not been replaced")))
         .unwrap_or_default();
     broken!(
         23,
         driver.world.now(),
-        "nodes {gone:?} failed for good, one at a time, nodes {acceptors:?} decide: {trouble}"
+        "nodes {gone:?} failed for good, one at a time, nodes {acceptors:?} are acceptors: {problem}"
     )
 }

@@ -1,5 +1,5 @@
-//! Faults that are aimed at windows so narrow that the rounds of the schedule hardly meet them. They
-//! come last in most runs, and are drawn apart from the rest.
+//! Faults aimed at windows that the rounds of the schedule hardly meet. They come last in most
+//! runs, and are drawn independently of the rest.
 
 use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
@@ -7,11 +7,11 @@ use super::fault_schedule::{FaultSchedule, lease};
 use super::oracle::Cue;
 use obol_fabric::sim::{Delay, Rng};
 
-/// Views between a join and the last copy of it that comes late.
+/// Views between a join and its last late copy.
 const LATE_VIEWS: u64 = 26;
 
 impl FaultSchedule {
-    /// Draws one of them; returns how long it takes.
+    /// Draws one of them; returns its duration.
     pub(super) fn targeted(&mut self, driver: &Driver) -> u64 {
         let mut rng = Rng::new(driver.scenario.seed ^ 0xf17a_1e00_0000_0000);
         match rng.below(4) {
@@ -22,8 +22,8 @@ impl FaultSchedule {
         }
     }
 
-    /// A program joins and goes; so many views later that half of the window is over in which its
-    /// join counts, the network brings a copy of that.
+    /// A program joins and leaves; after half of the window in which its join is valid, the network
+    /// delivers a copy of it.
     fn late_joins(&mut self, driver: &Driver, rng: &mut Rng) -> u64 {
         let unit = lease(driver);
         let fits = |n: &u32| driver.scenario.is_agent(*n) && driver.is_inside(*n) && driver.runs(*n);
@@ -46,10 +46,10 @@ impl FaultSchedule {
     }
 
     /// A leader dies while it proposes a view, before its own region or all of the others have it.
-    /// Nobody else settles the slot: its next life does, while an acceptor can not be reached that
-    /// may have what the earlier one proposed. The first coordinator stands still before, so that
-    /// another one leads: who guesses that a coordinator of a higher number has prepared a slot
-    /// takes another number by that alone.
+    /// Its next life is the only one to settle the slot, while an acceptor is unreachable that may
+    /// have the earlier proposal. The first coordinator is frozen before, so that another one
+    /// leads: assuming that a coordinator of a higher number has prepared a slot already implies
+    /// another number.
     fn second_life(&mut self, driver: &Driver, rng: &mut Rng) -> u64 {
         let unit = lease(driver);
         let Some(leader) = driver.leader() else { return 0 };
@@ -62,17 +62,20 @@ impl FaultSchedule {
             let other = if driver.oracle.newest().lease.0 == unit { unit + 1 } else { unit };
             self.after(driver, 0, Act::SetLease(other, everybody(driver)));
         }
-        let heirs = driver.acceptors().into_iter().filter(|heir| leader == 0 && *heir > 0 || *heir == leader);
-        for heir in heirs {
-            let acts = second_life_of(heir, driver, rng);
-            self.on_cue(Cue::Proposed(heir), expires, acts);
+        let successors = driver
+            .acceptors()
+            .into_iter()
+            .filter(|successor| leader == 0 && *successor > 0 || *successor == leader);
+        for successor in successors {
+            let acts = second_life_of(successor, driver, rng);
+            self.on_cue(Cue::Proposed(successor), expires, acts);
         }
         over + unit
     }
 
-    /// Holders ask acceptors, and stop before they take the answers, for longer than any lease
-    /// lasts. Nobody can fence them. When they go on others have been active without them, their
-    /// programs ask once more, and the answers that wait are older than the question.
+    /// Holders send requests to acceptors, and freeze before they receive the answers, for longer
+    /// than any lease. They cannot be fenced. When they resume, others have been active without
+    /// them, and their programs send new requests: the pending answers are older than those.
     fn late_answers(&mut self, driver: &Driver, rng: &mut Rng) -> u64 {
         let (unit, newest) = (lease(driver), driver.oracle.newest());
         let coordinators = driver.scenario.coordinators;
@@ -106,12 +109,12 @@ impl FaultSchedule {
     }
 }
 
-/// What happens from the moment on at which a coordinator proposes.
+/// The acts from the moment on at which a coordinator proposes.
 fn second_life_of(leader: u32, driver: &Driver, rng: &mut Rng) -> Vec<(u64, Act)> {
     let (unit, network) = (lease(driver), driver.scenario.rough);
     let peers: Vec<u32> = driver.acceptors().into_iter().filter(|node| *node != leader).collect();
     let lost = peers.get(rng.below(peers.len().max(1) as u64) as usize).copied().unwrap_or(leader);
-    // What it posts leaves it when its step is over.
+    // Its posts leave it at the end of its step.
     let lag = network.step.min.0 + rng.below(network.step.jitter.0 + longest(network.loopback) + 1);
     let down = lag + longest(network.one_way) + rng.below(unit / 4);
     let over = down + unit + 2 * driver.scenario.config.timing.standby.0;

@@ -1,6 +1,6 @@
-//! Row 19: programs that follow the views without being members. One looks all the time, one so
-//! seldom that slots are used again meanwhile, and both begin anew where they had left off, as a
-//! program does that was restarted.
+//! Row 19: programs that follow the views without being members. One polls continuously, one so
+//! rarely that slots are reused meanwhile, and both restart from where they left off, like a
+//! restarted program.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -13,21 +13,21 @@ use obol_membership::View;
 use obol_membership::stream::{Item, Regions, Stream};
 use std::sync::Arc;
 
-/// The slow one reads after every so many rounds of faults.
+/// The slow one reads once per this many rounds of faults.
 const SLOW: u32 = 5;
-/// Each begins anew every so many looks.
+/// Each restarts after this many polls.
 const RESTART: u32 = 3;
-/// Items that one look takes at most: the slots of the longest ring, and gaps between them.
+/// Items of one poll at most: the slots of the longest ring, and gaps between them.
 const ITEMS_MAX: u32 = 64;
 
 /// A program that follows the views.
 #[derive(Debug)]
 pub(super) struct Watcher {
     stream: Stream,
-    /// What has to come next.
+    /// The next expected view.
     next: ViewId,
     every: u32,
-    looks: u32,
+    checks: u32,
 }
 
 /// The coordinators' memory.
@@ -59,30 +59,29 @@ pub(super) fn watchers(scenario: &Scenario, genesis: &Arc<View>) -> Vec<Watcher>
         stream: Stream::new(Some(genesis.id), Arc::clone(genesis), &scenario.config),
         next: genesis.id,
         every,
-        looks: 0,
+        checks: 0,
     };
     vec![watcher(1), watcher(SLOW)]
 }
 
 impl Driver {
-    /// Lets those read whose turn it is after round `round` of the faults.
+    /// Polls the watchers that are due after round `round` of the faults.
     pub(super) fn watch(&mut self, round: u32) -> Verdict {
         let mut watchers = std::mem::take(&mut self.watchers);
         let verdict =
-            watchers.iter_mut().filter(|w| round.is_multiple_of(w.every)).try_for_each(|w| self.look(w));
+            watchers.iter_mut().filter(|w| round.is_multiple_of(w.every)).try_for_each(|w| self.check(w));
         self.watchers = watchers;
         verdict
     }
 
-    /// All that can be read now comes in order, without a repetition, and what is left out is
-    /// named.
-    fn look(&mut self, watcher: &mut Watcher) -> Verdict {
+    /// Everything that can be read now comes in order, without repetition, and gaps are reported.
+    fn check(&mut self, watcher: &mut Watcher) -> Verdict {
         let now = self.world.now();
         let genesis = Arc::clone(self.genesis());
         let keeps = self.scenario.seed.is_multiple_of(2);
         let mut memory = Memory { world: &self.world, coordinators: self.scenario.coordinators, keeps };
-        watcher.looks += 1;
-        if watcher.looks.is_multiple_of(RESTART) {
+        watcher.checks += 1;
+        if watcher.checks.is_multiple_of(RESTART) {
             watcher.stream = Stream::new(watcher.stream.position(), genesis, &self.scenario.config);
         }
         for _ in 0..ITEMS_MAX {
@@ -109,12 +108,12 @@ impl Driver {
         Ok(())
     }
 
-    /// At the end, when a majority lives, a stream has everything.
+    /// At the end, when a majority lives, a stream is complete.
     pub(super) fn watched_all(&mut self) -> Verdict {
         self.watch(0)?;
         let newest = self.oracle.newest().id;
         match self.watchers.iter().find(|w| w.next <= newest) {
-            Some(w) => broken!(19, self.world.now(), "a stream has not come to view {} of {newest}", w.next),
+            Some(w) => broken!(19, self.world.now(), "a stream has not reached view {} of {newest}", w.next),
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
-//! Programs that work under a view: they look whether it is active, take their time, look again,
-//! and only then let the work take effect, as `guard` of the crate `agent` does. Row 18 is about
-//! those that are stopped in between.
+//! Programs that work under a view: they check that it is active, take their time, check again, and
+//! only then let the work take effect, like `guard` of the crate `agent`. Row 18 concerns those
+//! that are stopped in between.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -14,16 +14,16 @@ use std::sync::atomic::AtomicU64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     node: u32,
-    /// 0: the embedded app that the node is.
+    /// 0: the node's embedded app.
     seat: u16,
-    /// Of the process that does it.
+    /// The working process.
     who: Address,
     view: ViewId,
-    /// When it is done, if its process runs; never while that is stopped.
+    /// When it completes; never while its process is stopped.
     due: u64,
 }
 
-/// What a worker looks at, and whether it runs.
+/// The page of a worker, and whether it runs.
 pub(super) struct Worker<'a> {
     pub(super) who: Address,
     pub(super) runs: bool,
@@ -44,14 +44,14 @@ impl Driver {
         Some(Worker { who: program.address(), runs: program.is_running(), words, now })
     }
 
-    /// Whether a program knows that it is a member. One that is not may not act, and nobody waits
-    /// for it or fences it: its agent's death alone clears the page.
+    /// Whether a program knows that it is a member. A non-member must not act, and no leader waits
+    /// for it or fences it: only its agent's death clears the page.
     pub(super) fn is_member(&self, node: u32, seat: u16) -> bool {
         let status = self.world.program(node, seat).and_then(Program::status);
         seat == 0 || matches!(status, Some(SeatStatus::Member(_)))
     }
 
-    /// Lets a program, or the embedded app of a node, begin work that takes so long.
+    /// Lets a program, or a node's embedded app, begin work of this duration.
     pub(super) fn begin_work(&mut self, node: u32, seat: u16, span: u64) {
         if !self.is_member(node, seat) {
             return;
@@ -65,12 +65,12 @@ impl Driver {
         }
     }
 
-    /// When the next work is done.
+    /// When the next work completes.
     pub(super) fn next_work(&self) -> u64 {
         self.works.iter().map(|work| work.due).min().unwrap_or(u64::MAX)
     }
 
-    /// A process goes on: so does its work.
+    /// A process resumes, and so does its work.
     pub(super) fn resume_work(&mut self, node: u32, seat: u16) {
         let now = self.world.now();
         for work in self.works.iter_mut().filter(|w| (w.node, w.seat) == (node, seat) && w.due == u64::MAX) {
@@ -78,7 +78,7 @@ impl Driver {
         }
     }
 
-    /// Lets work that is done take effect.
+    /// Lets completed work take effect.
     pub(super) fn finish_work(&mut self) -> Verdict {
         let now = self.world.now();
         while let Some(at) = self.works.iter().position(|work| work.due <= now) {

@@ -1,5 +1,4 @@
-//! Statements about the campaign itself: it repeats, it finds nothing in the shipped code, and it
-//! can fail.
+//! The campaign itself: it is repeatable, finds nothing in the shipped code, and can fail.
 
 use obol_campaign::{CANARY_EVERY, Options, SWEEP_EVERY, SWEEP_PERMILLE, Trial, campaign, run};
 use obol_membership::ActiveMutant;
@@ -52,7 +51,7 @@ fn planted_bugs_are_caught() {
         }
         assert!(found.shown.is_none_or(|shown| shown.row == mutant.row()), "{name} is shown by its own row");
     }
-    assert!(survivors.is_empty(), "after {BUDGET} seeds survive {survivors:?}");
+    assert!(survivors.is_empty(), "{survivors:?} survive {BUDGET} seeds");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Every mark can be reached: a few seeds take all the paths that a campaign has to take.
+//! Every mark can be reached: a few seeds take all required paths.
 
 use obol_campaign::{Mark, Marks, run};
 use obol_membership::ActiveMutant;
 use std::thread;
 
-/// Seeds, each for the marks that no seed before it has. `obol sim campaign --json` tells which
-/// seeds reach a mark; if what seeds draw changes, so does this.
+/// Seeds, each with marks that no earlier seed has. `obol sim campaign --json` lists the seeds of
+/// each mark; update this if what seeds draw changes.
 const SEEDS: &[u64] = &[3, 4, 6, 9, 12, 15, 25, 28, 32, 38, 110, 128, 177, 287, 324, 450];
 
 #[test]

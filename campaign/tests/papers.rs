@@ -1,12 +1,11 @@
-//! Statements about the papers' experiments: their shape, that they repeat, and that they can not
-//! say what the model does not.
+//! The papers' experiments: their shape, their repeatability, and their dependence on the model.
 
 use obol_campaign::papers::{Detector, Method, Table2, leases, report, scale, table2};
 use obol_fabric::Nanos;
 use obol_fabric::sim::{BILLION, Quantiles};
 use obol_profiles::Testbed;
 
-/// Few: these tests ask how figures relate, not what they are to a percent.
+/// Few: these tests compare figures, and do not need them to a percent.
 const REPETITIONS: u32 = 15;
 
 fn testbed() -> Testbed {
@@ -45,7 +44,7 @@ fn table_2_has_every_published_cell_and_the_papers_order() {
 }
 
 #[test]
-fn all_are_excluded_when_the_last_is_not_when_the_app_is() {
+fn all_are_excluded_with_the_last_and_not_with_the_app() {
     let mut wide = testbed();
     let end = Nanos::from_micros(400);
     wide.spread = Quantiles::new(vec![(0, Nanos::ZERO), (BILLION, end)]).expect("the points rise");
@@ -73,7 +72,7 @@ fn the_same_seed_gives_the_same_table_on_any_number_of_threads() {
 }
 
 #[test]
-fn what_a_failover_waits_for_shows_in_its_time() {
+fn a_later_notice_delays_the_failover() {
     let usual = table(&testbed(), 1);
     let mut slow = testbed();
     let late = Nanos::from_micros(100);
@@ -82,7 +81,7 @@ fn what_a_failover_waits_for_shows_in_its_time() {
     let by = median(&slow, "A", false, Detector::Deadbeat) - median(&usual, "A", false, Detector::Deadbeat);
     assert!((95.0..105.0).contains(&by), "a notice that is 100 us later makes it {by} us later");
     let beats = |table: &Table2| median(table, "A", false, Detector::Heartbeat);
-    assert!((beats(&slow) - beats(&usual)).abs() < f64::EPSILON, "nobody tells of a process that hangs");
+    assert!((beats(&slow) - beats(&usual)).abs() < f64::EPSILON, "no notice reports a process that hangs");
 }
 
 #[test]
@@ -109,7 +108,7 @@ fn longer_leases_and_less_load_are_never_less_timely() {
 
 #[test]
 fn failovers_scale_by_every_method() {
-    // From about 60 members on, views fit no datagram.
+    // From about 60 members on, views exceed a datagram.
     let once = scale(&testbed(), 256, 1, 1, 2).expect("every failover comes");
     assert_eq!(once.sizes(), [8, 16, 32, 64, 128, 256]);
     assert_eq!(once.points.len(), 6 * Method::ALL.len());
@@ -123,8 +122,8 @@ fn failovers_scale_by_every_method() {
     let at = |members, method| {
         *once.points.iter().find(|p| (p.members, p.method) == (members, method)).expect("it is there")
     };
-    // What the methods are for: fences end leases sooner, caches take renewals off the
-    // coordinators.
+    // The purpose of the methods: fences end leases sooner, caches relieve coordinators of
+    // renewals.
     assert!(at(8, Method::Fenced).first_us < at(8, Method::Waited).first_us);
     assert!(
         at(64, Method::WaitedCaches).coordinator_operations
@@ -135,7 +134,7 @@ fn failovers_scale_by_every_method() {
 }
 
 #[test]
-fn a_report_draws_whatever_was_measured_and_needs_no_other_file() {
+fn a_report_has_all_results_and_is_self_contained() {
     let testbed = testbed();
     let table = table2(&testbed, 2, 1, 2).expect("every failover comes");
     let leases = leases(&testbed, 1, 1).expect("all loads run");

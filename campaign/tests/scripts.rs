@@ -1,10 +1,10 @@
-//! Statements about runs that are written down: they play again as they were, shrink to what
-//! matters, and are refused with a reason if they make no sense.
+//! Recorded runs: they replay exactly, shrink to the relevant acts, and are rejected with a reason
+//! if invalid.
 
 use obol_campaign::{Act, CANARY_EVERY, Scenario, Script, Timed, replay, run, shrink};
 use obol_membership::ActiveMutant;
 
-/// A run that breaks a row in every build.
+/// A run that violates a row in every build.
 const CANARY: u64 = CANARY_EVERY - 1;
 
 fn canary() -> Script {
@@ -12,14 +12,14 @@ fn canary() -> Script {
 }
 
 #[test]
-fn a_recorded_run_plays_again_to_the_step() {
+fn a_recorded_run_replays_exactly() {
     let first = run(CANARY, ActiveMutant::NONE, false);
     let again = replay(&canary(), ActiveMutant::NONE, false);
     assert_eq!((first.hash, first.time, first.violation), (again.hash, again.time, again.violation));
 }
 
 #[test]
-fn a_script_survives_being_written_and_read() {
+fn a_script_survives_a_round_trip() {
     let script = canary();
     let text = script.to_string();
     assert_eq!(Script::parse(&text).as_ref(), Ok(&script), "{text}");
@@ -27,8 +27,8 @@ fn a_script_survives_being_written_and_read() {
     assert!(!Script { cluster: Some("0".to_owned()), ..script }.is_current());
 }
 
-/// A run that once broke a row.
-fn mended(text: &str) {
+/// A run that once violated a row.
+fn holds(text: &str) {
     let script = Script::parse(text).expect("a script");
     assert!(
         script.is_current(),
@@ -40,32 +40,32 @@ fn mended(text: &str) {
 }
 
 #[test]
-fn contending_leaders_whose_pauses_are_short_settle() {
-    mended(include_str!("scripts/contending-leaders.toml"));
+fn contending_leaders_with_short_backoffs_settle() {
+    holds(include_str!("scripts/contending-leaders.toml"));
 }
 
 #[test]
-fn contending_leaders_settle_where_an_attempt_takes_far_longer_than_a_pause() {
-    mended(include_str!("scripts/contending-leaders-far-apart.toml"));
+fn contending_leaders_settle_if_attempts_take_longer_than_backoffs() {
+    holds(include_str!("scripts/contending-leaders-far-apart.toml"));
 }
 
 #[test]
-fn a_program_whose_refused_join_was_decided_makes_room_for_itself() {
-    mended(include_str!("scripts/stray-in-a-full-view.toml"));
+fn a_program_whose_rejected_join_was_decided_makes_room_for_itself() {
+    holds(include_str!("scripts/stray-in-a-full-view.toml"));
 }
 
 #[test]
-fn a_newcomer_for_whom_one_byte_is_missing_is_refused_as_is_right() {
-    mended(include_str!("scripts/full-but-for-a-byte.toml"));
+fn a_newcomer_for_whom_one_byte_is_missing_is_rejected() {
+    holds(include_str!("scripts/full-but-for-a-byte.toml"));
 }
 
 #[test]
-fn what_a_process_had_not_posted_when_it_died_is_not_posted() {
-    mended(include_str!("scripts/killed-in-a-stall.toml"));
+fn operations_that_a_process_did_not_post_before_its_death_are_not_posted() {
+    holds(include_str!("scripts/killed-in-a-stall.toml"));
 }
 
 #[test]
-fn what_a_violation_does_not_need_is_dropped() {
+fn irrelevant_acts_are_dropped() {
     let mut script = canary();
     let idle = |n: u32| Timed { at: 1_000 * u64::from(n), after: 0, act: Act::Thaw(n % 6) };
     script.acts.splice(0..0, (0..20).map(idle));
@@ -83,13 +83,13 @@ fn what_a_violation_does_not_need_is_dropped() {
 }
 
 #[test]
-fn a_script_that_shows_nothing_is_not_shrunk() {
+fn a_script_without_a_violation_is_not_shrunk() {
     let quiet = Script { acts: Vec::new(), ..canary() };
     assert!(shrink(&quiet, ActiveMutant::NONE, 10).is_none());
 }
 
 #[test]
-fn a_script_that_makes_no_sense_is_refused_with_a_reason() {
+fn an_invalid_script_is_rejected_with_a_reason() {
     let refused = |text: &str| Script::parse(text).expect_err(text).to_string();
     let syntax = refused("seed = 3\nfaults_end = 9\nsurvivours = [1]\n");
     assert!(syntax.contains("line 3") && syntax.contains("`survivors`"), "{syntax}");

@@ -1,5 +1,5 @@
-//! Rows 1, 2, 12 and 13, from the acceptors' words alone: a view is decided at the moment at which
-//! a majority of acceptors has accepted it under one number.
+//! Rows 1, 2, 12 and 13, from the acceptors' words alone: a view is decided when a majority of
+//! acceptors has accepted it under one number.
 
 use super::seats::Seats;
 use super::{Cue, Verdict, broken};
@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A decided view and what follows from it.
+/// A decided view and derived values.
 #[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) view: Arc<View>,
@@ -27,8 +27,8 @@ pub(crate) struct Decided {
     /// The longest lease of its run so far: members', and caches'.
     pub(crate) run_lease: Nanos,
     pub(crate) run_cache_lease: Nanos,
-    /// The longest time of its run so far that some holder may go on after a successor: a lease,
-    /// and where there is a cache that may hand it out, the cache's as well.
+    /// The longest time of its run so far that a holder may remain active after a successor: a
+    /// lease, plus the lease of a cache if one may have granted it.
     pub(crate) run_reach: Nanos,
 }
 
@@ -46,21 +46,21 @@ struct Tally {
 #[derive(Debug)]
 pub(crate) struct Decisions {
     layout: Layout,
-    /// The acceptors' words as they were last seen: `[acceptor][place in the ring]`.
+    /// The acceptors' words as last read: `[acceptor][place in the ring]`.
     words: Vec<Vec<SlotWord>>,
     tallies: Vec<Tally>,
     views: Vec<Decided>,
     tokens: HashMap<u64, Incarnation>,
     used: HashSet<Incarnation>,
     first: ViewId,
-    /// The acceptor whose numbers are used up in the first lap.
+    /// The acceptor that has used up its numbers in the first lap.
     exhausted: Option<u32>,
-    /// The acceptor whose memory is of an earlier time, and how many views it has missed.
+    /// The acceptor with outdated memory, and how many views it has missed.
     away: Option<(u32, u64)>,
     pub(crate) failovers: u64,
-    /// How long leases may be without anybody's wish, and the wishes.
+    /// The bounds of leases without a request of an operator, and the requests.
     leases: (Nanos, Nanos),
-    asked: Vec<Nanos>,
+    requested: Vec<Nanos>,
     seats: Seats,
     /// Whether a lease became longer, and shorter.
     pub(crate) lease_changes: (bool, bool),
@@ -94,14 +94,14 @@ impl Decisions {
             away: scenario.away,
             failovers: 0,
             leases: (scenario.config.timing.lease, scenario.config.timing.lease_max),
-            asked: Vec::new(),
+            requested: Vec::new(),
             seats: Seats::new(scenario),
             lease_changes: (false, false),
             buffer: vec![0; layout.limits().value_bytes as usize],
         }
     }
 
-    /// Looks at what an acceptor's words are at first.
+    /// Reads an acceptor's initial words.
     pub(crate) fn start(&mut self, world: &World<Tapped>, node: u32) {
         let first = self.layout.slot(0) as usize / 8;
         let region = &world.memory(node)[first..];
@@ -124,46 +124,45 @@ impl Decisions {
         id < self.first
     }
 
-    /// An operator wants leases of this duration.
-    pub(crate) fn ask_lease(&mut self, lease: Nanos) {
-        if !self.asked.contains(&lease) {
-            self.asked.push(lease);
+    /// An operator requests leases of this duration.
+    pub(crate) fn request_lease(&mut self, lease: Nanos) {
+        if !self.requested.contains(&lease) {
+            self.requested.push(lease);
         }
     }
 
-    /// An operator wants another set of acceptors, as of the newest view.
-    pub(crate) fn ask_acceptor(&mut self, number: u16, decides: bool) {
-        self.seats.ask(number, decides);
+    /// An operator requests another set of acceptors, as of the newest view.
+    pub(crate) fn request_acceptor(&mut self, number: u16, decides: bool) {
+        self.seats.request(number, decides);
     }
 
-    /// Nobody heeds any more which acceptors operators have asked for.
-    pub(crate) fn forget_asks(&mut self) {
-        self.seats.forget();
+    /// Requests for other acceptors have expired.
+    pub(crate) fn expire_requests(&mut self) {
+        self.seats.expire();
     }
 
-    /// Row 7: how long somebody who was removed may go on is what operators asked for, or within
-    /// the limits that they set leases that adapt.
+    /// Row 7: the lease is as requested by operators, or within the bounds of adaptive leases.
     fn lease_follows(&self, old: &View, view: &View, time: u64) -> Verdict {
         let (least, most) = self.leases;
         let wild =
             view.lease > old.lease && view.lease > most || view.lease < old.lease && view.lease < least;
-        // A shorter lease than usual that an operator asked for doubles as well.
-        let asked = |a: &Nanos| view.lease == *a || view.lease == a.saturating_mul(2).min(most);
-        if !wild || self.asked.iter().any(asked) {
+        // A requested lease shorter than usual may be doubled as well.
+        let requested = |a: &Nanos| view.lease == *a || view.lease == a.saturating_mul(2).min(most);
+        if !wild || self.requested.iter().any(requested) {
             return Ok(());
         }
         broken!(
             7,
             time,
-            "view {} changes leases from {} to {}, which nobody asked for, beyond {least} to {most}",
+            "view {} changes leases from {} to {}, without a request, outside {least} to {most}",
             view.id,
             old.lease,
             view.lease
         )
     }
 
-    /// Looks at an acceptor's words; true if a view was decided.
-    pub(super) fn look(
+    /// Reads an acceptor's words; true if a view was decided.
+    pub(super) fn check(
         &mut self,
         world: &World<Tapped>,
         node: u32,
@@ -198,18 +197,18 @@ impl Decisions {
         Ok(decided)
     }
 
-    /// The slot that a word is of, as seen from the newest view; none if nobody has touched it.
+    /// The slot of a word, relative to the newest view; 0 if untouched.
     fn slot(&self, word: SlotWord) -> u64 {
         word.slot(self.newest().id).map_or(0, |slot| slot.0)
     }
 
-    /// How many views were decided.
+    /// The number of decided views.
     pub(crate) const fn count(&self) -> u64 {
         self.views.len() as u64 - 1
     }
 
-    /// Row 13: what an acceptor has promised or accepted only rises, and it accepts nothing above
-    /// its promise.
+    /// Row 13: an acceptor's promise and acceptance only increase, and it accepts nothing above its
+    /// promise.
     fn forward(&self, world: &World<Tapped>, node: u32, old: SlotWord, new: SlotWord) -> Verdict {
         let slot = ViewId(self.slot(new));
         let state = new.state(slot).unwrap_or_default();
@@ -268,7 +267,7 @@ impl Decisions {
             return broken!(
                 2,
                 time,
-                "acceptor {node} accepted {proposal} of proposer {value} in slot {slot} without a whole value"
+                "acceptor {node} accepted {proposal} of proposer {value} in slot {slot} without a complete value"
             );
         };
         if chosen {
@@ -277,7 +276,7 @@ impl Decisions {
             }
             return Ok(false);
         }
-        // Row 16: only those decide whom the view before names.
+        // Row 16: only the acceptors of the view before decide.
         let Some(before) = slot.checked_sub(1).and_then(|slot| self.get(ViewId(slot))) else {
             return Ok(false);
         };
@@ -304,14 +303,14 @@ impl Decisions {
             broken!(4, time, "slot {slot} is decided after view {}", self.newest().id)?;
         }
         let Some(view) = View::unseal(&bytes) else {
-            return broken!(2, time, "slot {slot} is decided on bytes that are no view");
+            return broken!(2, time, "slot {slot} is decided on bytes that are not a view");
         };
         self.decide(world, view, bytes, marks)?;
         cues.push(Cue::Chosen);
         Ok(true)
     }
 
-    /// Whoever accepted the same holds the same bytes.
+    /// Acceptors of the same proposal hold the same bytes.
     fn acceptors_agree(
         &mut self,
         world: &World<Tapped>,
@@ -391,8 +390,7 @@ impl Decisions {
         Ok(())
     }
 
-    /// A long operation has ended at an acceptor: a value that is decided there must still be
-    /// whole.
+    /// A long operation at an acceptor has completed: a decided value there must still be complete.
     fn reread(&mut self, world: &World<Tapped>, node: u32) -> Verdict {
         let newest = self.newest().id.0;
         for at in 0..self.tallies.len() {
@@ -422,7 +420,7 @@ impl Decisions {
     }
 }
 
-/// An acceptor that has missed so many views decides again.
+/// An acceptor that has missed this many views accepts again.
 fn mark_return(views: u64, marks: &mut Marks) {
     marks.hit(Mark::AwayForLaps);
     if views > 1 << 15 {
@@ -462,8 +460,8 @@ fn mark_changes(world: &World<Tapped>, old: &View, view: &View, marks: &mut Mark
     }
 }
 
-/// Row 16: one acceptor comes or goes at a time, so that a majority before and one after always
-/// meet; and a newcomer is a member, which has read the newest view from a majority.
+/// Row 16: one acceptor is added or removed at a time, so that old and new majorities intersect; and
+/// a new acceptor is a member, which has read the newest view from a majority.
 fn acceptors_follow(old: &View, view: &View, time: u64) -> Verdict {
     let change = |from: &View, to: &View| {
         from.acceptors
@@ -474,14 +472,14 @@ fn acceptors_follow(old: &View, view: &View, time: u64) -> Verdict {
     };
     let (gone, come) = (change(old, view), change(view, old));
     if gone.len() + come.len() > 1 {
-        broken!(16, time, "view {}: acceptors {gone:?} go and {come:?} come at once", view.id)?;
+        broken!(16, time, "view {}: acceptors {gone:?} are removed and {come:?} added at once", view.id)?;
     }
     let member = |number: &u16| old.of_kind(Kind::Coordinator).any(|m| m.proposer == *number);
     match come.iter().find(|number| !member(number)) {
         Some(number) => broken!(
             16,
             time,
-            "view {}: acceptor {number} decides though view {} does not name it",
+            "view {}: acceptor {number} is added though it is not in view {}",
             view.id,
             old.id
         ),

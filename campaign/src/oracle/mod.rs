@@ -1,8 +1,8 @@
-//! The oracle: it sees true time and everybody's memory, looks after every step, and stops at the
+//! The oracle: it knows true time and everybody's memory, checks after every step, and stops at the
 //! first violation.
 //!
-//! It computes what it judges by from decided values alone: which views are compatible, who may
-//! read a page, how long a lease can last. Nothing that a machine believes is taken for true.
+//! It derives its criteria from decided values alone: which views are compatible, who may read a
+//! page, how long a lease can last. It trusts no state machine's own claims.
 
 mod decisions;
 mod pages;
@@ -24,7 +24,7 @@ use stamps::Stamps;
 use std::fmt;
 use std::sync::Arc;
 
-/// A broken invariant.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The row of the table of invariants.
@@ -41,10 +41,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a check finds.
+/// The result of a check.
 pub(crate) type Verdict = Result<(), Violation>;
 
-/// A broken row: its number, when, and what is wrong, as for [`format!`].
+/// A violation: row, time, and description, as for [`format!`].
 macro_rules! broken {
     ($row:expr, $time:expr, $($what:tt)+) => {
         Err($crate::oracle::Violation { row: $row, time: $time, what: format!($($what)+) })
@@ -52,7 +52,7 @@ macro_rules! broken {
 }
 pub(crate) use broken;
 
-/// What the oracle saw that a fault may wait for.
+/// An observation that can trigger a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cue {
     /// A holder renewed its lease or took one.
@@ -69,7 +69,7 @@ pub(crate) enum Cue {
     Takeover,
 }
 
-/// Everything that is remembered of a run.
+/// The state of the oracle in a run.
 #[derive(Debug)]
 pub(crate) struct Oracle {
     pub(crate) decisions: Decisions,
@@ -77,12 +77,11 @@ pub(crate) struct Oracle {
     pages: Pages,
     stamps: Stamps,
     coordinators: u32,
-    /// Whether rows 5 and 10 are only counted: the clocks are beyond the bound, and everything else
-    /// must still hold.
+    /// Whether violations of rows 5 and 10 are only counted, because the clocks exceed the bound.
     forgives: bool,
-    /// Breaches of rows 5 and 10 that were forgiven.
+    /// Counted violations of rows 5 and 10.
     pub(crate) overlaps: u64,
-    /// What happened in the last step.
+    /// The observations of the last step.
     pub(crate) cues: Vec<Cue>,
     pub(crate) marks: Marks,
 }
@@ -107,12 +106,12 @@ impl Oracle {
         self.decisions.newest()
     }
 
-    /// Views decided so far that removed somebody who failed.
+    /// Views decided so far that removed a failed member.
     pub(crate) const fn failovers(&self) -> u64 {
         self.decisions.failovers
     }
 
-    /// Looks at what a step has changed.
+    /// Checks the changes of a step.
     pub(crate) fn after(&mut self, world: &World<Tapped>, step: &StepInfo) -> Verdict {
         match self.judge(world, step) {
             Err(violation) if self.forgives && matches!(violation.row, 5 | 10) => {
@@ -132,11 +131,11 @@ impl Oracle {
         }
     }
 
-    /// Looks at a node whose machine was called.
+    /// Checks a node whose machine was called.
     pub(crate) fn node(&mut self, world: &World<Tapped>, node: u32) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
-        let seen = self.processes.look(world, &self.decisions, node, &mut self.marks)?;
-        self.stamps.look(world, &self.decisions, node)?;
+        let seen = self.processes.check(world, &self.decisions, node, &mut self.marks)?;
+        self.stamps.check(world, &self.decisions, node)?;
         if seen.proposed {
             self.cues.push(Cue::Proposed(node));
         }
@@ -147,20 +146,20 @@ impl Oracle {
             self.cues.push(Cue::ClearSent);
             self.pages.cleared(world, &self.decisions, node, base)?;
         }
-        if node >= self.coordinators && self.pages.look(world, &self.decisions, node, &mut self.marks)? {
+        if node >= self.coordinators && self.pages.check(world, &self.decisions, node, &mut self.marks)? {
             self.cues.push(Cue::Renewed(node));
         }
         Ok(())
     }
 
-    /// Looks at a node whose memory a peer may have changed.
+    /// Checks a node whose memory a peer may have changed.
     fn memory(&mut self, world: &World<Tapped>, node: u32, long: bool) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         if node >= self.coordinators {
             return self.pages.fence(world, &self.decisions, node);
         }
         let newest = self.decisions.newest().id;
-        if self.decisions.look(world, node, long, &mut self.cues, &mut self.marks)? {
+        if self.decisions.check(world, node, long, &mut self.cues, &mut self.marks)? {
             self.pages.decided(world, &self.decisions, newest)?;
         }
         Ok(())
@@ -172,27 +171,27 @@ impl Oracle {
         self.pages.effect(&self.decisions, world.now(), node, view)
     }
 
-    /// Below what nothing may be active any more.
+    /// The base below which nothing may be active any more.
     pub(crate) fn floor(&mut self, world: &World<Tapped>) -> Result<ViewId, Violation> {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         Ok(self.pages.floor())
     }
 
-    /// Row 18: a view is confirmed for a program that asked when nothing below `floor` might be
-    /// active any more.
+    /// Row 18: a view is confirmed for a program that requested it when nothing below `floor` might
+    /// be active any more.
     pub(crate) fn confirmed(&self, node: u32, view: ViewId, floor: ViewId, now: u64) -> Verdict {
         match self.decisions.get(view).map(|decided| decided.base) {
             Some(base) if base >= floor => Ok(()),
             Some(base) => broken!(
                 18,
                 now,
-                "node {node} confirms view {view} of base {base} for who asked when nothing below {floor} was active"
+                "node {node} confirms view {view} of base {base} for a request made when nothing below {floor} was active"
             ),
-            None => broken!(18, now, "node {node} confirms view {view}, which nobody decided"),
+            None => broken!(18, now, "node {node} confirms view {view}, which was not decided"),
         }
     }
 
-    /// A process is about to end, or a node to restart: what was active until now counts.
+    /// A process is about to end, or a node to restart: records what was active until now.
     pub(crate) fn before_fault(&mut self, world: &World<Tapped>) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)
     }
@@ -209,12 +208,12 @@ impl Oracle {
         self.stamps.died(who, world.now());
     }
 
-    /// Row 20: puts together what the flight recorders tell.
+    /// Row 20: merges the flight recorders.
     pub(crate) fn merge(&mut self, world: &World<Tapped>) -> Verdict {
         self.stamps.merge(world.now())
     }
 
-    /// Row 20: the time lines of all failovers, once nothing more comes.
+    /// Row 20: checks the time lines of all failovers after the last event.
     pub(crate) fn timelines(&mut self, world: &World<Tapped>) -> Verdict {
         self.stamps.merge(world.now())?;
         self.stamps.failovers(&self.decisions, world.now(), &mut self.marks)

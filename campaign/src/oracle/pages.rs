@@ -1,10 +1,9 @@
 //! Rows 5, 6, 7, 10 and 18: which lease pages can be active, for whom, between which true times.
 //!
 //! A page changes only when its holder publishes or a peer raises the fence, so between two steps
-//! it is active on one interval of true time that follows from the node's clock. The *floor* is the
-//! highest base of which some page has been active or a CLEAR was sent; from then on no page that
-//! somebody can read may be active below it. That is the claim of `docs/design/leases.md`, word for
-//! word.
+//! it is active on one interval of true time, given by the node's clock. The *floor* is the highest
+//! base of which a page has been active or a CLEAR was sent. From then on, no page that a process
+//! can read may be active below it, as `docs/design/leases.md` claims.
 
 use super::{Decisions, Verdict, Violation, broken};
 use crate::marks::{Mark, Marks};
@@ -26,16 +25,16 @@ const NEVER: u64 = u64::MAX;
 struct Copy {
     node: u32,
     generation: u32,
-    /// Where its words lie: tells which programs map it.
+    /// The address of its words, to find the programs that map it.
     region: usize,
     page: Page,
     fence: ViewId,
-    /// By comparing members; of the page's view.
+    /// The base of the page's view, by comparing members.
     base: ViewId,
-    /// True times between which it is active, if somebody reads it.
+    /// True times between which it is active, if a process reads it.
     from: u64,
     until: u64,
-    /// Whether `from` has been reached and judged.
+    /// Whether `from` has been reached and checked.
     entered: bool,
 }
 
@@ -57,15 +56,16 @@ pub(super) struct Pages {
     /// Of earlier lives, as long as a program maps them.
     orphans: Vec<Copy>,
     coordinators: u32,
-    /// The first lease cache: nobody acts under a cache's page, so it never overlaps with another.
+    /// The first lease cache: no process acts under a cache's page, so it never overlaps with
+    /// another.
     caches: u32,
     /// When the next page becomes active.
     next: u64,
     floor: ViewId,
     reason: Reason,
-    /// The shortest round trip there is.
+    /// The shortest round trip.
     round_trip: u64,
-    /// Whether clocks keep to the drift bound, as rows 6 and 7 take for granted.
+    /// Whether clocks keep to the drift bound, as rows 6 and 7 assume.
     clocks_keep: bool,
     drift_ppm: u32,
     plant: ActiveMutant,
@@ -96,7 +96,7 @@ impl Pages {
         self.present.iter().flatten().chain(&self.orphans)
     }
 
-    /// Lets true time reach `to` while nothing changes.
+    /// Advances true time to `to` without changes.
     #[inline]
     pub(super) fn advance(
         &mut self,
@@ -165,8 +165,8 @@ impl Pages {
         }
     }
 
-    /// From `time` on nothing below `base` may be active. `later` tells that this also holds for a
-    /// page that will be active without a further renewal.
+    /// From `time` on nothing below `base` may be active. With `later`, this includes pages that
+    /// become active later without a further renewal.
     fn raise(
         &mut self,
         world: &World<Tapped>,
@@ -193,7 +193,7 @@ impl Pages {
     /// Work takes effect in a view.
     pub(super) fn effect(&self, decisions: &Decisions, time: u64, node: u32, view: ViewId) -> Verdict {
         let Some(base) = decisions.get(view).map(|decided| decided.base) else {
-            return broken!(18, time, "node {node} acts in view {view}, which nobody decided");
+            return broken!(18, time, "node {node} acts in view {view}, which was not decided");
         };
         if base < self.floor {
             let floor = self.floor;
@@ -215,7 +215,7 @@ impl Pages {
         base: ViewId,
     ) -> Verdict {
         if decisions.get(base).is_none() {
-            return broken!(10, world.now(), "node {node} cleared view {base}, which nobody decided");
+            return broken!(10, world.now(), "node {node} cleared view {base}, which was not decided");
         }
         if base > self.floor {
             self.raise(world, decisions, world.now(), base, Reason::Clear(node), true)?;
@@ -223,8 +223,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Looks at the page of a node that was called; true if it was published anew.
-    pub(super) fn look(
+    /// Checks the page of a node that was called; true if it was published again.
+    pub(super) fn check(
         &mut self,
         world: &World<Tapped>,
         decisions: &Decisions,
@@ -257,7 +257,7 @@ impl Pages {
                 return broken!(
                     5,
                     now,
-                    "node {node} holds a lease on view {}, which nobody decided",
+                    "node {node} holds a lease on view {}, which was not decided",
                     shown.view
                 );
             };
@@ -266,7 +266,7 @@ impl Pages {
             if !self.is_fenced(&copy) {
                 copy.from = world.to_true(node, shown.start).max(now);
             }
-            // Row 6: the READs were posted a round trip ago at the latest.
+            // Row 6: the READs were posted at most a round trip ago.
             let posted = world.clock(node).local(now.saturating_sub(self.round_trip));
             let cache = node >= self.caches;
             let lease = if cache { decided.run_cache_lease } else { decided.run_lease };
@@ -280,7 +280,7 @@ impl Pages {
                     shown.view
                 )?;
             }
-            // Row 7: whoever renewed had not read the next slot after it was decided.
+            // Row 7: a renewal had not read the next slot after its decision.
             if let Some(next) = decisions.get(shown.view.next()).filter(|_| self.clocks_keep) {
                 let reach = if cache { decided.run_cache_lease } else { decided.run_reach };
                 let limit = next.at + reach.0 + ROUNDING;
@@ -302,12 +302,12 @@ impl Pages {
         Ok(extended)
     }
 
-    /// Whether the fence hides a page.
+    /// Whether the fence revokes a page.
     fn is_fenced(&self, copy: &Copy) -> bool {
         copy.fence > copy.page.view && !self.plant.has(Mutant::IgnoreFence)
     }
 
-    /// Looks at the fence of a node whose memory a peer may have changed.
+    /// Checks the fence of a node whose memory a peer may have changed.
     pub(super) fn fence(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> Verdict {
         let fence = page::fenced(world.page(node));
         let generation = world.address(node).generation;
@@ -337,7 +337,7 @@ impl Pages {
             return broken!(10, now, "the fence of node {node} fell from {old} to {fence}");
         }
         if fence > decisions.newest().id {
-            return broken!(21, now, "node {node} is fenced at view {fence}, which nobody decided");
+            return broken!(21, now, "node {node} is fenced at view {fence}, which was not decided");
         }
         copy.fence = fence;
         if fence > copy.page.view && !self.plant.has(Mutant::IgnoreFence) {
@@ -369,7 +369,7 @@ impl Pages {
         Ok(())
     }
 
-    /// A node was killed: nobody writes its page any more, but programs may read it.
+    /// A node was killed: its page is no longer written, but programs may read it.
     pub(super) fn killed(&mut self, world: &World<Tapped>, node: u32) {
         self.orphans.retain(|c| world.programs(c.node).any(|p| p.is_alive() && maps(p.memory(), c.region)));
         if let Some(copy) = self.present[node as usize].take() {
@@ -383,7 +383,7 @@ fn maps(memory: &[std::sync::atomic::AtomicU64], region: usize) -> bool {
     memory.as_ptr() as usize == region
 }
 
-/// Whether a living process that `view` names can read this page.
+/// Whether a live process in `view` can read this page.
 fn readable(
     world: &World<Tapped>,
     decisions: &Decisions,

@@ -1,5 +1,5 @@
-//! Rows 1, 3 and 4 at each process: what it installs was decided, in order, without a silent gap.
-//! The counters of its region give most of the marks.
+//! Rows 1, 3 and 4 for each process: it installs decided views in order, without silent gaps. The
+//! counters of its region give most marks.
 
 use super::{Decisions, Violation, broken};
 use crate::marks::{Mark, Marks};
@@ -14,7 +14,7 @@ use obol_membership::recorder::Kind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What is remembered of a process.
+/// The state of a process.
 #[derive(Debug, Default)]
 struct Process {
     generation: u32,
@@ -31,7 +31,7 @@ struct Process {
     holders: u64,
 }
 
-/// What a step of a process showed.
+/// Observations of a step of a process.
 pub(super) struct Seen {
     /// It sent this CLEAR.
     pub(super) cleared: Option<ViewId>,
@@ -52,7 +52,7 @@ impl Processes {
         Self { coordinators: scenario.coordinators, all }
     }
 
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         world: &World<Tapped>,
         decisions: &Decisions,
@@ -61,7 +61,7 @@ impl Processes {
     ) -> Result<Seen, Violation> {
         let generation = world.address(node).generation;
         if self.all[node as usize].generation != generation {
-            // Acceptor memory outlives its process, and so do the counters in it.
+            // Acceptor memory, and its counters, outlive the process.
             let fresh = Process {
                 generation,
                 installs: world.counter(node, Counter::ViewsInstalled),
@@ -101,21 +101,26 @@ impl Processes {
         Ok(())
     }
 
-    /// A process has another newest view than before.
+    /// A process has installed another view.
     fn installed(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> super::Verdict {
         let time = world.now();
         let view = world.machine(node).view();
         let process = &mut self.all[node as usize];
         if process.view.is_none() && decisions.is_before(view.id) {
-            // What a coordinator starts from that was away since before the run.
+            // The first view of a coordinator that was away since before the run.
             process.view = Some(Arc::clone(view));
             return Ok(());
         }
         let Some(decided) = decisions.get(view.id) else {
-            return broken!(1, time, "node {node} installed view {}, which nobody decided", view.id);
+            return broken!(1, time, "node {node} installed view {}, which was not decided", view.id);
         };
         if !Arc::ptr_eq(view, &decided.view) && *view != decided.view {
-            return broken!(1, time, "node {node} installed another view {} than was decided", view.id);
+            return broken!(
+                1,
+                time,
+                "node {node} installed a view {} that differs from the decided one",
+                view.id
+            );
         }
         let installs = world.counter(node, Counter::ViewsInstalled);
         let jumps = world.counter(node, Counter::ViewJumps);
@@ -144,7 +149,7 @@ impl Processes {
             .sum()
     }
 
-    /// What a coordinator did as a leader.
+    /// A coordinator's actions as a leader.
     fn led(
         &mut self,
         world: &World<Tapped>,
@@ -183,7 +188,7 @@ impl Processes {
         Ok(Seen { cleared: cleared.then_some(base), took_over, proposed })
     }
 
-    /// Why attempts were aborted stands in the flight recorder.
+    /// The reasons of aborted attempts are in the flight recorder.
     fn aborted(&self, world: &World<Tapped>, node: u32, count: u64, marks: &mut Marks) {
         let words = world.recorder(node);
         let written = words[0].load(Ordering::Relaxed);
@@ -203,7 +208,7 @@ impl Processes {
         }
     }
 
-    /// A process is gone, or the run is over: its counters tell which paths it took.
+    /// A process is gone, or the run is over: collects marks from its counters.
     pub(super) fn ended(&self, world: &World<Tapped>, node: u32, marks: &mut Marks) {
         for (counter, mark) in [
             (Counter::Adoptions, Mark::Adoption),

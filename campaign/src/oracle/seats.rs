@@ -1,6 +1,6 @@
-//! Row 23: coordinators that nobody asked for come and go only in place of others that have been
-//! missing for long enough, one at a time, with a pause in between, and never so that of those who
-//! decide no majority is there.
+//! Row 23: without a request of an operator, acceptors are replaced only after they have been
+//! missing for long enough, one at a time, with a pause in between, and only while a majority of
+//! the acceptors is present.
 
 use super::{Verdict, broken};
 use crate::marks::{Mark, Marks};
@@ -9,19 +9,18 @@ use obol_fabric::Nanos;
 use obol_membership::{Change, Kind, View};
 use std::collections::BTreeMap;
 
-/// Who decides, and since when some of them are missing, in true time.
+/// The acceptors, and since when some of them are missing, in true time.
 #[derive(Debug)]
 pub(super) struct Seats {
-    /// After how long a coordinator is replaced, and the pause, as the fastest clock measures them;
-    /// none if never.
+    /// After how long a coordinator is replaced, and the pause, on the fastest clock; `None` if
+    /// never.
     policy: Option<(u64, u64)>,
     /// By number.
     missing: BTreeMap<u16, u64>,
-    /// When the acceptors changed last; zero if they have not.
+    /// When the acceptors last changed; zero if never.
     changed: u64,
-    /// What operators have asked for. Some coordinator may have heard of it late, and heed it for a
-    /// while.
-    asked: Vec<(u16, bool)>,
+    /// Operators' requests. Coordinators may receive them late, and follow them for a while.
+    requested: Vec<(u16, bool)>,
 }
 
 fn is_member(view: &View, number: u16) -> bool {
@@ -33,22 +32,22 @@ impl Seats {
         let timing = &scenario.config.timing;
         let fastest = |span: Nanos| span.0 - span.0 * u64::from(timing.drift_ppm) / 1_000_000 - 1;
         let policy = timing.replace.then(|| (fastest(timing.replace_after), fastest(timing.replace_pause)));
-        Self { policy, missing: BTreeMap::new(), changed: 0, asked: Vec::new() }
+        Self { policy, missing: BTreeMap::new(), changed: 0, requested: Vec::new() }
     }
 
-    /// An operator wants another set of acceptors.
-    pub(super) fn ask(&mut self, number: u16, decides: bool) {
-        if !self.asked.contains(&(number, decides)) {
-            self.asked.push((number, decides));
+    /// An operator requests another set of acceptors.
+    pub(super) fn request(&mut self, number: u16, decides: bool) {
+        if !self.requested.contains(&(number, decides)) {
+            self.requested.push((number, decides));
         }
     }
 
-    /// Nobody heeds any more what operators have asked for.
-    pub(super) fn forget(&mut self) {
-        self.asked.clear();
+    /// The operators' requests have expired.
+    pub(super) fn expire(&mut self) {
+        self.requested.clear();
     }
 
-    /// Judges a view that is decided.
+    /// Checks a decided view.
     pub(super) fn follow(&mut self, old: &View, view: &View, time: u64, marks: &mut Marks) -> Verdict {
         for change in &view.changes {
             let (number, comes) = match *change {
@@ -56,7 +55,7 @@ impl Seats {
                 Change::AcceptorRemoved(gone) => (gone.proposer, false),
                 _ => continue,
             };
-            if !self.asked.contains(&(number, comes)) {
+            if !self.requested.contains(&(number, comes)) {
                 self.judge(old, view, (number, comes), time)?;
                 marks.hit(if comes { Mark::SpareCame } else { Mark::Replaced });
             }
@@ -71,39 +70,39 @@ impl Seats {
     }
 
     fn judge(&self, old: &View, view: &View, (number, comes): (u16, bool), time: u64) -> Verdict {
-        let what = if comes { "comes to" } else { "goes from" };
+        let what = if comes { "is added to" } else { "is removed from" };
         let bad = |why: &str| {
             let id = view.id;
-            broken!(23, time, "view {id}: coordinator {number} {what} those who decide {why}")
+            broken!(23, time, "view {id}: coordinator {number} {what} the acceptors {why}")
         };
-        let Some((after, pause)) = self.policy else { return bad("though nobody asked for it") };
+        let Some((after, pause)) = self.policy else { return bad("without a request") };
         let ripe = |number: &u16| self.missing.get(number).is_some_and(|since| time - since >= after);
         let living = |view: &View| view.acceptors.iter().filter(|a| is_member(old, a.proposer)).count();
         if comes {
             if !self.missing.keys().any(ripe) {
-                return bad("though nobody has been missing for so long");
+                return bad("though none has been missing for long enough");
             }
             if time - self.changed < pause {
                 return bad("too soon after the last change");
             }
             if old.acceptors.len().is_multiple_of(2) {
-                return bad("though they were an even number");
+                return bad("though their number was even");
             }
-            // One of the others goes next.
+            // A removal follows.
             return if living(view) > old.acceptors.len() / 2 {
                 Ok(())
             } else {
-                bad("which no majority follows")
+                bad("without a present majority")
             };
         }
         if !ripe(&number) {
-            return bad("though it has not been missing for so long");
+            return bad("though it has not been missing for long enough");
         }
         if living(view) < view.majority() {
-            return bad("and of the others no majority is there");
+            return bad("though no majority of the others is present");
         }
         if !old.acceptors.len().is_multiple_of(2) {
-            return bad("before another one came");
+            return bad("before another one was added");
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Row 20: what the flight recorders tell, put together as the console and the drills do it, is in
-//! the order of cause and effect, and the phases of a failover add up to its time.
+//! Row 20: the flight recorders, merged as in console and drills, are in the order of cause and
+//! effect, and the phases of a failover add up to its duration.
 
 use super::{Decisions, Verdict, broken};
 use crate::marks::{Mark, Marks};
@@ -15,7 +15,7 @@ use obol_observe::timeline::{History, Phases, merge};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
-/// A time that was turned into another clock's and back is off by so much at most.
+/// Largest rounding error of a time converted to another clock and back.
 const ROUNDING: u64 = 2;
 
 /// How far a recorder was read.
@@ -27,24 +27,23 @@ struct Cursor {
     last: u64,
 }
 
-/// What was read of all flight recorders.
+/// The events of all flight recorders.
 #[derive(Debug)]
 pub(super) struct Stamps {
     plant: ActiveMutant,
     kinds: Vec<(Name, Kind)>,
     cursors: Vec<Cursor>,
-    /// By process, what was not put together yet.
+    /// By process, events that are not merged yet.
     unread: Vec<Vec<Seen>>,
-    /// The last time up to which all was put together.
+    /// The time up to which events are merged.
     merged: u64,
     history: History,
     proposed: BTreeSet<ViewId>,
-    /// By view and process, its first `active`: kept apart from the shipped time line, which is
-    /// judged by it.
+    /// By view and process, its first `active`: an independent reference for the shipped time line.
     active: BTreeMap<ViewId, BTreeMap<Name, u64>>,
-    /// Who ended, and when.
+    /// Which processes ended, and when.
     deaths: Vec<(Address, u64)>,
-    /// The first view whose time line was not judged yet.
+    /// The first view whose time line was not checked yet.
     next: ViewId,
 }
 
@@ -77,14 +76,14 @@ impl Stamps {
         self.deaths.push((who, time));
     }
 
-    /// Reads what a process has written in its last step: no stamp is before what it tells of.
-    pub(super) fn look(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> Verdict {
+    /// Reads a process's events of its last step: no stamp precedes what it reports.
+    pub(super) fn check(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> Verdict {
         let words = world.recorder(node);
         let written = words[0].load(Ordering::Relaxed);
         let generation = world.address(node).generation;
         let cursor = &mut self.cursors[node as usize];
         if cursor.generation != generation {
-            // Acceptors' memory outlives its process.
+            // An acceptor's memory outlives its process.
             let number = if cursor.number <= written && cursor.generation > 0 { cursor.number } else { 0 };
             *cursor = Cursor { generation, number, last: cursor.last };
         }
@@ -128,13 +127,12 @@ impl Stamps {
             }
             None => {
                 let what = what.name();
-                broken!(20, now, "node {node} stamps {what} of view {view}, which nobody decided")
+                broken!(20, now, "node {node} stamps {what} of view {view}, which was not decided")
             }
         }
     }
 
-    /// Puts together what was read until now, as an observer does: process by process, then by
-    /// time.
+    /// Merges the events so far as an observer does: process by process, then by time.
     pub(super) fn merge(&mut self, now: u64) -> Verdict {
         let events: Vec<Seen> = self.unread.iter_mut().flat_map(std::mem::take).collect();
         let events = merge(events, self.plant);
@@ -144,14 +142,14 @@ impl Stamps {
             let (who, what, view) = (seen.process, record.kind, ViewId(record.a));
             if at.0 + ROUNDING < before {
                 let what = what.name();
-                return broken!(20, now, "{what} of {who} at {} is told after {before}", at.0);
+                return broken!(20, now, "{what} of {who} at {} comes after {before}", at.0);
             }
             before = at.0;
             match what {
                 What::Propose => _ = self.proposed.insert(view),
                 What::ViewReceived | What::Active | What::Decide if !self.proposed.contains(&view) => {
                     let what = what.name();
-                    return broken!(20, now, "{what} of view {view} is told before any proposal");
+                    return broken!(20, now, "{what} of view {view} comes before any proposal");
                 }
                 _ => {}
             }
@@ -161,8 +159,7 @@ impl Stamps {
         Ok(())
     }
 
-    /// Judges the time lines of the failovers until now: phases that are told add up to what the
-    /// survivors needed.
+    /// Checks the time lines of the failovers so far: phases add up to the survivors' outage.
     pub(super) fn failovers(&mut self, decisions: &Decisions, now: u64, marks: &mut Marks) -> Verdict {
         let newest = decisions.newest().id;
         let from = std::mem::replace(&mut self.next, newest.next());
@@ -204,13 +201,13 @@ impl Stamps {
             return broken!(
                 20,
                 now,
-                "the phases of view {id} add up to {sum}, from death to active it was {total} ns"
+                "the phases of view {id} add up to {sum}, from death to active it is {total} ns"
             );
         }
-        // Nobody decides before the notice, and no survivor starts before the decision.
+        // No decision precedes the notice, and no survivor starts before the decision.
         let decide = killed + phases.notice.0 + phases.propose.0 + phases.decide.0;
         if decide + ROUNDING < decided.at || survivors.iter().any(|(_, at)| at + ROUNDING < decided.at) {
-            return broken!(20, now, "the time line of view {id} tells a decision at {decide}");
+            return broken!(20, now, "the time line of view {id} has a decision at {decide}");
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! A cluster of the machines that ship on a simulated testbed: built, brought to a steady state,
-//! and watched in true time.
+//! A cluster of the shipped state machines on a simulated testbed: built, brought to a steady
+//! state, and observed in true time.
 
 use super::shared::{Shared, Views};
 use crate::role::Role;
@@ -18,17 +18,17 @@ use std::sync::{Arc, Mutex};
 
 /// Coordinators of every experiment, as in uKharon, section 7.
 pub(super) const COORDINATORS: u32 = 3;
-/// Clocks are off by up to so many parts per billion: uKharon, appendix C, saw 0.001 %.
+/// Largest clock error in parts per billion: uKharon, appendix C, measured 0.001 %.
 const RATE_PPB: u64 = 10_000;
-/// Within so much true time a new cluster must be in a steady state.
+/// A new cluster must reach a steady state within this true time.
 const STEADY_WITHIN: u64 = 50_000_000;
 
-/// An experiment that went wrong; the text says how.
+/// A failed experiment, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Stuck(pub String);
 
-/// What cluster to build.
+/// The cluster to build.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Embedded apps: the nodes after the coordinators.
@@ -38,12 +38,12 @@ pub(super) struct Shape {
     pub(super) fencing: bool,
     /// See [`Timing::fan_out_from`].
     pub(super) fan_out_from: u32,
-    /// All periods and leases are so many times the published ones.
+    /// Factor of all periods and leases, relative to the published ones.
     pub(super) stretch: u64,
-    /// Flight recorders are written.
+    /// Whether flight recorders are written.
     pub(super) record: bool,
-    /// The cluster is started on a fabric without limits, and put on the testbed once it is in a
-    /// steady state.
+    /// Whether the cluster starts on an unlimited fabric, and moves to the testbed in the steady
+    /// state.
     pub(super) quick_start: bool,
 }
 
@@ -67,7 +67,7 @@ impl Shape {
         COORDINATORS + self.apps + self.caches
     }
 
-    /// What a node that is no coordinator is, and is called.
+    /// Kind and name of a node that is not a coordinator.
     fn kind(&self, node: u32) -> (Kind, &'static str) {
         if self.app_nodes().contains(&node) { (Kind::App, "app") } else { (Kind::LeaseCache, "cache") }
     }
@@ -78,8 +78,8 @@ impl Shape {
     }
 }
 
-/// The timing of the published cluster, and of what the papers do not tell, something that is on no
-/// path of the experiments while nothing is lost.
+/// The timing of the published cluster. Unpublished values are chosen off the paths of the
+/// experiments.
 pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
     let published = &testbed.deployment;
     let stretched = |span: Nanos| span.saturating_mul(shape.stretch);
@@ -111,7 +111,7 @@ pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
     }
 }
 
-/// What a member, and what a view without any, takes in a view at most.
+/// Largest size of a member, and of a view without members.
 const MEMBER_BYTES: u32 = 64;
 const VIEW_BYTES: u32 = 8192;
 
@@ -126,7 +126,7 @@ fn limits(shape: &Shape) -> Limits {
     }
 }
 
-/// Nothing is lost, and what a link that fails costs is its timeout.
+/// Nothing is lost, and a failed link costs its timeout.
 pub(super) fn network(testbed: &Testbed, shape: &Shape) -> Network {
     let quick = Network { per_kib: Nanos::ZERO, step: Delay::fixed(1), ..Network::default() };
     Network {
@@ -138,8 +138,7 @@ pub(super) fn network(testbed: &Testbed, shape: &Shape) -> Network {
     }
 }
 
-/// Does something for all of `0..count` on so many threads; what comes out does not depend on how
-/// many.
+/// Runs `work` for `0..count` on this many threads; the results do not depend on their number.
 pub(super) fn in_parallel<T: Send>(
     threads: usize,
     count: usize,
@@ -168,9 +167,9 @@ pub(super) fn in_parallel<T: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A view with all members but the last app, which nobody has a lease on: where thousands would
-/// join one after the other, a cluster begins with it. The view that the last one joins makes all
-/// of them members.
+/// A view with all members except the last app, without leases: the start of a cluster whose
+/// thousands of members would otherwise join one after the other. The join of the last one makes
+/// all of them members.
 fn populated(shape: &Shape, founders: &View, member: impl Fn(u32) -> Member) -> Arc<View> {
     let joins = (COORDINATORS..shape.nodes()).filter(|node| *node + 1 != shape.app_nodes().end);
     let admit = joins.filter_map(|node| {
@@ -253,7 +252,7 @@ impl Cluster {
                 if shape.quick_start {
                     cluster.world.calibrate(testbed.model.clone());
                 }
-                // A time in no relation to what the last join set off.
+                // A random time after the effects of the last join.
                 let lease = shape.stretch * testbed.deployment.lease.0;
                 let more = cluster.rng.below(lease * if shape.quick_start { 1 } else { 20 });
                 cluster.run_for(lease * if shape.quick_start { 2 } else { 10 } + more);
@@ -269,8 +268,7 @@ impl Cluster {
         )))
     }
 
-    /// What all flight recorders tell, in the order of true time, and as if it had been stamped by
-    /// it.
+    /// The events of all flight recorders, by and in true time.
     pub(super) fn recorded(&self) -> Vec<Seen> {
         let view = Arc::clone(self.world.machine(0).view());
         let mut events = Vec::new();
@@ -285,7 +283,7 @@ impl Cluster {
         merge(events, ActiveMutant::NONE)
     }
 
-    /// Lets true time pass.
+    /// Runs for this true time.
     pub(super) fn run_for(&mut self, nanos: u64) {
         let end = self.world.now() + nanos;
         self.world.run_until(end);
@@ -302,7 +300,7 @@ impl Cluster {
     }
 
     /// The true time at which `active` of a view with base `base` or later becomes (or is) true at
-    /// a node, if its page stays as it is.
+    /// a node if its page does not change.
     pub(super) fn active_at(&self, node: u32, base: ViewId) -> Option<u64> {
         let words = self.world.page(node);
         let page = page::load(words)?;
@@ -313,7 +311,7 @@ impl Cluster {
         (from < self.world.to_true(node, page.end)).then_some(from)
     }
 
-    /// As [`Self::active_at`], if nothing happens before. Between two events only time passes.
+    /// Like [`Self::active_at`], if before the next event.
     pub(super) fn active_before_next(&self, node: u32, base: ViewId) -> Option<u64> {
         let next = self.world.next_time()?;
         self.active_at(node, base).filter(|from| *from < next)

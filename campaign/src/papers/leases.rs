@@ -1,9 +1,9 @@
-//! uKharon, Figure 3: how long must leases be to be renewed in time, while other traffic loads the
-//! network and other programs load the memory?
+//! uKharon, Figure 3: the lease length needed for timely renewals while other traffic loads the
+//! network and other programs load the memory.
 //!
-//! When a lease is renewed does not depend on how long it lasts. So one run of each load, with
-//! leases that do not run out, gives every length at once: a renewal is timely for all lengths that
-//! reach from the post of the one before to its own completion.
+//! When a lease is renewed does not depend on its length. So one run of each load, with leases that
+//! never run out, covers every length at once: a renewal is timely for all lengths that reach from
+//! the previous renewal's post to its own completion.
 
 use super::cluster::{Cluster, Shape, Stuck};
 use obol_fabric::page;
@@ -22,7 +22,7 @@ pub const LENGTHS_US: std::ops::RangeInclusive<u64> = 18..=30;
 const NETWORK: [u32; 4] = [30, 50, 80, 100];
 /// Memory loads in percent.
 const MEMORY: [u32; 3] = [0, 50, 100];
-/// The lease of the runs: so long that it never runs out.
+/// The lease of the runs, which never runs out.
 const ENDLESS: Nanos = Nanos::from_millis(1);
 
 /// One load.
@@ -32,11 +32,11 @@ pub struct Load {
     pub network_percent: u32,
     /// Of the memory's, in percent.
     pub memory_percent: u32,
-    /// Renewals behind the shares.
+    /// Number of renewals.
     pub renewals: u64,
-    /// For each of [`LENGTHS_US`], which percentage of renewals would have been timely.
+    /// For each of [`LENGTHS_US`], the percentage of renewals that would have been timely.
     pub timely_percent: Vec<f64>,
-    /// For each of [`LENGTHS_US`], in which percentage of the time `active` would have returned at
+    /// For each of [`LENGTHS_US`], the percentage of time in which `active` would have returned at
     /// once.
     pub covered_percent: Vec<f64>,
 }
@@ -54,16 +54,15 @@ pub struct Leases {
     pub seed: u64,
     /// Lease lengths in microseconds.
     pub lengths_us: Vec<u64>,
-    /// What came out.
+    /// The results.
     pub loads: Vec<Load>,
-    /// What went in.
+    /// The testbed's parameters.
     pub inputs: Vec<Parameter>,
 }
 
-/// The queue in front of a port that other packets occupy for `percent` of the time: what it adds
-/// to a packet. Below saturation an M/D/1 queue, whose waiting time is taken for exponential where
-/// it is not zero (Kleinrock, Queueing Systems I, section 5.12, for its mean); a saturated port has
-/// full queues.
+/// The queueing delay of a packet at a port that other packets occupy for `percent` of the time.
+/// Below saturation an M/D/1 queue, with an exponential distribution of positive waiting times
+/// (Kleinrock, Queueing Systems I, section 5.12, for the mean); a saturated port has full queues.
 fn queueing(testbed: &Testbed, percent: u32) -> Quantiles {
     if percent >= 100 {
         return testbed.saturated.clone();
@@ -144,7 +143,7 @@ fn load(testbed: &Testbed, network: u32, memory: u32, span: Nanos, seed: u64) ->
     let gaps = gaps(&under(testbed, network, memory), span, seed)?;
     if gaps.is_empty() {
         return Err(Stuck(format!(
-            "seed {seed}: nobody renewed a lease at {network} % network load within {span}"
+            "seed {seed}: no lease was renewed at {network} % network load within {span}"
         )));
     }
     let of_lengths = |share: &dyn Fn(u64) -> f64| {

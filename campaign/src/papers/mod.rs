@@ -1,7 +1,7 @@
-//! The papers' experiments, run by this program's machines on a simulated
+//! The papers' experiments with this program's state machines on a simulated
 //! [`Testbed`](obol_profiles::Testbed): failover times (uKharon, Table 2), timely renewals (Figure
-//! 3), and how both scale. A testbed's parameters go in, with their sources; times come out.
-//! `docs/papers.md` tells both apart and gives the figures reached.
+//! 3), and how both scale. A testbed's parameters have their sources. `docs/papers.md` lists inputs
+//! and results.
 
 mod cluster;
 mod leases;

@@ -6,16 +6,16 @@ use super::table2::{Cell as Failovers, Detector, Table2};
 use obol_observe::plot::{Axis, Bars, Cell, Chart, Page, PlotError, Series};
 use obol_profiles::testbed::Parameter;
 
-/// A report: the page, and each of its plots for other uses.
+/// A report: the page, and each of its plots separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// A whole HTML document that needs no other file.
+    /// A self-contained HTML document.
     pub html: String,
-    /// Names without an ending, and SVG documents.
+    /// Names without extension, and SVG documents.
     pub plots: Vec<(&'static str, String)>,
 }
 
-/// A page under construction, with the plots that were put into it.
+/// A page under construction, with its plots.
 struct Draft {
     page: Page,
     plots: Vec<(&'static str, String)>,
@@ -36,12 +36,12 @@ fn number(text: impl std::fmt::Display) -> Cell {
     Cell::Number(text.to_string())
 }
 
-/// Draws what came out of the three experiments.
+/// Renders the results of the three experiments.
 pub fn report(table: &Table2, leases: &Leases, scaling: &Scaling) -> Result<Report, PlotError> {
     let mut draft = Draft { page: Page::new("uKharon's experiments, simulated"), plots: Vec::new() };
     draft.page.paragraph(&format!(
         "obol's own state machines ran in its simulator on the testbed \"{}\". Most of its parameters are published; the \
-         others are assumed and say so in the list at the end. The paper is uKharon (Guerraoui et al., USENIX ATC \
+         others are assumed, as marked in the list at the end. The paper is uKharon (Guerraoui et al., USENIX ATC \
          2022). The same seed gives the same report.",
         table.testbed
     ));
@@ -61,11 +61,11 @@ fn failovers(draft: &mut Draft, table: &Table2) -> Result<(), PlotError> {
     draft.page.paragraph(
         "From the failure of an app (A), alone or with the leader (C) or a lease cache (L), to the first moment at which \
          another app is active in a view without it. Waited: the paper's setting, old leases run out. Fenced: fences are \
-         raised instead. Early: kernels tell of the fatal signal, not of the exit.",
+         raised instead. Early: kernels report the fatal signal, not the exit.",
     );
     for (detector, name, caption) in [
-        (Detector::Deadbeat, "failovers-deadbeat", "Processes are killed and their kernels tell of it."),
-        (Detector::Heartbeat, "failovers-heartbeat", "Processes hang, and their counters stand still."),
+        (Detector::Deadbeat, "failovers-deadbeat", "Processes are killed, and their kernels report it."),
+        (Detector::Heartbeat, "failovers-heartbeat", "Processes hang, and their counters stall."),
     ] {
         let cells: Vec<&Failovers> =
             table.cells.iter().filter(|cell| cell.scenario.detector == detector).collect();
@@ -78,7 +78,7 @@ fn failovers(draft: &mut Draft, table: &Table2) -> Result<(), PlotError> {
             bars = bars.with("fenced, early notice", all(|c| c.early.map(|early| early.p50)));
         }
         let bars = bars.with_mark("published", all(|c| Some(c.scenario.published)));
-        draft.plot(name, bars.svg()?, &format!("{caption} {} failovers behind each bar.", table.repetitions));
+        draft.plot(name, bars.svg()?, &format!("{caption} {} failovers per bar.", table.repetitions));
     }
     let rows: Vec<Vec<Cell>> = table
         .cells
@@ -107,8 +107,8 @@ fn failovers(draft: &mut Draft, table: &Table2) -> Result<(), PlotError> {
 fn renewals(draft: &mut Draft, leases: &Leases) -> Result<(), PlotError> {
     draft.page.heading("Figure 3: how long leases must be");
     draft.page.paragraph(&format!(
-        "{} members renew while other traffic loads the network and other programs load the memory. Which part of the \
-         renewals would have been timely with leases of that length?",
+        "{} members renew while other traffic loads the network and other programs load the memory. The share of \
+         renewals that would have been timely with leases of that length.",
         leases.renewers
     ));
     let mut memory: Vec<u32> = leases.loads.iter().map(|load| load.memory_percent).collect();
@@ -131,9 +131,9 @@ fn renewals(draft: &mut Draft, leases: &Leases) -> Result<(), PlotError> {
 fn sizes(draft: &mut Draft, scaling: &Scaling) -> Result<(), PlotError> {
     draft.page.heading("From 8 to thousands of members");
     draft.page.paragraph(
-        "Each member has a lease page of its own. Up to 32 members leases last as published; beyond that they, and all other \
+        "Each member has a lease page of its own. Up to 32 members, leases are as published; beyond that they, and all other \
          periods, grow with the members, so that renewals cost a coordinator the same at any size. Views of more than about 60 \
-         members fit no datagram: what differs from the view before is announced, and nobody has to fetch anything.",
+         members exceed a datagram: only the difference from the previous view is announced, and no member has to fetch the view.",
     );
     let lines = |value: fn(&Point) -> f64, caches: bool| {
         let of = |method: Method| {
@@ -192,13 +192,13 @@ fn sizes(draft: &mut Draft, scaling: &Scaling) -> Result<(), PlotError> {
             ]
         })
         .collect();
-    draft.page.paragraph("Which method wins at which size, by the first survivor:");
+    draft.page.paragraph("The best method at each size, by the first survivor:");
     draft.page.table(&["members", "method", "first survivor, us", "last survivor, us", "lease, us"], &best);
     Ok(())
 }
 
 fn inputs(page: &mut Page, inputs: &[Parameter]) {
-    page.heading("What went in");
+    page.heading("Parameters");
     page.folded(&format!("{} parameters of the testbed with their sources", inputs.len()), |page| {
         let rows: Vec<Vec<Cell>> =
             inputs.iter().map(|p| vec![text(p.key), text(&p.value), text(&p.source)]).collect();

@@ -1,10 +1,10 @@
-//! How failovers and renewals scale with the number of members: with and without lease caches,
-//! leases waited for or fenced, fences raised by the leader or fanned out through caches (uKharon,
-//! section 6.3, and what obol adds).
+//! How failovers and renewals scale with the number of members: with and without lease caches, with
+//! leases waited for or fenced, with fences raised by the leader or through caches (uKharon,
+//! section 6.3, and obol's additions).
 //!
 //! Leases are published for 32 members. Beyond that they, and all other periods, grow with the
-//! number of members, so that renewals cost every coordinator the same at any size, and what is
-//! compared is what a failover costs.
+//! number of members, so that renewals cost every coordinator the same at any size, and the
+//! comparison is of failover costs.
 
 use super::cluster::{COORDINATORS, Cluster, Shape, Stuck, in_parallel};
 use obol_fabric::sim::What;
@@ -16,20 +16,19 @@ use obol_profiles::testbed::Parameter;
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
-/// The least and the greatest number of members.
+/// The smallest and the largest number of members.
 pub const MEMBERS: RangeInclusive<u32> = 8..=4096;
-/// Members of all clusters that are simulated at once: so many take 1.5 GB, in one cluster or in
-/// several.
+/// Members of all concurrently simulated clusters: this many take 1.5 GB.
 const MEMBERS_AT_ONCE: u32 = *MEMBERS.end();
 /// Members that the published lease is made for (uKharon, section 7.1).
 const LEASE_MEMBERS: u32 = 32;
-/// There is one cache for so many members, but no fewer and no more caches than these.
+/// One cache per this many members, within these bounds.
 const MEMBERS_PER_CACHE: u32 = 8;
 const CACHES: RangeInclusive<u32> = 2..=16;
 /// Leases for which renewals are counted.
 const LEASES_COUNTED: u64 = 4;
-/// A failover that takes longer than this does not come any more.
-const PATIENCE: u64 = 400_000_000;
+/// A failover that takes longer than this has failed.
+const FAILOVER_TIMEOUT: u64 = 400_000_000;
 
 /// How leases are renewed and ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -84,7 +83,7 @@ pub struct Point {
     pub caches: u32,
     /// How long a lease lasts, in microseconds.
     pub lease_us: f64,
-    /// Of the time and the members before the failure, how much was spent active, in percent.
+    /// Share of member time before the failure that was spent active, in percent.
     pub active_percent: f64,
     /// One-sided operations of renewals and heartbeats, a second, at each coordinator.
     pub coordinator_operations: f64,
@@ -108,9 +107,9 @@ pub struct Scaling {
     pub repetitions: u32,
     /// The first seed.
     pub seed: u64,
-    /// What came out, by size, then by method.
+    /// The results, by size, then by method.
     pub points: Vec<Point>,
-    /// What went in.
+    /// The testbed's parameters.
     pub inputs: Vec<Parameter>,
 }
 
@@ -123,7 +122,7 @@ impl Scaling {
         sizes
     }
 
-    /// The method by which the first survivor is active soonest at a size.
+    /// The method with the earliest first survivor at a size.
     #[must_use]
     pub fn best(&self, members: u32) -> Option<&Point> {
         self.points.iter().filter(|p| p.members == members).min_by(|a, b| a.first_us.total_cmp(&b.first_us))
@@ -197,7 +196,7 @@ fn point(
     })
 }
 
-/// Of a cluster in which nothing goes wrong.
+/// Figures of a cluster without faults.
 struct Steady {
     active_percent: f64,
     coordinator: f64,
@@ -207,11 +206,11 @@ struct Steady {
 fn renewals(cluster: &mut Cluster, shape: &Shape, testbed: &Testbed) -> Steady {
     let lease = testbed.deployment.lease.0 * shape.stretch;
     let (mut at_coordinators, mut at_caches) = (0u64, 0u64);
-    let (mut active, mut looks) = (0u64, 0u64);
+    let (mut active, mut checks) = (0u64, 0u64);
     let span = LEASES_COUNTED * lease;
     let began = cluster.world.now();
-    for look in 1..=LEASES_COUNTED * 4 {
-        let until = began + look * lease / 4;
+    for check in 1..=LEASES_COUNTED * 4 {
+        let until = began + check * lease / 4;
         while cluster.world.next_time().is_some_and(|next| next <= until) {
             let Some(step) = cluster.step() else { break };
             match step.what {
@@ -222,14 +221,14 @@ fn renewals(cluster: &mut Cluster, shape: &Shape, testbed: &Testbed) -> Steady {
         }
         let view = cluster.world.machine(0).view().id;
         active += shape.app_nodes().filter(|node| cluster.is_active(*node, view)).count() as u64;
-        looks += u64::from(shape.apps);
+        checks += u64::from(shape.apps);
     }
     let a_second = |count: u64, among: u32| match among {
         0 => 0.0,
         n => count as f64 / f64::from(n) * 1e9 / span as f64,
     };
     Steady {
-        active_percent: 100.0 * active as f64 / looks as f64,
+        active_percent: 100.0 * active as f64 / checks as f64,
         coordinator: a_second(at_coordinators, COORDINATORS),
         cache: a_second(at_caches, shape.caches),
     }
@@ -252,12 +251,12 @@ fn failover(cluster: &mut Cluster, shape: &Shape, seed: u64) -> Result<Failover,
     cluster.world.kill(victim);
     let mut survivors = Survivors::new(shape, victim, view.id.next());
     let mut reached = 0u64;
-    while cluster.world.now() < began + PATIENCE {
+    while cluster.world.now() < began + FAILOVER_TIMEOUT {
         let Some(step) = cluster.step() else { break };
         if step.node < COORDINATORS && matches!(step.what, What::Arrived | What::Datagram) {
             reached += 1;
         }
-        survivors.look(cluster, step.node);
+        survivors.check(cluster, step.node);
         if let Some((first, last)) = survivors.all(cluster.world.now()) {
             let operations = reached / u64::from(COORDINATORS);
             return Ok(Failover { first: Nanos(first - began), last: Nanos(last - began), operations });
@@ -266,20 +265,20 @@ fn failover(cluster: &mut Cluster, shape: &Shape, seed: u64) -> Result<Failover,
     let (waiting, of) = (survivors.missing, survivors.active_at.len());
     Err(Stuck(format!(
         "seed {seed}: {waiting} of {of} members were not active within {} of a death among {}",
-        Nanos(PATIENCE),
+        Nanos(FAILOVER_TIMEOUT),
         shape.apps
     )))
 }
 
-/// When each survivor is active in the new view, by what its page says.
+/// When each survivor is active in the new view, by its page.
 struct Survivors {
     base: ViewId,
     first: u32,
-    /// By node, from `first` on; [`u64::MAX`] where it is not known yet.
+    /// By node, from `first` on; [`u64::MAX`] if not known yet.
     active_at: Vec<u64>,
     missing: usize,
-    /// Nobody has to look before this time whether all are active.
-    look_at: u64,
+    /// Not all are active before this time, so no check is needed.
+    check_at: u64,
 }
 
 impl Survivors {
@@ -288,11 +287,11 @@ impl Survivors {
         let active_at: Vec<u64> =
             shape.app_nodes().map(|node| if node == victim { 0 } else { u64::MAX }).collect();
         let missing = active_at.len() - 1;
-        Self { base, first, active_at, missing, look_at: 0 }
+        Self { base, first, active_at, missing, check_at: 0 }
     }
 
     /// A node's page may have changed.
-    fn look(&mut self, cluster: &Cluster, node: u32) {
+    fn check(&mut self, cluster: &Cluster, node: u32) {
         let Some(known) = node.checked_sub(self.first).and_then(|at| self.active_at.get_mut(at as usize))
         else {
             return;
@@ -308,18 +307,18 @@ impl Survivors {
         }
         if new != *known {
             *known = new;
-            self.look_at = 0;
+            self.check_at = 0;
         }
     }
 
     /// When the first and the last of them were active, once all are.
     fn all(&mut self, now: u64) -> Option<(u64, u64)> {
-        if self.missing > 0 || now < self.look_at {
+        if self.missing > 0 || now < self.check_at {
             return None;
         }
         let known = || self.active_at.iter().copied().filter(|at| *at > 0);
         let (first, last) = (known().min()?, known().max()?);
-        self.look_at = last;
+        self.check_at = last;
         (last <= now).then_some((first, last))
     }
 }

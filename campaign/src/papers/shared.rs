@@ -1,5 +1,5 @@
-//! Machines that keep one copy of each view between them, as thousands of them would fill the
-//! memory with equal ones.
+//! State machines that share one copy of each view, because thousands of copies would fill the
+//! memory.
 
 use crate::role::Role;
 use obol_fabric::metrics::{CounterSlot, HistogramSlot};
@@ -15,10 +15,10 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
-/// The views that some machine of a simulation knows.
+/// The views that any machine of a simulation knows.
 pub(super) type Views = Rc<RefCell<BTreeMap<ViewId, Weak<View>>>>;
 
-/// A machine with views that it shares with others.
+/// A machine with shared views.
 #[derive(Debug)]
 pub(super) struct Shared {
     role: Role,
@@ -85,8 +85,8 @@ impl Machine for Shared {
     }
 }
 
-/// A fabric on which members do not publish their views: nobody reads them here, and there are
-/// thousands.
+/// A fabric on which members do not publish their views, because nothing reads them here and there
+/// are thousands.
 struct Quiet<'a, F> {
     inner: &'a mut F,
     member: bool,

@@ -1,6 +1,6 @@
 //! uKharon, Table 2: from a failure to the first moment at which a survivor is active in a view
-//! without the failed app. The app dies alone or together with the leader, a lease cache, or both;
-//! it is noticed by its kernel (deadbeat) or by a counter that stands still (heartbeat).
+//! without the failed app. The app fails alone or together with the leader, a lease cache, or both.
+//! It is detected by its kernel (deadbeat) or by a counter that stalls (heartbeat).
 
 use super::cluster::{Cluster, Shape, Stuck, in_parallel};
 use obol_fabric::sim::{BILLION, Quantiles, Rng};
@@ -14,18 +14,18 @@ use obol_profiles::testbed::Parameter;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Apps of the cluster: the one that dies, the one that is watched, and one more. With the
-/// coordinators and the caches they fill the paper's eight nodes.
+/// Apps of the cluster: one that fails, one that is observed, and one more. With coordinators and
+/// caches they fill the paper's eight nodes.
 const APPS: u32 = 3;
-/// Caches, where there are any: one may die.
+/// Caches, if any: one may fail.
 const CACHES: u32 = 2;
-/// Within so much time a process has stepped after its page became active.
+/// Within this time a process has stepped after its page became active.
 const STEP_MAX: u64 = 30_000;
-/// A failover that takes longer than this does not come any more.
-const PATIENCE: u64 = 5_000_000;
+/// A failover that takes longer than this has failed.
+const FAILOVER_TIMEOUT: u64 = 5_000_000;
 
 words! {
-    /// How deaths are noticed.
+    /// How deaths are detected.
     Detector {
         /// By their kernel: processes are killed.
         Deadbeat = "deadbeat",
@@ -35,7 +35,7 @@ words! {
     }
 }
 
-/// What fails at once.
+/// Which processes fail at once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Scenario {
     /// Whether there are lease caches.
@@ -44,7 +44,7 @@ pub struct Scenario {
     pub leader: bool,
     /// Whether a lease cache fails with the app.
     pub cache: bool,
-    /// How it is noticed.
+    /// How it is detected.
     pub detector: Detector,
     /// The published median in microseconds.
     pub published: f64,
@@ -74,7 +74,7 @@ impl Scenario {
         })
     }
 
-    /// As the paper calls it: A, A+C, A+L, A+L+C.
+    /// The paper's notation: A, A+C, A+L, A+L+C.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match (self.leader, self.cache) {
@@ -86,39 +86,38 @@ impl Scenario {
     }
 }
 
-/// What comes out of one setting of one scenario, in microseconds from the app's failure.
+/// The results of one setting of one scenario, in microseconds from the app's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// The median until a survivor is active in a view without the app.
     pub p50: f64,
     /// The 95 % confidence interval of that median.
     pub p50_interval: [f64; 2],
-    /// Its 99th percentile, if there are enough repetitions to claim it.
+    /// Its 99th percentile, with enough repetitions.
     pub p99: Option<f64>,
-    /// The median until a survivor is active in a view that names no failed process: where the
-    /// program that the paper's authors published stops its clock. The same as `p50` where only the
-    /// app fails.
+    /// The median until a survivor is active in a view without any failed process, where the
+    /// program published by the paper's authors stops its clock. Equal to `p50` if only the app
+    /// fails.
     pub all_p50: f64,
-    /// How long each phase until the app is excluded took on average, in the order of
-    /// [`Phases::NAMES`], where all time lines were whole: they add up to the mean. See [`Phases`].
+    /// The mean duration of each phase until the app is excluded, in the order of
+    /// [`Phases::NAMES`], if all time lines were complete: they add up to the mean. See [`Phases`].
     pub phases: Option<[f64; 6]>,
 }
 
 /// One scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// What failed, as the paper calls it.
+    /// What failed, in the paper's notation.
     pub failed: &'static str,
-    /// What fails, how it is noticed, what was published.
+    /// What fails, how it is detected, and the published median.
     pub scenario: Scenario,
     /// As in the paper: leases are waited for.
     pub waited: Figure,
-    /// How far its median is from the published one, in percent of that.
+    /// The deviation of its median from the published one, in percent.
     pub deviation_percent: f64,
     /// Leases are fenced.
     pub fenced: Figure,
-    /// Leases are fenced, and kernels tell of the signal, not the exit; `None` where no kernel
-    /// tells anything.
+    /// Leases are fenced, and kernels report the signal, not the exit; `None` for heartbeats.
     pub early: Option<Figure>,
 }
 
@@ -131,9 +130,9 @@ pub struct Table2 {
     pub repetitions: u32,
     /// The first seed.
     pub seed: u64,
-    /// What came out.
+    /// The results.
     pub cells: Vec<Cell>,
-    /// What went in.
+    /// The testbed's parameters.
     pub inputs: Vec<Parameter>,
 }
 
@@ -155,7 +154,7 @@ pub fn table2(testbed: &Testbed, repetitions: u32, seed: u64, threads: usize) ->
     Ok(Table2 { testbed: testbed.name.to_string(), repetitions, seed, cells, inputs: testbed.parameters() })
 }
 
-/// In which setting a failover is measured.
+/// The setting of a failover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
     Waited,
@@ -208,11 +207,11 @@ fn figure(
     })
 }
 
-/// A fault to come: when, and at which node.
+/// A pending fault: time and node.
 type Fault = (u64, u32);
 
-/// When each victim dies after a cue. Each has a killer of its own, which waits for the cue and
-/// knows nothing of the others (uKharon, section 7.2), so the offsets are independent.
+/// When each victim dies after a cue. Each has a killer of its own, which waits for the cue
+/// independently (uKharon, section 7.2), so the offsets are independent.
 fn kills(victims: &[u32], cue: u64, spread: &Quantiles, rng: &mut Rng) -> Vec<Fault> {
     victims.iter().map(|node| (cue + spread.draw(rng), *node)).collect()
 }
@@ -232,16 +231,16 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
     let fencing = setting != Setting::Waited;
     let shape = Shape { apps: APPS, caches, fencing, record: true, ..Shape::default() };
     let mut cluster = Cluster::steady(testbed, shape, seed)?;
-    // The oldest of their kinds: so the youngest member lives, who watches the leader's counter in
-    // the ring. Were they stopped together, the leader would be noticed later, by the other
+    // The oldest of their kinds fail, so the youngest member, which watches the leader's counter in
+    // the ring, lives. Otherwise the leader's failure would be detected later, by other
     // coordinators.
     let view = Arc::clone(cluster.world.machine(0).view());
     let of_kind = |kind, nth| view.of_kind(kind).nth(nth).map(|member| member.address.region);
     let (Some(app), Some(survivor)) = (of_kind(Kind::App, 0), of_kind(Kind::App, 1)) else {
         return Err(Stuck(format!("seed {seed}: view {} has too few apps", view.id)));
     };
-    // For the same reason rather not the cache that watches the app's counter: its predecessor in
-    // the ring.
+    // For the same reason avoid the cache that watches the app's counter: its predecessor in the
+    // ring.
     let ring: Vec<u32> = view.members.iter().filter(|m| m.has_core()).map(|m| m.address.region).collect();
     let watcher = ring.windows(2).find(|pair| pair[1] == app).map(|pair| pair[0]);
     let caches: Vec<u32> = view.of_kind(Kind::LeaseCache).map(|m| m.address.region).collect();
@@ -256,19 +255,19 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
     let last = cue + testbed.spread.at(BILLION).0;
     let mut due = faults.into_iter().peekable();
     let mut excluded = None;
-    while cluster.world.now() < last + PATIENCE {
+    while cluster.world.now() < last + FAILOVER_TIMEOUT {
         while let Some((at, node)) =
             due.next_if(|(at, _)| cluster.world.next_time().is_none_or(|next| *at <= next))
         {
             cluster.world.run_until(at);
             match scenario.detector {
-                // Told of the signal, the leader acts while the process is still being taken apart.
+                // Notified of the signal, the leader acts while the process is still exiting.
                 Detector::Deadbeat if setting == Setting::Early => cluster.world.signal(node),
                 Detector::Deadbeat => cluster.world.kill(node),
                 Detector::Heartbeat => cluster.world.freeze(node),
             }
         }
-        // Only the app's removal begins a new run; leader and cache leave views compatible.
+        // Only the app's removal begins a new run; views without leader and cache are compatible.
         if let Some(time) = cluster.active_before_next(survivor, view.id.next()) {
             let first = *excluded.get_or_insert(time);
             let newest = cluster.world.machine(survivor).view();
@@ -284,11 +283,11 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
             break;
         }
     }
-    Err(Stuck(format!("seed {seed}: no failover of {} within {}", scenario.name(), Nanos(PATIENCE))))
+    Err(Stuck(format!("seed {seed}: no failover of {} within {}", scenario.name(), Nanos(FAILOVER_TIMEOUT))))
 }
 
-/// The phases of a failover that has just come to its end. What kills more than the app has more
-/// causes than a time line has.
+/// The phases of a completed failover. If more than the app was killed, the time line has several
+/// causes.
 fn phases(
     cluster: &mut Cluster,
     old: &View,
@@ -297,13 +296,13 @@ fn phases(
 ) -> Option<Phases> {
     let member = |node| old.members.iter().find(|m| m.address.region == node);
     let (dead, survivor) = (member(app)?, member(survivor)?);
-    // The flight recorder tells of it in the process's next step.
+    // The flight recorder has it after the process's next step.
     cluster.run_for(active - cluster.world.now().min(active) + STEP_MAX);
     let mut history = History::default();
     history.take(&cluster.recorded());
     let id = old.id.next();
     let phases = Phases::of(&history, id, &[dead.incarnation], Instant(began), &[survivor.name])?;
-    // A process stamps what it finds when it looks: `active` was true from an earlier moment on.
+    // A process stamps `active` when it checks: it was true from an earlier moment on.
     let late = phases.total().saturating_sub(Nanos(active - began));
     Some(Phases { active: phases.active.saturating_sub(late), ..phases })
 }
