@@ -182,7 +182,7 @@ fn coordinators_that_can_not_save_views_are_shown() {
     let _ = fs::remove_file(&obstacle);
     until("there is a directory in its place", || fs::create_dir(&obstacle).is_ok() || obstacle.is_dir());
     root.run(&["stop", "app-2"]).ends(0);
-    let shown = |s: &crate::support::Status| s.reasons().contains("coord-1 can not save views");
+    let shown = |s: &crate::support::Status| s.reasons().contains("coord-1 cannot save views");
     root.until("it is shown", |s| s.code == Some(1) && shown(s));
     fs::remove_dir(&obstacle).expect("removed");
     root.healthy();

@@ -8,7 +8,7 @@
 //! ┌─ Preview of freeze ─────────────────────────────────────────── it may run ──┐
 //! │ step freeze                                                                  │
 //! │   freeze for 1s: coord-1 (pid 4711)                                          │
-//! │ guard max_targets allows: hits 1, at most 1 may be                           │
+//! │ guard max_targets allows: victims: 1, at most 1                           │
 //! └──────────────────────────────────────────────────────────────────────────────┘
 //! ┌─ Runs ───────────────────────────────────────────────────────────────────────┐
 //! │ freeze   RUNS for 3.2s, 2 failovers so far                                    │

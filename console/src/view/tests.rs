@@ -204,8 +204,7 @@ fn chaotic(mut model: Model, may_arm: bool) -> Model {
 }
 
 fn previewed(mut model: Model, drill: &str, allowed: bool) -> Model {
-    let guard =
-        if allowed { "allows: hits 1, at most 1 may be" } else { "REFUSES: hits 2, at most 1 may be" };
+    let guard = if allowed { "allows: victims: 1, at most 1" } else { "REFUSES: victims: 2, at most 1" };
     let lines = vec![
         ("step one".to_owned(), false),
         ("  kill: app-2 (pid 107)".to_owned(), false),
@@ -240,7 +239,9 @@ fn chaos() {
     holds("chaos-running", &running);
     let mut progress = running.clone();
     progress.reduce(Event::Chaos(DrillUpdate::Done { done: 3, of: 20 }), &mut Vec::new());
-    for words in ["waits until all is well", "armed against app-2", "cued and injected", "over in 156us"] {
+    for words in
+        ["waits until the cluster is healthy", "armed against app-2", "cued and injected", "over in 156us"]
+    {
         let (step, words) = ("4 kill".to_owned(), words.to_owned());
         progress.reduce(Event::Chaos(DrillUpdate::Stage { step, words }), &mut Vec::new());
     }

@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
                 // A coordinator decides without it; whether anybody reads this does not matter to
                 // it.
                 let _ = unsaved::note(&dir, number, &why);
-                let _ = output::remark(format_args!("obol: coord-{number} can not save views to {why}"));
+                let _ = output::remark(format_args!("obol: coord-{number} cannot save views to {why}"));
             };
             let saver = Saver::start(site.cluster.clone(), number, path.clone(), told);
             Some(saver.map_err(Failure::failed)?)
