@@ -1,9 +1,9 @@
 //! Leases that grow with the delays of the network, and shrink again. (uKharon 6.3.)
 //!
-//! A holder whose renewals come too late twice within `lease_calm` notifies the coordinators; the
-//! leader doubles the lease, up to `lease_max`, and halves it again when no holder has complained
-//! for `lease_calm`. Either makes a compatible view: no lease is disturbed, and every wait follows
-//! the longest lease that was given out. Once is a pause of one process, not a slow network.
+//! A holder whose renewals are late twice within `lease_calm` reports it to the coordinators. The
+//! leader then doubles the lease, up to `lease_max`, and halves it again after `lease_calm` without
+//! such a report. Both changes make a compatible view: no lease is disturbed, and every wait covers
+//! the longest lease granted. A single late renewal is a pause of one process, not a slow network.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -11,14 +11,15 @@ use crate::timing::Timing;
 use crate::view::View;
 use obol_fabric::{Instant, Nanos};
 
-/// The holder's part: whether late renewals are worth a complaint.
+/// The holder's side: whether late renewals are worth a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LateRenewals {
     late: Option<Instant>,
 }
 
 impl LateRenewals {
-    /// Takes a renewal that came after the lease had run out; true if the coordinators should know.
+    /// Records a renewal that came after the lease had expired; true if the coordinators should
+    /// know.
     pub fn late(&mut self, view: &View, timing: &Timing, now: Instant) -> bool {
         let before = self.late.replace(now);
         let again = before.is_some_and(|before| now.since(before) <= timing.lease_calm);
@@ -26,16 +27,16 @@ impl LateRenewals {
     }
 }
 
-/// The leader's part. Every coordinator keeps it, so that a new leader knows.
+/// The leader's side. Every coordinator keeps it, so that a new leader has it at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaseScaler {
-    /// When a holder last complained, or the lease was last shortened.
+    /// When a holder last reported late renewals, or the lease was last shortened.
     since: Option<Instant>,
 }
 
 impl LeaseScaler {
-    /// A holder complains about leases of `lease`; the duration that it should be, if the complaint
-    /// is about `view`.
+    /// A holder reports that leases of `lease` are too short. Returns the new duration, if the
+    /// report is about `view`.
     pub fn grow(&mut self, lease: Nanos, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
         let most = config.timing.lease_max;
         if lease != view.lease || lease >= most || config.mutant.has(Mutant::DeafToStrain) {
@@ -46,7 +47,7 @@ impl LeaseScaler {
         Some(lease.saturating_mul(2).min(most))
     }
 
-    /// An operator has decided how long leases are: they are not shortened.
+    /// An operator has set the lease: it is not shortened automatically.
     pub const fn reset(&mut self) {
         self.since = None;
     }
@@ -57,8 +58,7 @@ impl LeaseScaler {
         self.since.map_or(Instant::NEVER, |since| since + timing.lease_calm)
     }
 
-    /// The duration that the lease should have now that no holder complains any more, if it is
-    /// another.
+    /// The new duration after a time without reports, if it differs from the current one.
     pub fn shrink(&mut self, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
         if now < self.due(&config.timing) {
             return None;

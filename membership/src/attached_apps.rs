@@ -1,5 +1,5 @@
-//! Programs that are attached to an agent: the agent requests their membership, publishes its state
-//! to them, and reports their death.
+//! Programs attached to an agent. The agent requests their membership, publishes its state to them,
+//! and reports their death.
 
 use crate::Config;
 use crate::holdback::HoldBack;
@@ -13,11 +13,10 @@ enum Phase {
     Joining,
     Member(Incarnation),
     Leaving(Incarnation),
-    /// The program died before it was known to be a member. If its join is decided yet, its death
-    /// is reported.
+    /// The program died before its membership was known. If its join turns out to be decided, the
+    /// death is reported.
     Dead,
-    /// A member of this agent that no program here stands for: its join was given up, and then
-    /// decided after all.
+    /// A member of this agent without a program: its join was abandoned, but decided later.
     Stray(Incarnation),
 }
 
@@ -27,9 +26,9 @@ struct AttachedApp {
     token: u64,
     name: Name,
     address: Address,
-    /// Within what time it promises progress; zero if it promises nothing.
+    /// The period in which it promises progress; zero if it promises nothing.
     progress_within: Nanos,
-    /// The newest view when the join was asked for; see [`crate::view::JOIN_WINDOW`].
+    /// The newest view when the join was requested; see [`crate::view::JOIN_WINDOW`].
     as_of: ViewId,
     phase: Phase,
     due: Instant,
@@ -46,8 +45,8 @@ impl AttachedApp {
 }
 
 impl AttachedApps {
-    /// Takes a program's request; a repetition changes nothing. Gives whether a promise of progress
-    /// changed.
+    /// Records a program's request; a repetition changes nothing. Returns whether a promise of
+    /// progress changed.
     pub fn ask<F: Fabric>(
         &mut self,
         seat: u16,
@@ -66,8 +65,8 @@ impl AttachedApps {
                     return core::mem::replace(&mut app.progress_within, progress_within) != progress_within;
                 }
                 self.0.retain_mut(|app| {
-                    // Whoever has to go still has to: where the view is full, nobody is admitted
-                    // who could replace it.
+                    // Removals stay due: in a full view nobody is admitted to replace the old
+                    // member.
                     if let Phase::Leaving(who) = app.phase
                         && app.seat == seat
                     {
@@ -81,7 +80,8 @@ impl AttachedApps {
                 });
                 let as_of = view.id;
                 let phase = Phase::Joining;
-                // One that crashes at once is not to be asked for when its name may join again.
+                // A program that crashes at once must not be requested again when its name may
+                // rejoin.
                 fabric.watch_lazily(address);
                 self.0.push(AttachedApp {
                     seat,
@@ -106,7 +106,7 @@ impl AttachedApps {
                         self.0[at].due = now;
                     }
                     Some((_, Phase::Leaving(_) | Phase::Stray(_) | Phase::Dead)) => {}
-                    // If its join is decided yet, it is a stray.
+                    // If its join turns out to be decided, it is a stray.
                     Some((at, Phase::Joining)) => {
                         fabric.unwatch(self.0[at].address);
                         self.0.remove(at);
@@ -122,15 +122,15 @@ impl AttachedApps {
     /// The member at this address.
     #[must_use]
     pub fn at(&self, address: Address) -> Option<Incarnation> {
-        // A stray of the same seat may come before it.
+        // A stray may precede it in the same seat.
         self.0.iter().filter(|app| app.address == address).find_map(|app| match app.phase {
             Phase::Joining | Phase::Dead | Phase::Stray(_) => None,
             Phase::Member(who) | Phase::Leaving(who) => Some(who),
         })
     }
 
-    /// Whether a program at this address asked to join: it died, or may have. If it has not, it
-    /// asks again.
+    /// Whether a program at this address had asked to join. It died, or may have; a program that is
+    /// alive asks again.
     pub fn died<F: Fabric>(&mut self, address: Address, fabric: &mut F) -> bool {
         let joins = |app: &&mut AttachedApp| app.address == address && app.phase == Phase::Joining;
         let Some(app) = self.0.iter_mut().find(joins) else { return false };
@@ -139,7 +139,7 @@ impl AttachedApps {
         true
     }
 
-    /// Members that promised progress, and within what time.
+    /// Members that promised progress, with the period of each.
     pub fn promises(&self) -> impl Iterator<Item = (Incarnation, Nanos)> {
         self.0.iter().filter(|app| app.progress_within != Nanos::ZERO).filter_map(|app| match app.phase {
             Phase::Member(who) => Some((who, app.progress_within)),
@@ -147,10 +147,10 @@ impl AttachedApps {
         })
     }
 
-    /// Compares the programs with a new view and publishes to them what has changed.
+    /// Compares the programs with a new view and publishes what changed.
     ///
-    /// `me` is the agent's incarnation. What it hosts and nobody here stands for is asked to be
-    /// removed after `patience`.
+    /// `me` is the agent's incarnation. Members that it hosts without a program are removed after
+    /// `patience`.
     pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, patience: Instant, fabric: &mut F) {
         self.0.retain_mut(|app| {
             match app.phase {
@@ -158,9 +158,8 @@ impl AttachedApps {
                     if let Some(member) = view.by_token(app.token) {
                         app.phase = Phase::Member(member.incarnation);
                         app.due = Instant::NEVER;
-                        // The coordinators watch it, too; this is for fabrics where only its own
-                        // node can. A death that was reported already is reported
-                        // again.
+                        // The coordinators watch it as well; this serves fabrics where only its own
+                        // node can. A death that was already reported is reported again.
                         fabric.watch_lazily(app.address);
                         fabric.publish_seat(app.seat, SeatStatus::Member(member.incarnation));
                         return true;
@@ -204,7 +203,7 @@ impl AttachedApps {
         }
     }
 
-    /// A join was refused: where that is for good, the program has to ask again with a new token.
+    /// A join was refused. If the refusal is final, the program has to ask again with a new token.
     pub fn refused<F: Fabric>(
         &mut self,
         token: u64,
@@ -233,13 +232,13 @@ impl AttachedApps {
         });
     }
 
-    /// When something is to be sent again.
+    /// When a request is next repeated.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.0.iter().map(|app| app.due).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Sends the requests that are due to every coordinator; `host` is the agent's incarnation.
+    /// Sends the due requests to every coordinator; `host` is the agent's incarnation.
     pub fn tick<F: Fabric>(
         &mut self,
         host: Incarnation,
@@ -258,7 +257,7 @@ impl AttachedApps {
                     let newcomer = Newcomer { kind: Kind::App, name, address, host, token, proposer: 0 };
                     let left = hold_back.left(&newcomer, &config.timing, now);
                     if left > Nanos::ZERO {
-                        // The leader would not admit it before that either.
+                        // The leader would not admit it earlier.
                         app.due = now + left;
                         fabric.publish_seat(app.seat, SeatStatus::HeldBack { until: app.due });
                         continue;

@@ -1,10 +1,10 @@
-//! What a lease cache does beside holding a lease: it vouches for the newest view, and raises
+//! What a lease cache does besides holding a lease: it vouches for the newest view, and raises
 //! fences for the leader.
 //!
-//! uKharon, section 6.3. A cache vouches on the strength of its own lease, so what it vouches for
-//! was the newest view no longer ago than that lease's duration; every wait counts that in
-//! ([`View::reach`](crate::View::reach)). Its word about a fence is first-hand: it is given after
-//! the CAS came back, and a fence never falls.
+//! uKharon, section 6.3. A cache vouches on the strength of its own lease. The view it vouches for
+//! was therefore the newest at most that lease's duration ago, which every wait includes
+//! ([`View::reach`](crate::View::reach)). Its report about a fence is reliable: it follows the
+//! completion of the CAS, and a fence never moves back.
 
 use crate::Config;
 use crate::metrics::Counter;
@@ -13,15 +13,15 @@ use crate::tokens::{self, Part};
 use crate::wire::{Addresses, Message};
 use obol_fabric::{Address, Completion, Fabric, Instant, LinkError, Remote, ViewId};
 
-/// Requests to raise fences that a cache works on at once; more are dropped, and the leader raises
-/// those itself.
+/// Fence requests that a cache handles concurrently. More are dropped, and the leader raises those
+/// fences itself.
 pub const JOBS_MAX: usize = 64;
-/// Fences of one request; what a datagram holds is mostly less.
+/// Fences of one request; a datagram usually holds fewer.
 pub const FENCES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// Its fence is thought to stand at this view.
+    /// Its fence is expected at this view.
     Outstanding(ViewId),
     Raised,
     Unreachable,
@@ -36,11 +36,11 @@ struct Job {
     chunk: u16,
     base: ViewId,
     fences: Vec<(Address, State)>,
-    /// When the leader is told what there is.
+    /// When the leader gets a report, complete or not.
     due: Instant,
 }
 
-/// The requests that a cache works on.
+/// The requests that a cache is working on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FanOut {
     jobs: Vec<Job>,
@@ -58,7 +58,7 @@ impl Job {
         self.fences.iter().all(|(_, state)| !matches!(state, State::Outstanding(_)))
     }
 
-    /// Tells the leader which fences stand at the base or above.
+    /// Reports to the leader which fences are at the base or above.
     fn report<F: Fabric>(&self, config: &Config, fabric: &mut F) {
         let mut raised = vec![0; self.fences.len().div_ceil(8)];
         for (at, (_, state)) in self.fences.iter().enumerate() {
@@ -90,8 +90,8 @@ impl FanOut {
         }
         let fences = pages.take(FENCES_MAX).map(|page| (page, State::Outstanding(ViewId::GENESIS)));
         self.round = self.round.wrapping_add(1);
-        // Half of what the leader waits for: so that one page that can not be reached does not keep
-        // it from hearing of the others.
+        // Half of the leader's timeout, so that one unreachable page does not delay the report
+        // about the others.
         let due = now + obol_fabric::Nanos(config.timing.cache_timeout.0 / 2);
         let job = Job { round: self.round, from, nonce, chunk, base, fences: fences.collect(), due };
         for at in 0..job.fences.len() {
@@ -139,7 +139,7 @@ impl FanOut {
         self.jobs.iter().map(|j| j.due).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Reports what takes too long to be waited for.
+    /// Sends the reports that can not wait for the remaining fences.
     pub fn tick<F: Fabric>(&mut self, config: &Config, now: Instant, fabric: &mut F) {
         self.jobs.retain(|job| {
             if now < job.due {

@@ -1,10 +1,10 @@
-//! Ending leases without waiting for them: the leader raises the fence of every page that may still
-//! hold a lease on an older view, and sends CLEAR when every holder is clear.
+//! Ending leases early: the leader raises the fence of every page that may still hold a lease on an
+//! older view, and sends CLEAR once every holder is clear.
 //!
-//! A holder is clear when (1) a CAS put its fence at or above the new base, or found it there; (2)
-//! every process that can read its page is proved dead; or (3) the wait has run on the leader's own
-//! clock since the leader learned that the successor of the holder's last view was decided.
-//! Everything not known is waited for. The rules are argued in `docs/design/leases.md`.
+//! A holder is clear when (1) a CAS raised its fence to the new base or above, or found it there;
+//! (2) every process that can read its page is proved dead; or (3) the wait has elapsed on the
+//! leader's clock since it learned that the successor of the holder's last view was decided.
+//! Anything unknown is waited for. `docs/design/leases.md` has the arguments.
 
 use crate::Config;
 use crate::cache::FENCES_MAX;
@@ -21,10 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of [`Message::Raise`] before its addresses.
 const RAISE_HEAD: usize = 32;
 
-/// By what a holder was cleared.
+/// Why a holder is clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// Not yet; its fence is thought to stand at this view.
+    /// Not clear yet; its fence is expected at this view.
     Outstanding(ViewId),
     /// Its fence can not be reached; only a proof or the wait clears it.
     Unreachable,
@@ -38,10 +38,10 @@ enum State {
 struct Holder {
     incarnation: Incarnation,
     page: Address,
-    /// Every process that can read the page, the holder included.
+    /// All processes that can read the page, including the holder.
     readers: BTreeSet<Incarnation>,
     state: State,
-    /// When its wait has run.
+    /// When its wait has elapsed.
     over: Instant,
 }
 
@@ -51,28 +51,29 @@ impl Holder {
     }
 }
 
-/// Fences that caches were asked to raise.
+/// A request to caches to raise fences.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FanOut {
-    /// No other attempt has it, of this leader or another: a late answer can not be taken for one
-    /// to this.
+    /// Unique to this attempt, so that a late answer to another attempt, or to another leader, is
+    /// not mistaken for one to this.
+    /// The indices in [`Clearing::holders`] that each request named; emptied by its answer.
     nonce: u64,
-    /// The places in [`Clearing::holders`] that each request named; emptied by its answer.
+    /// When the leader raises the remaining fences itself.
     chunks: Vec<Vec<u16>>,
     /// When the leader raises what is left by itself.
     until: Instant,
 }
 
-/// What a leader knows that decides what has to be cleared.
+/// The leader's knowledge that determines what must be cleared.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
-    /// The last views.
+    /// The recent views.
     pub log: &'a Log,
-    /// The latest base whose CLEAR is known or recorded.
+    /// The latest base with a known or recorded CLEAR.
     pub cleared: ViewId,
     /// Members that are proved dead.
     pub proofs: &'a BTreeSet<Incarnation>,
-    /// Whether a member may be dead.
+    /// Whether a member is suspected.
     pub suspected: &'a dyn Fn(Incarnation) -> bool,
 }
 
@@ -82,14 +83,14 @@ pub struct Clearing {
     base: ViewId,
     began: Instant,
     holders: Vec<Holder>,
-    /// When even holders that the log does not name are over; set if the log has a gap.
+    /// When even holders that the log does not name are clear; set if the log has a gap.
     blind_until: Option<Instant>,
     round: u32,
     fan_out: Option<FanOut>,
 }
 
 impl Clearing {
-    /// Begins to clear all views in `[cleared, base)`, where `base` is the newest view's. `round`
+    /// Starts to clear all views in `[cleared, base)`, where `base` is the newest view's. `round`
     /// and `nonce` must differ from those of all earlier attempts.
     pub fn begin<F: Fabric>(
         known: &Known<'_>,
@@ -137,9 +138,9 @@ impl Clearing {
         clearing
     }
 
-    /// Asks the caches to raise the fences of holders that most likely live, if there are many.
-    /// Those of the others take a link's timeout to fail, which would keep a cache from answering
-    /// for the rest.
+    /// Asks the caches to raise the fences of holders that are probably alive, if there are many.
+    /// The other fences fail only after a link timeout, which would delay a cache's answer for the
+    /// rest.
     fn delegate<F: Fabric>(
         &mut self,
         known: &Known<'_>,
@@ -173,7 +174,7 @@ impl Clearing {
         living.into_iter().collect()
     }
 
-    /// Takes a cache's word about fences. What it could not raise, the leader tries.
+    /// Takes a cache's report about fences. The leader tries those that the cache could not raise.
     pub fn raised<F: Fabric>(
         &mut self,
         nonce: u64,
@@ -184,7 +185,7 @@ impl Clearing {
     ) {
         let any = config.mutant.has(Mutant::FanOutAnyRound);
         let Some(fan_out) = self.fan_out.as_mut().filter(|f| f.nonce == nonce || any) else { return };
-        // One CAS at a time is out for a page: what a second one found says nothing about the guess
+        // One CAS per page at a time: the result of a second one would say nothing about the guess
         // of the first.
         let ours = fan_out.until == Instant::NEVER;
         let Some(places) = fan_out.chunks.get_mut(usize::from(chunk)).map(core::mem::take) else { return };
@@ -203,7 +204,7 @@ impl Clearing {
         }
     }
 
-    /// The planted bug: all waits run from a time that may be before the decision.
+    /// The planted bug: all waits start at a time that may precede the decision.
     pub(crate) fn backdate(&mut self, since: Instant, log: &Log, config: &Config) {
         let over = since + lengthened(log.newest().view.wait, config.timing.drift_ppm);
         for holder in &mut self.holders {
@@ -212,31 +213,31 @@ impl Clearing {
         self.blind_until = self.blind_until.map(|until| until.min(over));
     }
 
-    /// The base whose predecessors are cleared.
+    /// The base below which views are being cleared.
     #[must_use]
     pub const fn base(&self) -> ViewId {
         self.base
     }
 
-    /// Whether caches have not raised the fences in time that they were asked to.
+    /// Whether caches have failed to raise the requested fences in time.
     #[must_use]
     pub fn outruns_caches(&self) -> bool {
         self.fan_out.as_ref().is_some_and(|f| f.until == Instant::NEVER)
     }
 
-    /// When it began.
+    /// When the clearing began.
     #[must_use]
     pub const fn began(&self) -> Instant {
         self.began
     }
 
-    /// Holders that were cleared by a fence.
+    /// Holders cleared by a fence.
     #[must_use]
     pub fn fenced(&self) -> usize {
         self.holders.iter().filter(|h| h.state == State::Fenced).count()
     }
 
-    /// Whether a fence may still come to stand.
+    /// Whether a fence is still pending.
     #[must_use]
     pub fn awaits_fences(&self, config: &Config) -> bool {
         config.timing.fencing && self.holders.iter().any(|h| matches!(h.state, State::Outstanding(_)))
@@ -251,7 +252,7 @@ impl Clearing {
         self.blind_until.is_none_or(|until| until <= now) && self.holders.iter().all(Holder::is_clear)
     }
 
-    /// When a wait runs out next.
+    /// When the next wait elapses.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let outstanding = self.holders.iter().filter(|h| !h.is_clear()).map(|h| h.over);
@@ -301,7 +302,7 @@ impl Clearing {
         }
     }
 
-    /// Takes news of a death.
+    /// Takes new proofs of death.
     pub fn proved<F: Fabric>(&mut self, proofs: &BTreeSet<Incarnation>, config: &Config, fabric: &mut F) {
         for at in 0..self.holders.len() {
             self.prove(at, proofs, config, fabric);
@@ -330,7 +331,7 @@ impl Clearing {
         }
     }
 
-    /// Lets waits run out, and the patience with caches.
+    /// Handles elapsed waits and the timeout of the caches.
     pub fn tick<F: Fabric>(&mut self, config: &Config, now: Instant, fabric: &mut F) {
         if let Some(fan_out) = self.fan_out.as_mut().filter(|f| f.until <= now) {
             // A late answer still counts.
@@ -349,7 +350,8 @@ impl Clearing {
     }
 }
 
-/// Adds a view's holders: their pages, all their readers so far, and the last view that names them.
+/// Adds a view's holders: their pages, the readers of each so far, and the last view that names
+/// them.
 fn collect(view: &View, holders: &mut BTreeMap<Incarnation, (Address, BTreeSet<Incarnation>, ViewId)>) {
     for member in view.members.iter().filter(|m| m.is_holder()) {
         let entry =

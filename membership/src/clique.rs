@@ -1,23 +1,23 @@
-//! Who stays when not everybody can talk to everybody: the largest set of members that all reach
-//! each other and that the leader belongs to, with a majority of those who decide. A pure function
-//! of the links that are down; who learns of those is decided in `detectors::links`.
+//! Which members stay when not all can reach each other: the largest set of members that all reach
+//! each other and that includes the leader, with a majority of the deciders. A pure function of the
+//! links that are down; `detectors::links` decides who learns of those.
 //!
 //! uKharon, section 4.2, catastrophic failures: "approximately the maximum clique in which it is
 //! included". Here it is exact wherever broken links form small clusters of members, as those of a
 //! real network do.
 
-/// Members of one connected cluster of broken links up to which the largest clique is found for
-/// certain; in larger ones the member with the most broken links goes first, which keeps at least
-/// the sum of `1 / (1 + broken links)` over its members, and all of the larger side where a network
-/// is cut in two.
+/// The largest connected cluster of broken links for which the maximum clique is computed exactly.
+/// In a larger one the member with the most broken links is removed first. This keeps at least the
+/// sum of `1 / (1 + broken links)` over its members, and the whole larger side of a network that is
+/// cut in two.
 pub const EXACT_MAX: usize = 24;
 
 /// Which of `members` nodes stay: true for each that does. `down` are the pairs without a link, in
-/// any order, repeated or not; those that name a node beyond `members` are ignored. `centers`,
-/// which have no broken link to each other, stay in any case.
+/// any order; duplicates are allowed, and pairs with a node beyond `members` are ignored.
+/// `centers`, which have no broken link among them, always stay.
 ///
-/// Of several sets of the same size, the one with the lowest node in which they differ stays, so
-/// that every process finds the same one. Nodes that lost no link stay in any case.
+/// Among sets of the same size, the one with the lowest differing node stays, so that all processes
+/// compute the same one. Nodes without a broken link always stay.
 #[must_use]
 pub fn largest(members: usize, down: &[(usize, usize)], centers: &[usize]) -> Vec<bool> {
     let mut stays = vec![true; members];
@@ -50,7 +50,7 @@ fn is_clique(stays: &[bool], broken: &[Vec<usize>]) -> bool {
     (0..stays.len()).all(|node| !stays[node] || broken[node].iter().all(|peer| !stays[*peer]))
 }
 
-/// The nodes that broken links connect to this one, in order; none if it was seen before or does
+/// The nodes connected to this one by broken links, in order; none if it was seen before or does
 /// not stay.
 fn cluster_of(first: usize, broken: &[Vec<usize>], stays: &[bool], seen: &mut [bool]) -> Vec<usize> {
     let (mut cluster, mut open) = (Vec::new(), vec![first]);
@@ -64,10 +64,10 @@ fn cluster_of(first: usize, broken: &[Vec<usize>], stays: &[bool], seen: &mut [b
     cluster
 }
 
-/// Finds the best subset without a broken link, for certain.
+/// Finds the largest subset without a broken link, exactly.
 fn choose(cluster: &[usize], broken: &[Vec<usize>], stays: &mut [bool]) {
     // The first node has the highest bit, so that of two sets of one size the larger number is the
-    // one that stays.
+    // preferred one.
     let bit = |place: usize| 1u32 << (31 - place);
     let conflicts: Vec<u32> = cluster
         .iter()
@@ -84,15 +84,14 @@ fn choose(cluster: &[usize], broken: &[Vec<usize>], stays: &mut [bool]) {
     }
 }
 
-/// Tries all ways to go on from `chosen` with some of `open`, which conflict with nothing that is
-/// chosen.
+/// Tries all extensions of `chosen` by nodes of `open`, none of which conflicts with a chosen one.
 fn search(chosen: u32, open: u32, conflicts: &[u32], best: &mut u32) {
     if chosen.count_ones() + open.count_ones() < best.count_ones() {
         return;
     }
     let degree = |place: &usize| (conflicts[*place] & open).count_ones();
     let is_open = |place: &usize| open & (1 << (31 - *place)) != 0;
-    // Of equals the last, so that the first one stays sooner.
+    // On a tie the later one wins, so that lower nodes stay.
     let worst = (0..conflicts.len()).filter(is_open).max_by_key(degree);
     match worst.filter(|place| degree(place) > 0) {
         Some(place) => {
@@ -109,8 +108,8 @@ fn search(chosen: u32, open: u32, conflicts: &[u32], best: &mut u32) {
     }
 }
 
-/// Drops the node with the most broken links until there is none, then takes back whoever fits
-/// after all.
+/// Drops the node with the most broken links until none is left, then takes back every node that
+/// fits.
 fn thin_out(cluster: &[usize], broken: &[Vec<usize>], stays: &mut [bool]) {
     let mut degrees: Vec<usize> =
         cluster.iter().map(|&node| broken[node].iter().filter(|peer| stays[**peer]).count()).collect();
@@ -167,7 +166,7 @@ mod tests {
         assert_eq!(kept(6, &cut(0..2, 2..6), 0), [0, 1]);
         // The leader, 0, reaches both sides.
         assert_eq!(kept(6, &cut(1..3, 3..6), 0), [0, 3, 4, 5]);
-        // Also where it is too large to be tried out.
+        // Also where the cluster is too large for the exact search.
         assert_eq!(kept(1_000, &cut(1..400, 400..1_000), 0).len(), 601);
         let even: Vec<usize> = (0..51).collect();
         assert_eq!(kept(101, &cut(1..51, 51..101), 0), even, "the older half");

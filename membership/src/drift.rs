@@ -1,11 +1,11 @@
-//! Clocks against each other: does any member's clock run faster or slower than the bound that all
-//! leases rely on?
+//! Clock drift: does any member's clock run faster or slower than the bound that all leases rely
+//! on?
 //!
 //! uKharon, appendix C, relies on invariant TSCs; here the rates are measured, pair by pair. A
-//! member asks another for its clock and knows that the answer was read between its question and
-//! its arrival. Two such answers bound the ratio of the two rates from both sides, whatever the
-//! messages' delays were. Only a ratio that lies outside the bound for certain raises an alarm: a
-//! slow network makes the measurement coarse, never wrong.
+//! member requests another's clock, which was then read between the request and the arrival of the
+//! reply. Two such replies bound the ratio of the two rates from both sides, whatever the delays of
+//! the messages. Only a ratio that is certainly outside the bound raises an alarm: a slow network
+//! makes the measurement coarser, never wrong.
 
 use crate::Config;
 use crate::metrics::Counter;
@@ -16,54 +16,54 @@ use crate::wire::Message;
 use obol_fabric::{Address, Fabric, Incarnation, Instant};
 use std::collections::BTreeMap;
 
-/// A question goes out once in so many periods of the heartbeat detector.
+/// One request is sent per this many periods of the heartbeat detector.
 const EVERY_HEARTBEATS: u64 = 8;
-/// Peers whose earlier answer is kept.
+/// Peers whose earlier reply is kept.
 pub const PEERS_MAX: usize = 256;
 
-/// One question and its answer.
+/// One request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Exchange {
     posted: Instant,
     answered: Instant,
-    /// What the peer's clock showed in between.
+    /// The peer's clock in between.
     clock: Instant,
 }
 
 /// A clock that is proved to be beyond the bound.
 struct Alarm {
-    /// Whose, seen from here. It may be the own clock that is wrong.
+    /// The peer, as seen from here. The local clock may be the wrong one.
     who: Incarnation,
-    /// Whether it runs faster than the own one; otherwise slower.
+    /// Whether it runs faster than the local one; otherwise slower.
     fast: bool,
-    /// By how much at least, in parts per million.
+    /// By at least how much, in parts per million.
     ppm: u64,
 }
 
-/// One process's measurements.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Drift {
     due: Instant,
-    /// The question that is out: to whom, its nonce, when.
+    /// The pending request: to whom, its nonce, when.
     asked: Option<(Incarnation, u64, Instant)>,
     last: Incarnation,
     first: BTreeMap<Incarnation, Exchange>,
 }
 
 impl Drift {
-    /// Forgets who is not a member any more.
+    /// Forgets former members.
     pub fn follow(&mut self, view: &View) {
         self.first.retain(|who, _| view.member(*who).is_some());
     }
 
-    /// When the next question is due.
+    /// When the next request is due.
     #[must_use]
     pub const fn deadline(&self) -> Instant {
         self.due
     }
 
-    /// Asks the member after the one that was asked last. One question is out at a time; one that
-    /// was lost is given up with the next.
+    /// Sends a request to the member after the last one. One request is pending at a time; a lost
+    /// one is abandoned with the next.
     pub fn tick<F: Fabric>(
         &mut self,
         view: &View,
@@ -85,12 +85,12 @@ impl Drift {
         fabric.send(peer.address, &Message::Clock { nonce }.encode());
     }
 
-    /// Answers a question: `now` lies between its post and the answer's arrival.
+    /// Replies to a request: `now` lies between its post and the reply's arrival.
     pub fn answer<F: Fabric>(to: Address, nonce: u64, now: Instant, fabric: &mut F) {
         fabric.send(to, &Message::ClockIs { nonce, clock: now }.encode());
     }
 
-    /// Takes an answer, and raises the alarm if it proves that a clock is beyond the bound.
+    /// Handles a reply, and raises the alarm if it proves that a clock is beyond the bound.
     pub fn heard<F: Fabric>(
         &mut self,
         (nonce, clock): (u64, Instant),
@@ -116,7 +116,7 @@ impl Drift {
         };
         let bound = config.timing.drift_ppm;
         let alarm = judge(&first, &later, bound).map(|(fast, ppm)| Alarm { who, fast, ppm });
-        // What is known well enough begins anew: a clock that goes wrong later is not averaged
+        // A good measurement starts a new one, so that a clock that fails later is not averaged
         // away.
         let unsure = first.answered.since(first.posted).saturating_add(now.since(posted));
         let span = posted.since(first.answered);
@@ -127,13 +127,12 @@ impl Drift {
     }
 }
 
-/// Whether two answers prove that the ratio of the rates is beyond `(1 + d) / (1 - d)` or below its
-/// inverse; and by how much at least the peer's rate is off, in parts per million.
+/// Whether two replies prove that the ratio of the rates is beyond `(1 + d) / (1 - d)` or below its
+/// inverse; and by at least how much the peer's rate is off, in parts per million.
 fn judge(first: &Exchange, later: &Exchange, bound_ppm: u32) -> Option<(bool, u64)> {
     const MILLION: u128 = 1_000_000;
     let span = |from: Instant, to: Instant| u128::from(to.since(from).0);
-    // Between the two moments at which the peer read its clock, at least and at most so much passed
-    // here.
+    // The local bounds of the time between the two moments at which the peer read its clock.
     let (least, most) = (span(first.answered, later.posted), span(first.posted, later.answered));
     let peer = span(first.clock, later.clock);
     let (fast, slow) = (MILLION + u128::from(bound_ppm), MILLION.saturating_sub(u128::from(bound_ppm)));
@@ -142,7 +141,7 @@ fn judge(first: &Exchange, later: &Exchange, bound_ppm: u32) -> Option<(bool, u6
     if peer * slow > most * fast {
         return Some((true, ppm(peer, most)));
     }
-    // Nothing is known of a span that may be none at all.
+    // A span that may be empty proves nothing.
     if least > 0 && peer * fast < least * slow {
         return Some((false, u64::try_from((least - peer) * MILLION / least).unwrap_or(u64::MAX)));
     }

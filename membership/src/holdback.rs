@@ -1,9 +1,9 @@
-//! Names whose members die again and again, as programs do that crash as soon as they have begun.
-//! Each of their joins and deaths is a view that all others have to follow, so joins of such a name
-//! wait, twice as long each time.
+//! Names whose members fail again and again, for instance programs that crash at their start. Each
+//! join and each death is a view that all others have to install. Joins of such a name are
+//! therefore delayed, twice as long each time.
 //!
-//! Every process computes this from the views that it sees, so a new leader knows most of it. It
-//! decides no safety: a process that forgets it admits a member sooner.
+//! Every process computes this from the views that it sees, so a new leader knows most of it.
+//! Safety does not depend on it: a process that forgets admits a member sooner.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -11,42 +11,42 @@ use crate::timing::Timing;
 use crate::view::{Change, Kind, Level, Newcomer, View};
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 
-/// Names that are remembered; of more, the one that failed longest ago is forgotten.
+/// The number of names kept; of more, the one with the oldest failure is dropped.
 pub const NAMES_MAX: usize = 64;
-/// A hold doubles at most so often, whatever its limit.
+/// A hold doubles at most this often, whatever its limit.
 const DOUBLINGS_MAX: u32 = 32;
 
-/// The failures of one name that came quickly one after the other.
+/// A series of failures of one name in quick succession.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Series {
     name: Name,
     failures: u32,
     first: Instant,
     last: Instant,
-    /// What the failures add up to: each adds a window's share, and time drains it.
+    /// The level of a leaky bucket: each failure adds one share of the window, and time drains it.
     level: Nanos,
-    /// Failures since there were more than the window allows; each doubles the hold.
+    /// Failures above the limit; each doubles the hold.
     excess: u32,
-    /// The last that failed.
+    /// The last member that failed.
     who: Incarnation,
 }
 
-/// Why a join waits.
+/// Why a join is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The last member of this name that failed.
     pub who: Incarnation,
-    /// Until then.
+    /// When the hold ends.
     pub until: Instant,
-    /// For so long in all.
+    /// The length of the hold.
     pub hold: Nanos,
-    /// Members of this name that failed.
+    /// The number of members of this name that failed.
     pub failures: u32,
-    /// Within so long.
+    /// The time in which they failed.
     pub within: Nanos,
 }
 
-/// What the flight recorder keeps of a [`Held`] in one word:
+/// A [`Held`] as one word of the flight recorder:
 /// `failures:12 | within in ms:20 | hold in us:32`.
 const FAILURES_SHIFT: u32 = 52;
 const WITHIN_SHIFT: u32 = 32;
@@ -54,7 +54,7 @@ const WITHIN_MASK: u64 = (1 << (FAILURES_SHIFT - WITHIN_SHIFT)) - 1;
 const FAILURES_MAX: u64 = (1 << (64 - FAILURES_SHIFT)) - 1;
 
 impl Held {
-    /// As one word; what does not fit becomes the most that does.
+    /// Encodes it as one word; values that do not fit saturate.
     #[must_use]
     pub fn word(&self) -> u64 {
         let hold = (self.hold.0 / 1_000).min(u64::from(u32::MAX));
@@ -62,7 +62,7 @@ impl Held {
         u64::from(self.failures).min(FAILURES_MAX) << FAILURES_SHIFT | within << WITHIN_SHIFT | hold
     }
 
-    /// How often the name failed, within what time, and how long its joins wait, from such a word.
+    /// Decodes such a word: the number of failures, the time that they took, and the hold.
     #[must_use]
     pub const fn of_word(word: u64) -> (u64, Nanos, Nanos) {
         let within = Nanos::from_millis(word >> WITHIN_SHIFT & WITHIN_MASK);
@@ -110,7 +110,7 @@ impl Series {
     fn failed(&mut self, timing: &Timing, now: Instant) {
         let pause = now.since(self.last);
         if pause > timing.join_window.saturating_add(self.hold(timing)) {
-            // It ran for long: whatever was wrong is over.
+            // It ran for long: the cause of the failures is over.
             *self = Self { failures: 0, first: now, level: Nanos::ZERO, excess: 0, ..*self };
         }
         self.level = self.level.saturating_sub(pause).saturating_add(Self::share(timing));
@@ -123,7 +123,7 @@ impl Series {
 }
 
 impl HoldBack {
-    /// Learns what changed from one view to the next; gives the names that are held back for it
+    /// Learns what changed from one view to the next; returns the names that are held back for it
     /// from now on.
     pub fn follow(&mut self, before: &View, view: &View, config: &Config, now: Instant) -> Vec<Held> {
         let timing = &config.timing;
@@ -132,7 +132,8 @@ impl HoldBack {
             return newly;
         }
         for change in &view.changes {
-            // Who was suspected may live, and who went with its agent did nothing.
+            // A suspected member may be alive, and one that went with its agent did not fail
+            // itself.
             let &Change::Failed {
                 accused, level: Level::Deadbeat | Level::Replaced | Level::Progress, ..
             } = change
@@ -148,7 +149,7 @@ impl HoldBack {
         newly
     }
 
-    /// Learns that a member failed.
+    /// Records a failed member.
     pub fn failed(&mut self, name: Name, who: Incarnation, timing: &Timing, now: Instant) {
         let at = self.0.iter().position(|series| series.name == name).unwrap_or_else(|| {
             if self.0.len() == NAMES_MAX
@@ -164,7 +165,7 @@ impl HoldBack {
         self.0[at].failed(timing, now);
     }
 
-    /// From when on a member of this name can fail without a hold: for whoever kills members on
+    /// When a member of this name can next fail without a hold: for tools that kill members on
     /// purpose.
     #[must_use]
     pub fn spare_from(&self, name: Name, timing: &Timing, now: Instant) -> Instant {
@@ -172,7 +173,7 @@ impl HoldBack {
         known.filter(|_| timing.join_hold > Nanos::ZERO).map_or(now, |series| series.spare_from(timing, now))
     }
 
-    /// How long a newcomer has to wait yet at `now`; zero if it has not.
+    /// How long a newcomer still has to wait at `now`; zero if it need not.
     #[must_use]
     pub fn left(&self, newcomer: &Newcomer, timing: &Timing, now: Instant) -> Nanos {
         // Without its coordinators a cluster decides nothing.
@@ -180,7 +181,7 @@ impl HoldBack {
         held.map_or(Nanos::ZERO, |held| held.until.since(now))
     }
 
-    /// Why joins of this name have to wait at `now`, if they have.
+    /// Why joins of this name are held back at `now`, if they are.
     #[must_use]
     pub fn held(&self, name: Name, timing: &Timing, now: Instant) -> Option<Held> {
         let series = self.0.iter().find(|series| series.name == name)?;
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(hold(&names, "loop", now), None);
     }
 
-    /// Failures that come after pauses of so many microseconds, each as soon as it may join; gives
+    /// Failures after pauses of this many microseconds, each as soon as a join is possible; returns
     /// their times.
     fn crashes(pauses: &[u64], to: u64) -> Vec<u64> {
         let (mut names, mut now, mut times) = (HoldBack::default(), 0, Vec::new());
@@ -302,10 +303,10 @@ mod tests {
             pauses in proptest::collection::vec(1_u64..5_000, 1..20),
         ) {
             let times = crashes(&pauses, 10_000 * MILLI);
-            // 4 and one for free, holds of 10, 20 and 40, then one of 80 after the other.
+            // 4 and one for free, holds of 10, 20 and 40, then holds of 80.
             let late = times.iter().filter(|at| **at > 1_000 * MILLI).count();
             proptest::prop_assert!(late <= 9_000 / 80 + 1, "{late}");
-            // At 5 ms from one to the next nothing drains that matters.
+            // With 5 ms between them nothing significant drains.
             let early = times.iter().filter(|at| **at <= 150 * MILLI).count();
             proptest::prop_assert!(early <= 5 + 2 + 3, "{early}");
         }

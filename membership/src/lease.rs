@@ -1,8 +1,9 @@
 //! A holder's lease: which view its page is on, from when and until when.
 //!
-//! uKharon, section 6.2, Algorithm 2, with the wait of every view whose lease may still run instead
-//! of the last one's, compatible views (6.3), and CLEAR, by which the coordinators say that the
-//! wait is over. The rules are load-bearing; `docs/design/leases.md` argues each.
+//! uKharon, section 6.2, Algorithm 2, with three differences: the wait covers every view whose
+//! lease may still run, not just the last; views may be compatible (6.3); and with CLEAR the
+//! coordinators announce that the wait is over. Safety rests on these rules;
+//! `docs/design/leases.md` argues each.
 
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::timing::Timing;
@@ -12,20 +13,20 @@ use obol_fabric::{Instant, Nanos, Page, ViewId};
 /// Parts per million.
 const MILLION: u64 = 1_000_000;
 
-/// The longest that `lease` can last on a clock that runs slow by the bound, as a newcomer with a
-/// fast one measures it.
+/// The longest that a lease of `span` can last on a clock that is slow by the bound, as measured by
+/// a newcomer with a fast one.
 #[must_use]
 pub fn lengthened(span: Nanos, drift_ppm: u32) -> Nanos {
     Nanos(span.0.saturating_add(span.0.saturating_mul(u64::from(drift_ppm)).div_ceil(MILLION)))
 }
 
-/// The part of `lease` that may be used whatever the clock.
+/// The part of `span` that may be used whatever the clock's drift.
 #[must_use]
 pub fn shortened(span: Nanos, drift_ppm: u32) -> Nanos {
     span.saturating_sub(Nanos(span.0.saturating_mul(u64::from(drift_ppm)).div_ceil(MILLION)))
 }
 
-/// What a holder knows of the newest decided view.
+/// What a holder knows about the newest decided view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
     view: ViewId,
@@ -41,24 +42,24 @@ struct Known {
 pub struct Lease {
     page: Page,
     known: Option<Known>,
-    /// The latest CLEAR taken.
+    /// The latest CLEAR applied.
     clear: Option<ViewId>,
-    /// What its holder is: a cache's lease has a duration of its own.
+    /// The holder's kind: a cache's lease has its own duration.
     kind: Kind,
     drift_ppm: u32,
     mutant: ActiveMutant,
 }
 
-/// How a renewal went.
+/// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Renewed {
     /// The first lease on this view.
     First,
     /// Before the lease had ended.
     OnTime,
-    /// After it had.
+    /// After the lease had ended.
     Late,
-    /// For a view that is not the newest known: of no use.
+    /// For a view other than the newest known one: ignored.
     Outdated,
 }
 
@@ -69,19 +70,20 @@ impl Lease {
         Self { page: Page::default(), known: None, clear: None, kind, drift_ppm: timing.drift_ppm, mutant }
     }
 
-    /// What the page must show.
+    /// The page to publish.
     #[must_use]
     pub const fn page(&self) -> &Page {
         &self.page
     }
 
-    /// The latest CLEAR taken.
+    /// The latest CLEAR applied.
     #[must_use]
     pub const fn clear_known(&self) -> Option<ViewId> {
         self.clear
     }
 
-    /// Learns that `view` is decided. The running lease stays until READs for the new view succeed.
+    /// Records that `view` is decided. The running lease stays until READs for the new view
+    /// succeed.
     pub fn learn(&mut self, view: &View, now: Instant) {
         let at = if self.mutant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
         let (wait, lease) = (view.wait, view.lease_of(self.kind));
@@ -90,13 +92,13 @@ impl Lease {
         self.known = Some(Known { view: view.id, base: view.base, wait, lease, at });
     }
 
-    /// Forgets everything: the holder is no member any more.
+    /// Resets everything: the holder is no longer a member.
     pub fn drop_lease(&mut self) {
         self.page = Page::default();
         self.known = None;
     }
 
-    /// Whether the lease on `view`, the newest view known, still runs. Then no later view was
+    /// Whether the lease on `view`, the newest known view, is still valid. If so, no later view was
     /// decided longer than this lease's duration ago.
     #[must_use]
     pub fn vouches(&self, view: ViewId, now: Instant) -> bool {
@@ -104,8 +106,9 @@ impl Lease {
         newest && self.page.view == view && (now < self.page.end || self.mutant.has(Mutant::AnswerExpired))
     }
 
-    /// The READs of the slot after `view`, posted at `posted`, found nothing accepted at a
-    /// majority; or a cache that was asked at `posted` vouched for `view`.
+    /// Records a renewal: READs of the slot after `view`, posted at `posted`, found nothing
+    /// accepted at a majority; or a cache vouched for `view` in reply to a request posted at
+    /// `posted`.
     pub fn renewed(&mut self, view: ViewId, posted: Instant, now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
         let from = if self.mutant.has(Mutant::DateFromCompletion) { now } else { posted };
@@ -131,9 +134,9 @@ impl Lease {
         Renewed::First
     }
 
-    /// The acceptors themselves, by READs that were posted at `posted`, showed that `view` was the
-    /// newest then: that answers who asked before, whether or not the lease still runs. A cache's
-    /// word is not taken for that: it is as old as the cache's own lease.
+    /// The acceptors confirmed, by READs posted at `posted`, that `view` was the newest then. This
+    /// answers earlier requests to confirm, whether or not the lease is still valid. A cache's
+    /// answer does not suffice: it is as old as the cache's own lease.
     pub fn confirmed(&mut self, view: ViewId, posted: Instant, now: Instant) {
         let from = if self.mutant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
         if self.page.view == view && self.page.end != Instant::ZERO {
@@ -150,9 +153,9 @@ impl Lease {
         if self.mutant.has(Mutant::ShortWait) { Nanos(wait.0 - wait.0 / 20) } else { wait }
     }
 
-    /// CLEAR(`base`): no lease on a view below `base` exists. Applies to a page of that base at
-    /// once, to a later page of that base when it comes, and to nothing else. True if the page may
-    /// start earlier by it.
+    /// CLEAR(`base`): no lease on a view below `base` exists. It applies to the current page if
+    /// that is of this base, and to a later page of this base when it is installed; to nothing
+    /// else. True if the page may start earlier because of it.
     pub fn clear(&mut self, base: ViewId, now: Instant) -> bool {
         if self.clear.is_none_or(|clear| clear < base) {
             self.clear = Some(base);

@@ -1,15 +1,15 @@
 //! The membership core: views, the CAS engine, detectors, leases and fencing as plain state
 //! machines.
 //!
-//! Two machines make a cluster: [`Coordinator`] decides views and clears leases, [`Member`] runs
-//! beside applications, renews the lease that their `active` check reads, and speaks for the
-//! programs that are attached to it; as a lease cache it vouches for the leases of others instead.
-//! Both take events and the clock and give posts to a [`Fabric`](obol_fabric::Fabric); they own no
-//! socket, thread or clock, so the model checker explores, and the simulator drives, the very code
-//! that ships.
+//! Two state machines make a cluster: [`Coordinator`] decides views and clears leases. [`Member`]
+//! runs beside applications, renews the lease that their `active` check reads, and represents the
+//! programs attached to it; as a lease cache it vouches for the leases of others instead. Both take
+//! events and the clock and post operations to a [`Fabric`](obol_fabric::Fabric). They own no
+//! socket, thread or clock, so the model checker explores, and the simulator drives, the code that
+//! ships.
 //!
-//! Bring a fabric, a [`Config`], and for each coordinator its number. What this crate does not care
-//! about: where the processes run, how they are started, and who looks at them.
+//! The caller provides a fabric, a [`Config`], and a number for each coordinator. Where the
+//! processes run, how they are started and who observes them is outside this crate.
 
 pub mod adapt;
 pub mod attached_apps;
@@ -53,13 +53,13 @@ pub use view::{Change, Kind, Level, View};
 
 use obol_fabric::Layout;
 
-/// What every machine of a cluster is built with.
+/// The configuration of every machine of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Durations and counts.
     pub timing: Timing,
-    /// Where things lie in a region.
+    /// The layout of a region.
     pub layout: Layout,
-    /// The planted bug, in builds that can have one.
+    /// The planted bug, in builds that support one.
     pub mutant: ActiveMutant,
 }

@@ -1,15 +1,15 @@
-//! The last views that a coordinator saw, with the moment at which it learned of each: who may hold
-//! which lease.
+//! The recent views of a coordinator, each with the time at which it learned of the view: who may
+//! hold which lease.
 
 use crate::view::View;
 use obol_fabric::{Instant, ViewId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Views kept. A coordinator that must clear leases of older ones waits instead.
+/// Views kept. A coordinator that must clear older leases waits for them instead.
 pub const LOG_VIEWS_MAX: usize = 64;
 
-/// One view and when it was learned.
+/// A view and when it was learned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The view.
@@ -35,7 +35,7 @@ impl Log {
         &self.0[self.0.len() - 1]
     }
 
-    /// Adds a later view. After a gap, what came before is forgotten.
+    /// Adds a later view. After a gap, the earlier entries are dropped.
     pub fn push(&mut self, view: Arc<View>, learned: Instant) {
         if view.id != self.newest().view.id.next() {
             self.0.clear();
@@ -45,7 +45,7 @@ impl Log {
         self.0.push_back(Entry { view, learned });
     }
 
-    /// Takes an equal copy for the newest view.
+    /// Replaces the newest view by an equal copy, to share its memory.
     pub fn share_newest(&mut self, same: &Arc<View>) {
         if let Some(newest) = self.0.back_mut() {
             newest.view = Arc::clone(same);
@@ -59,10 +59,11 @@ impl Log {
         self.0.get(usize::try_from(id.0.checked_sub(first.0)?).ok()?)
     }
 
-    /// Views that name every holder of the views in `[from, to)`, or `None` if that is not known.
+    /// Views that name every holder of the views in `[from, to)`, or `None` if the log does not
+    /// know them.
     ///
-    /// Views that are not kept do not matter if they are of the same run as the oldest that is:
-    /// their holders are its.
+    /// Missing views do not matter if they are of the same run as the oldest one kept: that one
+    /// names the same holders.
     #[must_use]
     pub fn range(&self, from: ViewId, to: ViewId) -> Option<impl Iterator<Item = &Entry>> {
         let oldest = &self.0.front()?.view;

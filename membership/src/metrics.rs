@@ -1,5 +1,5 @@
-//! What the protocol counts, and under which names. The fabric's own counters are among them, at the
-//! fabric's slots, so that readers have one table.
+//! The counters and histograms of the protocol, and their names. They include the fabric's own, at
+//! the fabric's slots, so that readers have one table.
 
 use obol_fabric::metrics::{CounterSlot, FabricCounter, HistogramSlot};
 use obol_fabric::slots;
@@ -17,17 +17,17 @@ slots! {
         RenewalsFailed = "renewals_failed",
         /// Views installed in sequence.
         ViewsInstalled = "views_installed",
-        /// Views that were reached by an explicit snapshot jump.
+        /// Views reached by a jump to a snapshot.
         ViewJumps = "view_jumps",
-        /// Views that were found by reading slots, because the multicast was lost.
+        /// Views found by reading slots, because the multicast was lost.
         ViewsFetched = "views_fetched",
         /// Slots that this process decided.
         Decisions = "decisions",
         /// Proposals that were aborted: a wrong prediction, or another proposer.
         Aborts = "aborts",
-        /// Values of other proposers that were adopted.
+        /// Values adopted from other proposers.
         Adoptions = "adoptions",
-        /// Times that this process began to lead.
+        /// Times that this process became leader.
         Takeovers = "takeovers",
         /// Holders whose fence this process raised.
         FencesRaised = "fences_raised",
@@ -37,7 +37,7 @@ slots! {
         ClearedByWait = "cleared_by_wait",
         /// CLEARs that this process sent.
         ClearsSent = "clears_sent",
-        /// CLEARs that took effect on the own page before the wait had run.
+        /// CLEARs that took effect on the own page before the wait had elapsed.
         ClearsUsed = "clears_used",
         /// Death notices sent.
         NoticesSent = "notices_sent",
@@ -45,7 +45,7 @@ slots! {
         NoticesReceived = "notices_received",
         /// Suspicions by heartbeat that this process raised.
         HeartbeatSuspicions = "heartbeat_suspicions",
-        /// Suspicions of a process that then proved to be alive.
+        /// Suspicions of processes that proved to be alive.
         FalseSuspicions = "false_suspicions",
         /// Members admitted by this process's decisions.
         Joins = "joins",
@@ -73,11 +73,11 @@ slots! {
         Inactive = "inactive",
         /// Renewals for which a lease cache vouched; they count as on time or late, too.
         RenewalsCached = "renewals_cached",
-        /// Times that a lease cache was passed over: it died, refused, or did not answer in time.
+        /// Times that a lease cache was skipped: it died, refused, or did not answer in time.
         CachesPassed = "caches_passed",
         /// Times that this cache vouched for a view.
         Vouches = "vouches",
-        /// Times that this cache could not vouch.
+        /// Times that this cache refused to vouch.
         VouchesRefused = "vouches_refused",
         /// Suspicions of an application that broke its promise of progress.
         ProgressSuspicions = "progress_suspicions",
@@ -89,12 +89,12 @@ slots! {
         KernelNoticesRefused(FabricCounter::KernelNoticesRefused as u16) = FabricCounter::KernelNoticesRefused.name(),
         /// Links to members that this process found to be down.
         LinksLost = "links_lost",
-        /// Times that a program had the acceptors asked because its lease had run out.
+        /// Times that a program requested a confirmation because its lease had expired.
         ConfirmsAsked = "confirms_asked",
-        /// Times that joins of a name were held back by this leader, or for longer, because a
-        /// member of that name failed again.
+        /// Times that this leader began, or prolonged, the holding back of joins of a name because
+        /// a member of that name failed again.
         JoinsHeldBack = "joins_held_back",
-        /// Missing coordinators that decide no more, by this process's decisions and without an
+        /// Missing coordinators removed from the deciders by this process's decisions, without an
         /// operator.
         Replacements = "replacements",
         /// As [`FabricCounter::MapFailures`].
@@ -111,7 +111,7 @@ slots! {
         Decide = "decide",
         /// From a decision to CLEAR.
         Clear = "clear",
-        /// What was left of the lease when a renewal completed.
+        /// The margin: what was left of the lease when a renewal completed.
         Margin = "margin",
     }
 }

@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 
 macro_rules! mutants {
     ($($row:literal { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ })+) => {
-        /// A bug that can be planted.
+        /// A plantable bug.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Mutant { $($($(#[$doc])* $variant,)+)+ }
 
@@ -17,13 +17,13 @@ macro_rules! mutants {
             /// All of them.
             pub const ALL: &'static [Self] = &[$($(Self::$variant,)+)+];
 
-            /// Its name.
+            /// The name of the bug.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $($(Self::$variant => $name,)+)+ }
             }
 
-            /// The row of the table of invariants that it breaks, as the oracle names it.
+            /// The row of the table of invariants that it breaks, as reported by the oracle.
             #[must_use]
             pub const fn row(self) -> u8 {
                 match self { $($(Self::$variant => $row,)+)+ }
@@ -32,8 +32,8 @@ macro_rules! mutants {
     };
 }
 
-// Under the row by which the oracle names what each does; where that is another one than the bug is
-// about, it says why.
+// Grouped by the row under which the oracle reports the effect; where the bug itself concerns
+// another row, its comment says so.
 mutants! {
     1 {
         /// A prepared proposer ignores values that acceptors have accepted.
@@ -44,9 +44,9 @@ mutants! {
         FailedCasIsAck = "failed-cas-is-ack",
         /// After adopting, the proposer announces its own value.
         AnnounceOwnValue = "announce-own-value",
-        /// A reader of whole rings counts the acceptors that it knows, whoever decides by now.
+        /// A reader of whole rings counts the acceptors that it knows, not the current deciders.
         RingsByKnownAcceptors = "rings-by-known-acceptors",
-        /// The slot after a change of acceptors is decided by those of before.
+        /// The slot after a change of acceptors is decided by the previous acceptors.
         /// Of row 16: who counts as an acceptor decides whether one value is chosen.
         StaleAcceptors = "stale-acceptors",
     }
@@ -55,8 +55,8 @@ mutants! {
         CasBeforeWrite = "cas-before-write",
         /// All slots share one value area per proposer.
         ReuseValueArea = "reuse-value-area",
-        /// A proposal number may equal the highest that was promised, which may be the own one of
-        /// an earlier attempt.
+        /// A proposal number may equal the highest promised one, which may be from an earlier
+        /// attempt of the same proposer.
         ReuseNumber = "reuse-number",
         /// A newcomer is admitted although the view has no room for it.
         /// Of row 14: a value that does not fit its area is accepted in part.
@@ -67,7 +67,7 @@ mutants! {
         AcceptLateView = "accept-late-view",
     }
     4 {
-        /// After a missed multicast the next view is installed without a word about the gap.
+        /// After a missed multicast the next view is installed without reporting the gap.
         SkipSilently = "skip-silently",
     }
     5 {
@@ -77,7 +77,7 @@ mutants! {
         ShortWait = "short-wait",
         /// The wait of a holder is not lengthened for clocks that drift.
         UndriftedWait = "undrifted-wait",
-        /// The wait looks at the old and the new view only.
+        /// The wait covers the old and the new view only.
         WaitOverNeighbours = "wait-over-neighbours",
         /// The wait is the new view's lease.
         WaitOfNewView = "wait-of-new-view",
@@ -87,7 +87,7 @@ mutants! {
         WaitFromProposal = "wait-from-proposal",
         /// Every view inherits its predecessor's start.
         AllCompatible = "all-compatible",
-        /// The wait forgets that caches hand out leases as long as their own last.
+        /// The wait ignores that caches vouch as long as their own leases last.
         WaitWithoutCaches = "wait-without-caches",
         /// An embedded app waits as if there were no caches.
         /// Of row 9, which is row 5 over members with and without a cache.
@@ -106,18 +106,18 @@ mutants! {
         DateFromCompletion = "date-from-completion",
         /// A lease is not shortened for clocks that drift.
         UndriftedEnd = "undrifted-end",
-        /// A cache's answer is taken for the request that is out, whichever it answers.
-        /// Of row 8: the lease is dated from a question that the answer is older than.
+        /// A cache's answer counts for the pending request, whichever it answers.
+        /// Of row 8: the lease is dated from a request later than the answer.
         DropNonce = "drop-nonce",
     }
     7 {
-        /// A renewal is content with one acceptor.
+        /// A renewal succeeds with one acceptor.
         MinorityRenewal = "minority-renewal",
-        /// A lease that was complained about doubles whatever its limit.
+        /// A lease with late renewals doubles beyond its limit.
         StretchPastMax = "stretch-past-max",
-        /// A lease that nobody complains about is halved whatever the usual one.
+        /// A lease without late renewals is halved below the profile's.
         ShrinkPastLeast = "shrink-past-least",
-        /// Slots of two laps are told apart by plain numbers, which wrap.
+        /// Slots of two laps are compared by plain numbers, which wrap.
         /// Of row 14: a word of an earlier lap, or of a later one, reads as an empty slot.
         WrapIndex = "wrap-index",
     }
@@ -134,7 +134,7 @@ mutants! {
         ForgetReaders = "forget-readers",
         /// Only holders of the last view are cleared.
         ForgetOlderHolders = "forget-older-holders",
-        /// A new leader takes everything for cleared.
+        /// A new leader considers everything cleared.
         TrustTakeover = "trust-takeover",
         /// The leader's timer runs from when it proposed.
         TimerFromProposal = "timer-from-proposal",
@@ -142,12 +142,11 @@ mutants! {
         TimerFromTakeover = "timer-from-takeover",
         /// The wait of a leader is not lengthened for clocks that drift.
         UndriftedClear = "undrifted-clear",
-        /// A coordinator that starts takes the view that it starts from for one that was decided
-        /// long ago.
+        /// A coordinator considers the view it starts from to have been decided long ago.
         StartLongAgo = "start-long-ago",
         /// A renewal puts the fence back.
         RenewalLowersFence = "renewal-lowers-fence",
-        /// The fence is raised by a WRITE that is not waited for.
+        /// The fence is raised by a WRITE whose completion is not awaited.
         FenceByWrite = "fence-by-write",
         /// A fence CAS that found a lower value counts as a success.
         FailedFenceIsAck = "failed-fence-is-ack",
@@ -155,11 +154,11 @@ mutants! {
         IgnoreFence = "ignore-fence",
         /// A holder that rejoins clears its fence while READs are outstanding.
         ReinitialisePage = "reinitialise-page",
-        /// A cache that was asked to raise fences says so before it has.
+        /// A cache reports fences as raised before they are.
         FanOutUnseen = "fan-out-unseen",
-        /// A cache's word about fences counts for whatever is being cleared.
+        /// A cache's report about fences counts for whatever is being cleared.
         FanOutAnyRound = "fan-out-any-round",
-        /// Where there are caches, only their fences are raised: nobody could renew any more.
+        /// Where there are caches, only their fences are raised, as if nobody else could renew.
         FenceOnlyCaches = "fence-only-caches",
         /// A holder raises its own fence to the views that it learns of, by a plain store.
         FenceByHolder = "fence-by-holder",
@@ -167,19 +166,19 @@ mutants! {
         LostLinkIsProof = "lost-link-is-proof",
     }
     11 {
-        /// Nobody looks for views that a lost multicast announced.
+        /// Nobody polls for views whose announcement was lost.
         NoPoll = "no-poll",
     }
     12 {
         /// A repeated join is a new join.
         ForgetJoins = "forget-joins",
-        /// Who has departed is remembered for half of the time in which a join counts.
+        /// Departed members are remembered for half of the time in which a join is valid.
         ForgetDeparted = "forget-departed",
-        /// An incarnation is given out twice.
+        /// An incarnation is assigned twice.
         ReuseIncarnation = "reuse-incarnation",
     }
     13 {
-        /// A proposer that has used up its numbers begins again with small ones.
+        /// A proposer whose numbers are exhausted starts over with small ones.
         WrapProposal = "wrap-proposal",
     }
     15 {
@@ -187,42 +186,42 @@ mutants! {
         EqualBackoff = "equal-backoff",
     }
     16 {
-        /// A newcomer decides before it is there.
+        /// A newcomer decides before it is a member.
         AddUnseen = "add-unseen",
     }
     17 {
-        /// A member whose cache does not answer goes on asking it.
+        /// A member whose cache does not answer keeps asking it.
         NoFallback = "no-fallback",
     }
     18 {
-        /// A program does not look whether its view is still active before its work takes effect.
+        /// A program does not check that its view is still active before its work takes effect.
         SkipSecondCheck = "skip-second-check",
         /// A confirmation is dated from the completion of its READs.
         ConfirmFromCompletion = "confirm-from-completion",
     }
     19 {
-        /// A stream goes on after views that it could not read any more, and says nothing.
+        /// A stream continues after views that it could not read, without reporting the gap.
         DropForSlow = "drop-for-slow",
     }
     20 {
-        /// What was read from the flight recorders is put together process by process, not by time.
+        /// Events of the flight recorders are merged process by process, not by time.
         MergeUnsorted = "merge-unsorted",
     }
     21 {
-        /// The slots of an acceptor that was away for long are told apart by the last 16 bits of
+        /// The slots of an acceptor that was away for long are compared by the last 16 bits of
         /// their numbers.
         NarrowIndex = "narrow-index",
-        /// An aborted proposal is not tried again.
+        /// An aborted proposal is not retried.
         NoRetry = "no-retry",
-        /// The leader does not hear that leases are too short.
+        /// The leader ignores reports of late renewals.
         DeafToStrain = "deaf-to-strain",
-        /// Holders are fenced to a view that is only proposed.
+        /// Holders are fenced up to a view that is only proposed.
         FenceUndecided = "fence-undecided",
         /// A link that works in one direction counts as up.
         OneWayIsUp = "one-way-is-up",
         /// The clique that is kept may be one without the leader.
         CliqueWithoutLeader = "clique-without-leader",
-        /// Whoever was excluded asks to be admitted although links of its are still broken.
+        /// An excluded process asks to be admitted although some of its links are still broken.
         RejoinUnproved = "rejoin-unproved",
     }
     22 {
@@ -232,18 +231,18 @@ mutants! {
     23 {
         /// A missing coordinator is replaced at once.
         ReplaceInHaste = "replace-in-haste",
-        /// One replacement follows the other without a pause.
+        /// Replacements follow each other without a pause.
         ReplaceUnpaced = "replace-unpaced",
-        /// The missing coordinator's seat is taken away before a spare has one.
+        /// The missing coordinator's seat is removed before a spare has one.
         RemoveFirst = "remove-first",
-        /// Who is replaced does not depend on how many of the others live.
+        /// A replacement does not depend on how many of the others live.
         ReplaceBelowMajority = "replace-below-majority",
-        /// A spare comes to those who decide, and the missing coordinator stays.
+        /// A spare is added to the deciders, and the missing coordinator stays.
         KeepVacant = "keep-vacant",
     }
 }
 
-/// The bug that is planted in a machine, if any. `M` is the crate's list of bugs.
+/// The bug planted in a machine, if any. `M` is the crate's list of bugs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ActiveMutant<M = Mutant> {
     #[cfg(feature = "mutants")]

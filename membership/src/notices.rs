@@ -1,6 +1,6 @@
-//! Death notices that this process has to spread: repeated until a view excludes the accused,
-//! because multicast is lossy. The first goes by multicast, repetitions also go to each
-//! coordinator, so that a dead multicast tree does not keep a death a secret.
+//! Death notices that this process spreads. They are repeated until a view excludes the accused,
+//! because multicast is lossy. The first goes by multicast; repetitions also go to each
+//! coordinator, so that a broken multicast tree does not hide a death.
 
 use crate::Config;
 use crate::metrics::Counter;
@@ -35,12 +35,12 @@ impl Notices {
         self.0.push(Notice { accused, level, evidence, due, repeated: false });
     }
 
-    /// Takes back a suspicion.
+    /// Retracts a suspicion.
     pub fn retract(&mut self, accused: Incarnation) {
         self.0.retain(|n| n.accused != accused || n.evidence == Evidence::Proof);
     }
 
-    /// Drops what this view has settled.
+    /// Drops the notices that this view has settled.
     pub fn settle(&mut self, view: &View) {
         self.0.retain(|n| view.member(n.accused).is_some());
     }
@@ -50,13 +50,13 @@ impl Notices {
         self.0.clear();
     }
 
-    /// When something is to be sent.
+    /// When a notice is next sent.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.0.iter().map(|n| n.due).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Sends what is due.
+    /// Sends the notices that are due.
     pub fn tick<F: Fabric>(
         &mut self,
         accuser: Incarnation,

@@ -1,6 +1,6 @@
-//! What coordinators and members share: a process that joins and leaves, polls the acceptors, runs
-//! the failure detectors, measures clocks and spreads death notices. [`Coordinator`] and [`Member`]
-//! each hold one.
+//! The common part of coordinators and members: a process that joins and leaves, polls the
+//! acceptors, runs the failure detectors, measures clocks and spreads death notices.
+//! [`Coordinator`] and [`Member`] each hold one.
 //!
 //! [`Coordinator`]: crate::Coordinator
 //! [`Member`]: crate::Member
@@ -25,16 +25,15 @@ use std::sync::Arc;
 /// Whether the process is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MembershipState {
-    /// Asks to be admitted; `as_of` is the newest view when the token was drawn.
+    /// Requests admission; `as_of` is the newest view when the token was drawn.
     Joining { token: u64, as_of: ViewId },
     /// A member of the newest known view.
     Member(Incarnation),
-    /// Asked to leave; the requests go on until a view lacks it.
+    /// Asked to leave; requests are repeated until a view lacks it.
     Leaving(Incarnation),
-    /// Out, by its own wish. A join that was asked for before may still be decided.
+    /// Left at its own request. An earlier join may still be decided.
     Left { token: u64 },
-    /// A coordinator that was given up in a recovery: its memory is of a cluster that went on
-    /// without it.
+    /// A coordinator retired by a recovery: its memory is of a cluster that went on without it.
     Retired,
 }
 
@@ -43,16 +42,16 @@ pub(crate) enum MembershipState {
 pub(crate) enum Transition {
     /// It is a member now.
     Joined,
-    /// It was removed, and asks to be admitted again with a new token.
+    /// It was removed, and requests admission with a new token.
     Excluded,
-    /// Its join was decided and its member removed in views that it has not seen. It asks again
-    /// with a new token.
+    /// Its join was decided and its member removed in views that it has not seen. It requests
+    /// admission with a new token.
     Departed,
-    /// It has left, as it asked.
+    /// It has left, as requested.
     Left,
 }
 
-/// One process's part in the cluster. See the module's text.
+/// One process's part in the cluster; see the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Peer {
     pub(crate) config: Config,
@@ -61,22 +60,22 @@ pub(crate) struct Peer {
     pub(crate) state: MembershipState,
     pub(crate) timers: Timers,
     pub(crate) poll: Poll,
-    /// From one poll to the next.
+    /// The interval between polls.
     poll_every: Nanos,
-    /// When a majority last confirmed what is known; zero if none has since the start, or if the
-    /// view is known to be old.
+    /// When a majority last confirmed the view; zero if none has since the start, or if the view is
+    /// known to be old.
     pub(crate) contact: Instant,
-    /// Not before this it asks again who decides.
+    /// The earliest time of the next query for the deciders.
     lost_due: Instant,
     pub(crate) detectors: Detectors,
     pub(crate) drift: Drift,
     pub(crate) notices: Notices,
-    /// Names whose members fail again and again.
+    /// Names whose members fail repeatedly.
     pub(crate) hold_back: HoldBack,
-    /// The newest view has been installed, but detectors and watches do not follow it yet. That is
-    /// done on the next tick, so that it delays neither an announcement nor a lease.
+    /// The newest view is installed, but detectors and watches do not use it yet. They switch on
+    /// the next tick, so that they delay neither an announcement nor a lease.
     pub(crate) view_pending: bool,
-    /// A first poll has ended.
+    /// The first poll has ended.
     pub(crate) booted: bool,
 }
 
@@ -109,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// The own incarnation while this process is a member.
+    /// The incarnation of this process while it is a member.
     pub(crate) const fn incarnation(&self) -> Option<Incarnation> {
         match self.state {
             MembershipState::Member(who) | MembershipState::Leaving(who) => Some(who),
@@ -126,7 +125,7 @@ impl Peer {
         matches!(self.state, MembershipState::Left { .. })
     }
 
-    /// Asks to leave.
+    /// Starts to leave.
     pub(crate) const fn leave(&mut self, now: Instant) {
         self.state = match self.state {
             MembershipState::Member(who) => {
@@ -141,13 +140,13 @@ impl Peer {
         };
     }
 
-    /// Takes part in nothing any more.
+    /// Makes this process inert.
     pub(crate) const fn retire(&mut self) {
         self.state = MembershipState::Retired;
         self.timers.stop(Timer::Join);
     }
 
-    /// Asks to be admitted with a new token, from `due` on.
+    /// Requests admission with a new token, from `due` on.
     pub(crate) fn rejoin(&mut self, as_of: ViewId, due: Instant) {
         self.state = MembershipState::Joining { token: self.rng.token(), as_of };
         self.timers.set(Timer::Join, due);
@@ -159,7 +158,7 @@ impl Peer {
         Newcomer { kind, name, address, host: Incarnation::NONE, token, proposer }
     }
 
-    /// Sends the same to all acceptors but this process.
+    /// Sends a message to all acceptors but this process.
     pub(crate) fn send_to_acceptors<F: Fabric>(view: &View, but: u16, message: &Message<'_>, fabric: &mut F) {
         let bytes = message.encode();
         for acceptor in view.acceptors.iter().filter(|a| a.proposer != but) {
@@ -167,7 +166,7 @@ impl Peer {
         }
     }
 
-    /// Notes that a view was learned. `jump`: those in between are skipped.
+    /// Records that a view was learned. `jump`: those in between are skipped.
     pub(crate) fn note_view<F: Fabric>(&mut self, view: ViewId, jump: bool, now: Instant, fabric: &mut F) {
         fabric.record(Record::new(Event::ViewReceived, view.0, u64::from(jump)));
         fabric.count(if jump { Counter::ViewJumps } else { Counter::ViewsInstalled }, 1);
@@ -218,7 +217,7 @@ impl Peer {
         }
     }
 
-    /// Whether no majority has confirmed what is known for long.
+    /// Whether no majority has confirmed the view for `Timing::resync_after`.
     pub(crate) fn is_out_of_touch(&self, now: Instant) -> bool {
         self.contact == Instant::ZERO || now.since(self.contact) > self.config.timing.resync_after
     }
@@ -227,8 +226,8 @@ impl Peer {
         self.timers.set(Timer::Poll, now + self.poll_every);
     }
 
-    /// Asks the acceptors whether the view still is the newest; after a long silence, which one is.
-    /// Drops whatever is out.
+    /// Asks the acceptors whether the view is still the newest; after a long silence, which view
+    /// is. Drops pending READs.
     pub(crate) fn poll_acceptors<F: Fabric>(&mut self, view: &Arc<View>, now: Instant, fabric: &mut F) {
         self.schedule_poll(now);
         if self.is_out_of_touch(now) {
@@ -238,7 +237,7 @@ impl Peer {
         }
     }
 
-    /// Asks those who are said to decide now: of those who did, perhaps no majority is left.
+    /// Polls the announced deciders: the previous ones may no longer have a majority.
     pub(crate) fn poll_others<F: Fabric>(
         &mut self,
         acceptors: Vec<Acceptor>,
@@ -258,7 +257,7 @@ impl Peer {
         }
     }
 
-    /// Has detectors and drift follow the newest view.
+    /// Switches detectors and drift measurement to the newest view.
     pub(crate) fn follow(&mut self, view: &View, promises: &[(Incarnation, Nanos)], now: Instant) {
         self.view_pending = false;
         self.notices.settle(view);
@@ -267,7 +266,7 @@ impl Peer {
         self.detectors.follow(&Scope { view, me, promises, config: &self.config }, now);
     }
 
-    /// Has the progress detector follow promises that changed since.
+    /// Updates the progress detector with changed promises.
     pub(crate) fn follow_promises(&mut self, view: &View, promises: &[(Incarnation, Nanos)], now: Instant) {
         let me = self.incarnation();
         self.detectors.progress.follow(&Scope { view, me, promises, config: &self.config }, now);
@@ -279,7 +278,7 @@ impl Peer {
         self.detectors.tick(&Scope { view, me, promises: &[], config: &self.config }, now, fabric);
     }
 
-    /// As a member, asks another one for its clock when that is due.
+    /// As a member, requests another one's clock when that is due.
     pub(crate) fn tick_drift<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         if let Some(me) = self.incarnation() {
             self.drift.tick(view, me, (&mut self.rng, &self.config), now, fabric);
@@ -292,7 +291,8 @@ impl Peer {
         self.notices.tick(me, view, &self.config, now, fabric);
     }
 
-    /// Takes the completion of a detector's probe; gives whom it makes this process suspect.
+    /// Handles the completion of a detector's probe; returns the members that it makes this process
+    /// suspect.
     pub(crate) fn probed<F: Fabric>(
         &mut self,
         token: Token,
@@ -302,7 +302,7 @@ impl Peer {
     ) -> Option<(Incarnation, Level)> {
         let timeout = |kind, who: Incarnation| Record { kind, level: Level::Timeout as u8, a: who.0, b: 0 };
         match self.detectors.complete(token, result, &self.config, now)? {
-            // Who has to go then is for the leader to say, from everybody's links.
+            // The leader decides from all reports which members go.
             Verdict::Suspect(who, Level::Timeout) if links::are_watched(&self.config) => {
                 self.detectors.links.doubt(who, now);
             }
@@ -325,7 +325,7 @@ impl Peer {
         None
     }
 
-    /// Takes a datagram that both machines handle alike.
+    /// Handles the datagrams that are common to both machines.
     pub(crate) fn datagram<F: Fabric>(
         &mut self,
         from: Address,
@@ -343,7 +343,7 @@ impl Peer {
         }
     }
 
-    /// The own timers, and those of what it holds.
+    /// Its own timers, and those of its parts.
     pub(crate) fn timers(&self) -> Timers {
         let mut timers = self.timers;
         timers.set(Timer::PollTimeout, self.poll.deadline(&self.config));

@@ -1,10 +1,10 @@
-//! Reading slots: is the newest view that a process knows still the newest, and if not, what comes
-//! next?
+//! Reading slots: whether the newest view that a process knows is still the newest, and if not,
+//! which comes next.
 //!
 //! uKharon, Algorithm 6, with one difference. Where the paper's reader proposes what it found (line
-//! 8), ours asks the coordinators to settle the slot: so members need no right to CAS a slot, and
-//! proposal numbers stay the coordinators'. A value counts as decided when a majority of acceptors
-//! accepted it under the same number.
+//! 8), this one asks the coordinators to settle the slot: so members need no right to CAS a slot,
+//! and proposal numbers stay the coordinators'. A value counts as decided when a majority of
+//! acceptors accepted it under the same number.
 
 use crate::Config;
 use crate::consensus::{SlotState, SlotWord};
@@ -18,16 +18,17 @@ use obol_fabric::layout::ViewHead;
 use obol_fabric::{Completion, Fabric, Instant, LinkError, Nanos, Remote, ViewId};
 use std::sync::Arc;
 
-/// A view may take so many times as long to be read as a word, and that doubles at most so often.
+/// Reading a view may take this many times as long as reading a word, with at most so many
+/// doublings.
 const VIEW_PATIENCE: u64 = 8;
 const DOUBLINGS_MAX: u32 = 3;
-/// Words may take so many doublings of the usual time once they have proved to be slow.
+/// Doublings of the time for words, once they have proved to be slow.
 const WORD_DOUBLINGS_MAX: u32 = 5;
 
-/// What a poll found.
+/// The result of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A majority holds nothing accepted in the next slot: the view was the newest when the READs
+    /// A majority has accepted nothing in the next slot: the view was the newest when the READs
     /// were posted.
     Empty {
         /// The view.
@@ -37,12 +38,12 @@ pub enum Found {
     },
     /// The next view.
     Next(Arc<View>),
-    /// A later view: the ones in between are out of reach, or nobody asked for them. And the latest
-    /// base whose CLEAR any of the coordinators knows.
+    /// A later view: the ones in between are unreachable, or were not requested. Also the latest
+    /// base with a CLEAR that any of the coordinators knows.
     Newer(Arc<View>, ViewId),
-    /// A snapshot round found no later view at a majority; the latest CLEAR all the same.
+    /// A snapshot found no later view at a majority, with the latest CLEAR.
     NothingNewer(ViewId),
-    /// The next slot holds something that is not decided yet.
+    /// The next slot holds a value that is not decided yet.
     Undecided(ViewId),
     /// No majority answered.
     Failed,
@@ -52,81 +53,80 @@ pub enum Found {
 enum Stage {
     #[default]
     Idle,
-    /// Reading slot words; one answer for each acceptor.
+    /// Reading slot words, one from each acceptor.
     Words(Vec<Option<Option<SlotWord>>>),
     /// Reading the value of a decided slot. If these acceptors were found to have decided it, the
-    /// value must say so, too.
+    /// value must confirm that.
     Value(ViewId, Option<Vec<Acceptor>>),
-    /// Reading the coordinators' newest views: answers so far, and the newest of them.
+    /// Reading the coordinators' newest views: the number of answers so far, and the newest view.
     Views { answered: u16, failed: u16, newest: Option<Arc<View>>, cleared: ViewId },
-    /// Reading whole rings: slots have moved on, and no coordinator that is left knows how far.
+    /// Reading whole rings: slots have moved on, and no remaining coordinator knows how far.
     Rings { answers: Vec<Option<Option<Vec<SlotWord>>>>, cleared: ViewId },
-    /// Reading any value that was proposed for the slot of the first of these candidates, which
-    /// tells who decides that slot.
+    /// Reading any value proposed for the slot of the first of these candidates: it names the
+    /// deciders of that slot.
     Deciders(Vec<Candidate>),
-    /// Reading the words of that slot at those who decide it; one answer for each of them.
+    /// Reading the words of that slot, one from each of its deciders.
     Slot { left: Vec<Candidate>, deciders: Vec<Acceptor>, words: Vec<Option<Option<SlotWord>>> },
 }
 
-/// A slot in which somebody accepted something, as whole rings show it.
+/// A slot with an accepted value, found in whole rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Candidate {
     slot: ViewId,
-    /// Whether a later slot was touched, so that this one is known to be decided.
+    /// Whether a later slot was written, so that this one is known to be decided.
     settled: bool,
-    /// Who accepted something, and in whose value area it is.
+    /// The acceptors with a value, and the proposer whose value area it is in.
     acceptor: Acceptor,
     proposer: u16,
 }
 
-/// One reader; at most one round of READs is out at a time.
+/// One reader; at most one round of READs is pending at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Poll {
     stage: Stage,
     round: u32,
     posted: Instant,
-    /// The view whose successor is asked for, and its acceptors.
+    /// The view whose successor is wanted, and its acceptors.
     view: Option<Arc<View>>,
-    /// A slot of a later lap was seen: there is a later view, whoever knows it.
+    /// A slot of a later lap was seen: a later view exists, though its holder is unknown.
     behind: bool,
-    /// How often in a row a view could not be read in time.
+    /// Consecutive timeouts of reading a view.
     expired: u32,
-    /// As `expired`, for words: whoever gives up before any answer can come renews no lease, and
-    /// does not even learn that leases are too short.
+    /// As `expired`, for words. A reader that gives up before any answer can arrive renews no
+    /// lease, and does not even learn that leases are too short.
     slow: u32,
 }
 
 impl Poll {
-    /// Whether READs are out.
+    /// Whether READs are pending.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.stage != Stage::Idle
     }
 
-    /// Takes an equal copy for the view that it asks about, if that is this one.
+    /// Replaces the polled view by an equal copy, if it is this one.
     pub(crate) fn share_view(&mut self, own: &Arc<View>, same: &Arc<View>) {
         if self.view.as_ref().is_some_and(|view| Arc::ptr_eq(view, own)) {
             self.view = Some(Arc::clone(same));
         }
     }
 
-    /// Whether whole rings are being read, because no coordinator that is left has published the
+    /// Whether whole rings are being read, because no remaining coordinator has published the
     /// newest view.
     #[must_use]
     pub const fn reads_rings(&self) -> bool {
         matches!(self.stage, Stage::Rings { .. } | Stage::Deciders(_) | Stage::Slot { .. })
     }
 
-    /// When to give up what is out. A view that thousands of members fetch at once takes long, and
-    /// whoever gives up early and asks again only lengthens the queue, so that nobody would ever
-    /// get it: each failure in a row doubles the time.
+    /// The timeout of the pending READs. A view that thousands of members fetch at once takes long,
+    /// and an early retry only lengthens the queue, so each consecutive failure doubles the time.
     #[must_use]
     pub fn deadline(&self, config: &Config) -> Instant {
         match self.stage {
             Stage::Idle => Instant::NEVER,
             Stage::Words(_) => self.posted + self.word_patience(config),
-            // The last of these comes after views and rings, and its time counts from the same
-            // start.
+            // The last of these stages follows views and rings, with the timeout counted from the
+            // same start.
             Stage::Value(..)
             | Stage::Views { .. }
             | Stage::Rings { .. }
@@ -141,14 +141,14 @@ impl Poll {
         config.timing.renew_timeout.saturating_mul(1 << self.slow)
     }
 
-    /// Words took so long to come. What took far less than they may take shortens that again.
+    /// Words took this long. A much shorter time than allowed reduces the timeout again.
     pub fn answered(&mut self, took: Nanos, config: &Config) {
         if took.0 < self.word_patience(config).0 / 4 {
             self.slow = self.slow.saturating_sub(1);
         }
     }
 
-    /// Asks whether `view` is the newest. Drops whatever is out.
+    /// Polls whether `view` is the newest. Drops pending READs.
     pub fn ask<F: Fabric>(&mut self, view: &Arc<View>, config: &Config, now: Instant, fabric: &mut F) {
         self.start(view, now);
         self.stage = Stage::Words(vec![None; view.acceptors.len()]);
@@ -159,7 +159,7 @@ impl Poll {
         }
     }
 
-    /// Asks the coordinators of `view` for the newest view that they know. Drops whatever is out.
+    /// Reads the newest view that the coordinators of `view` know. Drops pending READs.
     pub fn snapshot<F: Fabric>(&mut self, view: &Arc<View>, config: &Config, now: Instant, fabric: &mut F) {
         self.start(view, now);
         self.stage = Stage::Views { answered: 0, failed: 0, newest: None, cleared: ViewId::GENESIS };
@@ -170,8 +170,8 @@ impl Poll {
         }
     }
 
-    /// As [`Poll::snapshot`], of others: of those who are said to decide after a later view than
-    /// `view`.
+    /// As [`Poll::snapshot`], of other acceptors: those that reportedly decide after a later view
+    /// than `view`.
     pub fn snapshot_of<F: Fabric>(
         &mut self,
         acceptors: Vec<Acceptor>,
@@ -191,14 +191,14 @@ impl Poll {
         self.behind = false;
     }
 
-    /// Gives up what is out.
+    /// Drops pending READs.
     pub fn cancel(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.stage = Stage::Idle;
     }
 
-    /// Gives up waiting for those who have not answered, and judges by the others: a majority that
-    /// holds something under several numbers is not made to wait for an acceptor that is silent.
+    /// Judges by the answers so far. A majority that holds a value under several numbers does not
+    /// wait for a silent acceptor.
     pub fn expire(&mut self) -> Found {
         if !matches!(self.stage, Stage::Idle | Stage::Words(_) | Stage::Slot { .. }) {
             self.expired = (self.expired + 1).min(DOUBLINGS_MAX);
@@ -224,7 +224,7 @@ impl Poll {
         found
     }
 
-    /// Takes the completion of one of the poll's READs.
+    /// Handles the completion of one of the poll's READs.
     pub fn complete<F: Fabric>(
         &mut self,
         part: Part,
@@ -279,7 +279,7 @@ impl Poll {
         Some(found)
     }
 
-    /// Judges the views that have come so far, of which one acceptor's came now, or failed to.
+    /// Judges the views received so far; one acceptor has just answered or failed.
     fn weigh_views<F: Fabric>(
         &mut self,
         bytes: Option<&[u8]>,
@@ -314,7 +314,7 @@ impl Poll {
         }
     }
 
-    /// Judges the slot words that have come so far.
+    /// Judges the slot words received so far.
     fn weigh<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Words(words) = &self.stage else { return None };
         let view = Arc::clone(self.view.as_ref()?);
@@ -339,8 +339,8 @@ impl Poll {
             }
             return (answered == words.len()).then_some(Found::Failed);
         }
-        // Any acceptor that holds the value will do: readers share them out, so that no port
-        // carries it to all.
+        // Any acceptor with the value will do: readers spread over them, so that no single port
+        // carries all reads.
         let turn = fabric.address().region as usize % accepted.len();
         for &(at, state) in accepted[turn..].iter().chain(&accepted[..turn]) {
             let same = accepted.iter().filter(|(_, s)| {
@@ -374,12 +374,12 @@ impl Poll {
         }
     }
 
-    /// Which slots the rings show that may hold a later view, newest first. Whoever decided it is
-    /// gone and has informed no process that is left.
+    /// The slots in the rings that may hold a later view, newest first. Its deciders are gone and
+    /// informed no remaining process.
     ///
-    /// The reader knows who decided the slot after its own view, and not who decided later ones:
-    /// the acceptors may have changed any number of times. So what it knows is where to look, and
-    /// each slot tells by whom it is decided.
+    /// The reader knows the deciders of the slot after its own view, but not those of later slots:
+    /// the acceptors may have changed any number of times. So its knowledge says where to look, and
+    /// each slot names its own deciders.
     fn weigh_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Rings { answers, cleared } = &self.stage else { return None };
         let view = self.view.as_ref()?;
@@ -410,8 +410,8 @@ impl Poll {
         self.try_next(candidates, config, fabric)
     }
 
-    /// Turns to the last of these candidates: any value that was proposed for its slot follows the
-    /// same view, so it tells who decides.
+    /// Tries the last of these candidates. All values proposed for its slot follow the same view,
+    /// so any of them names the deciders.
     fn try_next<F: Fabric>(
         &mut self,
         mut candidates: Vec<Candidate>,
@@ -423,8 +423,7 @@ impl Poll {
             candidates.pop();
         }
         let Some(&Candidate { slot, acceptor, proposer, .. }) = candidates.last() else {
-            // None of the acceptors that this reader knows was part of a decision that can still be
-            // read.
+            // None of the known acceptors was part of a decision that is still readable.
             return Some(Found::Failed);
         };
         self.stage = Stage::Deciders(candidates);
@@ -441,7 +440,7 @@ impl Poll {
     ) -> Option<Found> {
         let slot = candidates.last()?.slot;
         let Some(proposed) = bytes.and_then(|bytes| open_view(slot, bytes, config)) else {
-            // Overwritten, or gone with its region: another acceptor may still hold one.
+            // Overwritten, or lost with its region: another acceptor may still hold one.
             candidates.pop();
             return self.try_next(candidates, config, fabric);
         };
@@ -458,14 +457,13 @@ impl Poll {
         None
     }
 
-    /// Judges a slot by the words of those who decide it, which were read after it was known
-    /// whether it is settled: words that came with the rings may have been read before the
-    /// decision.
+    /// Judges a slot by the words of its deciders. These are read after it is known whether the
+    /// slot is settled; words that came with the rings may predate the decision.
     ///
-    /// What a majority of them accepted under one number is decided. Where the slot is known to be
-    /// decided, the value with the highest number at any majority of them is the decided one: that
-    /// majority shares an acceptor with the one that decided, and whatever was accepted under a
-    /// later number is the same.
+    /// A value accepted by a majority under one number is decided. If the slot is known to be
+    /// decided, the value with the highest number at any majority is the decided one: that majority
+    /// shares an acceptor with the deciding one, and any value accepted under a later number is the
+    /// same.
     fn weigh_slot<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Slot { left, deciders, words } = &mut self.stage else { return None };
         let Candidate { slot, settled, .. } = *left.last()?;
@@ -491,8 +489,8 @@ impl Poll {
             if !settled && !all {
                 return None;
             }
-            // Too few can be reached, the place was used again meanwhile, or nothing is decided in
-            // the latest slot yet. What is decided below it is newer than what this reader knows.
+            // Too few are reachable, the place was reused meanwhile, or nothing is decided in the
+            // latest slot yet. A slot below it may still be newer than the reader's view.
             let mut left = core::mem::take(left);
             left.retain(|candidate| candidate.slot < slot);
             return self.try_next(left, config, fabric);
@@ -520,7 +518,7 @@ impl Poll {
         fabric.read(Remote { at: from.address, offset }, config.layout.limits().value_bytes, token);
     }
 
-    /// `known` is the newest view that the reader knows.
+    /// `known` is the reader's newest view.
     fn value(
         slot: ViewId,
         known: ViewId,
@@ -529,14 +527,14 @@ impl Poll {
         config: &Config,
     ) -> Found {
         match bytes.and_then(|bytes| open_view(slot, bytes, config)) {
-            // It can not be: all proposals for a slot follow the same view.
+            // Can not happen: all proposals for a slot follow the same view.
             Some(view) if deciders.is_some_and(|deciders| view.deciders() != deciders) => Found::Failed,
             Some(view) if slot == known.next() => Found::Next(Arc::new(view)),
             Some(view) => {
                 let cleared = view.cleared;
                 Found::Newer(Arc::new(view), cleared)
             }
-            // A value that can not be read whole is being recycled or rewritten: look again.
+            // A value that can not be read whole is being recycled or rewritten: read again.
             None => Found::Undecided(known.next()),
         }
     }
@@ -548,13 +546,12 @@ fn open_view(slot: ViewId, bytes: &[u8], config: &Config) -> Option<View> {
     (view.id == slot && view.fits(&config.layout)).then_some(view)
 }
 
-/// The slot of a word, if it comes after `known`.
+/// The slot of a word, if it is later than `known`.
 fn slot_after(known: ViewId, word: SlotWord) -> Option<ViewId> {
     word.slot(known).filter(|slot| *slot > known)
 }
 
-/// The CLEAR that a region's owner knows: a single word, so it is never torn, and it holds for
-/// ever.
+/// The CLEAR known to a region's owner: a single word, so never torn, and valid for ever.
 fn cleared_beside(bytes: &[u8]) -> ViewId {
     let at = core::mem::offset_of!(ViewHead, cleared);
     let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
@@ -562,7 +559,7 @@ fn cleared_beside(bytes: &[u8]) -> ViewId {
     ViewId(if base > NUMBER_MAX { 0 } else { base })
 }
 
-/// The view in a region's view area, or `None` if there is none or it was torn.
+/// The view in a region's view area, or `None` if it is empty or torn.
 #[must_use]
 pub fn decode_view_area(bytes: &[u8]) -> Option<View> {
     View::unseal(bytes.get(size_of::<ViewHead>()..)?)

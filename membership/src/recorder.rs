@@ -1,17 +1,17 @@
-//! What the protocol notes in flight recorders, and under which names.
+//! The protocol's events in flight recorders, and their names.
 
 use obol_fabric::recorder::{EventCode, Record as FabricRecord, Stamped as FabricStamped};
 use obol_fabric::slots;
 
 /// An event of the protocol.
 pub type Record = FabricRecord<Kind>;
-/// The same with its number and time, as a reader gets it.
+/// The same with its number and time, as readers get it.
 pub type Stamped = FabricStamped<Kind>;
 
 slots! {
-    /// What happened. The meaning of `a` and `b` of a [`Record`] is given with each.
+    /// What happened, with the meaning of `a` and `b` of a [`Record`].
     Kind: EventCode {
-        /// The process came up; `a` = generation.
+        /// The process started; `a` = generation.
         Started = "started",
         /// A death notice; `a` = accused incarnation, `b` = accuser's incarnation.
         Notice = "notice",
@@ -21,14 +21,14 @@ slots! {
         Decide = "decide",
         /// View `a` became the newest known; `b` = 1 if it came by a snapshot jump.
         ViewReceived = "view_received",
-        /// All holders of views below base `a` are cleared; `b` = how many by a fence.
+        /// All holders of views below base `a` are clear; `b` = how many by a fence.
         Fenced = "fenced",
-        /// CLEAR for base `a` was sent or taken.
+        /// CLEAR for base `a` was sent or applied.
         Clear = "clear",
         /// View `a` became active.
         Active = "active",
-        /// The lease on view `a` ended without a successor; `b` = how often by now. Of many, not
-        /// all are noted.
+        /// The lease on view `a` ended without a successor; `b` = how often so far. Not every lapse
+        /// is recorded.
         LeaseLost = "lease_lost",
         /// This process began to lead; `a` = newest view that it knows.
         Takeover = "takeover",
@@ -38,28 +38,28 @@ slots! {
         Excluded = "excluded",
         /// A suspicion by this process of incarnation `a`.
         Suspect = "suspect",
-        /// A suspicion of incarnation `a` was wrong: it moves again.
+        /// A suspicion of incarnation `a` was wrong: it runs again.
         Retract = "retract",
         /// A proposal for view `a` was aborted.
         Abort = "abort",
         /// The application's first success in view `a`.
         Service = "service",
-        /// The clock of incarnation `a` is proved to run faster than this process's by `b` ppm at
-        /// least: beyond the bound.
+        /// The clock of incarnation `a` is proved to run at least `b` ppm faster than this
+        /// process's: beyond the bound.
         ClockFast = "clock_fast",
-        /// The clock of incarnation `a` is proved to run slower than this process's by `b` ppm at
-        /// least: beyond the bound.
+        /// The clock of incarnation `a` is proved to run at least `b` ppm slower than this
+        /// process's: beyond the bound.
         ClockSlow = "clock_slow",
-        /// This process left, as it asked; `a` = its incarnation, `b` = the view.
+        /// This process left at its own request; `a` = its incarnation, `b` = the view.
         Left = "left",
-        /// Incarnation `a` failed as others of its name did, so that joins of that name are held
-        /// back; `b` tells how often, within what time, and for how long.
+        /// Incarnation `a` failed repeatedly under its name, so joins of that name are held back;
+        /// `b` = how often, in what time, and for how long.
         JoinHeldBack = "join_held_back",
-        /// The leader decided view `b`, from which coordinator `a` decides because another one is
-        /// missing.
+        /// The leader decided view `b`, which adds coordinator `a` to the deciders because another
+        /// one is missing.
         Replacing = "replacing",
-        /// The leader decided view `b`, from which coordinator `a` decides no more because it is
-        /// missing.
+        /// The leader decided view `b`, which removes coordinator `a` from the deciders because it
+        /// is missing.
         Replaced = "replaced",
     }
 }

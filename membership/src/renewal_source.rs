@@ -2,8 +2,8 @@
 //! acceptors.
 //!
 //! uKharon, section 6.3, lease caches. The first lease on a view always comes from the acceptors; a
-//! cache only renews. So a cache lies on nobody's way from a failure to being active again, and a
-//! member never learns of a view from one.
+//! cache only renews. So failover never depends on a cache, and a member never learns of a view
+//! from one.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -12,7 +12,7 @@ use crate::view::{Kind, View};
 use crate::wire::Message;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, ViewId};
 
-/// A question that a cache has not answered yet.
+/// A pending request to a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Question {
     nonce: u64,
@@ -21,42 +21,41 @@ struct Question {
     posted: Instant,
 }
 
-/// What a cache's answer means.
+/// A cache's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It vouches for this view as of when it was asked.
+    /// It vouches for this view as of the time of the request.
     Vouched {
         /// The view.
         view: ViewId,
-        /// When the question was posted.
+        /// When the request was posted.
         posted: Instant,
     },
-    /// It can not vouch for the view: ask the acceptors.
+    /// It can not vouch for the view: poll the acceptors.
     Refused,
 }
 
-/// The lease cache of a view that a member asks first, as long as it answers. Each member has its
-/// own order of them, so that they share the work.
+/// The lease cache of a view that a member uses first, as long as it answers. Each member has its
+/// own order of caches, which spreads the load.
 #[must_use]
 pub fn preferred(view: &View, me: Incarnation) -> Option<Incarnation> {
     view.of_kind(Kind::LeaseCache).map(|m| m.incarnation).min_by_key(|who| mix(me.0, who.0))
 }
 
-/// The caches of the newest view, as one member sees them.
+/// The caches of the newest view, in one member's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RenewalSource {
-    /// In the order in which this member asks them.
+    /// In the order in which this member uses them.
     caches: Vec<(Incarnation, Address)>,
-    /// Caches that did not answer, and until when they are passed over.
+    /// Caches that did not answer, and until when they are skipped.
     passed: Vec<(Incarnation, Instant)>,
     question: Option<Question>,
-    /// Whose death is to be reported.
+    /// The process that is watched.
     watched: Option<Address>,
 }
 
 impl RenewalSource {
-    /// Learns of a view's caches. Each member has its own order of them, so that they share the
-    /// work.
+    /// Takes the caches of a new view.
     pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, fabric: &mut F) {
         self.caches = view.of_kind(Kind::LeaseCache).map(|m| (m.incarnation, m.address)).collect();
         self.caches.sort_by_key(|(who, _)| mix(me.0, who.0));
@@ -64,7 +63,7 @@ impl RenewalSource {
         self.watch(fabric);
     }
 
-    /// Uses no cache any more.
+    /// Stops using caches.
     pub fn clear<F: Fabric>(&mut self, fabric: &mut F) {
         self.caches.clear();
         self.passed.clear();
@@ -77,7 +76,7 @@ impl RenewalSource {
         self.caches.iter().find(|(who, _)| !passed(*who)).copied()
     }
 
-    /// The death of the cache that is asked must be known before it has to be waited for.
+    /// A cache's death must be reported before its answer times out.
     fn watch<F: Fabric>(&mut self, fabric: &mut F) {
         let wanted = self.chosen().map(|(_, address)| address);
         if wanted == self.watched {
@@ -92,7 +91,7 @@ impl RenewalSource {
         self.watched = wanted;
     }
 
-    /// Asks the first cache that is not passed over to vouch for `view`; false if there is none.
+    /// Asks the first available cache to vouch for `view`; false if there is none.
     pub fn ask<F: Fabric>(&mut self, view: ViewId, rng: &mut Rng, now: Instant, fabric: &mut F) -> bool {
         let before = self.passed.len();
         self.passed.retain(|(_, until)| now < *until);
@@ -106,25 +105,25 @@ impl RenewalSource {
         true
     }
 
-    /// Whether a cache has been asked and has not answered.
+    /// Whether a request to a cache is pending.
     #[must_use]
     pub const fn is_asking(&self) -> bool {
         self.question.is_some()
     }
 
-    /// Gives up the question that is out.
+    /// Drops the pending request.
     pub const fn cancel(&mut self) {
         self.question = None;
     }
 
-    /// When the question that is out is given up.
+    /// The timeout of the pending request.
     #[must_use]
     pub fn deadline(&self, config: &Config) -> Instant {
         self.question.map_or(Instant::NEVER, |q| q.posted + config.timing.cache_timeout)
     }
 
-    /// Takes an answer. One to another question is none: it may tell of a time before this one was
-    /// posted.
+    /// Handles an answer. An answer to another request is ignored: it may describe a time before
+    /// this one was posted.
     pub fn answered<F: Fabric>(
         &mut self,
         nonce: u64,
@@ -142,7 +141,7 @@ impl RenewalSource {
         Some(Answer::Refused)
     }
 
-    /// Gives up a question that was out for too long; true if there was one.
+    /// Drops a request that has timed out; true if there was one.
     pub fn give_up<F: Fabric>(&mut self, config: &Config, now: Instant, fabric: &mut F) -> bool {
         if now < self.deadline(config) {
             return false;
@@ -152,7 +151,7 @@ impl RenewalSource {
         true
     }
 
-    /// A process died, or may have; true if its answer was waited for.
+    /// A process died, or may have; true if its answer was pending.
     pub fn died<F: Fabric>(&mut self, who: Address, config: &Config, now: Instant, fabric: &mut F) -> bool {
         let Some(cache) = self.caches.iter().find(|(_, at)| *at == who).map(|(cache, _)| *cache) else {
             return false;
@@ -161,8 +160,8 @@ impl RenewalSource {
         self.question.take_if(|q| q.cache == cache).is_some()
     }
 
-    /// Asks another cache for as long as the heartbeat detector mostly needs to find this one out: then it
-    /// is out of the view, or alive after all.
+    /// Skips a cache for as long as the heartbeat detector usually needs to detect its failure: by
+    /// then it is out of the view, or alive after all.
     fn pass_over<F: Fabric>(&mut self, cache: Incarnation, config: &Config, now: Instant, fabric: &mut F) {
         if config.mutant.has(Mutant::NoFallback) {
             return;

@@ -1,14 +1,14 @@
-//! Replacing coordinators without an operator: when a seat among those who decide counts as vacant,
-//! and what the leader then does about it.
+//! Automatic replacement of coordinators: when a decider's seat counts as vacant, and what the
+//! leader does about it.
 //!
-//! A seat is vacant while its coordinator is no member. Detectors make it so, whatever happened:
-//! the process is dead, frozen, cut off, or has left. So nothing new has to be found out here, and
-//! no proof of a death is needed: a seat that is given away takes nobody's lease, and its
-//! coordinator can come back as a spare.
+//! A seat is vacant while its coordinator is no member. The detectors cause that, whatever
+//! happened: the process is dead, frozen, cut off, or has left. So no further detection is needed,
+//! and no proof of a death: replacing a decider takes nobody's lease, and its coordinator can come
+//! back as a spare.
 //!
-//! An odd set gets a spare first and then loses the vacant seat; an even one just loses it. Whoever
-//! can be reached of a set that decides is a majority of it after each of these steps, if it was
-//! before: see docs/design/consensus.md.
+//! An odd set first gets a spare and then loses the vacant seat; an even one only loses it. If the
+//! reachable members of a set were a majority of it before, they are one after each of these steps:
+//! see docs/design/consensus.md.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -16,12 +16,12 @@ use crate::view::{Acceptor, Change, Kind, Member, View};
 use obol_fabric::Instant;
 use std::collections::BTreeMap;
 
-/// The seats that decide and that are vacant, as one process has seen it by its own clock.
+/// The vacant seats of deciders, as one process has seen it by its own clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vacancies {
-    /// By number, and since when that is known.
+    /// By number, with the time since when that is known.
     since: BTreeMap<u16, Instant>,
-    /// When another set of acceptors was last learned of.
+    /// When the last change of acceptors was learned.
     changed: Instant,
 }
 
@@ -30,26 +30,26 @@ fn seated(view: &View, number: u16) -> Option<&Member> {
     view.of_kind(Kind::Coordinator).find(|m| m.proposer == number)
 }
 
-/// The numbers that decide and whose coordinators are no members.
+/// The deciders whose coordinators are no members.
 pub fn vacant(view: &View) -> impl Iterator<Item = u16> {
     view.acceptors.iter().map(|a| a.proposer).filter(|number| seated(view, *number).is_none())
 }
 
-/// The coordinators that are members and decide nothing, the oldest member first: who comes back
-/// again and again waits behind those that stay.
+/// The coordinators that are members and not deciders, the oldest member first: one that keeps
+/// coming back ranks behind stable ones.
 pub fn spares(view: &View) -> impl Iterator<Item = &Member> {
     view.of_kind(Kind::Coordinator).filter(|m| view.acceptor(m.proposer).is_none())
 }
 
 impl Vacancies {
-    /// What a process knows that starts with this view: how long a seat has been vacant, or since
-    /// when these decide, is not known.
+    /// The knowledge of a process that starts with this view: how long a seat has been vacant, or
+    /// how long the deciders are unchanged, is unknown.
     #[must_use]
     pub fn begin(view: &View, now: Instant) -> Self {
         Self { since: vacant(view).map(|number| (number, now)).collect(), changed: now }
     }
 
-    /// Learns of a later view.
+    /// Updates from a later view.
     pub fn follow(&mut self, old: &View, view: &View, now: Instant) {
         if view.id == old.id.next() {
             self.look(view, now);
@@ -57,27 +57,27 @@ impl Vacancies {
                 self.changed = now;
             }
         } else {
-            // Seats may have been taken in between.
+            // The views in between may have had members in these seats.
             *self = Self::begin(view, now);
         }
     }
 
-    /// Learns of a later view, where it does not matter if a seat was taken for a moment in
+    /// Updates from a later view, where it does not matter if a seat was taken for a moment in
     /// between.
     pub fn look(&mut self, view: &View, now: Instant) {
         let since = |number| self.since.get(&number).copied().unwrap_or(now);
         self.since = vacant(view).map(|number| (number, since(number))).collect();
     }
 
-    /// The seat that has been vacant for longest, and when it is to be given away.
+    /// The seat that has been vacant for longest, and when it is to be replaced.
     fn ripe(&self, config: &Config) -> Option<(u16, Instant)> {
         let (number, since) = self.since.iter().min_by_key(|(_, since)| **since)?;
         let haste = config.mutant.has(Mutant::ReplaceInHaste);
         Some((*number, if haste { *since } else { *since + config.timing.replace_after }))
     }
 
-    /// What to change, as far as it is time, and when. Nothing if it could not be done. `lives`
-    /// says whether a member seems to live.
+    /// The next change and its time; `None` if it can not be made. `lives` says whether a member
+    /// seems to be alive.
     fn plan(
         &self,
         view: &View,
@@ -102,7 +102,7 @@ impl Vacancies {
             let stays = alive > (all - 1) / 2 && !config.mutant.has(Mutant::KeepVacant);
             return removed.filter(|_| stays).map(|change| (change, ripe));
         }
-        // Of those who are left in the end, a majority has to live.
+        // A majority of the remaining deciders has to be alive.
         let spare = spares(view).find(|m| lives(m)).filter(|_| alive + 1 > all / 2)?;
         let new = Acceptor { proposer: spare.proposer, address: spare.address.owner() };
         let unpaced = config.mutant.has(Mutant::ReplaceUnpaced);
@@ -121,8 +121,8 @@ impl Vacancies {
         self.plan(view, config, lives).filter(|(_, due)| *due <= now).map(|(change, _)| change)
     }
 
-    /// When a leader has to look again, if nothing else happens. A change that is due already waits
-    /// for something else.
+    /// When a leader has to check again, if nothing else happens. A change that is already due
+    /// waits for another event.
     pub fn due(
         &self,
         view: &View,
@@ -133,9 +133,10 @@ impl Vacancies {
         self.plan(view, config, lives).map(|(_, due)| due).filter(|due| *due > now).unwrap_or(Instant::NEVER)
     }
 
-    /// The coordinator that whoever starts processes should start now, of the numbers up to
-    /// `limit`: no spare can take the seat that is to be given away. `runs` says whether a
-    /// number has a process, in whatever state. The next one only `replace_pause` after `started`.
+    /// The coordinator that a supervisor of processes should start now, of the numbers up to
+    /// `limit`, because no spare can take the vacant seat. `runs` says whether a number has a
+    /// process, in whatever state. The next one is started `replace_pause` after `started` at the
+    /// earliest.
     pub fn missing_spare(
         &self,
         view: &View,

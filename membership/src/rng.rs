@@ -1,9 +1,9 @@
-//! Randomness for back-off and join tokens. Seeded from outside, so that a simulated run repeats
-//! exactly.
+//! Randomness for back-off and join tokens. Seeded from outside, so that simulated runs are
+//! reproducible.
 
 use obol_fabric::Nanos;
 
-/// A fixed number for a pair that nobody can guess a pattern in: spreads members over caches.
+/// A fixed hash of a pair without a visible pattern: spreads members over caches.
 #[must_use]
 pub const fn mix(a: u64, b: u64) -> u64 {
     Rng(a ^ b.rotate_left(32)).next()
@@ -28,7 +28,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A token that no other process draws: never zero.
+    /// A token that no other process draws; never zero.
     pub const fn token(&mut self) -> u64 {
         self.next() | 1
     }

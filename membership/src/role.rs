@@ -1,15 +1,15 @@
-//! What a process needs of its machine beyond being driven.
+//! What a process requires of its machine besides events.
 
 use crate::{Coordinator, Member};
 use obol_fabric::{Fabric, Instant, Machine};
 
-/// A machine that is a process's part in the cluster: it can leave.
+/// A process's part in the cluster, which it can leave.
 pub trait Role: Machine {
-    /// Asks to leave gracefully.
+    /// Requests a graceful leave.
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F);
-    /// Whether the cluster has let it go.
+    /// Whether the cluster has removed it at its request.
     fn has_left(&self) -> bool;
-    /// Whether the cluster has gone on without it for good, so that its process has to end.
+    /// Whether a recovery has retired it, so that its process has to end.
     fn is_retired(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The envelope of a value in a slot or a view area: a length, the view it is for, and a checksum,
-//! so that a reader who got half an old and half a new value can tell.
+//! The envelope of a value in a slot or a view area: length, view id, and a checksum, so that a
+//! reader detects torn values.
 
 use obol_fabric::ViewId;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ pub const HEAD_BYTES: usize = 16;
 /// Why bytes are not a sealed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsealed {
-    /// Shorter than they say, or than the smallest value.
+    /// Shorter than its length field, or than the smallest value.
     Short,
-    /// For another view than the one that was asked for.
+    /// For another view than the requested one.
     OtherView(ViewId),
     /// The checksum does not match: torn, or never written.
     Torn,
 }
 
-/// Bytes of the envelope of a body: whole words, because that is how it is written and read.
+/// The size of the envelope of a body, in whole words: it is written and read by words.
 #[must_use]
 pub const fn sealed_len(body: usize) -> usize {
     (HEAD_BYTES + body).next_multiple_of(8)
@@ -36,13 +36,13 @@ pub fn seal(id: ViewId, body: &[u8]) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// The checksum of an envelope, as it stands there.
+/// The checksum of an envelope, as stored.
 #[must_use]
 pub fn sum(sealed: &[u8]) -> &[u8] {
     sealed.get(..4).unwrap_or_default()
 }
 
-/// The view that these bytes claim to be for, and the whole envelope without what follows it.
+/// The view that these bytes claim to be for, and the envelope without trailing bytes.
 pub fn open(bytes: &[u8]) -> Result<(ViewId, &[u8]), Unsealed> {
     let (head, _) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(Unsealed::Short)?;
     let [s0, s1, s2, s3, l0, l1, l2, l3, id @ ..] = *head;

@@ -1,11 +1,12 @@
 //! The views of a cluster as a stream, for programs that are not members: every decided view once,
-//! in order, from any view on that the rings still hold, and a gap by name where they do not.
+//! in order, starting at any view that the rings still hold, with an explicit gap for views they no
+//! longer hold.
 //!
-//! Nobody is asked and nothing is changed: a reader needs no more than READs of the coordinators'
-//! regions. It knows that a view is decided because some coordinator has published it or a later
-//! one. Then the accepted value with the highest number at any majority of the acceptors is the
-//! decided one: that majority shares an acceptor with the one that decided, and every value that
-//! was accepted under a later number is the same.
+//! Streams need no help from other processes and change nothing: they only READ the coordinators'
+//! regions. A view is known to be decided when a coordinator has published it or a later one. Then
+//! the accepted value with the highest number at any majority of the acceptors is the decided one:
+//! that majority shares an acceptor with the deciding one, and every value accepted under a later
+//! number is the same.
 
 use crate::Config;
 use crate::consensus::{SlotState, SlotWord};
@@ -18,25 +19,24 @@ use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Layout, Remote, ViewId};
 use std::sync::Arc;
 
-/// How a stream reaches the coordinators' memory. Nothing here waits for a coordinator to act.
+/// Access to the coordinators' memory. Nothing here requires a coordinator to act.
 pub trait Regions {
-    /// The coordinators' regions that there are, whether their processes live or not.
+    /// The existing coordinators' regions, whether their processes are alive or not.
     fn coordinators(&mut self) -> Vec<Address>;
-    /// READs `len` bytes; `None` if the region can not be reached now. What comes back may be torn.
+    /// READs `len` bytes; `None` if the region is currently unreachable. The result may be torn.
     fn read(&mut self, from: Remote, len: u32) -> Option<Vec<u8>>;
 }
 
-/// What comes next.
+/// The next item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// The next view.
     View(Arc<View>),
-    /// These views were decided, but their slots have been used again since: nobody can read them
-    /// any more.
+    /// These views were decided, but their slots have been reused: they are no longer readable.
     Gap {
-        /// The first that is missing.
+        /// The first missing view.
         first: ViewId,
-        /// The last that is missing.
+        /// The last missing view.
         last: ViewId,
     },
 }
@@ -48,16 +48,16 @@ pub struct Stream {
     mutant: ActiveMutant,
     /// The only view that no slot has decided.
     genesis: Arc<View>,
-    /// The view that comes next; `None` before the first, which is the newest that is found.
+    /// The next view; `None` before the first, which is the newest one found.
     next: Option<ViewId>,
 }
 
-/// What a slot whose view is known to be decided shows.
+/// The state of a slot whose view is known to be decided.
 enum Slot {
     Decided(Arc<View>),
-    /// Used again since.
+    /// Reused since.
     Recycled,
-    /// Too few acceptors can be reached.
+    /// Too few acceptors are reachable.
     Unreachable,
 }
 
@@ -68,14 +68,14 @@ impl Stream {
         Self { layout: config.layout, mutant: config.mutant, genesis, next: from }
     }
 
-    /// Where a later stream has to begin to go on after what this one has given.
+    /// Where a later stream has to start to continue this one.
     #[must_use]
     pub const fn position(&self) -> Option<ViewId> {
         self.next
     }
 
-    /// What comes next, or `None` if nothing more is decided, or too few coordinators' memories can
-    /// be reached now.
+    /// The next item, or `None` if no more is decided, or too few coordinators' memories are
+    /// currently reachable.
     pub fn next(&mut self, regions: &mut impl Regions) -> Option<Item> {
         let homes = regions.coordinators();
         let newest = self.newest_of(&homes, regions)?;
@@ -83,7 +83,7 @@ impl Stream {
         if newest.id < wanted {
             return None;
         }
-        // A majority of whatever decided before has gone on: words so old are not worth a READ.
+        // A majority of any former acceptors has moved on: words this old are not worth a READ.
         let kept = newest.id.0.saturating_sub(u64::from(self.layout.limits().slots));
         for id in wanted.0.max(kept)..newest.id.0 {
             match self.slot(ViewId(id), &homes, regions) {
@@ -95,7 +95,7 @@ impl Stream {
         Some(self.give(wanted, newest))
     }
 
-    /// Gives this view, or first the gap before it.
+    /// Returns this view, or first the gap before it.
     fn give(&mut self, wanted: ViewId, view: Arc<View>) -> Item {
         if view.id != wanted && !self.mutant.has(Mutant::DropForSlow) {
             self.next = Some(view.id);
@@ -111,7 +111,7 @@ impl Stream {
         self.newest_of(&homes, regions)
     }
 
-    /// Heads are small and tell which area is worth reading.
+    /// Heads are small and show which area is worth reading.
     fn newest_of(&self, homes: &[Address], regions: &mut impl Regions) -> Option<Arc<View>> {
         let mut best: Option<Arc<View>> = None;
         for &at in homes {
@@ -129,7 +129,7 @@ impl Stream {
         best
     }
 
-    /// The view that slot `id` has decided; it is known to have decided one.
+    /// The view decided by slot `id`, which is known to be decided.
     fn slot(&self, id: ViewId, homes: &[Address], regions: &mut impl Regions) -> Slot {
         if id == self.genesis.id {
             return Slot::Decided(Arc::clone(&self.genesis));
@@ -151,12 +151,12 @@ impl Stream {
         let reachable = words.iter().filter(|(_, word)| word.is_some()).count();
         let lost = if reachable > homes.len() / 2 { Slot::Recycled } else { Slot::Unreachable };
         let Some(&(_, highest)) = accepted.first() else { return lost };
-        // An area that is being used again at one acceptor may still be whole at another.
+        // An area that is being reused at one acceptor may still be whole at another.
         let same = accepted.iter().take_while(|(_, s)| s.accepted_proposal == highest.accepted_proposal);
         let view = same.filter_map(|&(at, state)| self.value(id, at, state, regions)).next();
         let Some(view) = view else { return lost };
-        // Every proposal for this slot follows the same view, so any of them tells whose words
-        // count.
+        // All proposals for this slot follow the same view, so any of them names the acceptors
+        // whose words count.
         let of_this_lap = |acceptor: &&Acceptor| {
             let word = words.iter().find(|(at, _)| at.owner() == acceptor.address.owner());
             word.and_then(|(_, word)| (*word)?.state(id)).is_some()
@@ -187,7 +187,7 @@ impl Stream {
     }
 }
 
-/// The id that the head of a view area tells of. It may be ahead of what follows it.
+/// The id in the head of a view area. It may be ahead of the body.
 fn told(head: &[u8]) -> Option<ViewId> {
     let at = core::mem::offset_of!(ViewHead, id_plus_one);
     let word = head.get(at..at + 8)?.try_into().ok()?;

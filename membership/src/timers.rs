@@ -1,5 +1,5 @@
-//! When a machine has to act although nothing happens, as in quinn-proto's `connection/timer.rs`:
-//! a table with one entry for each reason.
+//! When a machine has to act without an event, as in quinn-proto's `connection/timer.rs`: a table
+//! with one entry per reason.
 
 use obol_fabric::Instant;
 
@@ -16,39 +16,39 @@ macro_rules! timers {
 timers! {
     /// The next poll of the acceptors, or renewal.
     Poll,
-    /// The READs that are out are given up.
+    /// The timeout of pending READs.
     PollTimeout,
-    /// A request to join or to leave is sent again.
+    /// A join or leave request is sent again.
     Join,
-    /// A coordinator that stands by leads without having been admitted.
+    /// A coordinator that waits for admission leads without it.
     LeadAlone,
     /// A detector's next probe, heartbeat or report.
     Detectors,
-    /// Reports of links that are down are judged again.
+    /// Reports of broken links are judged again.
     Cliques,
     /// A death notice is sent again.
     Notices,
-    /// Another member is asked for its clock.
+    /// Another member's clock is requested.
     Drift,
     /// An aborted proposal is tried again.
     Retry,
     /// Joins alone may be decided.
     Joins,
-    /// A coordinator that is missing may be replaced.
+    /// A missing coordinator may be replaced.
     Replace,
-    /// A holder's wait is over, or caches are late.
+    /// A holder's wait has elapsed, or caches are late.
     Clearing,
-    /// A view that waits for its CLEAR is announced without it.
+    /// A view held back for its CLEAR is announced without it.
     Announce,
     /// Leases that had grown shrink.
     LeaseScale,
-    /// The lease page becomes active, or its lease runs out.
+    /// The lease page becomes active, or its lease expires.
     Activity,
     /// A request of an attached app is sent again.
     Apps,
-    /// A lease cache's answer is given up.
+    /// The timeout of a lease cache's answer.
     CacheTimeout,
-    /// The leader is told which fences have been raised.
+    /// The report to the leader on raised fences.
     FanOut,
 }
 
@@ -63,12 +63,12 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Makes a timer expire then, whenever it would have before.
+    /// Sets a timer, replacing its earlier time.
     pub(crate) const fn set(&mut self, timer: Timer, at: Instant) {
         self.0[timer as usize] = at;
     }
 
-    /// Makes a timer expire then, or before if it would have.
+    /// Sets a timer unless it expires earlier anyway.
     pub(crate) fn set_by(&mut self, timer: Timer, at: Instant) {
         self.set(timer, self.at(timer).min(at));
     }
@@ -90,7 +90,7 @@ impl Timers {
         self.at(timer) <= now
     }
 
-    /// When the next one expires.
+    /// When the next timer expires.
     pub(crate) fn next(&self) -> Instant {
         self.0.iter().fold(Instant::NEVER, |next, at| next.min(*at))
     }

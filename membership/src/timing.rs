@@ -3,97 +3,95 @@
 
 use obol_fabric::Nanos;
 
-/// Leases are at least so long, and at most: what is told by others, or by a file, is held against
-/// it.
+/// The bounds of a lease duration; values from peers and files are checked against them.
 pub const LEASE_MIN: Nanos = Nanos::from_micros(1);
 /// See [`LEASE_MIN`].
 pub const LEASE_MAX: Nanos = Nanos::from_secs(60);
 
-/// Durations and counts that the machines follow. All processes of a cluster use the same.
+/// Durations and counts of the machines. All processes of a cluster use the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// How long a lease lasts from the post of its READs. (uKharon 6.2, delta.)
     pub lease: Nanos,
-    /// Leases become longer, up to this, while renewals come too late; not longer than `lease`:
-    /// they never do. (uKharon 6.3.)
+    /// The limit up to which leases grow while renewals are late; if it is at most `lease`, they
+    /// never grow. (uKharon 6.3.)
     pub lease_max: Nanos,
-    /// Two late renewals within this time are a complaint; without any for so long, leases become
+    /// Two late renewals within this time are reported; without any for as long, leases become
     /// shorter again.
     pub lease_calm: Nanos,
     /// Pause between a renewal and the next.
     pub renew_every: Nanos,
-    /// A renewal without a majority of answers for so long has failed and is posted again.
+    /// The timeout of a renewal without a majority of answers; it is then posted again.
     pub renew_timeout: Nanos,
     /// How long a lease cache's own lease lasts. (uKharon 6.3, Delta.)
     pub cache_lease: Nanos,
-    /// A cache that does not answer for so long is passed over, and the acceptors are asked.
+    /// The timeout of a cache; the acceptors are polled instead.
     pub cache_timeout: Nanos,
-    /// From so many living holders on, the leader lets the caches raise their fences.
+    /// The number of living holders from which on the leader delegates their fences to the caches.
     pub fan_out_from: u32,
-    /// How far any clock's rate may be off, in parts per million.
+    /// The assumed drift of any clock, in parts per million.
     pub drift_ppm: u32,
-    /// Whether leases are fenced. Without it every failover waits for leases to run out, as in the
+    /// Whether leases are fenced. Otherwise every failover waits for leases to expire, as in the
     /// paper.
     pub fencing: bool,
-    /// Every process advances its heartbeat at least so often.
+    /// The longest pause between two increments of a process's heartbeat.
     pub heartbeat_every: Nanos,
     /// Pause between two READs of a successor's heartbeat, from the completion of the first.
     pub heartbeat_period: Nanos,
-    /// So many READs in a row that find the same value make a suspicion; at least 2.
+    /// Consecutive READs with the same value that make a suspicion; at least 2.
     pub heartbeat_confirm: u32,
-    /// Whether links are watched, and whoever can not talk to all is excluded.
+    /// Whether links are watched, and members that do not reach all others are excluded.
     pub link_watch: bool,
-    /// Every process with a core multicasts a heartbeat so often, by which links are watched.
+    /// The period of the multicast heartbeat of every process with a core, by which links are
+    /// watched.
     pub link_every: Nanos,
-    /// A member that is silent for so long is read, and if that fails, too, the link to it is down.
-    /// A leader that learns of such a link waits as long again for what others have to tell, before
-    /// it decides who stays.
+    /// The silence after which a member is read; if that fails, too, the link to it is down. A
+    /// leader that learns of such a link waits for as long again for other reports before it
+    /// decides who stays.
     pub link_timeout: Nanos,
-    /// A coordinator that does not lead tells of a death only after so long: the leader mostly
+    /// The delay before a coordinator that does not lead announces a death: the leader usually
     /// knows by itself.
     pub notice_after: Nanos,
-    /// A notice is repeated so often until a view excludes the accused.
+    /// The period at which a notice is repeated until a view excludes the accused.
     pub notice_every: Nanos,
-    /// A join or leave without an answer is repeated so often.
+    /// The period at which an unanswered join or leave is repeated.
     pub join_every: Nanos,
-    /// So many members of one name may fail within `join_window` before joins of that name are held
+    /// Members of one name that may fail within `join_window` before joins of that name are held
     /// back.
     pub join_burst: u32,
     /// See `join_burst`.
     pub join_window: Nanos,
-    /// Joins of a name that failed too often wait so long at first, and twice as long after each
-    /// further failure; never with zero.
+    /// The first hold on joins of a name that failed too often; each further failure doubles it.
+    /// Zero disables holds.
     pub join_hold: Nanos,
-    /// Joins are held back for so long at most.
+    /// The longest hold.
     pub join_hold_max: Nanos,
-    /// A view that only admits members comes so long after the one before that did, at least, so
-    /// that joins share views.
+    /// The minimum interval before a view that only admits members, so that joins share views.
     pub join_pause: Nanos,
-    /// A restarted coordinator that no leader admits for so long leads by itself.
+    /// The time after which a restarted coordinator that no leader admits leads by itself.
     pub standby: Nanos,
-    /// Coordinators look so often for decided views that they missed.
+    /// The period at which coordinators poll for missed views.
     pub poll_every: Nanos,
-    /// Contending leaders pause at random, up to this at first, and longer if that does not help.
+    /// The first limit of the random pause of contending leaders; it grows if that does not help.
     pub backoff_max: Nanos,
-    /// A leader holds a view's announcement back for so long at most, that its CLEAR may go in the
-    /// same datagram; not with zero.
+    /// The longest time for which a leader holds an announcement back so that its CLEAR fits in the
+    /// same datagram. Zero disables that.
     pub announce_hold: Nanos,
-    /// After so long without news from a majority, a process first fetches the newest view before
+    /// The time without news from a majority after which a process fetches the newest view before
     /// it trusts a slot.
     pub resync_after: Nanos,
-    /// Whether the leader replaces coordinators that decide and are missing, where there are
-    /// spares.
+    /// Whether the leader replaces missing deciders automatically, as long as there are spares.
     pub replace: bool,
-    /// A coordinator that decides is replaced when it has been no member for so long.
+    /// The time without membership after which a decider is replaced.
     pub replace_after: Nanos,
-    /// And only so long after the last change of those who decide.
+    /// The minimum time since the last change of the deciders.
     pub replace_pause: Nanos,
 }
 
 impl Timing {
-    /// READs in a row that find the same value before a heartbeat is suspected, while leases are
-    /// `lease` long: where late renewals have lengthened them, the same scheduler or network delays
-    /// heartbeats as well. Leases that an operator made longer than `lease_max` count as that.
+    /// Consecutive READs with the same value that make a suspicion while leases last `lease`. Where
+    /// late renewals have lengthened leases, the same scheduler or network delays affect
+    /// heartbeats. A lease set by an operator beyond `lease_max` counts as `lease_max`.
     #[must_use]
     pub fn confirm_at(&self, lease: Nanos) -> u32 {
         let times = lease.min(self.lease_max).0.div_ceil(self.lease.0.max(1)).max(1);

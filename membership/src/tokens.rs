@@ -1,5 +1,5 @@
-//! How a machine names what it posts: which part of it asked, at which peer, in which round. A
-//! completion of a round that is over is recognised by its number and dropped.
+//! How a machine labels its posts: the part that posted, the peer, and the round. Completions of
+//! earlier rounds are recognised by their number and dropped.
 
 use obol_fabric::Token;
 
@@ -21,7 +21,7 @@ pub enum Part {
     PollView = 6,
     /// Fences.
     Fence = 7,
-    /// A detector's probe; see `detectors`. The numbers after this one are other detectors' probes.
+    /// A detector's probe; see `detectors`. Higher numbers belong to further detectors.
     Probe = 8,
 }
 
@@ -38,7 +38,7 @@ impl Part {
     ];
 }
 
-/// Detectors that tokens tell apart.
+/// The number of detectors that tokens can distinguish.
 const DETECTORS_MAX: u8 = 32;
 
 /// Packs part, peer and round into a token.
@@ -47,14 +47,14 @@ pub const fn pack(part: Part, peer: u16, round: u32) -> Token {
     Token((part as u64) << 56 | (peer as u64) << 32 | round as u64)
 }
 
-/// As [`pack`], for a probe of the detector with this place in the registry.
+/// As [`pack`], for a probe of the detector with this index in the registry.
 #[must_use]
 pub(crate) const fn pack_probe(detector: u8, peer: u16, round: u32) -> Token {
     assert!(detector < DETECTORS_MAX);
     Token(((Part::Probe as u8 + detector) as u64) << 56 | (peer as u64) << 32 | round as u64)
 }
 
-/// The place in the registry of the detector whose probe this is.
+/// The registry index of the detector whose probe this is.
 #[must_use]
 pub(crate) const fn detector(token: Token) -> Option<u8> {
     let detector = ((token.0 >> 56) as u8).checked_sub(Part::Probe as u8);
@@ -64,7 +64,7 @@ pub(crate) const fn detector(token: Token) -> Option<u8> {
     }
 }
 
-/// The reverse of [`pack`] and `pack_probe`; `None` for a token that this crate never made.
+/// The reverse of [`pack`] and `pack_probe`; `None` for a foreign token.
 #[must_use]
 pub fn unpack(token: Token) -> Option<(Part, u16, u32)> {
     let part = match detector(token) {

@@ -2,9 +2,9 @@
 //!
 //! uKharon, section 5 and appendix A, Algorithm 5, with three differences. A phase succeeds when a
 //! majority of its CASes succeeded, even if another one failed meanwhile, and aborts once that is
-//! impossible. An adopted value is read from an acceptor that accepted it and written into the own
-//! value area before it is proposed again, because an accepted index must always name bytes that
-//! the acceptor holds. The adopted value is what is decided and announced.
+//! impossible. An adopted value is read from an acceptor that accepted it and written into the
+//! proposer's own value area before it is proposed again, because an accepted index must always
+//! name bytes that the acceptor holds. The adopted value is the one that is decided and announced.
 //!
 //! Safety does not depend on the predictions: a wrong one costs an abort.
 
@@ -17,38 +17,38 @@ use crate::view::Acceptor;
 use obol_fabric::{Completion, Fabric, Layout, LinkError, Remote, ViewId};
 use std::sync::Arc;
 
-/// How the last CAS at an acceptor ended.
+/// The result of the last CAS at an acceptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Answer {
-    /// Not yet.
+    /// Pending.
     Pending,
     /// It swapped.
     Swapped,
     /// It found another word.
     Mismatch,
-    /// The link failed: nobody knows.
+    /// The link failed: the result is unknown.
     Lost,
-    /// It was not asked: its proposal numbers are used up.
+    /// None was posted: the acceptor's proposal numbers are exhausted.
     UsedUp,
 }
 
-/// What the proposer thinks of one acceptor.
+/// What the proposer assumes about one acceptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Row {
     acceptor: Acceptor,
     /// The word that its slot holds if all posted CASes succeed.
     predicted: SlotWord,
-    /// What the last CAS expected.
+    /// The expected word of the last CAS.
     expected: SlotWord,
     /// Number of the last CAS posted to it.
     round: u32,
     answer: Answer,
-    /// Whether the value that it accepted could not be read whole in this attempt, so that it
-    /// counts as none.
+    /// Whether its accepted value could not be read whole in this attempt, so that it counts as
+    /// none.
     value_torn: bool,
 }
 
-/// One proposer's state. See the module's text.
+/// The state of one proposer; see the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CasEngine {
     layout: Layout,
@@ -58,7 +58,7 @@ pub struct CasEngine {
     phase: Phase,
     proposal: u16,
     rows: Vec<Row>,
-    /// What is proposed or was adopted.
+    /// The value that is proposed or was adopted.
     value: Arc<[u8]>,
     adopted: bool,
     round: u32,
@@ -91,13 +91,13 @@ impl CasEngine {
         fabric.cas(slot, row.expected.raw(), desired.raw(), token);
     }
 
-    /// Whether this proposer can still outbid what the acceptor in this row has promised.
+    /// Whether this proposer can still outbid the promise of the acceptor in this row.
     fn has_room(&self, row: usize) -> bool {
         self.mutant.has(Mutant::WrapProposal)
             || self.state(row).min_proposal <= PROPOSAL_MAX - self.layout.limits().proposers as u16
     }
 
-    /// Looks whether the current phase has its majority, or can not get one any more.
+    /// Checks whether the current phase has its majority, or can no longer get one.
     fn judge<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
         if !matches!(self.phase, Phase::Preparing | Phase::Accepting) {
             return None;
@@ -128,8 +128,8 @@ impl CasEngine {
         Some(self.abort(reason))
     }
 
-    /// Prepared: takes over the accepted value with the highest number among the promises, if there
-    /// is one.
+    /// Prepared: adopts the accepted value with the highest number among the promises, if there is
+    /// one.
     fn adopt<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
         let highest = (0..self.rows.len())
             .filter(|&at| self.rows[at].answer == Answer::Swapped && !self.rows[at].value_torn)
@@ -161,10 +161,10 @@ impl CasEngine {
     }
 
     fn abort(&mut self, reason: Abort) -> Outcome {
-        // Acceptors mostly hold the same word. One that has not answered yet will have been
-        // mispredicted like the one that has; learning that from its own answer would cost another
-        // attempt. (But that one has used up its numbers is said of itself alone: whoever is
-        // thought to have is not asked.)
+        // Acceptors mostly hold the same word, so one that has not answered was probably
+        // mispredicted in the same way. Learning that from its own answer would cost another
+        // attempt. The exception is exhausted numbers: an acceptor assumed to be exhausted is not
+        // tried.
         let mut with_room = (0..self.rows.len()).filter(|at| self.has_room(*at)).map(|at| &self.rows[at]);
         let wrong = with_room.find(|row| row.answer == Answer::Mismatch);
         if let Some((expected, found)) = wrong.map(|row| (row.expected, row.predicted)) {
@@ -236,8 +236,8 @@ impl Consensus for CasEngine {
 
     /// Algorithm 5, lines 14 to 27.
     ///
-    /// An acceptor whose numbers are used up is passed over like one that can not be reached: it
-    /// need not be part of the majority.
+    /// An acceptor whose numbers are exhausted is skipped like an unreachable one: it need not be
+    /// part of the majority.
     fn prepare<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
         if (0..self.rows.len()).any(|at| self.rows[at].predicted.state(self.slot).is_none()) {
             return Some(self.abort(Abort::Behind));
@@ -249,8 +249,8 @@ impl Consensus for CasEngine {
         let highest = with_room.iter().map(|at| self.state(*at).min_proposal).max().unwrap_or(0);
         let stride = self.layout.limits().proposers as u16;
         let wraps = self.mutant.has(Mutant::WrapProposal) && highest > PROPOSAL_MAX - stride;
-        // A number that it has used itself is passed, too: what an earlier attempt proposed under
-        // it may be accepted somewhere.
+        // A number that this proposer already used is skipped as well: the proposal of an earlier
+        // attempt may be accepted under it somewhere.
         let taken = if self.mutant.has(Mutant::ReuseNumber) { highest.saturating_sub(1) } else { highest };
         while self.proposal <= taken && !wraps {
             self.proposal += stride;
@@ -270,8 +270,8 @@ impl Consensus for CasEngine {
 
     /// Algorithm 5, lines 29 to 42.
     ///
-    /// The value is written first and the slot swapped after it on the same link, so an acceptor
-    /// can not hold an accepted index without holding its value.
+    /// The value is written before the slot is swapped, on the same link, so an acceptor never
+    /// holds an accepted index without its value.
     fn accept<F: Fabric>(&mut self, own: Arc<[u8]>, fabric: &mut F) -> Option<Outcome> {
         let Phase::Prepared(adopted) = self.phase else { return None };
         self.adopted = adopted;
@@ -318,7 +318,7 @@ impl Consensus for CasEngine {
         match part {
             Part::EngineCas => {
                 let row = self.rows.get_mut(at)?;
-                // An older CAS tells nothing: a later one on the same link will.
+                // The result of an older CAS says nothing: a later one is pending on the same link.
                 if row.round != round || row.answer != Answer::Pending {
                     return None;
                 }
@@ -336,10 +336,10 @@ impl Consensus for CasEngine {
             Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
                 let Ok(Completion::Read(bytes)) = *result else { return Some(self.abort(Abort::Unreadable)) };
                 let Ok(whole) = sealed::open_for(self.slot, bytes) else {
-                    // Its proposer was writing another value over it, perhaps as it died. It may do
-                    // so only under a later number for which a majority promised and told of no
-                    // such value: so this one was not chosen and will not be. (A ring that went on
-                    // looks the same; then no majority will accept.)
+                    // Its proposer was overwriting it with another value, perhaps as it died. It
+                    // may do so only under a later number that a majority promised without
+                    // reporting this value: so this one was not chosen and will not be. (A ring
+                    // that has moved on looks the same; then no majority will accept.)
                     self.rows[at].value_torn = true;
                     return self.adopt(fabric);
                 };

@@ -1,7 +1,7 @@
 //! Abortable consensus on one slot at a time: how a coordinator has its proposal decided.
 //!
-//! An engine implements [`Consensus`]; the coordinator's is [`Engine`]. What lies in an acceptor's
-//! slot is the engine's: everybody else reads it as a [`SlotWord`].
+//! An engine implements [`Consensus`]; the coordinator's is [`Engine`]. The contents of an
+//! acceptor's slot are private to the engine: all other code reads it as a [`SlotWord`].
 
 mod cas;
 mod slot_word;
@@ -16,35 +16,35 @@ use core::hash::Hash;
 use obol_fabric::{Completion, Fabric, Layout, LinkError, ViewId};
 use std::sync::Arc;
 
-/// The engine of this build's coordinators.
+/// The engine of this build.
 pub type Engine = cas::CasEngine;
 
 /// One proposer's engine.
 ///
-/// A slot is opened, prepared, and then proposed in; any step may abort, and the attempt then
-/// begins again with [`Consensus::prepare`]. All operations are posted to the fabric; their
-/// completions come back by [`Consensus::complete`].
+/// A slot is opened, prepared, and then proposed in. Any step may abort; the attempt then starts
+/// over with [`Consensus::prepare`]. All operations are posted to the fabric; their completions are
+/// passed to [`Consensus::complete`].
 pub trait Consensus: Clone + Debug + Eq + Hash {
     /// The engine of proposer `me` (from 1), with no slot open.
     #[must_use]
     fn new(me: u16, layout: Layout, mutant: ActiveMutant) -> Self;
 
-    /// The slot that is open.
+    /// The open slot.
     fn slot(&self) -> ViewId;
 
-    /// Where the attempt is.
+    /// The phase of the current attempt.
     fn phase(&self) -> Phase;
 
-    /// Turns to a slot. `prepared_by` is the proposer that is thought to have prepared it already.
+    /// Opens a slot. `prepared_by` is the proposer that has probably prepared it already.
     fn open(&mut self, slot: ViewId, acceptors: &[Acceptor], prepared_by: Option<u16>);
 
-    /// Asks for promises.
+    /// Requests promises.
     fn prepare<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome>;
 
     /// Proposes a value on a prepared slot; an adopted value takes precedence.
     fn accept<F: Fabric>(&mut self, own: Arc<[u8]>, fabric: &mut F) -> Option<Outcome>;
 
-    /// Takes the completion of one of the engine's operations.
+    /// Handles the completion of one of the engine's operations.
     fn complete<F: Fabric>(
         &mut self,
         part: Part,
@@ -55,7 +55,7 @@ pub trait Consensus: Clone + Debug + Eq + Hash {
     ) -> Option<Outcome>;
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The slot is prepared; nothing was accepted in it before, so any value may be proposed.
@@ -63,45 +63,45 @@ pub enum Outcome {
     /// The slot is prepared and holds another proposer's value, which must be proposed: call
     /// [`Consensus::accept`].
     Adopted,
-    /// The slot is decided on this sealed value. `adopted` tells whether it is another proposer's.
+    /// The slot is decided on this sealed value.
     Decided {
         /// The decided value.
         value: Arc<[u8]>,
-        /// Whether it was adopted.
+        /// Whether it is another proposer's.
         adopted: bool,
     },
     /// The attempt failed; call [`Consensus::prepare`] again, after a pause if another proposer is
-    /// about.
+    /// active.
     Aborted(Abort),
 }
 
 /// Why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Abort {
-    /// A prediction was wrong; it is right now.
+    /// A prediction was wrong; it has been corrected.
     Mispredicted,
-    /// Another proposer promised itself a higher number meanwhile.
+    /// Another proposer got promises for a higher number meanwhile.
     Contended,
     /// Too few acceptors can be reached.
     NoMajority,
     /// The value to adopt was being overwritten.
     Unreadable,
-    /// The slot belongs to the past: its place in the ring was recycled.
+    /// The slot is too old: its place in the ring was recycled.
     Behind,
-    /// Proposal numbers of this slot are used up.
+    /// The proposal numbers of this slot are exhausted.
     Exhausted,
 }
 
-/// Where an attempt is.
+/// The phase of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Not begun, or aborted.
     Idle,
     /// Waiting for promises.
     Preparing,
-    /// Reading the value to adopt from the acceptor in this place.
+    /// Reading the value to adopt from the acceptor at this index.
     Reading(u8),
-    /// Prepared. `true`: with a value that was adopted.
+    /// Prepared. `true`: with an adopted value.
     Prepared(bool),
     /// Waiting for acceptances.
     Accepting,

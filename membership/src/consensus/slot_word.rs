@@ -7,13 +7,12 @@ use obol_fabric::ViewId;
 
 /// `instance:32 | min_proposal:14 | accepted_proposal:14 | accepted_value:4`, from the high bits
 /// down.
-///
 /// Proposal numbers start at 1, so zero means none. `accepted_value` is the number of the proposer
 /// whose value area holds the view (uKharon 5.3.1). `instance` is the low half of the slot's view
 /// id: the ring's words are recycled, and a word of an earlier lap reads as empty.
 ///
-/// The paper's word has 16 bits for each. An acceptor may be away for any number of views and come
-/// back with the words that it had, so the instance has most of the bits: see [`LAG_MAX`] and
+/// The paper's word has 16 bits for each. Here the instance has most of the bits, because an
+/// acceptor may be away for any number of views and return with its old words: see [`LAG_MAX`] and
 /// [`AGE_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlotWord(u64);
@@ -28,22 +27,22 @@ const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
 
 const _: () = assert!(obol_fabric::layout::PROPOSERS_MAX as u64 <= VALUE_MASK);
 
-/// The largest number that a word holds.
+/// The largest proposal number that a word can hold.
 const NUMBER_MAX: u16 = PROPOSAL_MASK as u16;
-/// Proposal numbers of a slot end here: uKharon A.6, with room for every proposer in what a word
-/// holds.
+/// The last usable proposal number of a slot: uKharon A.6, with headroom for every proposer in what
+/// a word holds.
 pub const PROPOSAL_MAX: u16 = NUMBER_MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
-/// Numbers by which words tell instances apart.
+/// The number of instances that words can distinguish.
 pub const INSTANCES: u64 = 1 << (64 - INSTANCE_SHIFT);
-/// A reader that lags by so many views still knows a word of a later slot for one. In
-/// `Timing::resync_after`, a minute at most, a leader that decides a view a microsecond stays far
-/// below.
+/// A reader that lags by at most this many views still recognises a word of a later slot. A leader
+/// that decides one view per microsecond stays far below this within `Timing::resync_after`, which
+/// is a minute at most.
 pub const LAG_MAX: u64 = 1 << 30;
-/// A word that is older than this by some views may be taken for one of a later slot: days of
-/// decisions without a pause.
+/// A word more than this many views old may be mistaken for one of a later slot. It takes days of
+/// uninterrupted decisions.
 pub const AGE_MAX: u64 = INSTANCES - LAG_MAX - 1;
 
-/// How a word relates to the slot that a reader means.
+/// How a word relates to the slot of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lap {
     /// Of an earlier slot of the ring: this slot is untouched.
@@ -54,23 +53,23 @@ enum Lap {
     Later,
 }
 
-/// What an acceptor says about one slot.
+/// An acceptor's state for one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlotState {
     /// Promised: no lower proposal may be accepted any more.
     pub min_proposal: u16,
     /// Number of the accepted proposal, 0 if none.
     pub accepted_proposal: u16,
-    /// Whose value area holds the accepted value.
+    /// The proposer whose value area holds the accepted value.
     pub accepted_value: u16,
 }
 
 impl SlotWord {
-    /// The word of a slot in a state.
+    /// The word of a slot in this state.
     #[must_use]
     pub const fn new(slot: ViewId, state: SlotState) -> Self {
         let SlotState { min_proposal, accepted_proposal, accepted_value } = state;
-        // A number that does not fit would change its neighbours.
+        // A number that does not fit would overwrite its neighbours.
         assert!(min_proposal <= NUMBER_MAX && accepted_proposal <= NUMBER_MAX);
         assert!(accepted_value as u64 <= VALUE_MASK);
         Self(
@@ -81,32 +80,32 @@ impl SlotWord {
         )
     }
 
-    /// A word as it lies in an acceptor's slot.
+    /// A word as stored in an acceptor's slot.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// As [`SlotWord::from_raw`], as a machine reads it; `near` is the slot that is meant.
+    /// As [`SlotWord::from_raw`], for the machines; `near` is the slot of interest.
     #[inline(always)]
     pub(crate) fn read(raw: u64, near: ViewId, mutant: ActiveMutant) -> Self {
         let word = Self(raw);
         if mutant.has(Mutant::NarrowIndex) { word.narrowed(near) } else { word }
     }
 
-    /// What lies in an acceptor's slot.
+    /// The stored form of the word.
     #[must_use]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The low bits of the id of the slot that it is of.
+    /// The low bits of its slot's id.
     const fn instance(self) -> u32 {
         (self.0 >> INSTANCE_SHIFT) as u32
     }
 
-    /// Whether this is a word of `slot`, of an earlier or a later lap: by [`AGE_MAX`] views at
-    /// most, or by [`LAG_MAX`]. An all-zero word has never been touched.
+    /// Whether this is a word of `slot`, of an earlier lap (by at most [`AGE_MAX`] views) or of a
+    /// later one (by at most [`LAG_MAX`]). An all-zero word was never written.
     #[must_use]
     const fn lap(self, slot: ViewId) -> Lap {
         if self.0 == 0 {
@@ -126,14 +125,14 @@ impl SlotWord {
         if ahead <= LAG_MAX as i64 { ahead } else { ahead - INSTANCES as i64 }
     }
 
-    /// The slot that it is of, as seen from a view near it; `None` if it has never been touched.
+    /// Its slot, as seen from a view near it; `None` if it was never written.
     #[must_use]
     pub fn slot(self, near: ViewId) -> Option<ViewId> {
         let slot = near.0.checked_add_signed(self.ahead(near)).map(ViewId);
         slot.filter(|_| self.fields().min_proposal != 0)
     }
 
-    /// The planted bug: a word is taken for one of the slot nearest to `near` that has the same 16
+    /// The planted bug: a word is taken for one of the slot nearest to `near` with the same 16
     /// bits.
     fn narrowed(self, near: ViewId) -> Self {
         let ahead = (self.instance() as u16).wrapping_sub(near.0 as u16).cast_signed();
@@ -151,7 +150,7 @@ impl SlotWord {
         }
     }
 
-    /// Whether it is of a later lap than `slot`, so that this one was decided long ago.
+    /// Whether it is of a later lap than `slot`, so that `slot` was decided long ago.
     pub(crate) fn is_later(self, slot: ViewId, mutant: ActiveMutant) -> bool {
         match mutant.has(Mutant::WrapIndex) {
             false => self.lap(slot) == Lap::Later,
@@ -171,7 +170,7 @@ impl SlotWord {
     }
 }
 
-/// A ballot: a proposal number of a slot, and the proposer that it is of.
+/// A ballot: a proposal number of a slot, and its proposer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ballot {
     /// The slot.
@@ -182,19 +181,19 @@ pub struct Ballot {
     pub proposer: u16,
 }
 
-/// What an acceptor's ring says of its newest slots.
+/// The newest slots of an acceptor's ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The newest slot in which it accepted anything, and under which ballot.
+    /// The newest slot in which it accepted anything, and the ballot.
     pub accepted: Option<Ballot>,
-    /// The slot beyond that which somebody has prepared.
+    /// The slot after that one, if a proposer has prepared it.
     pub prepared: Option<Ballot>,
 }
 
 impl Head {
-    /// What the words of a ring say. `near` is any view that is not more than [`LAG_MAX`] behind
-    /// the newest; `proposers` is how many a cluster can have, in whose steps each of them counts
-    /// its proposals.
+    /// Summarises the words of a ring. `near` is any view that is at most [`LAG_MAX`] behind the
+    /// newest; `proposers` is the maximum number of proposers, which is the stride of proposal
+    /// numbers.
     #[must_use]
     pub fn of(ring: &[u64], near: ViewId, proposers: u32) -> Self {
         let touched = |raw: &u64| Some((SlotWord(*raw).slot(near)?, SlotWord(*raw).fields()));
@@ -276,7 +275,7 @@ mod tests {
         }
         // Nobody has prepared the next one.
         assert_eq!(Head::of(&ring[2..], ViewId(end), 7).prepared, None);
-        // A ring of the first views, read by somebody who knows none.
+        // A ring of the first views, read without knowing any.
         assert_eq!(Head::of(&[0, promised(1, 3)], ViewId(0), 7).prepared, Some(ballot(1, 3, 3)));
     }
 

@@ -1,9 +1,9 @@
-//! What a coordinator knows of everybody's links, and what it makes of that: who has to go because
-//! not all can talk to all. A link counts only if it works both ways, so one end's report is enough
-//! to break it.
+//! What a coordinator knows about the links of all members, and which members have to go because
+//! not all can reach each other. A link counts only if it works both ways, so one end's report
+//! suffices to break it.
 //!
-//! uKharon, section 4.2: the leader keeps the largest clique that it belongs to itself. A link that
-//! is down is a suspicion and never a proof: whoever goes may live, and hold a lease.
+//! uKharon, section 4.2: the leader keeps the largest clique that includes itself. A broken link is
+//! a suspicion and never a proof: an excluded member may be alive and hold a lease.
 
 use super::{Accusation, Coordinator};
 use crate::detectors::links;
@@ -14,15 +14,15 @@ use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Evidence, Fabric, Incarnation, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one member told last.
+/// The last report of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Row {
     heard: Instant,
-    /// To whom its link is down, and since when that is known here.
+    /// The members to which its link is down, and since when this process knows.
     silent: BTreeMap<Incarnation, Instant>,
 }
 
-/// Somebody who has to go.
+/// A member that has to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     accused: Incarnation,
@@ -30,11 +30,11 @@ struct Cut {
     by: Incarnation,
 }
 
-/// Reports of links that are down.
+/// Reports of broken links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Cliques(BTreeMap<Incarnation, Row>);
 
-/// The members that are asked about: those with a core that nobody suspects yet.
+/// The members under consideration: those with a core that are not suspected yet.
 fn nodes(view: &View, gone: &impl Fn(Incarnation) -> bool) -> Vec<Incarnation> {
     view.members.iter().filter(|m| m.has_core() && !gone(m.incarnation)).map(|m| m.incarnation).collect()
 }
@@ -58,7 +58,7 @@ impl Cliques {
         }
     }
 
-    /// Forgets who is not a member any more.
+    /// Forgets former members.
     pub(super) fn follow(&mut self, view: &View) {
         self.0.retain(|from, row| {
             row.silent.retain(|who, _| view.member(*who).is_some());
@@ -66,7 +66,7 @@ impl Cliques {
         });
     }
 
-    /// Forgets members that do not repeat their report: a single one never has consequences.
+    /// Drops reports that are not repeated: a single report never has consequences.
     fn expire(&mut self, config: &Config, now: Instant) {
         self.0.retain(|_, row| row.heard + config.timing.link_timeout > now);
     }
@@ -84,7 +84,7 @@ impl Cliques {
         }
     }
 
-    /// The links between these members that are down, by their places, and since when.
+    /// The broken links between these members, by index, and since when.
     fn links(&self, nodes: &[Incarnation], config: &Config) -> BTreeMap<(usize, usize), Instant> {
         let place = |who: &Incarnation| nodes.binary_search(who).ok();
         let told = self.0.iter().flat_map(|(from, row)| row.silent.keys().map(move |who| (from, who)));
@@ -96,9 +96,8 @@ impl Cliques {
             .collect()
     }
 
-    /// Who has to go, in the eyes of a leader. It waits until some link has been down for so long
-    /// that everybody can have told what became of theirs. Nobody if it is not for this process to
-    /// say.
+    /// The members that have to go, as a leader sees it. It waits until a link has been down long
+    /// enough for all members to have reported theirs. Empty if this process may not decide.
     fn verdict(
         &self,
         view: &View,
@@ -126,9 +125,9 @@ impl Cliques {
         go.map(|node| Cut { accused: nodes[node], by: nodes[lost(node).unwrap_or(leader)] }).collect()
     }
 
-    /// Coordinators that should lead before this one and can not, in its eyes: it has lost them, or
-    /// they have lost so many acceptors that they decide nothing. The one that leads has one
-    /// timeout to decide who goes, and each that comes before this one another.
+    /// Coordinators that precede this one as leaders but can not lead: this process has lost the
+    /// link to them, or they have lost too many acceptors to decide. The leader has one timeout to
+    /// decide who goes, and each coordinator before this one another.
     fn unfit(
         &self,
         view: &View,
@@ -162,7 +161,7 @@ impl Cliques {
         let patience = config.timing.link_timeout.saturating_mul(1 + before.len() as u64);
         let after = |since: Instant| since + patience;
         if self.powerless_since(me, view, &gone, config).is_some() {
-            // It could not decide either; when it can, what it knows now may not be so any more.
+            // It could not decide either; by the time it can, its knowledge may be outdated.
             return Vec::new();
         }
         let powerless_since = |who| self.powerless_since(who, view, |_| false, config);
@@ -176,8 +175,8 @@ impl Cliques {
             .collect()
     }
 
-    /// Since when a coordinator is not of any majority of those who decide that can all talk to
-    /// each other. Whoever is no member, or `gone`, counts as lost to everybody.
+    /// Since when a coordinator belongs to no majority of deciders that all reach each other. A
+    /// coordinator that is no member, or is `gone`, counts as lost to all.
     fn powerless_since(
         &self,
         who: Incarnation,
@@ -198,8 +197,8 @@ impl Cliques {
         })
     }
 
-    /// When a leader, or who waits to lead, has to look again. `suspected` are those that are
-    /// `gone` and those that have been found to have to go.
+    /// When a leader, or a coordinator waiting to lead, has to judge again. `suspected` are those
+    /// that are `gone` and those already found to have to go.
     fn deadline(
         &self,
         view: &View,
@@ -215,7 +214,8 @@ impl Cliques {
         let expiry = self.0.values().map(|row| row.heard + config.timing.link_timeout).min();
         let due = if leads {
             let ripe = |since: Instant| since + config.timing.link_timeout;
-            // As for the verdict: or it would be asked for again and again where there can be none.
+            // As for the verdict: otherwise the timer would fire again and again without a possible
+            // verdict.
             let powerless = self.powerless_since(me, view, gone, config).is_some();
             let links =
                 if powerless { BTreeMap::new() } else { self.links(&nodes(view, &suspected), config) };
@@ -229,9 +229,9 @@ impl Cliques {
 }
 
 impl Coordinator {
-    /// Who has to go because of links that are down: as a leader, all who are not of its clique;
-    /// otherwise those before it that can not lead. Such a suspicion is dropped again when the
-    /// links are whole before a view could exclude anybody.
+    /// Suspects members because of broken links: as leader, all outside its clique; otherwise the
+    /// coordinators before it that can not lead. The suspicion is dropped if the links recover
+    /// before a view excludes the member.
     pub(super) fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.peer.config)) else { return };
         self.cliques.heard(me, self.peer.detectors.links.down(), view, now);
@@ -249,17 +249,17 @@ impl Coordinator {
             if self.peer.config.mutant.has(Mutant::LostLinkIsProof) {
                 self.accuse(accused, by, Evidence::Proof, now, fabric);
             }
-            // Whoever is suspected for more than its links stays so.
+            // A member suspected for other reasons stays suspected.
             if !self.suspects.contains_key(&accused) {
                 self.suspect(accused, by, fabric);
             }
         }
     }
 
-    /// Whether this leader needs that coordinator among the members, though it has lost some of
-    /// them: because of those that decide and are members it is of no majority that can all talk to
-    /// each other. The newcomer's memory is then part of every decision and lease, and nobody
-    /// watches the links to it; once it is a member, who can not reach it goes.
+    /// Whether this leader needs that coordinator as a member, though it has lost some members:
+    /// without it, no majority of the deciders among the members all reach each other. Its memory
+    /// is then part of every decision and lease, but nobody watches the links to it. Once it is a
+    /// member, those that can not reach it go.
     pub(super) fn needs(&self, number: u16) -> bool {
         let Some(me) = self.incarnation().filter(|_| self.leading) else { return false };
         let view = self.view();
@@ -275,20 +275,20 @@ impl Coordinator {
         self.cliques.deadline(self.view(), me, gone, suspected, self.leading, &self.peer.config)
     }
 
-    /// Whether somebody is suspected, and not for its links alone. Nobody else is told of links, so
-    /// what is suspected for them was suspected here.
+    /// Whether a member is suspected for more than its links. Links are not announced, so
+    /// suspicions because of them are always local.
     fn is_gone(&self, who: Incarnation) -> bool {
         self.suspects.get(&who).is_some_and(|by| by.level != Level::Timeout)
     }
 }
 
-/// The coordinators among the members that decide and that nobody suspects yet.
+/// The deciders among the members that are not suspected yet.
 fn deciders(view: &View, gone: &impl Fn(Incarnation) -> bool) -> Vec<Incarnation> {
     let decide = view.of_kind(Kind::Coordinator).filter(|m| view.acceptor(m.proposer).is_some());
     decide.filter(|m| !gone(m.incarnation)).map(|m| m.incarnation).collect()
 }
 
-/// Sets of so many of these nodes that one of them belongs to and that all have their links.
+/// Sets of this many nodes that include a given one and have all links among them.
 fn quorums<'a>(
     nodes: &'a [Incarnation],
     down: &'a [(usize, usize)],
@@ -302,9 +302,8 @@ fn quorums<'a>(
         .map(move |set| (0..count).filter(|node| set >> node & 1 == 1).collect())
 }
 
-/// Which nodes stay, or nothing if the leader is of no majority of deciders that can all talk to
-/// each other: then it is not for it to say. Without such a majority inside, nobody who stays could
-/// hold a lease.
+/// Which nodes stay; `None` if the leader belongs to no majority of deciders that all reach each
+/// other: then it may not decide. Without such a majority, no remaining member could hold a lease.
 fn keep(
     view: &View,
     nodes: &[Incarnation],
@@ -323,7 +322,7 @@ fn keep(
     let quorums = quorums(&deciders, &between, among(leader)?, view.majority());
     let centers = quorums.map(|set| set.iter().filter_map(|n| place(&deciders[*n])).collect::<Vec<_>>());
     let kept = centers.map(|centers| clique::largest(nodes.len(), down, &centers));
-    // The same size, then the oldest members.
+    // On a tie, the oldest members stay.
     kept.max_by_key(|stays| (stays.iter().filter(|stays| **stays).count(), stays.clone()))
 }
 

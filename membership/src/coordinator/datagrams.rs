@@ -1,6 +1,6 @@
-//! What a coordinator hears, and what it does about it. A datagram is a hint, a question or a wish:
-//! it may be late, lost or repeated, so nothing is taken for decided on its word but a view that is
-//! sealed and follows the newest known one.
+//! How a coordinator handles datagrams. A datagram is a hint, a question or a request and may be
+//! late, lost or repeated. Its word is taken for a decision in one case only: a sealed view that
+//! follows the newest known one.
 
 use super::{Accusation, Coordinator, cliques};
 use crate::detectors::links;
@@ -11,12 +11,12 @@ use crate::wire::{self, Message};
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
 
-/// An operator's wish is forgotten after so many times `Timing::join_every`, after which operators
-/// repeat it.
+/// A request of an operator expires after this many periods of `Timing::join_every`, at which
+/// operators repeat it.
 const WISH_JOINS: u64 = 4;
 
 impl Coordinator {
-    /// Until when an operator's wish that comes now is kept.
+    /// When an operator's request that arrives now expires.
     fn wish_ends(&self, now: Instant) -> Instant {
         now + self.peer.config.timing.join_every.saturating_mul(WISH_JOINS)
     }
@@ -39,12 +39,12 @@ impl Coordinator {
             }
             Message::Decided(id) if id > self.view().id => self.ask(now, fabric),
             Message::Clear(base) => self.learn_clear(base, fabric),
-            // Of links that are down, reports tell.
+            // Broken links are handled by reports.
             Message::Notice { level: Level::Timeout, .. } if links::are_watched(&self.peer.config) => {}
             Message::Notice { accuser, accused, level, evidence } => {
                 fabric.count(Counter::NoticesReceived, 1);
-                // Cut off, it saw nobody; and who watches now says the same if it is true. A proof
-                // is one from anybody.
+                // An excluded accuser may have been cut off and reached nobody. If its report is
+                // true, the member that watches now repeats it. A proof holds whoever sends it.
                 if evidence == Evidence::Proof || !self.view().has_lost(accuser) {
                     self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
                 }
@@ -87,7 +87,8 @@ impl Coordinator {
                     clearing.raised(nonce, chunk, raised, &self.peer.config, fabric);
                 }
             }
-            // What is old, what a view tells better, and what is asked of caches and members.
+            // Outdated messages, answers that views make redundant, and requests to caches and
+            // members.
             Message::Decided(_)
             | Message::Lost(_)
             | Message::Deciders { .. }
@@ -101,7 +102,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody tells of a view that is decided.
+    /// A datagram with a decided view.
     fn view_told<F: Fabric>(
         &mut self,
         from: Address,
@@ -121,7 +122,7 @@ impl Coordinator {
         } else if view.id > self.view().id {
             self.ask_others(view.acceptors, now, fabric);
         } else if view.acceptors.iter().any(|a| self.view().retired.contains(a.proposer)) {
-            // Those who were given up are back, and decide among themselves: they must hear of it.
+            // Retired coordinators are back and decide among themselves: inform them.
             fabric.send(from, &wire::deciders(self.view()));
         }
         if cleared {
@@ -129,7 +130,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody asks to become a member.
+    /// A request to become a member.
     fn join_asked<F: Fabric>(
         &mut self,
         from: Address,
@@ -137,7 +138,7 @@ impl Coordinator {
         now: Instant,
         fabric: &mut F,
     ) {
-        // One that was given up may not have heard of it yet: the view tells it.
+        // A retired coordinator may not know that it is: the view says so.
         if self.view().retired.contains(newcomer.proposer) || !newcomer.fits(&self.peer.config.layout) {
             return fabric.count(Counter::DatagramsRefused, 1);
         }
@@ -153,7 +154,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody found a slot that is not settled, or missed that it is.
+    /// A process found a slot that is not settled, or missed that it is.
     fn nudged<F: Fabric>(&mut self, slot: ViewId, from: Address, fabric: &mut F) {
         if let Some(entry) = self.log.get(slot) {
             if self.leading {
@@ -163,7 +164,7 @@ impl Coordinator {
         } else if slot == self.view().id.next() {
             self.requests.settle_slot();
         } else if slot < self.view().id && self.leading {
-            // Further back than the log reaches: tell how far the others are.
+            // Older than the log: report the newest view instead.
             fabric.send(from, &Message::Decided(self.view().id).encode());
         }
     }

@@ -13,7 +13,7 @@ use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Fabric, Group, Instant, Nanos, ViewId};
 use std::sync::Arc;
 
-/// A contending leader's pause doubles at most so often.
+/// A contending leader's pause doubles at most this often.
 const BACKOFF_DOUBLINGS_MAX: usize = 10;
 
 impl Coordinator {
@@ -23,7 +23,7 @@ impl Coordinator {
                 self.leader().is_some_and(|m| m.proposer == self.me) && self.peer.booted
             }
             MembershipState::Left { .. } | MembershipState::Retired => false,
-            // A newcomer that decides nothing yet never goes ahead by itself.
+            // A newcomer that does not decide yet never takes over by itself.
             MembershipState::Joining { .. } => {
                 let alone = self.peer.timers.is_due(Timer::LeadAlone, now);
                 let unled = alone && !self.peer.detectors.links.see_coordinator();
@@ -37,7 +37,7 @@ impl Coordinator {
         self.leading && self.engine.phase() == Phase::Idle && !self.lost_quorum
     }
 
-    /// Does whatever the present state asks of this coordinator. Called after every event.
+    /// Takes all actions that the current state requires. Called after every event.
     pub(super) fn drive<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.requests.expire(now);
         if self.peer.timers.is_due(Timer::Joins, now) {
@@ -70,8 +70,8 @@ impl Coordinator {
         self.clear(now, fabric);
     }
 
-    /// uKharon 5.3.1: the old leader has most likely prepared the next slot; expecting its word
-    /// saves a round trip.
+    /// uKharon 5.3.1: the old leader has probably prepared the next slot; predicting its word saves
+    /// a round trip.
     fn take_over<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let view = Arc::clone(self.view());
         fabric.record(Record::new(Event_::Takeover, view.id.0, 0));
@@ -83,38 +83,38 @@ impl Coordinator {
         self.peer.timers.set(Timer::Retry, now);
         self.proposed = now;
         self.admit_itself(fabric);
-        // Everything since the last CLEAR that was heard is outstanding. (Protocol, section 5.)
+        // Everything since the last known CLEAR is outstanding. (Protocol, section 5.)
         if self.peer.config.mutant.has(Mutant::TrustTakeover) {
             self.cleared = view.base;
             fabric.multicast(Group::Everyone, &Message::Clear(view.base).encode());
         } else if self.cleared < view.base {
             self.begin_clearing(now, fabric);
         } else {
-            // Whoever cleared it may have died before it told everybody.
+            // Its sender may have died before all processes received it.
             fabric.multicast(Group::Everyone, &Message::Clear(view.base).encode());
         }
     }
 
-    /// A leader that is no member asks itself. If the view has no room it goes on without, and asks
-    /// again.
+    /// A leader that is no member requests its own admission. If the view has no room, it leads
+    /// without and tries again.
     pub(super) fn admit_itself<F: Fabric>(&mut self, fabric: &F) {
         let MembershipState::Joining { token, as_of } = self.peer.state else { return };
         let newcomer = self.newcomer(token, fabric);
         let (from, newest) = (fabric.address(), self.log.newest());
         let refused = self.requests.join(newcomer, as_of, from, Nanos::ZERO, newest, &self.peer.config);
-        // `install` draws a new join whenever this one has become too old or was settled.
+        // `install` draws a new token when this join is too old or settled.
         debug_assert!(matches!(refused, None | Some(Err(Refusal::Full))), "{refused:?}");
     }
 
     fn has_work(&self, now: Instant) -> bool {
-        // A join does not make a view of its own before that time, but goes into one that there is
-        // anyway: others may join in the same.
+        // A join makes no view of its own before that time, but is included in any earlier one:
+        // joins may share a view.
         let joins = self.requests.has_joins() && !self.peer.timers.is_set(Timer::Joins);
         joins || !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor(now).is_some()
     }
 
-    /// Learns from the view that follows the newest whose name failed again, and when joins alone
-    /// may make another.
+    /// Updates from a new view which names failed repeatedly, and when joins alone may make another
+    /// view.
     pub(super) fn follow_joins<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let before = Arc::clone(self.view());
         let held = self.peer.hold_back.follow(&before, view, &self.peer.config, now);
@@ -138,8 +138,8 @@ impl Coordinator {
         !self.suspects.contains_key(&member.incarnation)
     }
 
-    /// Whether this leader replaces coordinators by itself. Who is no member counts itself as
-    /// missing; and what an operator wants comes first.
+    /// Whether this leader replaces coordinators automatically. A leader that is no member counts
+    /// as missing itself. Requests of operators take precedence.
     fn replaces(&self) -> bool {
         self.peer.is_member() && !self.requests.wishes_acceptor()
     }
@@ -153,7 +153,7 @@ impl Coordinator {
         change.filter(|change| requests::has_room(self.view(), *change, &self.peer.config))
     }
 
-    /// The view that this leader wants next.
+    /// The next view that this leader will propose.
     fn wanted(&self, now: Instant) -> View {
         let view = self.view();
         let remove = self
@@ -178,14 +178,14 @@ impl Coordinator {
         self.outcome(outcome, now, fabric);
     }
 
-    /// With the planted bug, the time of the takeover stays where that of the proposal belongs.
+    /// With the planted bug, the time of the takeover is kept in place of the time of the proposal.
     fn note_proposed(&mut self, now: Instant) {
         if !self.peer.config.mutant.has(Mutant::TimerFromTakeover) {
             self.proposed = now;
         }
     }
 
-    /// Takes what became of a step of the engine.
+    /// Handles the result of an engine step.
     pub(super) fn outcome<F: Fabric>(&mut self, outcome: Option<Outcome>, now: Instant, fabric: &mut F) {
         match outcome {
             None | Some(Outcome::Prepared) => {}
@@ -213,8 +213,8 @@ impl Coordinator {
             self.proposal.take()
         };
         let Some(view) = view.filter(|view| view.id == slot) else {
-            // Adopted bytes passed their checksum and are yet no view: a coordinator of another
-            // version wrote them.
+            // Adopted bytes passed their checksum but are no view: a coordinator of another version
+            // wrote them.
             self.aborted(Abort::Unreadable, now, fabric);
             return;
         };
@@ -234,8 +234,8 @@ impl Coordinator {
         self.tell_replacement(&view, fabric);
         let incompatible = view.base == view.id;
         self.install(&view, sealed, now, fabric);
-        // Whatever takes longest goes first: fences, unless members have to fetch the view after
-        // they have heard of it.
+        // The slowest action goes first: fences, unless members have to fetch the view after its
+        // announcement.
         let announcement = self.announcement(&view, sealed);
         if matches!(Message::decode(&announcement), Ok(Message::Decided(_))) {
             fabric.multicast(Group::Everyone, &announcement);
@@ -251,8 +251,8 @@ impl Coordinator {
         }
     }
 
-    /// Tells of a change of acceptors that nobody has asked for. Every coordinator knows what
-    /// operators wish.
+    /// Announces an automatic change of acceptors. Requests of operators are known to every
+    /// coordinator.
     fn tell_replacement<F: Fabric>(&self, view: &View, fabric: &mut F) {
         for change in &view.changes {
             match *change {
@@ -268,8 +268,8 @@ impl Coordinator {
         }
     }
 
-    /// The datagram that announces a view: the view itself if it fits, otherwise how it follows
-    /// from its predecessor, or its number alone.
+    /// The datagram that announces a view: the view itself if it fits, otherwise the step from its
+    /// predecessor, or only its number.
     pub(super) fn announcement(&self, view: &View, sealed: &[u8]) -> Vec<u8> {
         let cleared = self.cleared >= view.base || self.peer.config.mutant.has(Mutant::AnnounceAsCleared);
         let room = self.peer.config.layout.limits().datagram_bytes as usize;
@@ -284,7 +284,7 @@ impl Coordinator {
         step.filter(|step| step.len() <= room).unwrap_or_else(|| Message::Decided(view.id).encode())
     }
 
-    /// Announces the newest view if that was held back. Returns whether it was.
+    /// Announces the newest view if it was held back. Returns whether it was.
     pub(super) fn announce_held<F: Fabric>(&mut self, fabric: &mut F) -> bool {
         let Some(sealed) = self.held.take() else { return false };
         self.peer.timers.stop(Timer::Announce);
@@ -301,8 +301,8 @@ impl Coordinator {
         });
         fabric.count(Counter::Aborts, 1);
         self.aborts += 1;
-        // Each abort mends a prediction, so after as many as there are acceptors somebody else must
-        // be about (uKharon, A.5); only then is it worth to step aside.
+        // Each abort corrects a prediction. After as many aborts as there are acceptors, another
+        // proposer must be active (uKharon, A.5); only then does stepping aside help.
         let mending = self.aborts as usize <= self.view().acceptors.len();
         let pause = match reason {
             Abort::Mispredicted | Abort::Contended if mending => obol_fabric::Nanos::ZERO,
@@ -324,14 +324,14 @@ impl Coordinator {
         }
         self.lost_quorum = reason == Abort::NoMajority;
         if reason == Abort::NoMajority || reason == Abort::Contended {
-            // Whoever decided meanwhile should be heard before the next attempt.
+            // The decision of another proposer should arrive before the next attempt.
             self.peer.timers.set_by(Timer::Poll, now + pause);
         }
     }
 
-    /// The longest pause before the next attempt. Two leaders that both attempt more often than one
-    /// attempt takes stop each other for ever, and how long it takes is the fabric's to say: so who
-    /// is outbid again and again pauses longer.
+    /// The longest pause before the next attempt. Two leaders that retry faster than one attempt
+    /// takes block each other for ever. How long an attempt takes depends on the fabric, so a
+    /// leader that is outbid repeatedly pauses longer.
     fn backoff(&self, reason: Abort) -> obol_fabric::Nanos {
         let doublings = match reason {
             Abort::Mispredicted | Abort::Contended => {
@@ -356,8 +356,8 @@ impl Coordinator {
         self.clearing = Some(clearing);
     }
 
-    /// Sends CLEAR once every holder of an older lease is clear, with the view if that is not
-    /// announced yet: whoever is woken once has both.
+    /// Sends CLEAR once every holder of an older lease is clear, together with a held announcement:
+    /// each receiver is woken once for both.
     fn clear<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.clear_if_done(now, fabric);
         let fences = self.clearing.as_ref().is_some_and(|clearing| clearing.awaits_fences(&self.peer.config));

@@ -1,9 +1,9 @@
-//! A coordinator: acceptor by its memory, proposer and, while it is the live coordinator with the
-//! lowest number, the leader. It decides views, announces them, ends older leases, and admits
+//! A coordinator: an acceptor by its memory, a proposer and, while it is the live coordinator with
+//! the lowest number, the leader. It decides views, announces them, ends older leases, and admits
 //! newcomers.
 //!
 //! uKharon, sections 3 and 5. A leader always has one slot prepared, so a change is decided in one
-//! round trip; a new leader expects its predecessor's prepared slot and takes it over in one more.
+//! round trip. A new leader predicts its predecessor's prepared slot and takes it over in one more.
 //! The acceptor has no code: it is memory.
 
 mod cliques;
@@ -34,39 +34,39 @@ use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Who says that a member is dead.
+/// The accuser of a member, and its detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Accusation {
     accuser: Incarnation,
     level: Level,
 }
 
-/// The machine of a coordinator.
+/// The state machine of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     peer: Peer,
     me: u16,
     log: Log,
     suspects: BTreeMap<Incarnation, Accusation>,
-    /// Members that are proved dead, as long as some view that may hold a lease names them.
+    /// Members that are proved dead and that a view with a possible lease names.
     proofs: BTreeSet<Incarnation>,
     requests: Requests,
     lease_scaler: LeaseScaler,
     vacancies: Vacancies,
-    /// The latest base whose CLEAR was sent or heard.
+    /// The latest base with a CLEAR sent or received.
     cleared: ViewId,
     clearing: Option<Clearing>,
     clearing_round: u32,
-    /// The newest view, sealed, if it is not announced yet so that CLEAR can go with it.
+    /// The newest view, sealed, while its announcement is held back for its CLEAR.
     held: Option<Arc<[u8]>>,
     engine: Engine,
     leading: bool,
     aborts: u32,
     /// Too few acceptors could be reached, and none of them has answered a READ since. An attempt
-    /// uses up a proposal number at those that can, so it waits for the others.
+    /// uses up a proposal number at the reachable ones, so it waits for the others.
     lost_quorum: bool,
     proposed: Instant,
-    /// What was proposed last.
+    /// The last proposal.
     proposal: Option<Arc<View>>,
     deadbeat: Deadbeat,
     cliques: Cliques,
@@ -125,59 +125,57 @@ impl Coordinator {
         equal
     }
 
-    /// Whether this process thinks that it leads.
+    /// Whether this process considers itself the leader.
     #[must_use]
     pub const fn is_leading(&self) -> bool {
         self.leading
     }
 
-    /// Whether this process waits for more acceptors before it tries again to lead.
+    /// Whether this process waits for more acceptors before it tries to lead again.
     #[must_use]
     pub const fn has_lost_quorum(&self) -> bool {
         self.lost_quorum
     }
 
-    /// The slot in which this process has proposed a view that is not decided yet, as far as it
-    /// knows.
+    /// The slot in which this process has proposed a view whose decision it does not know of yet.
     #[must_use]
     pub fn proposes(&self) -> Option<ViewId> {
         (self.engine.phase() == Phase::Accepting).then(|| self.engine.slot())
     }
 
-    /// Whether this process looks for the newest view in whole rings.
+    /// Whether this process searches whole rings for the newest view.
     #[must_use]
     pub const fn reads_rings(&self) -> bool {
         self.peer.poll.reads_rings()
     }
 
-    /// Whether caches have not raised the fences in time that this leader asked them to, so that it
-    /// does so itself.
+    /// Whether caches failed to raise the requested fences in time, so that this leader raises them
+    /// itself.
     #[must_use]
     pub fn outruns_caches(&self) -> bool {
         self.clearing.as_ref().is_some_and(Clearing::outruns_caches)
     }
 
-    /// The own incarnation while this process is a member.
+    /// The incarnation of this process while it is a member.
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
         self.peer.incarnation()
     }
 
-    /// Whether this process has left, as it asked.
+    /// Whether this process has left at its own request.
     #[must_use]
     pub const fn has_left(&self) -> bool {
         self.peer.has_left()
     }
 
-    /// Whether this process has learned that it was given up in a recovery. Then it takes part in
-    /// nothing any more, and its process has to end.
+    /// Whether this process was retired by a recovery. It is inert then, and its process has to
+    /// end.
     #[must_use]
     pub const fn is_retired(&self) -> bool {
         matches!(self.peer.state, MembershipState::Retired)
     }
 
-    /// Asks to leave gracefully: the next coordinator leads at once, and nobody takes it for a
-    /// failure.
+    /// Requests a graceful leave: the next coordinator leads at once, and no failure is recorded.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.peer.leave(now);
         self.ask_to_leave(now, fabric);
@@ -212,32 +210,33 @@ impl Coordinator {
         if self.leading {
             self.admit_itself(fabric);
         }
-        // Whoever decides asks in any case: see [`Coordinator::needs`].
+        // A decider sends it in any case: see [`Coordinator::needs`].
         if proved || self.view().acceptor(self.me).is_some() {
             Peer::send_to_acceptors(self.view(), self.me, &join, fabric);
         }
     }
 
-    /// Whether it stands by and leads alone when that timer expires.
+    /// Whether it waits for a leader, and leads alone when that timer expires.
     const fn awaits_leader(&self) -> bool {
         let joins = matches!(self.peer.state, MembershipState::Joining { .. });
         joins && self.peer.booted && !self.leading
     }
 
-    /// Who leads of those that are not suspected; the own incarnation is not.
+    /// The leader among those that are not suspected. This process never suspects itself.
     fn leader(&self) -> Option<&Member> {
         let me = self.incarnation();
         self.view().leader(|m| Some(m.incarnation) == me || !self.suspects.contains_key(&m.incarnation))
     }
 
-    /// Asks to be admitted with a new token, and leads alone if no leader answers for long.
+    /// Requests admission with a new token, and leads alone if no leader answers within
+    /// `Timing::standby`.
     fn stand_by(&mut self, now: Instant) {
         self.peer.rejoin(self.view().id, now);
         self.peer.timers.set(Timer::LeadAlone, now + self.peer.config.timing.standby);
     }
 
-    /// A join that has become too old would be refused for ever: as a newcomer, or as a leader that
-    /// admits itself.
+    /// Renews a join that is too old and would be refused for ever. This concerns newcomers, and
+    /// leaders that admit themselves.
     fn renew_join(&mut self, now: Instant) {
         let newest = self.view().id;
         if let MembershipState::Joining { as_of, .. } = self.peer.state
@@ -247,7 +246,7 @@ impl Coordinator {
         }
     }
 
-    /// A later life of a process proves that the earlier one at its seat is gone, whether or not it
+    /// A later life of a process proves that the earlier one in its seat is gone, whether or not it
     /// is admitted itself.
     fn suspect_former_life(&mut self, of: Address) {
         let former = self.view().earlier_life(of).map(|m| m.incarnation);
@@ -261,7 +260,7 @@ impl Coordinator {
         self.peer.newcomer(Kind::Coordinator, token, self.me, fabric)
     }
 
-    /// Learns that a view is decided, whoever decided it.
+    /// Installs a decided view, whoever decided it.
     fn install<F: Fabric>(&mut self, view: &Arc<View>, sealed: &[u8], now: Instant, fabric: &mut F) {
         if view.id <= self.view().id {
             return;
@@ -300,15 +299,15 @@ impl Coordinator {
         }
     }
 
-    /// What a new view asks for that survivors do not wait for: watches, and forgetting. Done on
-    /// the next tick, so that it delays neither a decision's announcement nor CLEAR.
+    /// Work for a new view that survivors do not wait for: watches and cleanup. Done on the next
+    /// tick, so that it delays neither the announcement of a decision nor CLEAR.
     fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let view = Arc::clone(self.view());
         let view = &*view;
         self.peer.follow(view, &[], now);
         self.forget_proofs();
-        // Whoever may hold a lease that is not cleared is watched on: its death may still have to
-        // be proved. The leader has to act on any death, the others only on a coordinator's.
+        // A possible holder of an uncleared lease stays watched: its death may still have to be
+        // proved. The leader has to act on any death, the others only on a coordinator's.
         let own = fabric.address().owner();
         let members = |entry: &crate::log::Entry| entry.view.members.clone();
         let uncleared = self.log.range(self.cleared, ViewId(u64::MAX));
@@ -326,8 +325,8 @@ impl Coordinator {
         }
     }
 
-    /// What this process suspected when others removed it: cut off, it saw nobody. Whoever watches
-    /// now says the same if it is true, and a proof remains one.
+    /// Drops the suspicions of this process when it was excluded: it may have been cut off and have
+    /// reached nobody. Members repeat the suspicions that are true; proofs stay valid.
     fn forget_suspicions(&mut self) {
         let (proofs, notices) = (&self.proofs, &mut self.peer.notices);
         self.suspects.retain(|who, by| {
@@ -339,7 +338,7 @@ impl Coordinator {
         });
     }
 
-    /// Proofs are of use while a view that is not cleared names the dead.
+    /// A proof is needed only while a view that is not cleared names the dead member.
     fn forget_proofs(&mut self) {
         let Some(entries) = self.log.range(self.cleared, ViewId(u64::MAX)) else { return };
         let named: BTreeSet<Incarnation> =
@@ -347,7 +346,7 @@ impl Coordinator {
         self.proofs.retain(|who| named.contains(who));
     }
 
-    /// Somebody died, or may have.
+    /// A member died, or may have.
     fn accuse<F: Fabric>(
         &mut self,
         accused: Incarnation,
@@ -369,7 +368,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes a member for one that has to go; false if it is none, or this process.
+    /// Marks a member for removal; false if it is not a member, or is this process.
     fn suspect<F: Fabric>(&mut self, accused: Incarnation, by: Accusation, fabric: &mut F) -> bool {
         if self.view().member(accused).is_none() || Some(accused) == self.incarnation() {
             return false;
@@ -389,10 +388,10 @@ impl Coordinator {
         }
     }
 
-    /// Looks for decided views that were missed.
+    /// Polls for decided views that were missed.
     fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if self.peer.poll.is_busy() {
-            // Asked again and again before the answer can come, it would never arrive.
+            // Restarting a poll before its answer arrives would postpone the answer for ever.
             self.peer.schedule_poll(now);
         } else {
             let view = Arc::clone(self.view());
@@ -409,12 +408,12 @@ impl Coordinator {
         fabric.count(Counter::ViewsFetched, 1);
         let sealed = view.seal();
         self.install(view, &sealed, now, fabric);
-        // There may be more.
+        // Later views may exist.
         self.peer.timers.set(Timer::Poll, now);
     }
 
-    /// CLEAR holds for ever, so it may come from anywhere and at any time. A process that knows it
-    /// can lead without waiting for what its predecessor has cleared.
+    /// CLEAR holds for ever, so it is valid from any sender at any time. A process that knows it
+    /// can lead without waiting for leases that its predecessor has cleared.
     pub(super) fn learn_clear<F: Fabric>(&mut self, base: ViewId, fabric: &mut F) {
         if base > self.cleared {
             self.cleared = base;
@@ -452,8 +451,8 @@ impl Coordinator {
                     self.requests.settle_slot();
                 }
                 if !self.leading {
-                    // Whoever leads settles it. If it has done so already, the acceptors that are
-                    // left may hold it under several numbers, and only a snapshot tells.
+                    // The leader settles it. If it already has, the remaining acceptors may hold it
+                    // under several numbers, and only a snapshot gives the answer.
                     self.peer.poll.snapshot(&Arc::clone(self.view()), &self.peer.config, now, fabric);
                 }
             }
@@ -467,19 +466,20 @@ impl Machine for Coordinator {
         let generation = fabric.address().generation;
         fabric.record(Record::new(Event_::Started, u64::from(generation), 0));
         let genesis = Arc::clone(self.view());
-        // It may have been decided this very moment, and its predecessor's leases run on.
+        // It may have been decided just now, with leases of its predecessor still running.
         let undated = self.peer.config.mutant.has(Mutant::StartLongAgo);
         self.log = Log::new(Arc::clone(&genesis), if undated { Instant::ZERO } else { now });
         self.vacancies = Vacancies::begin(&genesis, now);
         if generation <= 1 {
-            // In a later life the region tells of a later view. If a majority forgot theirs at once
-            // and the ring has moved on, nobody could find out any more what was decided.
+            // In a later life, the region of this process publishes a later view. If a majority
+            // lost theirs at once and the ring has moved on, nobody could find out what was
+            // decided.
             fabric.publish_view(genesis.id, &genesis.seal());
         }
         self.peer.schedule_poll(now);
         if !self.is_retired() && (generation > 1 || self.incarnation() == Some(Incarnation::NONE)) {
-            // A later life, whose incarnation was somebody else's; or a coordinator that has come
-            // to a running cluster.
+            // A later life, with the incarnation of an earlier one; or a coordinator new to a
+            // running cluster.
             self.stand_by(now);
         }
         self.suspect_former_life(fabric.address());
@@ -551,7 +551,7 @@ impl Machine for Coordinator {
             if let Some(lease) = self.lease_scaler.shrink(&view, &self.peer.config, now) {
                 self.requests.set_lease(lease, Instant::NEVER);
             }
-            // Nobody has to be told: the next view will.
+            // No announcement is needed: the next view has it.
             self.peer.notices.clear();
         }
         self.peer.tick_notices(&view, now, fabric);

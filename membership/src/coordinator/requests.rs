@@ -1,6 +1,5 @@
-//! What members and operators have asked the coordinators for and is not decided yet. Every
-//! coordinator keeps it, so that a new leader knows at once; the decided view settles it
-//! everywhere.
+//! Undecided requests of members and operators. Every coordinator keeps them, so that a new leader
+//! has them at once; the decided view settles them everywhere.
 
 use crate::Config;
 use crate::log::{Entry, Log};
@@ -9,7 +8,7 @@ use crate::view::{Acceptor, Change, Edit, JOIN_WINDOW, Kind, Member, Newcomer, V
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, ViewId};
 
-/// Joins that wait at once; more are dropped and come again by their retry.
+/// Pending joins. More are dropped and arrive again with the next retry.
 pub(super) const JOINS_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,18 +18,17 @@ struct Join {
     from: Address,
 }
 
-/// An operator's wish for another set of acceptors.
+/// An operator's request to change the set of acceptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Wish {
     number: u16,
     decides: bool,
-    /// Forgotten then: an operator who still waits repeats it, and one who does not wait any more
-    /// has given up.
+    /// When it expires. An operator that still waits repeats it; one that does not has given up.
     until: Instant,
 }
 
-/// Whether the view after this one fits into a slot, and so will every view that removes some of
-/// its members: nobody has to stay because there is no room to write that it went.
+/// Whether the view after this one fits into a slot, and every later view that removes some of its
+/// members as well. No member has to stay for lack of room to record its removal.
 fn fits(view: &View, edit: &Edit, config: &Config) -> bool {
     let next = view.successor(edit, view.cleared, config.mutant);
     let bytes = next.seal().len() + wire::removal_reserve(&next);
@@ -47,16 +45,16 @@ pub(super) fn has_room(view: &View, change: Change, config: &Config) -> bool {
 pub(super) struct Requests {
     joins: Vec<Join>,
     leaves: Vec<Incarnation>,
-    /// Another lease duration, and until when; forgotten like a [`Wish`].
+    /// A new lease duration, and when the request expires.
     lease: Option<(Nanos, Instant)>,
-    /// Another set of acceptors.
+    /// A change of the set of acceptors.
     acceptor: Option<Wish>,
-    /// The next slot holds something that somebody can not get past.
+    /// The next slot holds a value that blocks another process.
     settle: bool,
 }
 
 impl Requests {
-    /// Takes a join, which is held back for so long; answers at once if it is decided or refused.
+    /// Records a join that is held back for `held`; answers at once if it is decided or refused.
     pub(super) fn join(
         &mut self,
         newcomer: Newcomer,
@@ -81,8 +79,7 @@ impl Requests {
             return Some(Err(Refusal::NoHost));
         }
         if held > Nanos::ZERO {
-            // Not kept: of programs that crash at once, joins would be left over that keep others
-            // out.
+            // Not kept: joins of programs that crash at once would pile up and keep others out.
             return Some(Err(Refusal::HeldBack(held)));
         }
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
@@ -90,9 +87,8 @@ impl Requests {
             return Some(Err(Refusal::Full));
         }
         let known = self.joins.iter().any(|j| j.newcomer.token == newcomer.token);
-        // One seat has one occupant: a view that admitted two, or one of an earlier life, would
-        // name a member that no process is, and that no detector can tell from the one that sits
-        // there.
+        // One seat has one occupant. A view that admitted two, or one of an earlier life, would
+        // name a member without a process, which no detector could tell from the occupant.
         let seat = |address: Address| Address { generation: 0, ..address };
         let earlier = |other: Address| {
             seat(other) == seat(newcomer.address) && other.generation > newcomer.address.generation
@@ -109,20 +105,20 @@ impl Requests {
         None
     }
 
-    /// Takes a leave.
+    /// Records a leave.
     pub(super) fn leave(&mut self, who: Incarnation, view: &View) {
         if view.member(who).is_some() && !self.leaves.contains(&who) {
             self.leaves.push(who);
         }
     }
 
-    /// Takes a wish for another lease duration, which is forgotten at `until`.
+    /// Records a request for a new lease duration, which expires at `until`.
     pub(super) const fn set_lease(&mut self, lease: Nanos, until: Instant) {
         self.lease = Some((lease, until));
     }
 
-    /// Takes an operator's wish for another set of acceptors. It has seen the set as of view
-    /// `as_of`; one that has changed since, or may have, is not what it meant to change.
+    /// Records an operator's request to change the set of acceptors, which refers to the set as of
+    /// view `as_of`. It is ignored if the set has changed since, or may have.
     pub(super) fn set_acceptor(
         &mut self,
         (number, decides): (u16, bool),
@@ -137,28 +133,28 @@ impl Requests {
         }
     }
 
-    /// Whether an operator wants another set of acceptors.
+    /// Whether an operator has requested a change of the set of acceptors.
     pub(super) const fn wishes_acceptor(&self) -> bool {
         self.acceptor.is_some()
     }
 
-    /// Whether an operator wants that this coordinator decides, or decides no more.
+    /// Whether an operator has requested that this coordinator decides, or stops deciding.
     pub(super) fn wishes(&self, number: u16, decides: bool) -> bool {
         self.acceptor.is_some_and(|wish| (wish.number, wish.decides) == (number, decides))
     }
 
-    /// Forgets what nobody waits for any more.
+    /// Drops expired requests.
     pub(super) fn expire(&mut self, now: Instant) {
         self.acceptor = self.acceptor.filter(|wish| now < wish.until);
         self.lease = self.lease.filter(|(_, until)| now < *until);
     }
 
-    /// The change of acceptors that is wanted, if it can be made now. `lives` tells whether a
-    /// coordinator that is a member seems to live.
+    /// The requested change of acceptors, if it can be made now. `lives` says whether a coordinator
+    /// that is a member seems to be alive.
     ///
     /// A newcomer decides only once it is a member: to become one it has read the newest view from
-    /// a majority. Nobody is removed if of those who are left not a majority lives, because then
-    /// nothing would be decided any more.
+    /// a majority. Nobody is removed unless a majority of the remaining deciders is alive, as
+    /// otherwise nothing could be decided any more.
     pub(super) fn acceptor(
         &self,
         view: &View,
@@ -183,23 +179,23 @@ impl Requests {
         (alive >= majority).then(|| present.copied().map(Change::AcceptorRemoved)).flatten()
     }
 
-    /// The next slot must be decided, even if nothing changes.
+    /// Marks the next slot to be decided, even without a change.
     pub(super) const fn settle_slot(&mut self) {
         self.settle = true;
     }
 
-    /// Whether there is nothing to decide, but for joins and the set of acceptors.
+    /// Whether nothing is pending except joins and changes of the set of acceptors.
     pub(super) const fn is_empty(&self) -> bool {
         self.leaves.is_empty() && self.lease.is_none() && !self.settle
     }
 
-    /// Whether somebody asks to join.
+    /// Whether a join is pending.
     pub(super) const fn has_joins(&self) -> bool {
         !self.joins.is_empty()
     }
 
-    /// Gives back joins that have to wait, and for how long: `left` tells that of a newcomer. They
-    /// come again.
+    /// Removes joins that are held back and returns the answers to them; `left` gives the remaining
+    /// time for a newcomer. Their senders ask again.
     pub(super) fn hold_back(
         &mut self,
         left: impl Fn(&Newcomer) -> Nanos,
@@ -216,7 +212,7 @@ impl Requests {
         held
     }
 
-    /// What the next view should change, as far as it fits; `failed` are the suspects.
+    /// The changes for the next view, as far as they fit; `failed` are the suspects.
     pub(super) fn edit(
         &self,
         failed: Vec<Change>,
@@ -224,7 +220,7 @@ impl Requests {
         view: &View,
         config: &Config,
     ) -> Edit {
-        // Whoever asked to leave and then died has left.
+        // A member that asked to leave and then died has left.
         let left = self.leaves.iter().map(|&who| Change::Left(who));
         let remove = left.chain(failed).collect();
         let mut edit =
@@ -257,7 +253,7 @@ impl Requests {
             } else {
                 return true;
             };
-            // A joiner reads the view; only a refusal tells it something new.
+            // A joiner reads the view, so only a refusal needs an answer.
             if outcome.is_err() {
                 fabric.send(join.from, &Message::JoinReply { token, outcome }.encode());
             }

@@ -1,21 +1,21 @@
 //! The deadbeat detector: deaths that the fabric reports as [`Event::Death`](obol_fabric::Event).
 //!
-//! uKharon, section 4.1. It probes nothing. A coordinator keeps here whom the fabric watches on its
-//! behalf; an agent has the programs in its own seats watched (`attached_apps`).
+//! uKharon, section 4.1. It probes nothing. A coordinator keeps here the processes that the fabric
+//! watches for it; an agent has the programs in its own seats watched (`attached_apps`).
 
 use crate::log::{LOG_VIEWS_MAX, Log};
 use obol_fabric::{Address, Fabric, Incarnation, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whom one coordinator has watched.
+/// The processes watched for one coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Deadbeat {
-    /// By address, and whether lazily.
+    /// By address, with whether the watch is lazy.
     watched: BTreeMap<Address, bool>,
 }
 
 impl Deadbeat {
-    /// Has these watched and no others; `true` for those whose death may be reported late.
+    /// Sets the watched processes; `true` for those whose death may be reported late.
     pub fn watch<F: Fabric>(&mut self, wanted: BTreeMap<Address, bool>, fabric: &mut F) {
         for gone in self.watched.keys().filter(|address| !wanted.contains_key(address)) {
             fabric.unwatch(*gone);
@@ -33,8 +33,7 @@ impl Deadbeat {
     }
 }
 
-/// The members that a death at this address is about. One that was removed already may still be one
-/// whose page has to be cleared.
+/// The members at this address. A member that was already removed may still have a page to clear.
 #[must_use]
 pub fn accused(at: Address, log: &Log, cleared: ViewId) -> BTreeSet<Incarnation> {
     let newest = log.newest().view.id;

@@ -1,13 +1,13 @@
-//! The heartbeat detector: who is suspected because its counter stands still.
+//! The heartbeat detector: suspects processes whose counter stands still.
 //!
 //! uKharon, section 4.2, kernel failures. Processes with a core form a ring by incarnation and each
 //! READs its successor's counter; an agent also READs those of the programs in its seats. Beyond
-//! the paper, a coordinator READs those of all others, and suspects them after twice as many: were
-//! its predecessor the leader's only watcher, nobody would act when both stand still at once.
+//! the paper, a coordinator READs those of all others and suspects them after twice as many equal
+//! values. Otherwise, if a leader and its predecessor stalled at once, nobody would notice.
 //!
-//! The paper suspects at the second equal value; here a profile says how many, because shared cores
-//! schedule late, and more are needed while leases are longer than the profile's: what delays
-//! renewals delays heartbeats as well.
+//! The paper suspects at the second equal value. Here a profile sets the number, because shared
+//! cores schedule late. It is higher while leases are longer than the profile's: delays of renewals
+//! also delay heartbeats.
 
 use super::Scope;
 use super::stall::{Probes, Rule, Seen};
@@ -15,12 +15,12 @@ use crate::Config;
 use crate::view::{Kind, Level, Member};
 use obol_fabric::{Layout, Nanos};
 
-/// By whom else a member is watched.
+/// Who else watches a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Beat {
     /// Nobody: this process is its predecessor in the ring, or its agent.
     Own,
-    /// Another coordinator, whose predecessor in the ring watches it, too.
+    /// Another coordinator's predecessor in the ring also watches it.
     Coordinator,
 }
 
@@ -54,7 +54,7 @@ impl Rule for Beat {
         seen.same
             >= match self {
                 Self::Own => confirm,
-                // Its predecessor in the ring reports it, unless that stands still as well.
+                // Its predecessor in the ring reports it, unless that has stalled as well.
                 Self::Coordinator => confirm.saturating_mul(2),
             }
     }

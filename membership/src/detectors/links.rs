@@ -1,11 +1,10 @@
-//! Which members this process can talk to: the level-3 detector. It says nothing about processes,
-//! only about links.
+//! The level-3 detector: which members this process can reach. It judges links, not processes.
 //!
 //! uKharon, section 4.2, catastrophic failures. Every process with a core multicasts a heartbeat.
-//! Beyond the paper, silence alone breaks no link: it makes a READ of the silent member's memory go
-//! out, and only if that fails, too, is the link down; it stays so until a READ succeeds. So a
-//! broken multicast tree, a lost datagram, or a process that is stopped (which is level 2's to
-//! find) is not taken for a broken link, and a link does not flap with its last datagrams.
+//! Beyond the paper, silence alone breaks no link. It triggers a READ of the silent member's
+//! memory; the link is down if that fails, too, until a READ succeeds. So a broken multicast tree,
+//! a lost datagram, or a stopped process (which level 2 finds) does not count as a broken link, and
+//! links do not flap.
 //!
 //! A READ needs both directions, a heartbeat only one: of a link that is cut one way, one end
 //! reports the other.
@@ -17,17 +16,17 @@ use crate::view::{Kind, View};
 use crate::wire::Message;
 use obol_fabric::{Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Remote};
 
-/// Members with a core up to which links are watched. Everybody hears everybody, so that the cost
-/// grows with the square; in a larger view the detector rests.
+/// The largest number of members with a core for which links are watched. All pairs are watched, so
+/// the cost is quadratic; in a larger view the detector is off.
 pub const LINK_MEMBERS_MAX: usize = 1024;
-/// READs that are out at once. A silent member that waits for its turn is not down yet.
+/// Concurrent READs. A silent member whose READ is queued is not down yet.
 pub const PROBES_MAX: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Link {
-    /// Heard or read since.
+    /// A heartbeat or a successful READ since.
     Up(Instant),
-    /// Nothing is known yet: see [`Links::prove`].
+    /// Unknown: see [`Links::prove`].
     Unproved,
     /// The last READ failed.
     Down,
@@ -47,16 +46,16 @@ struct Target {
     moves: bool,
 }
 
-/// One process's links.
+/// The links of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Links {
     /// By incarnation.
     targets: Vec<Target>,
     beat_due: Instant,
     report_due: Instant,
-    /// A report named somebody, and none has taken it back.
+    /// A report that names a member was sent and not retracted yet.
     reported: bool,
-    /// Nobody has to be looked at before.
+    /// When the next member has to be checked.
     look_due: Instant,
     /// Links count as up only once they are proved.
     proving: bool,
@@ -75,15 +74,15 @@ impl Default for Links {
     }
 }
 
-/// Whether a profile wants links to be watched.
+/// Whether the profile enables the watching of links.
 #[must_use]
 pub const fn are_watched(config: &Config) -> bool {
     config.timing.link_watch
 }
 
 impl Links {
-    /// The process was excluded. It asks to be admitted only once all of its links are proved: or
-    /// it would be admitted and excluded again as long as one of them is broken.
+    /// Called when the process was excluded. It requests admission only once all of its links are
+    /// proved; otherwise one broken link would have it admitted and excluded again and again.
     pub fn prove(&mut self, config: &Config) {
         self.proving = are_watched(config) && !config.mutant.has(Mutant::RejoinUnproved);
         self.reported = false;
@@ -96,15 +95,15 @@ impl Links {
         self.look_due = Instant::ZERO;
     }
 
-    /// Whether the process may ask to be admitted: it was not excluded, or every link is proved
-    /// since.
+    /// Whether the process may request admission: it was not excluded, or every link has been
+    /// proved since.
     #[must_use]
     pub fn are_proved(&self) -> bool {
         !self.proving || self.targets.iter().all(|target| matches!(target.link, Link::Up(_)))
     }
 
-    /// Whether a coordinator of the view is within reach and moves: then there is somebody to lead,
-    /// or soon will be.
+    /// Whether a coordinator of the view is reachable and runs, so that there is a leader or soon
+    /// will be.
     #[must_use]
     pub fn see_coordinator(&self) -> bool {
         self.proving
@@ -114,7 +113,7 @@ impl Links {
                 .any(|target| target.coordinates && matches!(target.link, Link::Up(_)) && target.moves)
     }
 
-    /// A heartbeat arrived.
+    /// Records a heartbeat.
     pub fn on_heartbeat(&mut self, who: Incarnation, now: Instant) {
         if let Some(target) = self.target(who)
             && let Link::Up(since) = &mut target.link
@@ -123,7 +122,7 @@ impl Links {
         }
     }
 
-    /// A READ of another detector failed: the link is looked at now.
+    /// A READ of another detector failed: check the link now.
     pub fn doubt(&mut self, who: Incarnation, now: Instant) {
         if let Some(target) = self.target(who)
             && let Link::Up(since) = &mut target.link
@@ -138,7 +137,7 @@ impl Links {
         self.targets.get_mut(at)
     }
 
-    /// The members to whom the link is down.
+    /// The members to which the link is down.
     pub fn down(&self) -> impl Iterator<Item = Incarnation> {
         self.targets.iter().filter(|target| target.link == Link::Down).map(|target| target.who)
     }
@@ -147,7 +146,7 @@ impl Links {
         !self.proving && (self.reported || self.down().next().is_some())
     }
 
-    /// Reads whoever was silent for too long.
+    /// Reads the members that were silent for too long.
     fn look<F: Fabric>(&mut self, id: Id, config: &Config, now: Instant, fabric: &mut F) {
         let mut free = PROBES_MAX.saturating_sub(self.targets.iter().filter(|target| target.reading).count());
         let mut next = Instant::NEVER;
@@ -157,21 +156,22 @@ impl Links {
                 Link::Unproved | Link::Down => target.due,
             };
             if due > now || free == 0 {
-                // Who waits for its turn gets it when a READ completes.
+                // A queued member is read when an earlier READ completes.
                 next = next.min(if due > now { due } else { Instant::NEVER });
                 continue;
             }
             free -= 1;
             target.reading = true;
             let offset = config.layout.heartbeat(target.address.seat);
-            // The lower half of an incarnation tells apart all members that any view names at a
+            // The lower half of an incarnation is unique among all members that views name at a
             // time.
             fabric.read(Remote { at: target.address, offset }, 8, id.token(0, target.who.0 as u32));
         }
         self.look_due = next;
     }
 
-    /// Tells every coordinator which links are down, by the places of their members in the view.
+    /// Reports to every coordinator which links are down, by the index of their members in the
+    /// view.
     fn report<F: Fabric>(&mut self, me: Incarnation, view: &View, fabric: &mut F) {
         let mut silent = vec![0u8; view.members.len().div_ceil(8)];
         for who in self.down() {
@@ -199,7 +199,7 @@ impl Detector for Links {
         }
         let proving = me.is_none();
         if self.proving && !proving {
-            // What was proved is forgotten again: as a member it hears from everybody.
+            // Earlier proofs are dropped: as a member it gets heartbeats from all others.
             self.proving = false;
         }
         let mut old = std::mem::take(&mut self.targets).into_iter().peekable();
@@ -262,7 +262,7 @@ impl Detector for Links {
         let target = self.targets.iter_mut().find(|target| target.who.0 as u32 == round && target.reading)?;
         target.reading = false;
         target.due = now + config.timing.link_every;
-        // The fault is this process's own, and says nothing of the link.
+        // A local fault, which says nothing about the link.
         if matches!(result, Err(LinkError::Unmapped)) {
             return None;
         }

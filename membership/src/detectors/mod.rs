@@ -1,10 +1,10 @@
 //! The failure detectors, one file each. A detector is a type that implements [`Detector`] and one
-//! line of the registry below; coordinators and members run all that are registered.
+//! line of the registry below; coordinators and members run all registered ones.
 //!
 //! | detector | level | finds |
 //! |---|---|---|
 //! | [`deadbeat`] | 1 | dead processes, by the notices of the kernel or the fabric |
-//! | [`heartbeat`] | 2 | processes that stand still |
+//! | [`heartbeat`] | 2 | processes that have stalled |
 //! | [`progress`] | 2 | programs that break their promise of progress |
 //! | [`links`] | 3 | links that are down |
 //!
@@ -25,33 +25,33 @@ use links::Links;
 use obol_fabric::{Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Token};
 use progress::Progress;
 
-/// What a detector looks at.
+/// The input of a detector.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     /// The newest view.
     pub view: &'a View,
-    /// This process; none while it is no member.
+    /// This process; `None` while it is no member.
     pub me: Option<Incarnation>,
-    /// Programs in the own seats that promised progress, and within what time.
+    /// Programs in this agent's seats that promised progress, with the period of each.
     pub promises: &'a [(Incarnation, Nanos)],
-    /// Durations and places.
+    /// Timing and layout.
     pub config: &'a Config,
 }
 
-/// What a completed probe says of a member.
+/// What a completed probe says about a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stands still, or can not be reached.
+    /// It has stalled, or can not be reached.
     Suspect(Incarnation, Level),
-    /// It was suspected here and moves again.
+    /// It was suspected here and runs again.
     Retract(Incarnation),
-    /// The link to it is down. That accuses nobody: see [`links`].
+    /// The link to it is down. This is no suspicion of the process: see [`links`].
     LinkDown(Incarnation),
     /// The link to it is up again.
     LinkUp(Incarnation),
 }
 
-/// Names a registered detector in the tokens of its probes.
+/// Identifies a registered detector in the tokens of its probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(u8);
 
@@ -65,8 +65,8 @@ impl Id {
 
 /// A failure detector: posts probes and judges their results. It never acts on a verdict.
 pub trait Detector: Default {
-    /// Turns to a new view, or to none of its members while this process is no member itself. Who
-    /// was watched before keeps its history.
+    /// Switches to a new view, or to none of its members while this process is no member itself.
+    /// Members watched before keep their history.
     fn follow(&mut self, scope: &Scope<'_>, now: Instant);
 
     /// When [`Detector::tick`] is due.
@@ -86,7 +86,7 @@ pub trait Detector: Default {
     ) -> Option<Verdict>;
 }
 
-/// Registers detectors: they follow views, tick and are asked for their deadlines in this order.
+/// Registers detectors. New views, ticks and deadline queries reach them in this order.
 macro_rules! registry {
     ($($name:ident: $detector:ty,)+) => {
         /// The registered detectors of one process.

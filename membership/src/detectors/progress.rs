@@ -1,6 +1,6 @@
-//! The progress detector: a program may promise progress, and its agent then READs the word that
-//! the application itself advances, and suspects it although its process lives. (Mu, section 5.1,
-//! fate sharing.)
+//! The progress detector. A program may promise progress: its agent then READs a word that the
+//! application itself advances, and suspects the program when the word stands still, although the
+//! process is alive. (Mu, section 5.1, fate sharing.)
 
 use super::Scope;
 use super::stall::{Probes, Rule, Seen};
@@ -8,7 +8,7 @@ use crate::Config;
 use crate::view::{Level, Member};
 use obol_fabric::{Layout, Nanos};
 
-/// Within what time a program promised to advance its word.
+/// The period in which a program promised to advance its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Promise(Nanos);
 
@@ -24,7 +24,7 @@ impl Rule for Promise {
         layout.progress(seat)
     }
 
-    /// A promise is found broken at most a quarter late.
+    /// A broken promise is found at most a quarter of its period late.
     fn pause(&self, _: &Config) -> Nanos {
         Nanos(self.0.0 / 4)
     }

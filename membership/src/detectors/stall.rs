@@ -1,6 +1,6 @@
-//! READs of words that must advance: what the heartbeat and the progress detector share.
+//! READs of words that must advance: the common part of the heartbeat and the progress detector.
 //!
-//! The pause runs from the completion of a READ, so a slow network delays a suspicion but does not
+//! The pause starts at the completion of a READ, so a slow network delays a suspicion but does not
 //! cause one.
 
 use super::{Detector, Id, Scope, Verdict};
@@ -8,11 +8,11 @@ use crate::Config;
 use crate::view::{Level, Member};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, Layout, LinkError, Nanos, Remote};
 
-/// Which word of a member is read, and when it counts as standing still.
+/// Which word of a member is read, and when it counts as stalled.
 pub(crate) trait Rule: Copy + PartialEq {
     const LEVEL: Level;
 
-    /// Whose words are read.
+    /// The members whose words are read.
     fn targets<'v>(scope: &Scope<'v>) -> Vec<(&'v Member, Self)>;
 
     fn offset(&self, layout: &Layout, seat: u16) -> u32;
@@ -24,15 +24,15 @@ pub(crate) trait Rule: Copy + PartialEq {
     fn is_stalled(&self, seen: &Seen, confirm: u32) -> bool;
 }
 
-/// What has been read of one word.
+/// What was read of one word.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     last: Option<u64>,
-    /// READs in a row that found `last`.
+    /// Consecutive READs that found `last`.
     pub(super) same: u32,
-    /// When the first of them was complete.
+    /// When the first of them completed.
     pub(super) since: Instant,
-    /// When the READ that is out, or was last, was posted.
+    /// When the pending READ, or else the last one, was posted.
     pub(super) posted: Instant,
 }
 
@@ -51,7 +51,7 @@ struct Target<R> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Probes<R> {
     targets: Vec<Target<R>>,
-    /// Of the view that is followed: see [`crate::Timing::confirm_at`].
+    /// Of the current view: see [`crate::Timing::confirm_at`].
     confirm: u32,
     round: u32,
 }
@@ -69,7 +69,8 @@ impl<R: Rule> Detector for Probes<R> {
         let old = core::mem::take(&mut self.targets);
         let known = |m: &Member, rule| {
             old.iter().find(|t| t.incarnation == m.incarnation && t.rule == rule).map(|t| {
-                // A READ that is out belongs to the old list and will not be recognised: read again.
+                // A pending READ belongs to the old list and its completion will be dropped: read
+                // again.
                 Target { seen: t.seen.clone(), reading: false, ..*t }
             })
         };
@@ -136,7 +137,7 @@ impl<R: Rule> Detector for Probes<R> {
                 R::LEVEL
             }
             Err(LinkError::PeerReplaced) => Level::Replaced,
-            // The fault is this process's own.
+            // A local fault.
             Err(LinkError::Unmapped) => return None,
             _ => Level::Timeout,
         };

@@ -1,9 +1,9 @@
-//! The core beside applications: it joins, follows the views, renews the lease that `active` reads,
-//! watches its neighbours, and speaks for the programs in its seats. One machine serves agents,
+//! The core beside applications: it joins, installs views, renews the lease that `active` reads,
+//! watches its neighbours, and represents the programs in its seats. One machine serves agents,
 //! embedded apps and lease caches.
 //!
-//! uKharon, sections 3 and 6: everything here is the paper's "uKharon Core" without its thread and
-//! its sockets.
+//! uKharon, sections 3 and 6: this is the paper's "uKharon Core" without its thread and its
+//! sockets.
 
 mod renewal;
 
@@ -26,26 +26,26 @@ use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machin
 use renewal::Lapses;
 use std::sync::Arc;
 
-/// The machine of an agent, an embedded app or a lease cache.
+/// The state machine of an agent, an embedded app or a lease cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     peer: Peer,
     kind: Kind,
-    /// The newest view that is known to be decided.
+    /// The newest view known to be decided.
     view: Arc<View>,
-    /// The newest view that was heard of, and when.
+    /// The newest view announced, and when.
     heard: ViewId,
     heard_at: Instant,
     lease: Lease,
-    /// The view that the page was last seen active on: for the flight recorder.
+    /// The last view on which the page was seen active: for the flight recorder.
     active: Option<ViewId>,
     lapses: Lapses,
     source: RenewalSource,
     late_renewals: LateRenewals,
-    /// Since when a program wants to know that its view was active, and has no answer: see
+    /// Since when a program waits for a confirmation that its view was active: see
     /// [`Event::Confirm`].
     wanted: Option<Instant>,
-    /// As a lease cache: the fences that leaders asked for.
+    /// As a lease cache: the fences requested by leaders.
     fan_out: FanOut,
     apps: AttachedApps,
     /// See [`Member::stall`].
@@ -81,8 +81,8 @@ impl Member {
         &self.view
     }
 
-    /// Takes an equal copy of the newest known view for the own one, so that many machines in one
-    /// process need one. False if it is another view.
+    /// Replaces the newest known view by an equal copy, so that the machines of one process share
+    /// its memory. False if it is another view.
     pub fn share_view(&mut self, same: &Arc<View>) -> bool {
         let equal = self.view == *same;
         if equal {
@@ -92,7 +92,8 @@ impl Member {
         equal
     }
 
-    /// By what a view will know this process once it has joined; none if it is a member already.
+    /// The token by which a view will identify this process once it has joined; `None` if it is a
+    /// member already.
     #[must_use]
     pub const fn join_token(&self) -> Option<u64> {
         match self.peer.state {
@@ -101,25 +102,25 @@ impl Member {
         }
     }
 
-    /// The own incarnation while this process is a member.
+    /// The incarnation of this process while it is a member.
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
         self.peer.incarnation()
     }
 
-    /// Whether this process looks for the newest view in whole rings.
+    /// Whether this process searches whole rings for the newest view.
     #[must_use]
     pub const fn reads_rings(&self) -> bool {
         self.peer.poll.reads_rings()
     }
 
-    /// Whether this process has left, as it asked.
+    /// Whether this process has left at its own request.
     #[must_use]
     pub const fn has_left(&self) -> bool {
         self.peer.has_left()
     }
 
-    /// Asks to leave gracefully. The lease ends at once: nothing runs under it that outlives the
+    /// Requests a graceful leave. The lease ends at once: no work continues under it after the
     /// request.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.peer.leave(now);
@@ -129,7 +130,7 @@ impl Member {
     }
 
     /// The application of an embedded core broke its promise of progress: the core shares its fate
-    /// and accuses itself. It does not join again before [`Member::resume`].
+    /// and reports itself. It does not rejoin before [`Member::resume`].
     pub fn stall<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if core::mem::replace(&mut self.stalled, true) {
             return;
@@ -165,8 +166,7 @@ impl Member {
         }
     }
 
-    /// Learns that a view is decided. `jump` tells that the views in between are skipped on
-    /// purpose.
+    /// Installs a decided view. `jump`: the views in between are skipped on purpose.
     fn install<F: Fabric>(
         &mut self,
         view: Arc<View>,
@@ -208,7 +208,7 @@ impl Member {
         self.peer.poll_acceptors(&self.view, now, fabric);
     }
 
-    /// A join that this process had given up may be decided all the same.
+    /// An abandoned join may be decided nevertheless.
     fn leave_after_all(&mut self, now: Instant) {
         if let MembershipState::Left { token } = self.peer.state
             && let Some(member) = self.view.by_token(token)
@@ -218,7 +218,7 @@ impl Member {
         }
     }
 
-    /// What a new view asks for that the lease does not wait for. Done on the next tick.
+    /// Work for a new view that the lease does not wait for. Done on the next tick.
     fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let me = self.incarnation();
         let patience = now + self.peer.config.timing.join_every;
@@ -279,7 +279,7 @@ impl Member {
             Message::Alive(_) | Message::Clock { .. } | Message::ClockIs { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
             }
-            // A view says more than a reply; the rest is for coordinators or caches.
+            // A view supersedes a reply; the rest is for coordinators or caches.
             Message::JoinReply { .. }
             | Message::Notice { .. }
             | Message::Join { .. }
@@ -297,7 +297,7 @@ impl Member {
         }
     }
 
-    /// Somebody tells of a view that is decided.
+    /// A datagram with a decided view.
     fn view_told<F: Fabric>(&mut self, sealed: &[u8], cleared: bool, now: Instant, fabric: &mut F) {
         let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
             return fabric.count(Counter::DatagramsRefused, 1);
@@ -335,7 +335,7 @@ impl Member {
         }
     }
 
-    /// The own join was refused.
+    /// This process's join was refused.
     fn refused(&mut self, refusal: Refusal, now: Instant) {
         let timing = &self.peer.config.timing;
         match refusal {
@@ -348,7 +348,7 @@ impl Member {
         }
     }
 
-    /// A later view is said to be there.
+    /// Records the announcement of a later view.
     pub(super) const fn hear(&mut self, view: ViewId, now: Instant) {
         if view.0 > self.heard.0 {
             self.heard = view;
@@ -400,8 +400,8 @@ impl Machine for Member {
                     if let MembershipState::Joining { as_of, .. } = &mut self.peer.state
                         && first
                     {
-                        // The token is younger than what the snapshot told: that is the view to
-                        // date it by.
+                        // The token is younger than the view of the snapshot, so it is dated by
+                        // that view.
                         *as_of = self.view.id;
                         self.peer.timers.set(Timer::Join, now);
                     }
@@ -413,7 +413,7 @@ impl Machine for Member {
                     let due = now + self.peer.config.timing.notice_after;
                     self.peer.notices.raise(accused, Level::Deadbeat, evidence, due);
                 } else if self.apps.died(who, fabric) {
-                    // It is no member.
+                    // The dead process is no member.
                 } else if self.source.died(who, &self.peer.config, now, fabric) {
                     self.peer.poll_acceptors(&self.view, now, fabric);
                 }

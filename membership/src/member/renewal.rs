@@ -1,5 +1,5 @@
-//! How a member keeps its lease: it asks, and makes of every answer a renewal, a newer view, or
-//! another question.
+//! How a member keeps its lease: it polls, and turns every answer into a renewal, a newer view, or
+//! another poll.
 
 use super::Member;
 use crate::lease::Renewed;
@@ -13,24 +13,24 @@ use crate::timers::Timer;
 use crate::wire::Message;
 use obol_fabric::{Address, Fabric, Instant, Nanos, ViewId};
 
-/// A lease that is renewed too late ends and comes back, perhaps a thousand times a second: of one
-/// view's, the first so many are noted, then those whose number is a power of two.
+/// A lease that is renewed too late lapses and resumes, possibly a thousand times per second. Of
+/// each view, the first lapses are recorded, then those whose number is a power of two.
 const LAPSES_NOTED: u64 = 4;
-/// One that lasts so long is noted whatever its number.
+/// A lapse of this duration is recorded whatever its number.
 const LAPSE_LASTS: Nanos = Nanos::from_secs(1);
 
-/// How often the lease on a view ended and came back. The flight recorder has room for a few
-/// hundred events: what this member noted of a failover must outlast any number of these.
+/// Counts how often the lease on a view lapsed. The flight recorder has room for a few hundred
+/// events, which lapses must not push out: a failover has to stay readable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Lapses {
     view: ViewId,
     count: u64,
-    /// Whether the lease is out and nobody has noted it.
+    /// Whether a lapse is in progress that was not recorded.
     silent: bool,
 }
 
 impl Lapses {
-    /// The lease on this view has ended: whether that is noted.
+    /// The lease on this view has ended; returns whether to record that.
     const fn begun(&mut self, view: ViewId) -> bool {
         if view.0 != self.view.0 {
             *self = Self { view, count: 0, silent: false };
@@ -40,14 +40,14 @@ impl Lapses {
         !self.silent
     }
 
-    /// It runs, again or for the first time: whether that is noted.
+    /// The lease is valid, again or for the first time; returns whether to record that.
     const fn over(&mut self, view: ViewId) -> bool {
         let is_again = view.0 == self.view.0;
         !(core::mem::replace(&mut self.silent, false) && is_again)
     }
 }
 
-/// On whose word a lease is renewed.
+/// Who confirmed a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Voucher {
     Acceptors,
@@ -55,7 +55,7 @@ pub(super) enum Voucher {
 }
 
 impl Member {
-    /// Asks whether the newest known view still is the newest: a cache if that is enough, otherwise
+    /// Asks whether the newest known view is still the newest: a cache if that suffices, otherwise
     /// the acceptors.
     pub(super) fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
@@ -63,8 +63,7 @@ impl Member {
             && page.view == self.view.id
             && page.end != Instant::ZERO
             && self.heard <= self.view.id
-            // A cache's word is as old as its lease: too old for who asks because its own has run
-            // out.
+            // A cache's answer is as old as its lease: too old where the own lease has expired.
             && self.wanted.is_none()
             && !self.peer.is_out_of_touch(now);
         if !renews || !self.source.ask(self.view.id, &mut self.peer.rng, now, fabric) {
@@ -81,12 +80,12 @@ impl Member {
                 self.renewed((view, posted), Voucher::Acceptors, now, fabric);
                 self.confirm_later(posted, now);
                 if self.heard > self.view.id && self.heard_at <= posted {
-                    // A majority accepts a view before anybody announces it, so these READs would
-                    // have met it: what was heard is not so, and to go on asking would never end.
+                    // A majority accepts a view before it is announced, so these READs would have
+                    // found it. The announcement was wrong; polling further would never end.
                     self.heard = self.view.id;
                 } else if self.heard > self.view.id {
-                    // Somebody knows more; its multicast may have overtaken the slot's CASes at our
-                    // majority.
+                    // Another process knows more: its multicast may have overtaken the slot's CASes
+                    // at this majority.
                     self.peer.timers.set(Timer::Poll, now);
                 }
             }
@@ -104,8 +103,8 @@ impl Member {
                 self.ask(now, fabric);
             }
             Found::Undecided(slot) if self.heard >= slot => {
-                // It is decided, but the acceptors that are left hold it under several numbers, or
-                // none of them whole.
+                // The slot is decided, but the remaining acceptors hold it under several numbers,
+                // or none holds it whole.
                 self.peer.contact = now;
                 self.peer.poll.snapshot(&self.view, &self.peer.config, now, fabric);
             }
@@ -122,7 +121,7 @@ impl Member {
         }
     }
 
-    /// A cache has answered.
+    /// Handles a cache's answer.
     pub(super) fn vouched<F: Fabric>(
         &mut self,
         (nonce, newest, vouched): (u64, ViewId, bool),
@@ -135,7 +134,7 @@ impl Member {
         self.hear(newest, now);
         match answer {
             Answer::Vouched { view, posted } => {
-                // What a cache knows is as old as its lease at most.
+                // A cache's knowledge may be as old as its lease.
                 self.peer.contact = self.peer.contact.max(posted - self.view.cache_lease);
                 fabric.count(Counter::RenewalsCached, 1);
                 self.renewed((view, posted), Voucher::Cache, now, fabric);
@@ -150,7 +149,7 @@ impl Member {
         }
     }
 
-    /// Gives up a question that a cache has not answered in time.
+    /// Abandons a request that a cache has not answered in time.
     pub(super) fn give_up_cache<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if !self.source.give_up(&self.peer.config, now, fabric) {
             return;
@@ -177,10 +176,10 @@ impl Member {
         fabric.send(from, &Message::Vouched { nonce, newest: self.view.id, vouched }.encode());
     }
 
-    /// A program wants to know whether its view was active at `since` or later, because the lease
-    /// that it reads has run out: the acceptors are asked at once, or as soon as an earlier
-    /// question is answered that can not tell. Nothing is posted beside that: however many programs
-    /// ask, one round of READs is out at a time. (uKharon, Algorithm 2, line 10.)
+    /// A program asks whether its view was active at `since` or later, because the lease that it
+    /// reads has expired. The acceptors are polled at once, or after a pending poll that is too old
+    /// for an answer. One round of READs at a time serves all programs. (uKharon, Algorithm 2, line
+    /// 10.)
     pub(super) fn confirm<F: Fabric>(&mut self, since: Instant, now: Instant, fabric: &mut F) {
         if !self.peer.is_member() || self.lease.page().confirmed >= since {
             return;
@@ -193,7 +192,7 @@ impl Member {
         }
     }
 
-    /// READs were answered that were posted at `posted`: who asked since then needs others.
+    /// READs posted at `posted` completed: programs that asked later need another poll.
     fn confirm_later(&mut self, posted: Instant, now: Instant) {
         self.wanted = self.wanted.filter(|since| posted < *since);
         if self.wanted.is_some() {
@@ -240,15 +239,15 @@ impl Member {
         self.note_active(now, fabric);
     }
 
-    /// Asks for longer leases if one lasts too short a time again. A cache's own serves others, who
-    /// complain themselves.
+    /// Requests longer leases if renewals are late repeatedly. A cache's own lease serves others,
+    /// who report for themselves.
     fn complain<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if self.kind.acts() && self.late_renewals.late(&self.view, &self.peer.config.timing, now) {
             Peer::send_to_acceptors(&self.view, 0, &Message::Strained(self.view.lease), fabric);
         }
     }
 
-    /// Notes in the flight recorder when the page becomes active, and when its lease runs out.
+    /// Records when the page becomes active, and when its lease expires.
     pub(super) fn note_active<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
         let is = page.start <= now && now < page.end && page.view == self.view.id;
@@ -281,7 +280,7 @@ impl Member {
         self.peer.timers.set(Timer::Activity, turn);
     }
 
-    /// Fetches the views that were heard of but not received.
+    /// Fetches views that were announced but not received.
     pub(super) fn catch_up<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if self.heard > self.view.id
             && !self.peer.poll.is_busy()

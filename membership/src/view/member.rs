@@ -32,8 +32,8 @@ impl Kind {
         }
     }
 
-    /// Whether members of this kind act under a lease. Coordinators have none, and a cache's only
-    /// serves others.
+    /// Whether members of this kind act under a lease. Coordinators have none, and a cache's lease
+    /// only serves others.
     #[must_use]
     pub const fn acts(self) -> bool {
         matches!(self, Self::Agent | Self::App)
@@ -46,17 +46,17 @@ impl Kind {
     }
 }
 
-/// Which detector accused a member (protocol, section 3).
+/// The detector that reported a member (protocol, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
-    /// The kernel told of the process's end.
+    /// The kernel reported the end of the process.
     Deadbeat = 1,
     /// Its heartbeat stood still.
     Heartbeat = 2,
     /// Its host did not answer.
     Timeout = 3,
-    /// It went with the agent that it was attached to.
+    /// It was removed with its agent.
     Host = 4,
     /// A later process took its place.
     Replaced = 5,
@@ -109,18 +109,17 @@ pub struct Member {
     pub name: Name,
     /// Where its memory is.
     pub address: Address,
-    /// The agent that an attached app reads its lease from; [`Incarnation::NONE`] for everybody
-    /// else.
+    /// The agent whose lease an attached app reads; [`Incarnation::NONE`] for all others.
     pub host: Incarnation,
     /// The token of its join.
     pub token: u64,
-    /// A coordinator's number, from 1; 0 for everybody else.
+    /// A coordinator's number, from 1; 0 for all others.
     pub proposer: u16,
 }
 
 impl Member {
-    /// Whether programs act under this member's own lease page. A cache's page only serves those of
-    /// others.
+    /// Whether programs act under this member's own lease page. A cache's page only serves other
+    /// pages.
     #[must_use]
     pub fn is_holder(&self) -> bool {
         self.kind.acts() && self.has_core()
@@ -133,7 +132,7 @@ impl Member {
     }
 }
 
-/// A newcomer as a leader admits it.
+/// A newcomer, as admitted by a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Newcomer {
     /// See [`Member::kind`].
@@ -151,7 +150,7 @@ pub struct Newcomer {
 }
 
 impl Newcomer {
-    /// Whether a cluster of these regions has such a seat and number.
+    /// Whether the layout has such a seat and number.
     #[must_use]
     pub fn fits(&self, layout: &Layout) -> bool {
         let Limits { seats, proposers, .. } = *layout.limits();
@@ -159,8 +158,8 @@ impl Newcomer {
     }
 }
 
-/// A member that is gone, remembered so that a late copy of its join does not bring it back, and so
-/// that whoever reads the view can say who it was.
+/// A former member, remembered so that a late copy of its join does not bring it back, and so that
+/// readers of the view can name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Departed {
     /// The token of its join.
@@ -173,12 +172,12 @@ pub struct Departed {
     pub kind: Kind,
     /// The first view without it.
     pub at: ViewId,
-    /// Whether it left by its own wish.
+    /// Whether it left at its own request.
     pub left: bool,
 }
 
 impl Departed {
-    /// What is remembered of a member that view `at` is the first to lack.
+    /// The record of a member that is removed by view `at`.
     #[must_use]
     pub const fn of(m: &Member, at: ViewId, left: bool) -> Self {
         Self { token: m.token, incarnation: m.incarnation, name: m.name, kind: m.kind, at, left }

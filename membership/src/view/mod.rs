@@ -1,8 +1,7 @@
 //! Views: who belongs to the cluster, under which leases, and what a successor inherits.
 //!
-//! A view is immutable once decided. Everything that safety needs besides the members is computed
-//! by the proposer and travels in the view, so that everybody uses the same values: `base`,
-//! `cleared`, `wait`.
+//! A view is immutable once decided. Everything else that safety needs (`base`, `cleared`, `wait`)
+//! is computed by the proposer and is part of the view, so that all processes use the same values.
 
 mod member;
 mod numbers;
@@ -16,12 +15,13 @@ use crate::sealed;
 use obol_fabric::{Address, Incarnation, Layout, Name, Nanos, ViewId};
 use std::sync::Arc;
 
-/// An acceptor: where the slots of one coordinator lie. It outlives its process where memory does.
+/// An acceptor: the location of one coordinator's slots. It outlives the process where its memory
+/// does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Acceptor {
     /// The coordinator's number, from 1.
     pub proposer: u16,
-    /// Its region, whoever runs it.
+    /// Its region, independent of the process that runs it.
     pub address: Address,
 }
 
@@ -30,45 +30,45 @@ pub struct Acceptor {
 pub enum Change {
     /// A new member.
     Joined(Incarnation),
-    /// A member left by its own wish.
+    /// A member left at its own request.
     Left(Incarnation),
     /// A member was removed.
     Failed {
-        /// Who.
+        /// The member.
         accused: Incarnation,
-        /// Who said so.
+        /// The process that reported it.
         accuser: Incarnation,
-        /// By which detector.
+        /// The detector.
         level: Level,
     },
     /// The lease duration changed.
     Lease,
-    /// From the next slot on, this acceptor decides, too.
+    /// From the next slot on, this acceptor is a decider.
     AcceptorAdded(Acceptor),
-    /// From the next slot on, this acceptor decides no more.
+    /// From the next slot on, this acceptor is no decider.
     AcceptorRemoved(Acceptor),
-    /// Nothing: the slot had to be decided so that readers find it settled.
+    /// Nothing: the slot was decided so that readers find it settled.
     Settled,
-    /// An operator went on from this view after the memory of a majority of acceptors was lost.
-    /// What was decided between it and this one is lost.
+    /// An operator's recovery continued from this view after the memory of a majority of acceptors
+    /// was lost. Views decided between the two are lost.
     Recovered(ViewId),
 }
 
-/// A join with an `as_of` older than so many views is refused, and members that went are remembered
-/// for as long: so every late copy of a join is recognised.
+/// A join with an `as_of` that is more views old than this is refused, and departed members are
+/// remembered for as long: so every late copy of a join is recognised.
 pub const JOIN_WINDOW: u64 = 32;
 
-/// A cluster membership: slot `id`'s decided value.
+/// A cluster membership: the decided value of slot `id`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
-    /// Its number; the slot that decided it.
+    /// Its number, which is that of its slot.
     pub id: ViewId,
     /// The first view of its run of compatible views.
     pub base: ViewId,
     /// No lease on any view below this one exists any more.
     pub cleared: ViewId,
-    /// The longest reach of all views in `[cleared, base)`: what a newcomer to this run waits,
-    /// before clock drift.
+    /// The longest reach of all views in `[cleared, base)`: how long a newcomer to this run waits,
+    /// not counting clock drift.
     pub wait: Nanos,
     /// The longest [`View::reach`] of the views in `[base, id]`.
     pub run_reach: Nanos,
@@ -76,25 +76,25 @@ pub struct View {
     pub lease: Nanos,
     /// How long a lease cache's own lease on this view lasts. (uKharon 6.3, Delta.)
     pub cache_lease: Nanos,
-    /// The next incarnation to give out.
+    /// The next incarnation to assign.
     pub next_incarnation: Incarnation,
-    /// Who decides the next slot.
+    /// The deciders of the next slot.
     pub acceptors: Vec<Acceptor>,
-    /// Coordinators that were given up in a recovery. They never decide again, whatever became of
-    /// their memory.
+    /// Coordinators retired by a recovery. They never decide again, whatever happens to their
+    /// memory.
     pub retired: Numbers,
     /// The members, by incarnation.
     pub members: Vec<Member>,
-    /// Members that went within the last [`JOIN_WINDOW`] views.
+    /// Members that departed within the last [`JOIN_WINDOW`] views.
     pub departed: Vec<Departed>,
     /// What this view changed.
     pub changes: Vec<Change>,
 }
 
-/// What coordinator `number` is called.
+/// The name of coordinator `number`.
 #[must_use]
 pub fn coordinator_name(number: u16) -> Name {
-    // Five digits at most, so it always is a name.
+    // At most five digits, so it always is a valid name.
     Name::new(&format!("coord-{number}")).unwrap_or_default()
 }
 
@@ -141,7 +141,7 @@ impl View {
         self.members.get(at)
     }
 
-    /// Whether this was a member once and is none any more.
+    /// Whether this was a member and no longer is.
     #[must_use]
     pub fn has_lost(&self, incarnation: Incarnation) -> bool {
         incarnation != Incarnation::NONE
@@ -181,7 +181,7 @@ impl View {
         self.acceptors.iter().find(|a| a.proposer == proposer)
     }
 
-    /// The acceptors that decided this view: its predecessor's.
+    /// The acceptors that decided this view: those of its predecessor.
     #[must_use]
     pub fn deciders(&self) -> Vec<Acceptor> {
         let mut deciders = self.acceptors.clone();
@@ -195,8 +195,8 @@ impl View {
         deciders
     }
 
-    /// Who leads of the coordinators that `lives` lets through: the one with the lowest number. One
-    /// that decides nothing, not yet or not any more, does not lead.
+    /// The leader among the coordinators for which `lives` holds: the one with the lowest number
+    /// that is a decider.
     #[must_use]
     pub fn leader(&self, lives: impl Fn(&Member) -> bool) -> Option<&Member> {
         let candidates = self.of_kind(Kind::Coordinator).filter(|m| self.acceptor(m.proposer).is_some());
@@ -218,17 +218,17 @@ impl View {
         }
     }
 
-    /// How long after its successor's decision some holder may still have a lease on this view:
-    /// where it names a cache, that one may answer as long as its own lease lasts, and what it
-    /// answers lasts a lease.
+    /// How long after the decision of its successor a holder may still have a lease on this view. A
+    /// cache named in it may vouch as long as its own lease lasts, and each renewal lasts one
+    /// lease.
     #[must_use]
     pub fn reach(&self) -> Nanos {
         let cached = self.of_kind(Kind::LeaseCache).next().is_some();
         if cached { self.lease.saturating_add(self.cache_lease) } else { self.lease }
     }
 
-    /// Whether a cluster of these regions can have this view: everybody's seat and number are
-    /// there. Whatever a peer or a region says must pass here before a machine goes by it.
+    /// Whether this layout can have this view, that is, has every seat and number. All views from
+    /// peers and regions must pass this check before a machine uses them.
     #[must_use]
     pub fn fits(&self, layout: &Layout) -> bool {
         let proposers = 1..=layout.limits().proposers;
@@ -254,7 +254,7 @@ impl View {
         (view.id == id).then_some(view)
     }
 
-    /// The same, of a cluster of these regions.
+    /// The same, checked against the layout.
     #[must_use]
     pub fn unseal_for(layout: &Layout, bytes: &[u8]) -> Option<Self> {
         Self::unseal(bytes).filter(|view| view.fits(layout))

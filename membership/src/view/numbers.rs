@@ -22,13 +22,13 @@ impl Numbers {
         self.0 & Self::bit(number) != 0
     }
 
-    /// These and another one; what is no coordinator's number is not taken.
+    /// Adds a number; invalid ones are ignored.
     #[must_use]
     pub const fn with(self, number: u16) -> Self {
         Self(self.0 | Self::bit(number))
     }
 
-    /// All of them, the lowest first.
+    /// All numbers, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u16> {
         (1..=PROPOSERS_MAX as u16).filter(move |number| self.contains(*number))
     }
@@ -39,7 +39,7 @@ impl Numbers {
         self.0
     }
 
-    /// The reverse of [`Numbers::to_bits`]; none if a bit is of no number.
+    /// The reverse of [`Numbers::to_bits`]; `None` if a bit stands for no number.
     #[must_use]
     pub fn from_bits(bits: u8) -> Option<Self> {
         let known = (1..=PROPOSERS_MAX as u16).fold(0, |bits, number| bits | Self::bit(number));

@@ -1,16 +1,16 @@
-//! What follows a view: the next one as its leader wants it, or the one from which an operator goes
-//! on after a disaster.
+//! What follows a view: the next one as its leader proposes it, or the one of an operator's
+//! recovery after a disaster.
 
 use super::{Acceptor, Change, Departed, JOIN_WINDOW, Kind, Level, Member, Newcomer, View};
 use crate::mutants::{ActiveMutant, Mutant};
 use obol_fabric::{Address, Incarnation, Nanos, ViewId};
 
-/// A recovery goes on so many views, and incarnations, after the newest that was found: more than
-/// can have been decided without anybody's knowing who is left, and few enough for the serial
-/// numbers of slots.
+/// A recovery skips this many views, and incarnations, after the newest one found: more than can
+/// have been decided without the knowledge of any survivor, and few enough for the serial numbers
+/// of slots.
 pub const RECOVERY_SKIP: u64 = 1 << 12;
 
-/// What a leader wants of the next view.
+/// A leader's changes for the next view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Edit {
     /// Members to remove, and why: [`Change::Left`] or [`Change::Failed`]. Unknown ones are
@@ -20,14 +20,14 @@ pub struct Edit {
     pub admit: Vec<Newcomer>,
     /// A new lease duration.
     pub lease: Option<Nanos>,
-    /// [`Change::AcceptorAdded`] or [`Change::AcceptorRemoved`]; one at a time, so that a majority
-    /// before and one after always meet.
+    /// [`Change::AcceptorAdded`] or [`Change::AcceptorRemoved`]; one at a time, so that the
+    /// majorities before and after always intersect.
     pub acceptor: Option<Change>,
 }
 
 impl View {
-    /// Whether a lease on the one is as good as a lease on the other: the same apps with the same
-    /// lease pages. Coordinators, caches and lease durations may differ. (uKharon 6.3.)
+    /// Whether a lease on one is as good as a lease on the other: the same apps with the same lease
+    /// pages. Coordinators, caches and lease durations may differ. (uKharon 6.3.)
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         let protected = |view: &Self| {
@@ -36,9 +36,10 @@ impl View {
         protected(self) == protected(other)
     }
 
-    /// The view after this one. `cleared` is the latest base whose CLEAR the proposer knows.
+    /// The view after this one. `cleared` is the latest base with a CLEAR known to the proposer.
     ///
-    /// Apps of an agent that goes, go with it. An older member at a newcomer's seat goes, too.
+    /// The apps of a removed agent are removed with it. An older member in a newcomer's seat is
+    /// removed as well.
     #[must_use]
     pub fn successor(&self, edit: &Edit, cleared: ViewId, mutant: ActiveMutant) -> Self {
         let id = self.id.next();
@@ -105,8 +106,7 @@ impl View {
 
     fn admit(&mut self, newcomers: &[Newcomer], mutant: ActiveMutant) {
         for &Newcomer { kind, name, address, host, token, proposer } in newcomers {
-            // An attached app needs its agent: under the page of anything else it would not be
-            // fenced.
+            // An attached app needs its agent: the page of any other member is not fenced for it.
             let hosts = |m: &Member| m.incarnation == host && m.kind == Kind::Agent;
             if host != Incarnation::NONE && !self.members.iter().any(hosts) {
                 continue;
@@ -140,9 +140,9 @@ impl View {
         }
     }
 
-    /// Begins a new run if leases on the view before are not as good as leases on this one. The wait
-    /// covers every view whose leases may still run, not just the last: a compatible view may have
-    /// shortened the lease in between.
+    /// Begins a new run if leases on the previous view are not as good as leases on this one. The
+    /// wait covers every view whose leases may still run, not just the last: a compatible view may
+    /// have shortened the lease in between.
     fn set_wait(&mut self, before: &Self, mutant: ActiveMutant) {
         let reach = if mutant.has(Mutant::WaitWithoutCaches) { self.lease } else { self.reach() };
         self.run_reach = before.run_reach.max(reach);
@@ -163,21 +163,20 @@ impl View {
         }
     }
 
-    /// The view from which an operator goes on when the memory of a majority of acceptors is lost:
-    /// this one's members without its coordinators, and other acceptors, whose memory must never
-    /// have been of use to anybody.
+    /// The view of an operator's recovery after the memory of a majority of acceptors was lost:
+    /// this one's members without its coordinators, and new acceptors, whose memory must never have
+    /// been used.
     ///
-    /// Those who decided so far are retired: one that comes back with the memory of before must not
-    /// vote in this cluster again. It is of another run, and waits for every lease that a view
-    /// after this one may have given: `lease_max` is the longest that the cluster gives, or that an
-    /// operator has asked for. Nothing decides it: see the operator's command.
+    /// The previous deciders are retired: one that comes back with its old memory must not vote in
+    /// this cluster again. The view starts a new run, and waits for every lease that a view after
+    /// this one may have granted: `lease_max` is the longest that the cluster grants, or that an
+    /// operator has set. No acceptor decides this view: see the operator's command.
     #[must_use]
     pub fn recovered(&self, acceptors: Vec<Acceptor>, lease_max: Nanos) -> Self {
         let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
         let gone = self.of_kind(Kind::Coordinator);
         let departed = gone.map(|m| Departed::of(m, id, false));
-        // A lost view may have had a longer lease than this one, and a cache that this one does not
-        // name.
+        // A lost view may have had a longer lease than this one, and a cache not named here.
         let reach_max = self.lease.max(lease_max).saturating_add(self.cache_lease);
         let longest = reach_max.max(self.wait).max(self.run_reach);
         let mut next = Self {
@@ -196,7 +195,7 @@ impl View {
         next
     }
 
-    /// Who is remembered as departed by the next view, which has these members and changes.
+    /// The departed members remembered by the next view, which has these members and changes.
     pub(crate) fn departed_after(&self, id: ViewId, members: &[Member], changes: &[Change]) -> Vec<Departed> {
         let mut departed: Vec<Departed> =
             self.departed.iter().filter(|d| d.at.0.saturating_add(JOIN_WINDOW) >= id.0).copied().collect();

@@ -5,8 +5,8 @@ use crate::timing::{LEASE_MAX, LEASE_MIN};
 use crate::view::{Kind, Level};
 use obol_fabric::{Address, Incarnation, Name, Nanos, ViewId};
 
-/// The longest reach of a view, and so the longest wait: a lease and a cache's lease, with room for
-/// another rule.
+/// The longest reach of a view, and so the longest wait: a lease and a cache's lease, with
+/// headroom.
 const REACH_MAX: Nanos = LEASE_MAX.saturating_mul(4);
 
 pub(super) struct Writer(pub(super) Vec<u8>);
@@ -35,7 +35,7 @@ impl Writer {
         let text = name.as_str().as_bytes();
         self.u8(text.len() as u8).bytes(text)
     }
-    /// Host and port only where there is one: most fabrics within a host have none.
+    /// Host and port only if present: most fabrics within a host have none.
     pub(super) fn address(&mut self, a: Address) -> &mut Self {
         let far = a.host != 0 || a.port != 0;
         self.flag(far);
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
     pub(super) fn u64(&mut self) -> Result<u64, DecodeError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
-    /// Something that is counted: the rest of the program adds small numbers to it without a check.
+    /// A counter: limited, because other code adds small numbers to it without a check.
     pub(super) fn number(&mut self) -> Result<u64, DecodeError> {
         let number = self.u64()?;
         if number > NUMBER_MAX { Err(DecodeError::OutOfBounds) } else { Ok(number) }

@@ -6,24 +6,24 @@ use super::views::{read_member, write_member};
 use crate::view::{Acceptor, Level, Member, Newcomer, View};
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Nanos, ViewId};
 
-/// What is wrong with a join that is not admitted.
+/// Why a join is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The view has no room for another member.
     Full,
-    /// The request is older than the cluster remembers: ask again with a new token.
+    /// The request is older than the cluster remembers: try again with a new token.
     Stale,
-    /// This join was admitted once and the member has gone since.
+    /// This join was admitted once and its member has departed since.
     Departed,
     /// The agent that the app is attached to is not a member.
     NoHost,
-    /// Members of this name failed again and again, so that its joins wait: ask again after so
-    /// long, and not before.
+    /// Members of this name failed repeatedly, so its joins are held back: retry after this time,
+    /// not earlier.
     HeldBack(Nanos),
 }
 
 impl Refusal {
-    /// Whether the join stands all the same, and is to be repeated as it is.
+    /// Whether the join remains valid and is repeated unchanged.
     #[must_use]
     pub const fn stands(self) -> bool {
         matches!(self, Self::Full | Self::HeldBack(_))
@@ -55,10 +55,10 @@ impl Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses<'a>(&'a [u8]);
 
-/// The most bytes that one address takes.
+/// The maximum encoded size of one address.
 pub const ADDRESS_BYTES_MAX: usize = 29;
 
-/// The bytes of these addresses, for [`Addresses::new`].
+/// Encodes addresses for [`Addresses::new`].
 #[must_use]
 pub fn encode_addresses(addresses: &[Address]) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(addresses.len() * ADDRESS_BYTES_MAX));
@@ -69,7 +69,7 @@ pub fn encode_addresses(addresses: &[Address]) -> Vec<u8> {
 }
 
 impl<'a> Addresses<'a> {
-    /// What [`encode_addresses`] made; an error if these bytes are something else.
+    /// Checks the output of [`encode_addresses`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut r = Reader(bytes);
         while r.end().is_err() {
@@ -97,132 +97,132 @@ pub enum Message<'a> {
     View {
         /// The view, sealed.
         sealed: &'a [u8],
-        /// Whether its base's CLEAR goes with it.
+        /// Whether the CLEAR of its base is included.
         cleared: bool,
     },
-    /// Slot `0` is decided; the view is too large for a datagram: read it.
+    /// Slot `0` is decided; the view is too large for a datagram and has to be read.
     Decided(ViewId),
-    /// A decided view that is too large for a datagram, by what differs from its predecessor.
+    /// A decided view that is too large for a datagram, as the difference from its predecessor.
     Step {
-        /// The view's.
+        /// The view's id.
         id: ViewId,
-        /// Its base, if that one's CLEAR goes with it; otherwise zero.
+        /// Its base, if that one's CLEAR is included; otherwise zero.
         cleared: ViewId,
         /// See `encode_step`.
         step: &'a [u8],
     },
     /// No lease on a view below this base exists.
     Clear(ViewId),
-    /// Somebody died, or may have.
+    /// A member died, or may have.
     Notice {
-        /// Who says so.
+        /// The process that reports it.
         accuser: Incarnation,
-        /// Who died.
+        /// The process that died.
         accused: Incarnation,
-        /// By which detector.
+        /// The detector.
         level: Level,
-        /// How sure.
+        /// Suspicion or proof.
         evidence: Evidence,
     },
     /// A request to become a member.
     Join {
-        /// The newcomer; `token` tells a retry.
+        /// The newcomer; `token` identifies a retry.
         newcomer: Newcomer,
         /// The newest view that the sender knew when it drew the token.
         as_of: ViewId,
-        /// Whether the sender reaches every member of the newest view that it knows. Whoever does
-        /// not is let in only where nothing can be decided without it.
+        /// Whether the sender reaches every member of the newest view that it knows. Others are
+        /// admitted only where nothing can be decided without them.
         proved: bool,
     },
     /// The answer to a join.
     JoinReply {
         /// The token of the join.
         token: u64,
-        /// The incarnation and the first view that has it, or why not.
+        /// The incarnation and the first view that has it, or the reason of the refusal.
         outcome: Result<(Incarnation, ViewId), Refusal>,
     },
     /// A request to be removed.
     Leave(Incarnation),
-    /// Slot `0` holds something that is not decided: please settle it.
+    /// Slot `0` holds a value that is not decided: a request to settle it.
     Nudge(ViewId),
-    /// An operator's wish: another lease duration.
+    /// An operator's request: a new lease duration.
     SetLease(Nanos),
-    /// Leases of this duration run out before they are renewed.
+    /// A report that leases of this duration expire before they are renewed.
     Strained(Nanos),
-    /// An operator's wish: the coordinator with this number shall decide from now on, or no more.
-    /// It is repeated as long as the operator waits for it, and forgotten soon after.
+    /// An operator's request: the coordinator with this number becomes a decider, or ceases to be
+    /// one. It is repeated as long as the operator waits, and expires soon after.
     SetAcceptor {
         /// The coordinator.
         number: u16,
-        /// Whether it shall decide.
+        /// Whether it is to decide.
         decides: bool,
-        /// The newest view that the operator knew: a copy that comes after another change does
-        /// nothing.
+        /// The newest view that the operator knew: a late copy, after another change, has no
+        /// effect.
         as_of: ViewId,
     },
-    /// Nobody answers any more of those who decide after this view: who decides now?
+    /// No majority of the deciders after this view answers: a request for the current ones.
     Lost(ViewId),
-    /// The answer to that: who decides after view `id`, which is decided.
+    /// The reply: the deciders after view `id`, which is decided.
     Deciders {
         /// The view.
         id: ViewId,
         /// The acceptors.
         acceptors: Addresses<'a>,
     },
-    /// Asks for the receiver's clock.
+    /// Requests the receiver's clock.
     Clock {
-        /// Tells the answer to this question from answers to others.
+        /// Matches the reply to its request.
         nonce: u64,
     },
-    /// The answer to that.
+    /// The reply with the clock.
     ClockIs {
-        /// The question's.
+        /// The nonce of the request.
         nonce: u64,
-        /// What the clock showed when the question was taken.
+        /// The clock's reading at the time of the request.
         clock: Instant,
     },
     /// Asks a lease cache to vouch that `view` is the newest.
     Vouch {
-        /// Tells the answer to this question from answers to others.
+        /// Matches the reply to its request.
         nonce: u64,
         /// The view.
         view: ViewId,
     },
     /// A cache's answer.
     Vouched {
-        /// The question's.
+        /// The nonce of the request.
         nonce: u64,
         /// The newest view that the cache knows.
         newest: ViewId,
-        /// Whether it vouches for the view that it was asked about.
+        /// Whether it vouches for the requested view.
         vouched: bool,
     },
     /// Asks a lease cache to raise fences to `base`, which is decided.
     Raise {
-        /// Names the leader's attempt to clear `base`.
+        /// Identifies the leader's attempt to clear `base`.
         nonce: u64,
-        /// Which part of it this is.
+        /// The index of this request in the attempt.
         chunk: u16,
         /// The view.
         base: ViewId,
         /// The holders of the pages.
         pages: Addresses<'a>,
     },
-    /// A cache's answer to that.
+    /// A cache's reply to that.
     Raised {
-        /// The request's.
+        /// The nonce of the request.
         nonce: u64,
-        /// The request's.
+        /// The index of the request.
         chunk: u16,
-        /// A bit for each page, from the lowest of the first byte on: set if its fence stands at
-        /// the base or above.
+        /// A bit for each page, from the lowest of the first byte on: set if its fence is at the
+        /// base or above.
         raised: &'a [u8],
     },
-    /// A heartbeat for those who watch their links.
+    /// A heartbeat, by which links are watched.
     Alive(Incarnation),
-    /// The links of a member that are down.
+    /// A member's broken links.
     Links {
-        /// Whose.
+        /// The member.
         from: Incarnation,
         /// The newest view that it knows.
         view: ViewId,
@@ -232,7 +232,7 @@ pub enum Message<'a> {
     },
 }
 
-/// The datagram that tells who decides after a view.
+/// The datagram that names the deciders after a view.
 #[must_use]
 pub fn deciders(view: &View) -> Vec<u8> {
     let addresses: Vec<Address> = view.acceptors.iter().map(|a| a.address).collect();
@@ -240,8 +240,7 @@ pub fn deciders(view: &View) -> Vec<u8> {
     Message::Deciders { id: view.id, acceptors: Addresses(&bytes) }.encode()
 }
 
-/// The acceptors that such a datagram names. It does not tell their numbers, which a reader does
-/// not need.
+/// The acceptors named by such a datagram. It omits their numbers, which a reader does not need.
 #[must_use]
 pub fn acceptors(addresses: Addresses<'_>) -> Vec<Acceptor> {
     let acceptors = addresses.map(|address| Acceptor { proposer: 0, address });

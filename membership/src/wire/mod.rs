@@ -1,5 +1,5 @@
-//! Bytes of views and datagrams: little-endian, length-prefixed, every count checked before it is
-//! believed.
+//! The encoding of views and datagrams: little-endian, length-prefixed, with every count checked
+//! before use.
 
 mod codec;
 mod message;
@@ -8,14 +8,14 @@ mod views;
 pub use message::{ADDRESS_BYTES_MAX, Addresses, Message, Refusal, acceptors, deciders, encode_addresses};
 pub use views::{apply_step, decode_view, encode_step, encode_view, removal_reserve};
 
-/// Members of one view. Bounds what a decoder allocates; a cluster's own limit is
+/// The limit of members in one view. Bounds what a decoder allocates; a cluster's own limit is
 /// `Limits::value_bytes`.
 pub const MEMBERS_MAX: usize = 8192;
 
-/// Views, incarnations and clocks are counted from small numbers, one by one: nothing that a
-/// cluster gives out comes near.
+/// The limit of views, incarnations and clocks. They are counted from small numbers, so no real
+/// cluster comes near it.
 pub const NUMBER_MAX: u64 = 1 << 62;
-/// Why bytes are not what they should be.
+/// Why a decoder rejects bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// They end too early.

@@ -1,4 +1,4 @@
-//! Views as bytes, whole or as a step from their predecessor.
+//! The encoding of views, whole or as a step from their predecessor.
 
 use super::codec::{Reader, Writer};
 use super::{DecodeError, MEMBERS_MAX};
@@ -48,7 +48,7 @@ pub fn encode_view(view: &View) -> Vec<u8> {
     w.0
 }
 
-/// Everything of a view but its members, former members and changes.
+/// Everything in a view except its members, departed members and changes.
 fn write_head(w: &mut Writer, view: &View) {
     for number in [view.id.0, view.base.0, view.cleared.0] {
         w.u64(number);
@@ -80,8 +80,8 @@ fn write_changes(w: &mut Writer, view: &View) {
     }
 }
 
-/// How a view follows from its predecessor, where the view is too large for a datagram: what
-/// differs, and the checksum of the sealed view that comes out.
+/// A view as the difference from its predecessor, for views too large for a datagram, with the
+/// checksum of the resulting sealed view.
 #[must_use]
 pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(256));
@@ -99,8 +99,8 @@ pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
     w.0
 }
 
-/// The view that [`encode_step`] told of, sealed, too; none if these bytes tell of another
-/// predecessor's successor, or if what comes out is not what was decided.
+/// The view described by [`encode_step`], also sealed; `None` if these bytes belong to another
+/// predecessor, or if the result is not the decided view.
 #[must_use]
 pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
     let mut r = Reader(bytes);
@@ -116,8 +116,8 @@ pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
     (sealed::sum(&sealed) == r.rest()).then_some((view, sealed))
 }
 
-/// Bytes by which a view can grow, beside the members that go, when some of its members are
-/// removed, the lease changes or nothing does.
+/// The number of bytes by which a view can grow, except for new members, when some of its members
+/// are removed or the lease changes.
 #[must_use]
 pub fn removal_reserve(view: &View) -> usize {
     /// An entry among the departed without its name, and a [`Change::Failed`].
