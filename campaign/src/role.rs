@@ -81,11 +81,11 @@ impl Tapped {
                 Refusal::HeldBack(_) => Mark::HeldBack,
                 Refusal::Departed => Mark::RefusedOther,
             }),
-            Ok(Message::Nudge(_)) => self.marks.hit(Mark::Nudge),
+            Ok(Message::Settle(_)) => self.marks.hit(Mark::Nudge),
             Ok(Message::Step { .. }) => self.marks.hit(Mark::AnnouncedByStep),
             Ok(Message::Decided(_)) => self.marks.hit(Mark::AnnouncedByNumber),
-            Ok(Message::Strained(_)) => self.marks.hit(Mark::Strained),
-            Ok(Message::Lost(_)) => self.marks.hit(Mark::AskedWhoDecides),
+            Ok(Message::LeaseTooShort(_)) => self.marks.hit(Mark::Strained),
+            Ok(Message::WhoDecides(_)) => self.marks.hit(Mark::AskedWhoDecides),
             Ok(Message::Deciders { .. }) => self.marks.hit(Mark::ToldWhoDecides),
             Ok(Message::Raised { raised, .. }) if raised.iter().all(|bits| *bits == 0) => {
                 self.marks.hit(Mark::FanOutRefused);
@@ -106,7 +106,7 @@ impl Tapped {
         if self.coordinator().is_some_and(Coordinator::has_lost_quorum) {
             self.marks.hit(Mark::Stranded);
         }
-        if self.coordinator().is_some_and(Coordinator::outruns_caches) {
+        if self.coordinator().is_some_and(Coordinator::caches_timed_out) {
             self.marks.hit(Mark::FanOutOverdue);
         }
     }

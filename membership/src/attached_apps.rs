@@ -47,7 +47,7 @@ impl AttachedApp {
 impl AttachedApps {
     /// Records a program's request; a repetition changes nothing. Returns whether a promise of
     /// progress changed.
-    pub fn ask<F: Fabric>(
+    pub fn request<F: Fabric>(
         &mut self,
         seat: u16,
         request: SeatRequest,
@@ -228,7 +228,7 @@ impl AttachedApps {
                 }
             };
             fabric.publish_seat(app.seat, status);
-            refusal.stands()
+            refusal.is_temporary()
         });
     }
 

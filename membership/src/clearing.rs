@@ -191,11 +191,11 @@ impl Clearing {
         let Some(places) = fan_out.chunks.get_mut(usize::from(chunk)).map(core::mem::take) else { return };
         for (nth, at) in places.into_iter().enumerate() {
             let holder = &mut self.holders[usize::from(at)];
-            let stands = raised.get(nth / 8).is_some_and(|bits| bits >> (nth % 8) & 1 == 1);
+            let is_raised = raised.get(nth / 8).is_some_and(|bits| bits >> (nth % 8) & 1 == 1);
             if holder.is_clear() {
                 continue;
             }
-            if stands {
+            if is_raised {
                 holder.state = State::Fenced;
                 fabric.count(Counter::FencesFannedOut, 1);
             } else if !ours {
@@ -221,7 +221,7 @@ impl Clearing {
 
     /// Whether caches have failed to raise the requested fences in time.
     #[must_use]
-    pub fn outruns_caches(&self) -> bool {
+    pub fn caches_timed_out(&self) -> bool {
         self.fan_out.as_ref().is_some_and(|f| f.until == Instant::NEVER)
     }
 

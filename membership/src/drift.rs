@@ -45,7 +45,7 @@ struct Alarm {
 pub struct Drift {
     due: Instant,
     /// The pending request: to whom, its nonce, when.
-    asked: Option<(Incarnation, u64, Instant)>,
+    pending: Option<(Incarnation, u64, Instant)>,
     last: Incarnation,
     first: BTreeMap<Incarnation, Exchange>,
 }
@@ -81,17 +81,17 @@ impl Drift {
         let Some(peer) = next else { return };
         self.last = peer.incarnation;
         let nonce = rng.token();
-        self.asked = Some((peer.incarnation, nonce, now));
-        fabric.send(peer.address, &Message::Clock { nonce }.encode());
+        self.pending = Some((peer.incarnation, nonce, now));
+        fabric.send(peer.address, &Message::ClockRequest { nonce }.encode());
     }
 
     /// Replies to a request: `now` lies between its post and the reply's arrival.
     pub fn answer<F: Fabric>(to: Address, nonce: u64, now: Instant, fabric: &mut F) {
-        fabric.send(to, &Message::ClockIs { nonce, clock: now }.encode());
+        fabric.send(to, &Message::ClockReply { nonce, clock: now }.encode());
     }
 
     /// Handles a reply, and raises the alarm if it proves that a clock is beyond the bound.
-    pub fn heard<F: Fabric>(
+    pub fn on_reply<F: Fabric>(
         &mut self,
         (nonce, clock): (u64, Instant),
         config: &Config,
@@ -106,7 +106,7 @@ impl Drift {
     }
 
     fn answered(&mut self, nonce: u64, clock: Instant, config: &Config, now: Instant) -> Option<Alarm> {
-        let (who, _, posted) = self.asked.take_if(|(_, asked, _)| *asked == nonce)?;
+        let (who, _, posted) = self.pending.take_if(|(_, pending, _)| *pending == nonce)?;
         let later = Exchange { posted, answered: now, clock };
         let Some(first) = self.first.get(&who).copied() else {
             if self.first.len() < PEERS_MAX {

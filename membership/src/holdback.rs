@@ -99,7 +99,7 @@ impl Series {
         Nanos(timing.join_window.0 / u64::from(timing.join_burst.max(1)))
     }
 
-    fn spare_from(&self, timing: &Timing, now: Instant) -> Instant {
+    fn next_free_failure(&self, timing: &Timing, now: Instant) -> Instant {
         if self.excess > 0 {
             return self.last + timing.join_window.saturating_add(self.hold(timing)) + Nanos(1);
         }
@@ -168,9 +168,11 @@ impl HoldBack {
     /// When a member of this name can next fail without a hold: for tools that kill members on
     /// purpose.
     #[must_use]
-    pub fn spare_from(&self, name: Name, timing: &Timing, now: Instant) -> Instant {
+    pub fn next_free_failure(&self, name: Name, timing: &Timing, now: Instant) -> Instant {
         let known = self.0.iter().find(|series| series.name == name);
-        known.filter(|_| timing.join_hold > Nanos::ZERO).map_or(now, |series| series.spare_from(timing, now))
+        known
+            .filter(|_| timing.join_hold > Nanos::ZERO)
+            .map_or(now, |series| series.next_free_failure(timing, now))
     }
 
     /// How long a newcomer still has to wait at `now`; zero if it need not.
@@ -244,7 +246,7 @@ mod tests {
         let (mut names, mut now) = (HoldBack::default(), Instant(0));
         let mut times = Vec::new();
         for _ in 0..100 {
-            now = names.spare_from(name("drill"), &timing(), now);
+            now = names.next_free_failure(name("drill"), &timing(), now);
             names.failed(name("drill"), Incarnation(1), &timing(), now);
             assert_eq!(names.held(name("drill"), &timing(), now), None);
             times.push(now.0 / MILLI);
@@ -254,7 +256,7 @@ mod tests {
         for _ in 0..3 {
             names.failed(name("drill"), Incarnation(1), &timing(), now);
         }
-        now = names.spare_from(name("drill"), &timing(), now);
+        now = names.next_free_failure(name("drill"), &timing(), now);
         names.failed(name("drill"), Incarnation(1), &timing(), now);
         assert_eq!(
             names.held(name("drill"), &timing(), now),

@@ -233,7 +233,7 @@ impl Peer {
         if self.is_out_of_touch(now) {
             self.poll.snapshot(view, &self.config, now, fabric);
         } else {
-            self.poll.ask(view, &self.config, now, fabric);
+            self.poll.check(view, &self.config, now, fabric);
         }
     }
 
@@ -250,10 +250,10 @@ impl Peer {
     }
 
     /// No majority answered a poll: asks every coordinator who decides now.
-    pub(crate) fn ask_who_decides<F: Fabric>(&mut self, view: ViewId, now: Instant, fabric: &mut F) {
+    pub(crate) fn query_deciders<F: Fabric>(&mut self, view: ViewId, now: Instant, fabric: &mut F) {
         if self.lost_due <= now {
             self.lost_due = now + self.config.timing.join_every;
-            fabric.multicast(Group::Coordinators, &Message::Lost(view).encode());
+            fabric.multicast(Group::Coordinators, &Message::WhoDecides(view).encode());
         }
     }
 
@@ -334,10 +334,10 @@ impl Peer {
         fabric: &mut F,
     ) {
         match *message {
-            Message::Alive(who) => self.detectors.links.on_heartbeat(who, now),
-            Message::Clock { nonce } => Drift::answer(from, nonce, now, fabric),
-            Message::ClockIs { nonce, clock } => {
-                self.drift.heard((nonce, clock), &self.config, now, fabric);
+            Message::Heartbeat(who) => self.detectors.links.on_heartbeat(who, now),
+            Message::ClockRequest { nonce } => Drift::answer(from, nonce, now, fabric),
+            Message::ClockReply { nonce, clock } => {
+                self.drift.on_reply((nonce, clock), &self.config, now, fabric);
             }
             _ => {}
         }

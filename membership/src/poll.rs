@@ -149,7 +149,7 @@ impl Poll {
     }
 
     /// Polls whether `view` is the newest. Drops pending READs.
-    pub fn ask<F: Fabric>(&mut self, view: &Arc<View>, config: &Config, now: Instant, fabric: &mut F) {
+    pub fn check<F: Fabric>(&mut self, view: &Arc<View>, config: &Config, now: Instant, fabric: &mut F) {
         self.start(view, now);
         self.stage = Stage::Words(vec![None; view.acceptors.len()]);
         let offset = config.layout.slot(view.id.next().0);

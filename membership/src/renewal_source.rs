@@ -92,7 +92,7 @@ impl RenewalSource {
     }
 
     /// Asks the first available cache to vouch for `view`; false if there is none.
-    pub fn ask<F: Fabric>(&mut self, view: ViewId, rng: &mut Rng, now: Instant, fabric: &mut F) -> bool {
+    pub fn request<F: Fabric>(&mut self, view: ViewId, rng: &mut Rng, now: Instant, fabric: &mut F) -> bool {
         let before = self.passed.len();
         self.passed.retain(|(_, until)| now < *until);
         if self.passed.len() != before {
@@ -107,7 +107,7 @@ impl RenewalSource {
 
     /// Whether a request to a cache is pending.
     #[must_use]
-    pub const fn is_asking(&self) -> bool {
+    pub const fn is_pending(&self) -> bool {
         self.question.is_some()
     }
 

@@ -52,7 +52,7 @@ impl Vacancies {
     /// Updates from a later view.
     pub fn follow(&mut self, old: &View, view: &View, now: Instant) {
         if view.id == old.id.next() {
-            self.look(view, now);
+            self.update(view, now);
             if old.acceptors != view.acceptors {
                 self.changed = now;
             }
@@ -64,13 +64,13 @@ impl Vacancies {
 
     /// Updates from a later view, where it does not matter if a seat was taken for a moment in
     /// between.
-    pub fn look(&mut self, view: &View, now: Instant) {
+    pub fn update(&mut self, view: &View, now: Instant) {
         let since = |number| self.since.get(&number).copied().unwrap_or(now);
         self.since = vacant(view).map(|number| (number, since(number))).collect();
     }
 
     /// The seat that has been vacant for longest, and when it is to be replaced.
-    fn ripe(&self, config: &Config) -> Option<(u16, Instant)> {
+    fn overdue(&self, config: &Config) -> Option<(u16, Instant)> {
         let (number, since) = self.since.iter().min_by_key(|(_, since)| **since)?;
         let haste = config.mutant.has(Mutant::ReplaceInHaste);
         Some((*number, if haste { *since } else { *since + config.timing.replace_after }))
@@ -87,7 +87,7 @@ impl Vacancies {
         if !config.timing.replace {
             return None;
         }
-        let (number, ripe) = self.ripe(config)?;
+        let (number, overdue) = self.overdue(config)?;
         let all = view.acceptors.len();
         let mut alive =
             view.acceptors.iter().filter(|a| seated(view, a.proposer).is_some_and(&lives)).count();
@@ -96,17 +96,17 @@ impl Vacancies {
         }
         let removed = view.acceptor(number).copied().map(Change::AcceptorRemoved);
         if config.mutant.has(Mutant::RemoveFirst) && all > 1 {
-            return Some((removed?, ripe));
+            return Some((removed?, overdue));
         }
         if all.is_multiple_of(2) {
             let stays = alive > (all - 1) / 2 && !config.mutant.has(Mutant::KeepVacant);
-            return removed.filter(|_| stays).map(|change| (change, ripe));
+            return removed.filter(|_| stays).map(|change| (change, overdue));
         }
         // A majority of the remaining deciders has to be alive.
         let spare = spares(view).find(|m| lives(m)).filter(|_| alive + 1 > all / 2)?;
         let new = Acceptor { proposer: spare.proposer, address: spare.address.owner() };
         let unpaced = config.mutant.has(Mutant::ReplaceUnpaced);
-        let paced = if unpaced { ripe } else { ripe.max(self.changed + config.timing.replace_pause) };
+        let paced = if unpaced { overdue } else { overdue.max(self.changed + config.timing.replace_pause) };
         Some((Change::AcceptorAdded(new), paced))
     }
 
@@ -151,7 +151,7 @@ impl Vacancies {
         if !config.timing.replace || paused || is_even || spares(view).next().is_some() {
             return None;
         }
-        self.ripe(config).filter(|(_, due)| *due <= now)?;
+        self.overdue(config).filter(|(_, due)| *due <= now)?;
         let is_free = |number: &u16| view.acceptor(*number).is_none() && !view.retired.contains(*number);
         (1..=limit).find(|number| is_free(number) && !runs(*number))
     }

@@ -116,7 +116,7 @@ impl Stream {
         let mut best: Option<Arc<View>> = None;
         for &at in homes {
             let from = Remote { at, offset: self.layout.view() };
-            let told = regions.read(from, size_of::<ViewHead>() as u32).and_then(|head| told(&head));
+            let told = regions.read(from, size_of::<ViewHead>() as u32).and_then(|head| announced_id(&head));
             if told.is_none_or(|id| best.as_ref().is_some_and(|best| id <= best.id)) {
                 continue;
             }
@@ -188,7 +188,7 @@ impl Stream {
 }
 
 /// The id in the head of a view area. It may be ahead of the body.
-fn told(head: &[u8]) -> Option<ViewId> {
+fn announced_id(head: &[u8]) -> Option<ViewId> {
     let at = core::mem::offset_of!(ViewHead, id_plus_one);
     let word = head.get(at..at + 8)?.try_into().ok()?;
     u64::from_le_bytes(word).checked_sub(1).map(ViewId)

@@ -33,7 +33,7 @@ fn numbers(view: &View) -> Vec<u16> {
 
 fn wish(cluster: &mut Cluster, number: u16, decides: bool) {
     let as_of = newest(cluster).id;
-    cluster.tell_coordinators(&Message::SetAcceptor { number, decides, as_of }.encode());
+    cluster.send_to_coordinators(&Message::SetAcceptor { number, decides, as_of }.encode());
 }
 
 /// Repeats a wish, as an operator does, for a while.
@@ -60,7 +60,7 @@ struct Oracle(BTreeMap<ViewId, View>);
 impl Oracle {
     /// Holds that everybody knows the same views, and that a new one was decided by those whom its
     /// predecessor names.
-    fn look(&mut self, cluster: &Cluster) -> Result<(), String> {
+    fn check(&mut self, cluster: &Cluster) -> Result<(), String> {
         for at in (0..cluster.nodes.len()).filter(|at| cluster.nodes[*at].alive) {
             let view = cluster.view(at);
             match self.0.get(&view.id) {
@@ -104,14 +104,14 @@ fn replace(mutant: ActiveMutant, remove: bool, after: usize, victim: u16) -> Res
         insist(&mut cluster, 4, true);
         assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
     }
-    oracle.look(&cluster)?;
+    oracle.check(&cluster)?;
     let (number, decides) = if remove { (1, false) } else { (4, true) };
     wish(&mut cluster, number, decides);
     for _ in 0..after {
         if !cluster.deliver() {
             return Ok(false);
         }
-        oracle.look(&cluster)?;
+        oracle.check(&cluster)?;
     }
     let at = node(&cluster, victim);
     cluster.kill(at);
@@ -119,10 +119,10 @@ fn replace(mutant: ActiveMutant, remove: bool, after: usize, victim: u16) -> Res
         if !cluster.deliver() {
             break;
         }
-        oracle.look(&cluster)?;
+        oracle.check(&cluster)?;
     }
     insist(&mut cluster, number, decides);
-    oracle.look(&cluster)?;
+    oracle.check(&cluster)?;
     let view = newest(&cluster);
     // A newcomer that died before it was added is not; everything else is done by whoever is left.
     let expected: &[u16] = match (remove, victim) {
@@ -136,7 +136,7 @@ fn replace(mutant: ActiveMutant, remove: bool, after: usize, victim: u16) -> Res
     cluster.restart_coordinator(at);
     for _ in 0..20 {
         cluster.run(Nanos::from_millis(1));
-        oracle.look(&cluster)?;
+        oracle.check(&cluster)?;
     }
     let view = newest(&cluster);
     if !cluster.is_active(AGENT, view.id) {
@@ -246,7 +246,7 @@ fn leases_that_no_majority_could_decide_are_forgotten() {
     cluster.kill(1);
     cluster.kill(2);
     cluster.run(Nanos::from_millis(3));
-    cluster.tell_coordinators(&Message::SetLease(Nanos(before.0 * 2)).encode());
+    cluster.send_to_coordinators(&Message::SetLease(Nanos(before.0 * 2)).encode());
     cluster.run(TIMING.join_every.saturating_mul(5));
     (1..3).for_each(|at| cluster.restart_coordinator(at));
     cluster.run(Nanos::from_millis(20));
@@ -284,7 +284,7 @@ fn a_late_copy_of_a_wish_does_nothing() {
     insist(&mut cluster, 4, true);
     insist(&mut cluster, 3, true);
     assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
-    cluster.tell_coordinators(&Message::SetAcceptor { number: 3, decides: false, as_of }.encode());
+    cluster.send_to_coordinators(&Message::SetAcceptor { number: 3, decides: false, as_of }.encode());
     cluster.run(Nanos::from_millis(3));
     assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
 }
@@ -371,7 +371,7 @@ fn decide(cluster: &mut Cluster, views: u64) {
             return;
         }
         assert!(n < 2 * views, "only view {} of {end} is decided", newest(cluster).id);
-        cluster.tell_coordinators(&Message::SetLease(Nanos(TIMING.lease.0 - n % 2)).encode());
+        cluster.send_to_coordinators(&Message::SetLease(Nanos(TIMING.lease.0 - n % 2)).encode());
         cluster.settle();
     }
 }

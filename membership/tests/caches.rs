@@ -110,7 +110,7 @@ fn caches_raise_the_fences_of_many_holders() {
 fn what_caches_do_not_raise_the_leader_raises() {
     let mut cluster = cluster(5, 2);
     cluster.run(Nanos::from_millis(10));
-    // They still hear, but do nothing any more.
+    // They still note_announced, but do nothing any more.
     cluster.nodes[8].frozen = true;
     cluster.nodes[9].frozen = true;
     cluster.kill(3);

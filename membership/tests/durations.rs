@@ -67,7 +67,7 @@ fn keeps_a_member_that_stalls(lease: Nanos, periods: u64) -> bool {
     let stalling = cluster.add_member(Kind::Agent, "node-1");
     cluster.add_member(Kind::Agent, "node-2");
     cluster.run(Nanos::from_millis(5));
-    cluster.tell_coordinators(&Message::SetLease(lease).encode());
+    cluster.send_to_coordinators(&Message::SetLease(lease).encode());
     cluster.run(Nanos::from_millis(1));
     assert_eq!(cluster.view(0).lease, lease);
     let me = cluster.view(0).of_kind(Kind::Agent).map(|m| m.incarnation).min().expect("node-1, the first");
@@ -92,7 +92,7 @@ fn a_heartbeat_may_stand_still_longer_in_proportion_to_the_leases() {
 fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
     let mut cluster = stretchable();
     let strained = |cluster: &mut Cluster, lease: u64| {
-        cluster.tell_coordinators(&Message::Strained(Nanos(lease)).encode());
+        cluster.send_to_coordinators(&Message::LeaseTooShort(Nanos(lease)).encode());
         cluster.run(Nanos::from_micros(10));
         cluster.view(0).lease.0 / TIMING.lease.0
     };

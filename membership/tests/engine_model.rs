@@ -133,20 +133,20 @@ fn a_value_left_half_written_blocks_nobody() {
 fn a_proposer_that_dies_in_a_write_over_its_accepted_value_blocks_nobody() {
     let execute = |proposer, acceptor, times| vec![Step::Execute { proposer, acceptor }; times];
     let deliver = |proposer, acceptor| vec![Step::Deliver { proposer, acceptor }];
-    let hear = |acceptor| [execute(0, acceptor, 1), deliver(0, acceptor)].concat();
+    let note_announced = |acceptor| [execute(0, acceptor, 1), deliver(0, acceptor)].concat();
     let steps = [
         vec![Step::Prepare(0)],
-        [hear(0), hear(1)].concat(),
+        [note_announced(0), note_announced(1)].concat(),
         vec![Step::Propose(0)],
         // Its value is accepted by the third acceptor alone: the second proposer outbids it at the
         // others. All have it whole.
         execute(0, 2, 2),
         vec![Step::Prepare(1)],
-        [execute(1, 0, 1), hear(0), deliver(1, 0), execute(1, 1, 1), hear(1)].concat(),
+        [execute(1, 0, 1), note_announced(0), deliver(1, 0), execute(1, 1, 1), note_announced(1)].concat(),
         // It is promised again, has not heard of the third acceptor, proposes another value, and
         // dies in its WRITE.
         vec![Step::Prepare(0)],
-        [hear(0), hear(1)].concat(),
+        [note_announced(0), note_announced(1)].concat(),
         vec![Step::Propose(0)],
         [execute(0, 0, 1), execute(0, 2, 2), execute(1, 2, 1)].concat(),
     ];

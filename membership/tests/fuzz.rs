@@ -159,19 +159,19 @@ fn messages() -> Vec<Vec<u8>> {
         Message::JoinReply { token: 7, outcome: Ok((who, id)) },
         Message::JoinReply { token: 7, outcome: Err(wire::Refusal::Stale) },
         Message::Leave(who),
-        Message::Nudge(id),
+        Message::Settle(id),
         Message::SetLease(Nanos::from_millis(1)),
-        Message::Strained(Nanos::from_millis(1)),
+        Message::LeaseTooShort(Nanos::from_millis(1)),
         Message::Vouch { nonce: 5, view: id },
         Message::Vouched { nonce: 5, newest: id, vouched: true },
         Message::Raise { nonce: 5, chunk: 0, base: id, pages },
         Message::Raised { nonce: 5, chunk: 0, raised: &[3] },
         Message::SetAcceptor { number: 4, decides: true, as_of: id },
-        Message::Lost(id),
+        Message::WhoDecides(id),
         Message::Deciders { id, acceptors: pages },
-        Message::Clock { nonce: 5 },
-        Message::ClockIs { nonce: 5, clock: obol_fabric::Instant(1) },
-        Message::Alive(who),
+        Message::ClockRequest { nonce: 5 },
+        Message::ClockReply { nonce: 5, clock: obol_fabric::Instant(1) },
+        Message::Heartbeat(who),
         Message::Links { from: who, view: id, silent: &[1] },
     ]
     .iter()
@@ -232,9 +232,9 @@ fn machines_take_any_datagram() {
     target.run(|input| {
         let mut cluster = cluster();
         let bytes = seal_again(input);
-        cluster.tell_everybody(&bytes);
+        cluster.send_to_all(&bytes);
         // One more, which meets whatever the first has left.
-        cluster.tell_everybody(&bytes);
+        cluster.send_to_all(&bytes);
         cluster.run(Nanos::from_millis(3));
         let views: Vec<ViewId> = (0..cluster.nodes.len()).map(|at| cluster.view(at).id).collect();
         outcome(views)

@@ -293,14 +293,14 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     // What an earlier look, or a file, knows of the cluster.
     let early = run.world.machine(COORDINATORS).view().as_ref().clone();
     // One host may be cut off in the end with whatever it knows, and the operator gives it up. The
-    // others may hear nothing of what is decided before.
+    // others may note_announced nothing of what is decided before.
     let given_up = COORDINATORS + run.rng.below(u64::from(AGENTS)) as u32;
     let asks_it = run.rng.coin();
     let deaf = !asks_it && run.rng.coin();
     if deaf {
         Run::agents().filter(|node| *node != given_up).for_each(|node| run.cut(node));
     }
-    // An operator lengthens leases; some coordinators may hear of it, and some agents of what comes
+    // An operator lengthens leases; some coordinators may note_announced of it, and some agents of what comes
     // of it.
     let lease = if run.rng.coin() { LONG_LEASE } else { LEASE + 1 };
     run.world.with_machine(given_up, |_, _, port| {

@@ -310,7 +310,7 @@ impl Model for Rings {
                 right: true,
             };
             let mut fabric = Noted::default();
-            state.reader.ask(&self.views[0], &self.config, Instant(1), &mut fabric);
+            state.reader.check(&self.views[0], &self.config, Instant(1), &mut fabric);
             state.out.extend(fabric.posts.into_iter().map(|(post, token)| match post {
                 Post::Read { from, len } => (from, len, token),
                 _ => unreachable!("a reader reads"),

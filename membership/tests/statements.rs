@@ -265,10 +265,10 @@ fn an_agent_that_knows_nothing_of_a_name_hears_from_the_leader_how_long_it_waits
         proposer: 0,
     };
     let as_of = newest(&cluster);
-    cluster.tell_coordinators(&Message::Join { newcomer, as_of, proved: true }.encode());
+    cluster.send_to_coordinators(&Message::Join { newcomer, as_of, proved: true }.encode());
     cluster.run(Nanos::from_millis(60));
     assert!(!is_in(&cluster, 59), "a join that is held back is not kept: whoever still wants it asks again");
-    cluster.tell_coordinators(&Message::Join { newcomer, as_of: newest(&cluster), proved: true }.encode());
+    cluster.send_to_coordinators(&Message::Join { newcomer, as_of: newest(&cluster), proved: true }.encode());
     // Its agent knows of no such program, and has it removed before long.
     cluster.settle();
     assert!(is_in(&cluster, 59));
@@ -442,12 +442,12 @@ fn whoever_was_excluded_accuses_nobody() {
     let notice = |accuser, evidence| {
         Message::Notice { accuser, accused: other, level: Level::Timeout, evidence }.encode()
     };
-    cluster.tell_coordinators(&notice(old, Evidence::Suspicion));
+    cluster.send_to_coordinators(&notice(old, Evidence::Suspicion));
     cluster.run(Nanos::from_millis(5));
     assert_eq!(newest(&cluster), view);
     // Of a member it is believed.
     let member = cluster.incarnation(1).expect("a member");
-    cluster.tell_coordinators(&notice(member, Evidence::Suspicion));
+    cluster.send_to_coordinators(&notice(member, Evidence::Suspicion));
     cluster.run(Nanos::from_millis(1));
     assert!(cluster.view(0).member(other).is_none());
 }
@@ -531,7 +531,7 @@ fn clears_after_a_start(mutant: ActiveMutant) -> [u64; 2] {
     for n in 1..=2 {
         cluster.add_member(Kind::Agent, &format!("node-{n}"));
     }
-    cluster.tell_coordinators(&Message::SetLease(lease).encode());
+    cluster.send_to_coordinators(&Message::SetLease(lease).encode());
     // Clocks begin at zero, which has to be more than a lease ago.
     cluster.run(lease.saturating_mul(2));
     attach(&mut cluster, 3, 1, 1000);
@@ -694,7 +694,7 @@ fn a_later_life_proves_that_the_earlier_one_is_gone() {
     let name = Name::new("node-2").expect("a name");
     let newcomer =
         Newcomer { kind: Kind::Agent, name, address, host: Incarnation::NONE, token: 99, proposer: 0 };
-    cluster.tell_coordinators(&Message::Join { newcomer, as_of: before, proved: true }.encode());
+    cluster.send_to_coordinators(&Message::Join { newcomer, as_of: before, proved: true }.encode());
     cluster.run(Nanos(1));
     assert!(cluster.view(0).member(old).is_none() && cluster.view(0).by_token(99).is_none());
 }

@@ -148,7 +148,7 @@ proptest! {
             Message::Vouched { nonce, newest: base, vouched },
             Message::Raise { nonce, chunk, base, pages: list },
             Message::Raised { nonce, chunk, raised: &raised },
-            Message::Alive(Incarnation(nonce)),
+            Message::Heartbeat(Incarnation(nonce)),
             Message::Links { from: Incarnation(nonce), view: base, silent: &raised },
             Message::Deciders { id: base, acceptors: list },
         ] {
@@ -190,14 +190,14 @@ fn every_other_message_comes_back_as_it_was() {
         Message::JoinReply { token: 5, outcome: Err(Refusal::NoHost) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::HeldBack(Nanos(7))) },
         Message::Leave(accused),
-        Message::Nudge(ViewId(7)),
+        Message::Settle(ViewId(7)),
         Message::SetLease(Nanos(20_000)),
-        Message::Strained(Nanos(20_000)),
+        Message::LeaseTooShort(Nanos(20_000)),
         Message::SetAcceptor { number: 4, decides: true, as_of: ViewId(7) },
         Message::SetAcceptor { number: 1, decides: false, as_of: ViewId(8) },
-        Message::Lost(ViewId(7)),
-        Message::Clock { nonce: 11 },
-        Message::ClockIs { nonce: 11, clock: Instant(12) },
+        Message::WhoDecides(ViewId(7)),
+        Message::ClockRequest { nonce: 11 },
+        Message::ClockReply { nonce: 11, clock: Instant(12) },
     ];
     for message in messages {
         assert_eq!(Message::decode(&message.encode()), Ok(message));

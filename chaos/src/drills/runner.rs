@@ -338,7 +338,7 @@ impl<'a, S: System> Runner<'a, S> {
         let timing = Timing { join_burst, join_window, ..timing };
         let now = self.system.subject().now();
         let victims = || chosen.iter().map(|one| &one.process).filter(|p| p.kind != Kind::Coordinator);
-        let from = victims().map(|victim| self.failed.spare_from(victim.name, &timing, now)).max();
+        let from = victims().map(|victim| self.failed.next_free_failure(victim.name, &timing, now)).max();
         let pause = from.map_or(Nanos::ZERO, |from| from.since(now));
         if pause > Nanos::ZERO {
             self.system.subject().sleep(pause);

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The last report of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Row {
-    heard: Instant,
+    reported: Instant,
     /// The members to which its link is down, and since when this process knows.
     silent: BTreeMap<Incarnation, Instant>,
 }
@@ -41,7 +41,7 @@ fn nodes(view: &View, gone: &impl Fn(Incarnation) -> bool) -> Vec<Incarnation> {
 
 impl Cliques {
     /// Takes a report.
-    pub(super) fn heard(
+    pub(super) fn on_report(
         &mut self,
         from: Incarnation,
         silent: impl Iterator<Item = Incarnation>,
@@ -54,7 +54,7 @@ impl Cliques {
         let old = self.0.remove(&from).unwrap_or_default().silent;
         let silent: BTreeMap<_, _> = silent.map(|who| (who, old.get(&who).copied().unwrap_or(now))).collect();
         if !silent.is_empty() {
-            self.0.insert(from, Row { heard: now, silent });
+            self.0.insert(from, Row { reported: now, silent });
         }
     }
 
@@ -68,13 +68,13 @@ impl Cliques {
 
     /// Drops reports that are not repeated: a single report never has consequences.
     fn expire(&mut self, config: &Config, now: Instant) {
-        self.0.retain(|_, row| row.heard + config.timing.link_timeout > now);
+        self.0.retain(|_, row| row.reported + config.timing.link_timeout > now);
     }
 
     /// Since when the link between two members is down, if it is.
     fn down_since(&self, a: Incarnation, b: Incarnation, config: &Config) -> Option<Instant> {
-        let told = |a, b| self.0.get(&a).and_then(|row: &Row| row.silent.get(&b)).copied();
-        let (one, other) = (told(a, b), told(b, a));
+        let reported = |a, b| self.0.get(&a).and_then(|row: &Row| row.silent.get(&b)).copied();
+        let (one, other) = (reported(a, b), reported(b, a));
         if config.mutant.has(Mutant::OneWayIsUp) {
             return one.zip(other).map(|(one, other)| one.max(other));
         }
@@ -87,8 +87,8 @@ impl Cliques {
     /// The broken links between these members, by index, and since when.
     fn links(&self, nodes: &[Incarnation], config: &Config) -> BTreeMap<(usize, usize), Instant> {
         let place = |who: &Incarnation| nodes.binary_search(who).ok();
-        let told = self.0.iter().flat_map(|(from, row)| row.silent.keys().map(move |who| (from, who)));
-        let pairs = told.filter_map(|(a, b)| Some((place(a)?, place(b)?)));
+        let reported = self.0.iter().flat_map(|(from, row)| row.silent.keys().map(move |who| (from, who)));
+        let pairs = reported.filter_map(|(a, b)| Some((place(a)?, place(b)?)));
         let pairs: BTreeSet<_> = pairs.map(|(a, b)| (a.min(b), a.max(b))).collect();
         pairs
             .into_iter()
@@ -211,15 +211,15 @@ impl Cliques {
         if self.0.is_empty() {
             return Instant::NEVER;
         }
-        let expiry = self.0.values().map(|row| row.heard + config.timing.link_timeout).min();
+        let expiry = self.0.values().map(|row| row.reported + config.timing.link_timeout).min();
         let due = if leads {
-            let ripe = |since: Instant| since + config.timing.link_timeout;
+            let overdue = |since: Instant| since + config.timing.link_timeout;
             // As for the verdict: otherwise the timer would fire again and again without a possible
             // verdict.
             let powerless = self.powerless_since(me, view, gone, config).is_some();
             let links =
                 if powerless { BTreeMap::new() } else { self.links(&nodes(view, &suspected), config) };
-            links.into_values().map(ripe).min()
+            links.into_values().map(overdue).min()
         } else {
             let judged = self.judged(view, me, gone, config).into_iter();
             judged.filter(|(who, _)| !suspected(*who)).map(|(_, at)| at).min()
@@ -234,7 +234,7 @@ impl Coordinator {
     /// before a view excludes the member.
     pub(super) fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.peer.config)) else { return };
-        self.cliques.heard(me, self.peer.detectors.links.down(), view, now);
+        self.cliques.on_report(me, self.peer.detectors.links.down(), view, now);
         self.cliques.expire(&self.peer.config, now);
         let gone = |who| self.is_gone(who);
         let cuts = if self.leading {

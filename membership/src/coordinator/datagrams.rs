@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 /// A request of an operator expires after this many periods of `Timing::join_every`, at which
 /// operators repeat it.
-const WISH_JOINS: u64 = 4;
+const REQUEST_PERIODS: u64 = 4;
 
 impl Coordinator {
     /// When an operator's request that arrives now expires.
-    fn wish_ends(&self, now: Instant) -> Instant {
-        now + self.peer.config.timing.join_every.saturating_mul(WISH_JOINS)
+    fn request_expiry(&self, now: Instant) -> Instant {
+        now + self.peer.config.timing.join_every.saturating_mul(REQUEST_PERIODS)
     }
 
     pub(super) fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
@@ -27,17 +27,17 @@ impl Coordinator {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
         match message {
-            Message::View { sealed, cleared } => self.view_told(from, sealed, cleared, now, fabric),
+            Message::View { sealed, cleared } => self.on_view(from, sealed, cleared, now, fabric),
             Message::Step { id, cleared, step } => {
                 let applied = wire::apply_step(self.view(), step);
                 if let Some((view, sealed)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
                     self.install(&Arc::new(view), &sealed, now, fabric);
                 } else if id > self.view().id {
-                    self.ask(now, fabric);
+                    self.poll_views(now, fabric);
                 }
                 self.learn_clear(cleared, fabric);
             }
-            Message::Decided(id) if id > self.view().id => self.ask(now, fabric),
+            Message::Decided(id) if id > self.view().id => self.poll_views(now, fabric),
             Message::Clear(base) => self.learn_clear(base, fabric),
             // Broken links are handled by reports.
             Message::Notice { level: Level::Timeout, .. } if links::are_watched(&self.peer.config) => {}
@@ -50,28 +50,30 @@ impl Coordinator {
                 }
             }
             Message::Join { newcomer, as_of, proved } => {
-                self.join_asked(from, (newcomer, as_of, proved), now, fabric);
+                self.on_join(from, (newcomer, as_of, proved), now, fabric);
             }
             Message::Leave(who) => self.requests.leave(who, &self.log.newest().view),
-            Message::Nudge(slot) => self.nudged(slot, from, fabric),
+            Message::Settle(slot) => self.on_settle(slot, from, fabric),
             Message::SetLease(lease) => {
                 self.lease_scaler.reset();
-                self.requests.set_lease(lease, self.wish_ends(now));
+                self.requests.set_lease(lease, self.request_expiry(now));
             }
-            Message::Strained(lease) => {
+            Message::LeaseTooShort(lease) => {
                 let newest = &self.log.newest().view;
                 if let Some(lease) = self.lease_scaler.grow(lease, newest, &self.peer.config, now) {
                     self.requests.set_lease(lease, Instant::NEVER);
                 }
             }
             Message::SetAcceptor { number, decides, as_of } => {
-                self.requests.set_acceptor((number, decides), as_of, &self.log, self.wish_ends(now));
+                self.requests.set_acceptor((number, decides), as_of, &self.log, self.request_expiry(now));
             }
-            Message::Lost(view) if view < self.view().id => fabric.send(from, &wire::deciders(self.view())),
+            Message::WhoDecides(view) if view < self.view().id => {
+                fabric.send(from, &wire::deciders(self.view()))
+            }
             Message::Deciders { id, acceptors } if id > self.view().id => {
-                self.ask_others(wire::acceptors(acceptors), now, fabric);
+                self.poll_others(wire::acceptors(acceptors), now, fabric);
             }
-            Message::JoinReply { token, outcome: Err(refusal) } if !refusal.stands() => {
+            Message::JoinReply { token, outcome: Err(refusal) } if !refusal.is_temporary() => {
                 if matches!(self.peer.state, MembershipState::Joining { token: mine, .. } if mine == token) {
                     self.stand_by(now);
                 }
@@ -79,7 +81,7 @@ impl Coordinator {
             Message::Links { from, view, silent } => {
                 if let Some(seen) = self.log.get(view) {
                     let silent = cliques::named(silent, &seen.view);
-                    self.cliques.heard(from, silent, self.log.newest().view.as_ref(), now);
+                    self.cliques.on_report(from, silent, self.log.newest().view.as_ref(), now);
                 }
             }
             Message::Raised { nonce, chunk, raised } => {
@@ -90,20 +92,20 @@ impl Coordinator {
             // Outdated messages, answers that views make redundant, and requests to caches and
             // members.
             Message::Decided(_)
-            | Message::Lost(_)
+            | Message::WhoDecides(_)
             | Message::Deciders { .. }
             | Message::JoinReply { .. }
             | Message::Vouch { .. }
             | Message::Vouched { .. }
             | Message::Raise { .. } => {}
-            Message::Alive(_) | Message::Clock { .. } | Message::ClockIs { .. } => {
+            Message::Heartbeat(_) | Message::ClockRequest { .. } | Message::ClockReply { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
             }
         }
     }
 
     /// A datagram with a decided view.
-    fn view_told<F: Fabric>(
+    fn on_view<F: Fabric>(
         &mut self,
         from: Address,
         sealed: &[u8],
@@ -118,9 +120,9 @@ impl Coordinator {
         if view.id == self.view().id.next() {
             self.install(&Arc::new(view), sealed, now, fabric);
         } else if view.id > self.view().id && view.acceptors == self.view().acceptors {
-            self.ask(now, fabric);
+            self.poll_views(now, fabric);
         } else if view.id > self.view().id {
-            self.ask_others(view.acceptors, now, fabric);
+            self.poll_others(view.acceptors, now, fabric);
         } else if view.acceptors.iter().any(|a| self.view().retired.contains(a.proposer)) {
             // Retired coordinators are back and decide among themselves: inform them.
             fabric.send(from, &wire::deciders(self.view()));
@@ -131,7 +133,7 @@ impl Coordinator {
     }
 
     /// A request to become a member.
-    fn join_asked<F: Fabric>(
+    fn on_join<F: Fabric>(
         &mut self,
         from: Address,
         (newcomer, as_of, proved): (Newcomer, ViewId, bool),
@@ -155,7 +157,7 @@ impl Coordinator {
     }
 
     /// A process found a slot that is not settled, or missed that it is.
-    fn nudged<F: Fabric>(&mut self, slot: ViewId, from: Address, fabric: &mut F) {
+    fn on_settle<F: Fabric>(&mut self, slot: ViewId, from: Address, fabric: &mut F) {
         if let Some(entry) = self.log.get(slot) {
             if self.leading {
                 let sealed = entry.view.seal();

@@ -63,7 +63,7 @@ impl Coordinator {
             self.propose(now, fabric);
         }
         if self.replaces() {
-            let lives = |m: &Member| self.seems_to_live(m);
+            let lives = |m: &Member| self.seems_alive(m);
             let due = self.vacancies.due(self.view(), &self.peer.config, now, lives);
             self.peer.timers.set(Timer::Replace, due);
         }
@@ -134,18 +134,18 @@ impl Coordinator {
         }
     }
 
-    fn seems_to_live(&self, member: &Member) -> bool {
+    fn seems_alive(&self, member: &Member) -> bool {
         !self.suspects.contains_key(&member.incarnation)
     }
 
     /// Whether this leader replaces coordinators automatically. A leader that is no member counts
     /// as missing itself. Requests of operators take precedence.
     fn replaces(&self) -> bool {
-        self.peer.is_member() && !self.requests.wishes_acceptor()
+        self.peer.is_member() && !self.requests.has_acceptor_request()
     }
 
     fn wanted_acceptor(&self, now: Instant) -> Option<Change> {
-        let lives = |m: &Member| self.seems_to_live(m);
+        let lives = |m: &Member| self.seems_alive(m);
         if !self.replaces() {
             return self.requests.acceptor(self.view(), &self.peer.config, lives);
         }
@@ -231,7 +231,7 @@ impl Coordinator {
             };
             fabric.count(counter, 1);
         }
-        self.tell_replacement(&view, fabric);
+        self.announce_replacement(&view, fabric);
         let incompatible = view.base == view.id;
         self.install(&view, sealed, now, fabric);
         // The slowest action goes first: fences, unless members have to fetch the view after its
@@ -253,13 +253,13 @@ impl Coordinator {
 
     /// Announces an automatic change of acceptors. Requests of operators are known to every
     /// coordinator.
-    fn tell_replacement<F: Fabric>(&self, view: &View, fabric: &mut F) {
+    fn announce_replacement<F: Fabric>(&self, view: &View, fabric: &mut F) {
         for change in &view.changes {
             match *change {
-                Change::AcceptorAdded(new) if !self.requests.wishes(new.proposer, true) => {
+                Change::AcceptorAdded(new) if !self.requests.has_requested(new.proposer, true) => {
                     fabric.record(Record::new(Event_::Replacing, u64::from(new.proposer), view.id.0));
                 }
-                Change::AcceptorRemoved(old) if !self.requests.wishes(old.proposer, false) => {
+                Change::AcceptorRemoved(old) if !self.requests.has_requested(old.proposer, false) => {
                     fabric.record(Record::new(Event_::Replaced, u64::from(old.proposer), view.id.0));
                     fabric.count(Counter::Replacements, 1);
                 }
@@ -303,9 +303,9 @@ impl Coordinator {
         self.aborts += 1;
         // Each abort corrects a prediction. After as many aborts as there are acceptors, another
         // proposer must be active (uKharon, A.5); only then does stepping aside help.
-        let mending = self.aborts as usize <= self.view().acceptors.len();
+        let correcting = self.aborts as usize <= self.view().acceptors.len();
         let pause = match reason {
-            Abort::Mispredicted | Abort::Contended if mending => obol_fabric::Nanos::ZERO,
+            Abort::Mispredicted | Abort::Contended if correcting => obol_fabric::Nanos::ZERO,
             Abort::Behind => {
                 self.peer.contact = Instant::ZERO;
                 self.peer.timers.set(Timer::Poll, now);

@@ -152,8 +152,8 @@ impl Coordinator {
     /// Whether caches failed to raise the requested fences in time, so that this leader raises them
     /// itself.
     #[must_use]
-    pub fn outruns_caches(&self) -> bool {
-        self.clearing.as_ref().is_some_and(Clearing::outruns_caches)
+    pub fn caches_timed_out(&self) -> bool {
+        self.clearing.as_ref().is_some_and(Clearing::caches_timed_out)
     }
 
     /// The incarnation of this process while it is a member.
@@ -178,11 +178,11 @@ impl Coordinator {
     /// Requests a graceful leave: the next coordinator leads at once, and no failure is recorded.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.peer.leave(now);
-        self.ask_to_leave(now, fabric);
+        self.request_leave(now, fabric);
         self.drive(now, fabric);
     }
 
-    fn ask_to_leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    fn request_leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let MembershipState::Leaving(who) = self.peer.state else { return };
         if !self.peer.timers.is_due(Timer::Join, now) {
             return;
@@ -193,7 +193,7 @@ impl Coordinator {
         Peer::send_to_acceptors(&view, self.me, &Message::Leave(who), fabric);
     }
 
-    fn ask_to_join<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    fn request_join<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let MembershipState::Joining { token, as_of } = self.peer.state else { return };
         if !self.peer.booted || !self.peer.timers.is_due(Timer::Join, now) {
             return;
@@ -389,7 +389,7 @@ impl Coordinator {
     }
 
     /// Polls for decided views that were missed.
-    fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    fn poll_views<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if self.peer.poll.is_busy() {
             // Restarting a poll before its answer arrives would postpone the answer for ever.
             self.peer.schedule_poll(now);
@@ -399,7 +399,7 @@ impl Coordinator {
         }
     }
 
-    fn ask_others<F: Fabric>(&mut self, acceptors: Vec<Acceptor>, now: Instant, fabric: &mut F) {
+    fn poll_others<F: Fabric>(&mut self, acceptors: Vec<Acceptor>, now: Instant, fabric: &mut F) {
         let view = Arc::clone(self.view());
         self.peer.poll_others(acceptors, &view, now, fabric);
     }
@@ -456,7 +456,7 @@ impl Coordinator {
                     self.peer.poll.snapshot(&Arc::clone(self.view()), &self.peer.config, now, fabric);
                 }
             }
-            Found::Failed => self.peer.ask_who_decides(self.view().id, now, fabric),
+            Found::Failed => self.peer.query_deciders(self.view().id, now, fabric),
         }
     }
 }
@@ -539,10 +539,10 @@ impl Machine for Coordinator {
             self.found(found, now, fabric);
         }
         if self.peer.timers.is_due(Timer::Poll, now) {
-            self.ask(now, fabric);
+            self.poll_views(now, fabric);
         }
-        self.ask_to_join(now, fabric);
-        self.ask_to_leave(now, fabric);
+        self.request_join(now, fabric);
+        self.request_leave(now, fabric);
         let view = Arc::clone(self.view());
         self.peer.tick_detectors(&view, now, fabric);
         self.judge_links(&view, now, fabric);

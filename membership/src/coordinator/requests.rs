@@ -20,7 +20,7 @@ struct Join {
 
 /// An operator's request to change the set of acceptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Wish {
+struct AcceptorRequest {
     number: u16,
     decides: bool,
     /// When it expires. An operator that still waits repeats it; one that does not has given up.
@@ -48,7 +48,7 @@ pub(super) struct Requests {
     /// A new lease duration, and when the request expires.
     lease: Option<(Nanos, Instant)>,
     /// A change of the set of acceptors.
-    acceptor: Option<Wish>,
+    acceptor: Option<AcceptorRequest>,
     /// The next slot holds a value that blocks another process.
     settle: bool,
 }
@@ -129,23 +129,23 @@ impl Requests {
         let newest = &log.newest().view;
         let same = |id| log.get(ViewId(id)).is_some_and(|entry| entry.view.acceptors == newest.acceptors);
         if as_of <= newest.id && (as_of.0..=newest.id.0).all(same) {
-            self.acceptor = Some(Wish { number, decides, until });
+            self.acceptor = Some(AcceptorRequest { number, decides, until });
         }
     }
 
     /// Whether an operator has requested a change of the set of acceptors.
-    pub(super) const fn wishes_acceptor(&self) -> bool {
+    pub(super) const fn has_acceptor_request(&self) -> bool {
         self.acceptor.is_some()
     }
 
     /// Whether an operator has requested that this coordinator decides, or stops deciding.
-    pub(super) fn wishes(&self, number: u16, decides: bool) -> bool {
-        self.acceptor.is_some_and(|wish| (wish.number, wish.decides) == (number, decides))
+    pub(super) fn has_requested(&self, number: u16, decides: bool) -> bool {
+        self.acceptor.is_some_and(|request| (request.number, request.decides) == (number, decides))
     }
 
     /// Drops expired requests.
     pub(super) fn expire(&mut self, now: Instant) {
-        self.acceptor = self.acceptor.filter(|wish| now < wish.until);
+        self.acceptor = self.acceptor.filter(|request| now < request.until);
         self.lease = self.lease.filter(|(_, until)| now < *until);
     }
 
@@ -161,7 +161,7 @@ impl Requests {
         config: &Config,
         lives: impl Fn(&Member) -> bool,
     ) -> Option<Change> {
-        let Wish { number, decides, .. } = self.acceptor?;
+        let AcceptorRequest { number, decides, .. } = self.acceptor?;
         let member = |number| view.of_kind(Kind::Coordinator).find(|m| m.proposer == number);
         let present = view.acceptor(number);
         if decides {
@@ -261,7 +261,8 @@ impl Requests {
         });
         self.leaves.retain(|who| view.member(*who).is_some());
         self.lease = self.lease.filter(|(lease, _)| *lease != view.lease);
-        self.acceptor = self.acceptor.filter(|wish| view.acceptor(wish.number).is_some() != wish.decides);
+        self.acceptor =
+            self.acceptor.filter(|request| view.acceptor(request.number).is_some() != request.decides);
         self.settle = false;
     }
 }

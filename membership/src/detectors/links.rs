@@ -56,7 +56,7 @@ pub struct Links {
     /// A report that names a member was sent and not retracted yet.
     reported: bool,
     /// When the next member has to be checked.
-    look_due: Instant,
+    check_due: Instant,
     /// Links count as up only once they are proved.
     proving: bool,
 }
@@ -68,7 +68,7 @@ impl Default for Links {
             beat_due: Instant::ZERO,
             report_due: Instant::ZERO,
             reported: false,
-            look_due: Instant::NEVER,
+            check_due: Instant::NEVER,
             proving: false,
         }
     }
@@ -92,7 +92,7 @@ impl Links {
             target.beat = None;
             target.moves = true;
         }
-        self.look_due = Instant::ZERO;
+        self.check_due = Instant::ZERO;
     }
 
     /// Whether the process may request admission: it was not excluded, or every link has been
@@ -128,7 +128,7 @@ impl Links {
             && let Link::Up(since) = &mut target.link
         {
             *since = Instant::ZERO;
-            self.look_due = now;
+            self.check_due = now;
         }
     }
 
@@ -147,7 +147,7 @@ impl Links {
     }
 
     /// Reads the members that were silent for too long.
-    fn look<F: Fabric>(&mut self, id: Id, config: &Config, now: Instant, fabric: &mut F) {
+    fn check_silent<F: Fabric>(&mut self, id: Id, config: &Config, now: Instant, fabric: &mut F) {
         let mut free = PROBES_MAX.saturating_sub(self.targets.iter().filter(|target| target.reading).count());
         let mut next = Instant::NEVER;
         for target in self.targets.iter_mut().filter(|target| !target.reading) {
@@ -167,7 +167,7 @@ impl Links {
             // time.
             fabric.read(Remote { at: target.address, offset }, 8, id.token(0, target.who.0 as u32));
         }
-        self.look_due = next;
+        self.check_due = next;
     }
 
     /// Reports to every coordinator which links are down, by the index of their members in the
@@ -194,7 +194,7 @@ impl Detector for Links {
         let cores = || view.members.iter().filter(|m| m.has_core() && Some(m.incarnation) != me);
         if !are_watched(config) || (me.is_none() && !self.proving) || cores().count() >= LINK_MEMBERS_MAX {
             self.targets.clear();
-            self.look_due = Instant::NEVER;
+            self.check_due = Instant::NEVER;
             return;
         }
         let proving = me.is_none();
@@ -218,7 +218,7 @@ impl Detector for Links {
                 })
             })
             .collect();
-        self.look_due = now;
+        self.check_due = now;
     }
 
     fn deadline(&self) -> Instant {
@@ -227,7 +227,7 @@ impl Detector for Links {
         }
         let beat = if self.proving { Instant::NEVER } else { self.beat_due };
         let report = if self.has_report() { self.report_due } else { Instant::NEVER };
-        self.look_due.min(beat).min(report)
+        self.check_due.min(beat).min(report)
     }
 
     /// Sends the heartbeat, the READs and the report that are due.
@@ -239,15 +239,15 @@ impl Detector for Links {
         if let Some(me) = me {
             if self.beat_due <= now {
                 self.beat_due = now + config.timing.link_every;
-                fabric.multicast(Group::Everyone, &Message::Alive(me).encode());
+                fabric.multicast(Group::Everyone, &Message::Heartbeat(me).encode());
             }
             if self.has_report() && self.report_due <= now {
                 self.report_due = now + config.timing.link_every;
                 self.report(me, view, fabric);
             }
         }
-        if self.look_due <= now {
-            self.look(id, config, now, fabric);
+        if self.check_due <= now {
+            self.check_silent(id, config, now, fabric);
         }
     }
 
@@ -276,7 +276,7 @@ impl Detector for Links {
             target.link = Link::Down;
         }
         let (who, after) = (target.who, target.link);
-        self.look_due = now;
+        self.check_due = now;
         match (before, after) {
             (Link::Up(_) | Link::Unproved, Link::Down) => Some(Verdict::LinkDown(who)),
             (Link::Down, Link::Up(_)) => Some(Verdict::LinkUp(who)),

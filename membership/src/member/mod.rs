@@ -34,8 +34,8 @@ pub struct Member {
     /// The newest view known to be decided.
     view: Arc<View>,
     /// The newest view announced, and when.
-    heard: ViewId,
-    heard_at: Instant,
+    announced: ViewId,
+    announced_at: Instant,
     lease: Lease,
     /// The last view on which the page was seen active: for the flight recorder.
     active: Option<ViewId>,
@@ -60,8 +60,8 @@ impl Member {
         Self {
             peer: Peer::new(config, name, rng, state, config.timing.renew_every),
             kind,
-            heard: genesis.id,
-            heard_at: Instant::ZERO,
+            announced: genesis.id,
+            announced_at: Instant::ZERO,
             view: genesis,
             lease: Lease::new(&config.timing, kind, config.mutant),
             active: None,
@@ -182,7 +182,7 @@ impl Member {
         self.peer.note_view(view.id, jump, now, fabric);
         self.peer.hold_back.follow(&self.view, &view, &self.peer.config, now);
         self.view = view;
-        self.heard = self.heard.max(self.view.id);
+        self.announced = self.announced.max(self.view.id);
         fabric.publish_view(self.view.id, sealed);
         match self.peer.update_membership(&self.view, now, fabric) {
             Some(Transition::Excluded) => {
@@ -241,9 +241,9 @@ impl Member {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
         match message {
-            Message::View { sealed, cleared } => self.view_told(sealed, cleared, now, fabric),
+            Message::View { sealed, cleared } => self.on_view(sealed, cleared, now, fabric),
             Message::Step { id, cleared, step } => {
-                self.hear(id, now);
+                self.note_announced(id, now);
                 let applied = wire::apply_step(&self.view, step);
                 if let Some((view, sealed)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
                     self.install(Arc::new(view), &sealed, false, now, fabric);
@@ -255,7 +255,7 @@ impl Member {
                 }
             }
             Message::Decided(id) => {
-                self.hear(id, now);
+                self.note_announced(id, now);
                 self.catch_up(now, fabric);
             }
             Message::Clear(base) => self.clear(base, now, fabric),
@@ -273,10 +273,10 @@ impl Member {
                 self.fan_out.begin(from, (nonce, chunk), base, pages, &self.peer.config, now, fabric);
             }
             Message::Deciders { id, acceptors } if id > self.view.id => {
-                self.hear(id, now);
+                self.note_announced(id, now);
                 self.peer.poll_others(wire::acceptors(acceptors), &self.view, now, fabric);
             }
-            Message::Alive(_) | Message::Clock { .. } | Message::ClockIs { .. } => {
+            Message::Heartbeat(_) | Message::ClockRequest { .. } | Message::ClockReply { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
             }
             // A view supersedes a reply; the rest is for coordinators or caches.
@@ -284,11 +284,11 @@ impl Member {
             | Message::Notice { .. }
             | Message::Join { .. }
             | Message::Leave(_)
-            | Message::Nudge(_)
+            | Message::Settle(_)
             | Message::SetLease(_)
-            | Message::Strained(_)
+            | Message::LeaseTooShort(_)
             | Message::SetAcceptor { .. }
-            | Message::Lost(_)
+            | Message::WhoDecides(_)
             | Message::Links { .. }
             | Message::Deciders { .. }
             | Message::Vouch { .. }
@@ -298,12 +298,12 @@ impl Member {
     }
 
     /// A datagram with a decided view.
-    fn view_told<F: Fabric>(&mut self, sealed: &[u8], cleared: bool, now: Instant, fabric: &mut F) {
+    fn on_view<F: Fabric>(&mut self, sealed: &[u8], cleared: bool, now: Instant, fabric: &mut F) {
         let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
         let base = view.base;
-        self.hear(view.id, now);
+        self.note_announced(view.id, now);
         let next = view.id == self.view.id.next();
         let careless = self.peer.config.mutant.has(Mutant::SkipSilently)
             || self.peer.config.mutant.has(Mutant::AcceptLateView) && view.id < self.view.id;
@@ -319,7 +319,7 @@ impl Member {
         }
     }
 
-    fn ask_to_join_or_leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    fn request_membership_change<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let message = match self.peer.state {
             MembershipState::Joining { token, as_of } => Message::Join {
                 newcomer: self.peer.newcomer(self.kind, token, 0, fabric),
@@ -349,10 +349,10 @@ impl Member {
     }
 
     /// Records the announcement of a later view.
-    pub(super) const fn hear(&mut self, view: ViewId, now: Instant) {
-        if view.0 > self.heard.0 {
-            self.heard = view;
-            self.heard_at = now;
+    pub(super) const fn note_announced(&mut self, view: ViewId, now: Instant) {
+        if view.0 > self.announced.0 {
+            self.announced = view;
+            self.announced_at = now;
         }
     }
 
@@ -420,7 +420,7 @@ impl Machine for Member {
             }
             Event::Confirm { since } => self.confirm(since.min(now), now, fabric),
             Event::Seat { seat, request } => {
-                if self.apps.ask(seat, request, &self.view, now, fabric) {
+                if self.apps.request(seat, request, &self.view, now, fabric) {
                     let promises: Vec<_> = self.apps.promises().collect();
                     self.peer.follow_promises(&self.view, &promises, now);
                 }
@@ -439,16 +439,16 @@ impl Machine for Member {
         }
         self.give_up_cache(now, fabric);
         self.fan_out.tick(&self.peer.config, now, fabric);
-        if !self.peer.poll.is_busy() && !self.source.is_asking() && self.peer.timers.is_due(Timer::Poll, now)
+        if !self.peer.poll.is_busy() && !self.source.is_pending() && self.peer.timers.is_due(Timer::Poll, now)
         {
             if self.peer.config.mutant.has(Mutant::NoPoll) && self.incarnation().is_none() {
                 self.peer.schedule_poll(now);
             } else {
-                self.ask(now, fabric);
+                self.poll_newest(now, fabric);
             }
         }
         if self.peer.timers.is_due(Timer::Join, now) {
-            self.ask_to_join_or_leave(now, fabric);
+            self.request_membership_change(now, fabric);
         }
         self.peer.tick_detectors(&self.view, now, fabric);
         self.peer.tick_notices(&self.view, now, fabric);
@@ -463,7 +463,7 @@ impl Machine for Member {
             return Instant::ZERO;
         }
         let mut timers = self.peer.timers();
-        if self.peer.poll.is_busy() || self.source.is_asking() {
+        if self.peer.poll.is_busy() || self.source.is_pending() {
             timers.stop(Timer::Poll);
         }
         timers.set(Timer::Apps, self.apps.deadline());

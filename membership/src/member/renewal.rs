@@ -57,16 +57,16 @@ pub(super) enum Voucher {
 impl Member {
     /// Asks whether the newest known view is still the newest: a cache if that suffices, otherwise
     /// the acceptors.
-    pub(super) fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    pub(super) fn poll_newest<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
         let renews = self.peer.is_member()
             && page.view == self.view.id
             && page.end != Instant::ZERO
-            && self.heard <= self.view.id
+            && self.announced <= self.view.id
             // A cache's answer is as old as its lease: too old where the own lease has expired.
             && self.wanted.is_none()
             && !self.peer.is_out_of_touch(now);
-        if !renews || !self.source.ask(self.view.id, &mut self.peer.rng, now, fabric) {
+        if !renews || !self.source.request(self.view.id, &mut self.peer.rng, now, fabric) {
             self.peer.poll_acceptors(&self.view, now, fabric);
         }
         self.peer.schedule_poll(now);
@@ -79,11 +79,11 @@ impl Member {
                 self.peer.poll.answered(now.since(posted), &self.peer.config);
                 self.renewed((view, posted), Voucher::Acceptors, now, fabric);
                 self.confirm_later(posted, now);
-                if self.heard > self.view.id && self.heard_at <= posted {
+                if self.announced > self.view.id && self.announced_at <= posted {
                     // A majority accepts a view before it is announced, so these READs would have
                     // found it. The announcement was wrong; polling further would never end.
-                    self.heard = self.view.id;
-                } else if self.heard > self.view.id {
+                    self.announced = self.view.id;
+                } else if self.announced > self.view.id {
                     // Another process knows more: its multicast may have overtaken the slot's CASes
                     // at this majority.
                     self.peer.timers.set(Timer::Poll, now);
@@ -100,9 +100,9 @@ impl Member {
             }
             Found::NothingNewer(_) => {
                 self.peer.contact = now;
-                self.ask(now, fabric);
+                self.poll_newest(now, fabric);
             }
-            Found::Undecided(slot) if self.heard >= slot => {
+            Found::Undecided(slot) if self.announced >= slot => {
                 // The slot is decided, but the remaining acceptors hold it under several numbers,
                 // or none holds it whole.
                 self.peer.contact = now;
@@ -110,13 +110,13 @@ impl Member {
             }
             Found::Undecided(slot) => {
                 self.peer.contact = now;
-                Peer::send_to_acceptors(&self.view, 0, &Message::Nudge(slot), fabric);
+                Peer::send_to_acceptors(&self.view, 0, &Message::Settle(slot), fabric);
             }
             Found::Failed => {
                 if self.incarnation().is_some() {
                     fabric.count(Counter::RenewalsFailed, 1);
                 }
-                self.peer.ask_who_decides(self.view.id, now, fabric);
+                self.peer.query_deciders(self.view.id, now, fabric);
             }
         }
     }
@@ -131,14 +131,14 @@ impl Member {
         let Some(answer) = self.source.answered(nonce, vouched, &self.peer.config, now, fabric) else {
             return;
         };
-        self.hear(newest, now);
+        self.note_announced(newest, now);
         match answer {
             Answer::Vouched { view, posted } => {
                 // A cache's knowledge may be as old as its lease.
                 self.peer.contact = self.peer.contact.max(posted - self.view.cache_lease);
                 fabric.count(Counter::RenewalsCached, 1);
                 self.renewed((view, posted), Voucher::Cache, now, fabric);
-                if self.heard > self.view.id {
+                if self.announced > self.view.id {
                     self.peer.timers.set(Timer::Poll, now);
                 }
             }
@@ -156,7 +156,7 @@ impl Member {
         }
         fabric.count(Counter::CachesPassed, 1);
         if self.peer.config.mutant.has(Mutant::NoFallback) {
-            self.ask(now, fabric);
+            self.poll_newest(now, fabric);
         } else {
             self.peer.poll_acceptors(&self.view, now, fabric);
         }
@@ -243,7 +243,7 @@ impl Member {
     /// who report for themselves.
     fn complain<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if self.kind.acts() && self.late_renewals.late(&self.view, &self.peer.config.timing, now) {
-            Peer::send_to_acceptors(&self.view, 0, &Message::Strained(self.view.lease), fabric);
+            Peer::send_to_acceptors(&self.view, 0, &Message::LeaseTooShort(self.view.lease), fabric);
         }
     }
 
@@ -282,11 +282,11 @@ impl Member {
 
     /// Fetches views that were announced but not received.
     pub(super) fn catch_up<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.heard > self.view.id
+        if self.announced > self.view.id
             && !self.peer.poll.is_busy()
             && !self.peer.config.mutant.has(Mutant::NoPoll)
         {
-            self.ask(now, fabric);
+            self.poll_newest(now, fabric);
         }
     }
 }

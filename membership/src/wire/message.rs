@@ -25,7 +25,7 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the join remains valid and is repeated unchanged.
     #[must_use]
-    pub const fn stands(self) -> bool {
+    pub const fn is_temporary(self) -> bool {
         matches!(self, Self::Full | Self::HeldBack(_))
     }
 
@@ -144,11 +144,11 @@ pub enum Message<'a> {
     /// A request to be removed.
     Leave(Incarnation),
     /// Slot `0` holds a value that is not decided: a request to settle it.
-    Nudge(ViewId),
+    Settle(ViewId),
     /// An operator's request: a new lease duration.
     SetLease(Nanos),
     /// A report that leases of this duration expire before they are renewed.
-    Strained(Nanos),
+    LeaseTooShort(Nanos),
     /// An operator's request: the coordinator with this number becomes a decider, or ceases to be
     /// one. It is repeated as long as the operator waits, and expires soon after.
     SetAcceptor {
@@ -161,7 +161,7 @@ pub enum Message<'a> {
         as_of: ViewId,
     },
     /// No majority of the deciders after this view answers: a request for the current ones.
-    Lost(ViewId),
+    WhoDecides(ViewId),
     /// The reply: the deciders after view `id`, which is decided.
     Deciders {
         /// The view.
@@ -170,12 +170,12 @@ pub enum Message<'a> {
         acceptors: Addresses<'a>,
     },
     /// Requests the receiver's clock.
-    Clock {
+    ClockRequest {
         /// Matches the reply to its request.
         nonce: u64,
     },
     /// The reply with the clock.
-    ClockIs {
+    ClockReply {
         /// The nonce of the request.
         nonce: u64,
         /// The clock's reading at the time of the request.
@@ -219,7 +219,7 @@ pub enum Message<'a> {
         raised: &'a [u8],
     },
     /// A heartbeat, by which links are watched.
-    Alive(Incarnation),
+    Heartbeat(Incarnation),
     /// A member's broken links.
     Links {
         /// The member.
@@ -274,7 +274,7 @@ impl<'a> Message<'a> {
                 }
             }
             Self::Leave(who) => w.u8(7).u64(who.0),
-            Self::Nudge(slot) => w.u8(8).u64(slot.0),
+            Self::Settle(slot) => w.u8(8).u64(slot.0),
             Self::SetLease(lease) => w.u8(9).u64(lease.0),
             Self::Vouch { nonce, view } => w.u8(10).u64(nonce).u64(view.0),
             Self::Vouched { nonce, newest, vouched } => w.u8(11).u64(nonce).u64(newest.0).flag(vouched),
@@ -283,12 +283,12 @@ impl<'a> Message<'a> {
             }
             Self::Raised { nonce, chunk, raised } => w.u8(13).u64(nonce).u16(chunk).bytes(raised),
             Self::SetAcceptor { number, decides, as_of } => w.u8(14).u16(number).flag(decides).u64(as_of.0),
-            Self::Lost(view) => w.u8(15).u64(view.0),
+            Self::WhoDecides(view) => w.u8(15).u64(view.0),
             Self::Deciders { id, acceptors } => w.u8(16).u64(id.0).bytes(acceptors.0),
-            Self::Clock { nonce } => w.u8(17).u64(nonce),
-            Self::ClockIs { nonce, clock } => w.u8(18).u64(nonce).u64(clock.0),
-            Self::Strained(lease) => w.u8(19).u64(lease.0),
-            Self::Alive(who) => w.u8(20).u64(who.0),
+            Self::ClockRequest { nonce } => w.u8(17).u64(nonce),
+            Self::ClockReply { nonce, clock } => w.u8(18).u64(nonce).u64(clock.0),
+            Self::LeaseTooShort(lease) => w.u8(19).u64(lease.0),
+            Self::Heartbeat(who) => w.u8(20).u64(who.0),
             Self::Links { from, view, silent } => w.u8(21).u64(from.0).u64(view.0).bytes(silent),
             Self::Step { id, cleared, step } => w.u8(23).u64(id.0).u64(cleared.0).bytes(step),
         };
@@ -323,7 +323,7 @@ impl<'a> Message<'a> {
                 Self::JoinReply { token, outcome }
             }
             7 => Self::Leave(r.incarnation()?),
-            8 => Self::Nudge(r.view()?),
+            8 => Self::Settle(r.view()?),
             9 => Self::SetLease(r.lease()?),
             10 => Self::Vouch { nonce: r.u64()?, view: r.view()? },
             11 => Self::Vouched { nonce: r.u64()?, newest: r.view()?, vouched: r.flag()? },
@@ -336,15 +336,15 @@ impl<'a> Message<'a> {
                 return Ok(Self::Raised { nonce, chunk, raised: r.rest() });
             }
             14 => Self::SetAcceptor { number: r.u16()?, decides: r.flag()?, as_of: r.view()? },
-            15 => Self::Lost(r.view()?),
+            15 => Self::WhoDecides(r.view()?),
             16 => {
                 let id = r.view()?;
                 return Ok(Self::Deciders { id, acceptors: Addresses::new(r.rest())? });
             }
-            17 => Self::Clock { nonce: r.u64()? },
-            18 => Self::ClockIs { nonce: r.u64()?, clock: Instant(r.number()?) },
-            19 => Self::Strained(r.lease()?),
-            20 => Self::Alive(r.incarnation()?),
+            17 => Self::ClockRequest { nonce: r.u64()? },
+            18 => Self::ClockReply { nonce: r.u64()?, clock: Instant(r.number()?) },
+            19 => Self::LeaseTooShort(r.lease()?),
+            20 => Self::Heartbeat(r.incarnation()?),
             21 => {
                 let (from, view) = (r.incarnation()?, r.view()?);
                 return Ok(Self::Links { from, view, silent: r.rest() });

@@ -262,14 +262,14 @@ impl Cluster {
     }
 
     /// A datagram from nobody of the cluster to every coordinator that runs.
-    pub fn tell_coordinators(&mut self, bytes: &[u8]) {
+    pub fn send_to_coordinators(&mut self, bytes: &[u8]) {
         for node in self.nodes.iter_mut().filter(|n| n.alive && matches!(n.role, Role::Coordinator(_))) {
             node.inbox.push_back(Happening::Datagram(Address::region(200), bytes.to_vec()));
         }
     }
 
     /// A datagram from nobody of the cluster to everybody who runs.
-    pub fn tell_everybody(&mut self, bytes: &[u8]) {
+    pub fn send_to_all(&mut self, bytes: &[u8]) {
         for node in self.nodes.iter_mut().filter(|n| n.alive) {
             node.inbox.push_back(Happening::Datagram(Address::region(200), bytes.to_vec()));
         }

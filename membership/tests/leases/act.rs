@@ -135,7 +135,7 @@ impl Leases {
         let now = local(state.now, state.holders[holder].rate);
         let Some(reading) = state.holders[holder].reading else { return };
         let (mut poll, mut fabric) = (Poll::default(), Noted::default());
-        poll.ask(state.view(reading.view), &self.config, reading.posted, &mut fabric);
+        poll.check(state.view(reading.view), &self.config, reading.posted, &mut fabric);
         for acceptor in 0..ACCEPTORS {
             if reading.empty & 1 << acceptor == 0 {
                 continue;

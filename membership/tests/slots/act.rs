@@ -47,7 +47,7 @@ impl Slots {
             }
         }
         self.hasten(state);
-        self.look(state);
+        self.check(state);
     }
 
     /// Executes WRITEs that nobody can tell from not executed yet: the first ones into an area,

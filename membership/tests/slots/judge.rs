@@ -51,7 +51,7 @@ impl Slots {
     }
 
     /// Row 2: whoever is sent to a value of a decided slot finds it, whole.
-    pub(super) fn look(&self, state: &mut State) {
+    pub(super) fn check(&self, state: &mut State) {
         for slot in 0..self.slots.len() as u8 {
             let (value, lowest) = state.chosen[usize::from(slot)];
             if value == 0 {
