@@ -91,6 +91,6 @@ fn a_view_is_saved_to_no_device_and_no_link() {
     let link = root.path().join("link");
     std::os::unix::fs::symlink("/dev/null", &link).expect("made");
     let said = root.run(&["watch", "--once", "--save", link.to_str().expect("text")]).ends(1).err;
-    assert!(said.contains("is no regular file"), "{said}");
+    assert!(said.contains("is not a regular file"), "{said}");
     assert!(std::fs::symlink_metadata(&link).expect("it is there").is_symlink());
 }

@@ -1,6 +1,6 @@
-//! A program at a node's agent: it joins, serves while its view is active, and tells what it sees.
-//! Start a cluster with `obol up`, then `cargo run --release --example attach -- node-1 cache-1`,
-//! and then `obol kill app-2`.
+//! A program attached to a node's agent: it joins, serves while its view is active, and reports
+//! failures. Start a cluster with `obol up`, then `cargo run --release --example attach -- node-1
+//! cache-1`, and then `obol kill app-2`.
 
 use obol_agent::Attached;
 use obol_fabric::{Name, Nanos};
@@ -27,12 +27,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("view {}: this program is no member", view.id);
             continue;
         }
-        // A view is decided before it is active: other members may still act in the one before.
+        // A view is decided before it is active: other members may still act in the previous one.
         while app.view().as_ref() == Some(&view) && !app.active(&view) {
             app.wait_changed(app.changes(), Nanos::from_millis(1));
         }
-        // `None` if another view became active while the work was done: then nothing of it may be
-        // shown to anybody.
+        // `None` if another view became active meanwhile: then the result must be discarded.
         match app.guard(&view, |view| view.members.len()) {
             Some(members) => println!("view {}: {members} members, active", view.id),
             None => println!("view {}: superseded", view.id),

@@ -11,8 +11,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "guest".to_owned());
     let site = Site::open(&obol_fabric::host::default_root(), Name::new("default")?)?;
     let guest = Embedded::start(Arc::new(site), Name::new(&name)?)?;
-    // The core dies with this process, but this thread could hang while it lives: then the guest is
-    // removed, too.
+    // The core dies with this process, but this thread could hang while the core lives: then the
+    // guest is removed as well.
     guest.promise_progress(Nanos::from_secs(120));
     let mut views = guest.views();
     while let Some(view) = views.next(Nanos::from_secs(60))? {

@@ -11,12 +11,12 @@ use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
-/// So often looks who has to beat while it waits. Whose join was refused waits as long before the
-/// next: whoever refused it may not know yet what its agent knows.
+/// The period of heartbeats while a program waits. A refused join is retried after the same time:
+/// the process that refused it may lag behind the agent.
 const TURN: Nanos = Nanos::from_millis(10);
 
-/// What kept a program from being admitted, as its agent knew it last. Its text goes on with the
-/// sentence that names the agent.
+/// Why a program is not admitted, as far as its agent knows. The text continues the sentence that
+/// names the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Obstacle {
     /// The agent itself is no member.
@@ -24,22 +24,22 @@ pub enum Obstacle {
     AgentIsOut,
     /// The view has no room for another member.
     #[error(
-        ": the view has no room for it; end a program, or make the cluster anew with larger \
+        ": the view has no room for it; end a program, or recreate the cluster with larger \
          limits.value_bytes in its profile"
     )]
     NoRoom,
-    /// Programs of its name died too often, so that its join has to wait for so long yet.
+    /// Programs of its name failed too often; its join is held back for this much longer.
     #[error(
         ": programs of its name died again and again, so its join is held back for {0} more; find out why \
          they died (`obol events`), or see coordinator.join_burst in the profile"
     )]
     HeldBack(Nanos),
-    /// It was refused, or excluded again before it learned that it was admitted, so often.
+    /// How often it was refused, or excluded before it learned of its admission.
     #[error(
-        ": it was refused or at once excluded again ({0} in all); see `obol events` for who suspects whom"
+        ": it was refused, or excluded immediately ({0} times in all); see `obol events` for who suspects whom"
     )]
     Refused(u32),
-    /// The agent has no answer for it.
+    /// The agent has no answer yet.
     #[error("; a majority of coordinators must run, see `obol status`")]
     Silence,
 }
@@ -51,26 +51,26 @@ pub enum AttachError {
     #[error(transparent)]
     Fabric(#[from] HostError),
     /// It was not admitted in time.
-    #[error("not admitted within {waited} by way of {agent}{obstacle}")]
+    #[error("not admitted within {waited} via {agent}{obstacle}")]
     NotAdmitted {
-        /// The agent that it asked.
+        /// The agent that was asked.
         agent: Name,
         /// How long it waited.
         waited: Nanos,
         /// Why.
         obstacle: Obstacle,
     },
-    /// There was no seat at a successor of its agent in time.
+    /// No seat at a successor of its agent became available in time.
     #[error("no seat at a successor of {agent} within {waited}: {reason}")]
     NoSuccessor {
-        /// The name of both.
+        /// The name of both agents.
         agent: Name,
         /// How long it waited.
         waited: Nanos,
-        /// Why there was none at last.
+        /// Why there was none in the end.
         reason: HostError,
     },
-    /// Nothing will come of it through this handle.
+    /// This handle is no longer usable.
     #[error(transparent)]
     Lost(#[from] Lost),
 }
@@ -80,13 +80,13 @@ pub struct Attached {
     seat: Attachment,
     agent: Name,
     handle: MembershipHandle,
-    /// For a seat at the agent's successor.
+    /// To take a seat at the agent's successor.
     place: Place,
     /// One join or leave at a time.
     asking: Mutex<()>,
 }
 
-/// Where a program attaches, and as whom.
+/// Where a program attaches, and under which name.
 struct Place {
     cluster: Cluster,
     name: Name,
@@ -95,17 +95,16 @@ struct Place {
 
 impl Attached {
     /// Takes a seat at the agent of this name. The program is no member yet. Several live programs
-    /// may have one name: they are told apart by their incarnations, and `obol kill` refuses such a
-    /// name.
+    /// may share a name: incarnations distinguish them, and `obol kill` refuses such a name.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
         let place = Place::of(site, name);
         Ok(Self::seated(Attachment::open_named(&site.cluster, agent, name, place.beat)?, agent, place))
     }
 
-    /// Takes a seat for which the calling thread stands: it has to call [`Presence::beat`] at least
-    /// once in the profile's `heartbeat.every`, and its end is the program's death. For programs
-    /// with a loop of their own. Where the profile asks for SCHED_FIFO the thread should have it,
-    /// too: on a busy machine an ordinary one may beat too late.
+    /// Takes a seat whose heartbeat the calling thread provides: it has to call [`Presence::beat`]
+    /// at least once per `heartbeat.every` of the profile, and its end counts as the program's
+    /// death. For programs with an event loop. Where the profile asks for SCHED_FIFO the thread
+    /// should have it, too: on a busy machine an ordinary one may be late.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
         let (seat, presence) = Attachment::open_present(&site.cluster, agent, name)?;
         Ok((Self::seated(seat, agent, Place::of(site, name)), presence))
@@ -117,9 +116,9 @@ impl Attached {
     }
 
     /// After its agent's death: takes a seat at the agent's successor, which has the same name, and
-    /// waits for one for so long. The program is no member then before it joins again. Streams of
-    /// before end; open new ones. Nothing happens as long as the agent lives. A thread of the
-    /// library's own stands for the program from then on.
+    /// waits up to `timeout` for one. The program is no member until it joins again. Existing
+    /// streams end; open new ones. Does nothing while the agent lives. From then on a thread of the
+    /// library provides the heartbeat.
     pub fn attach_again(&mut self, timeout: Nanos) -> Result<(), AttachError> {
         match self.handle.lost() {
             None => return Ok(()),
@@ -161,9 +160,9 @@ impl Attached {
         }
     }
 
-    /// As [`Attached::join`], for a program whose own thread stands for it and goes on beating.
-    /// `None` if the program does not want it any more; the join is then withdrawn, and
-    /// [`Attached::leave`] waits until that is so.
+    /// As [`Attached::join`], for a program whose own thread provides the heartbeat and keeps doing
+    /// so. `None` if the program cancels; the join is then withdrawn, and [`Attached::leave`] waits
+    /// for that.
     pub fn join_present(
         &self,
         presence: &mut Presence,
@@ -183,7 +182,7 @@ impl Attached {
         Ok(None)
     }
 
-    /// A child must not wait for a lock: it may be held by a thread that it has not got.
+    /// A child must not wait for a lock: the thread that holds it may not exist here.
     fn require_here(&self) -> Result<(), Lost> {
         if self.handle.lost() == Some(Lost::Forked) { Err(Lost::Forked) } else { Ok(()) }
     }
@@ -202,8 +201,8 @@ impl Attached {
         }
     }
 
-    /// Whether this program has to join again: the cluster removed it, or its agent died, which a
-    /// join then says.
+    /// Whether this program has to join again: the cluster removed it, or its agent died; joining
+    /// then returns that error.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
         !self.agent_lives() || matches!(self.seat.status(), Some(SeatStatus::Excluded))
@@ -215,8 +214,8 @@ impl Attached {
         self.seat.agent_lives()
     }
 
-    /// Leaves the cluster gracefully; waits until it is so, or for so long. True if it is so:
-    /// if not, call it again.
+    /// Leaves the cluster gracefully and waits up to `timeout` for that. True if it has left;
+    /// otherwise call it again.
     pub fn leave(&self, timeout: Nanos) -> Result<bool, Lost> {
         self.require_here()?;
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,9 +241,9 @@ impl Attached {
     }
 
     /// Promises progress at least every `within` from now on, or from [`Attached::join`] on if the
-    /// program is no member yet; zero takes the promise back. A member that does not call
-    /// [`Attached::progress`] in time is removed, however well its process lives, and may join
-    /// again. (Mu, section 5.1, fate sharing.)
+    /// program is no member yet; zero cancels the promise. A member that does not call
+    /// [`Attached::progress`] in time is removed, although its process lives, and may join again.
+    /// (Mu, section 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {
         self.seat.promise_progress(within);
     }
@@ -268,7 +267,7 @@ impl Place {
         Self { cluster: site.cluster.clone(), name, beat }
     }
 
-    /// A seat at the agent of this name, also of a cluster that was made anew.
+    /// A seat at the agent of this name, also in a cluster that was created anew.
     fn attach(&mut self, agent: Name) -> Result<Attachment, HostError> {
         if let Some(root) = self.cluster.dir().parent() {
             self.cluster = Cluster::open(root, self.cluster.name())?;
@@ -277,7 +276,7 @@ impl Place {
     }
 }
 
-/// A join that is under way.
+/// A join in progress.
 struct Joining<'a> {
     app: &'a Attached,
     /// Draws a token for each request.
@@ -296,19 +295,19 @@ impl<'a> Joining<'a> {
         Self { app, rng, timeout, end: clock::now() + timeout, refused: 0, _one: one }
     }
 
-    /// Waits for the answer, for so long at most.
+    /// Waits up to `wait` for the answer.
     fn turn(&mut self, wait: Nanos) -> Result<Option<Incarnation>, AttachError> {
         let Attached { seat, handle, agent, .. } = self.app;
         let left = self.end.since(clock::now());
         match seat.wait_status(None, left.min(wait)) {
             Some(SeatStatus::Member(incarnation)) => {
                 handle.admitted(incarnation);
-                // The newest view is this program's now: who waits for views is to look again.
+                // The newest view is this program's now: wake waiting readers of views.
                 seat.announce();
                 seat.record(Record::new(Event::Joined, incarnation.0, 0));
                 return Ok(Some(incarnation));
             }
-            // The agent was excluded meanwhile, or the join came too late: ask as somebody new.
+            // The agent was excluded meanwhile, or the join was too late: ask with a new token.
             refused @ Some(_) => {
                 self.refused += 1;
                 seat.wait_status(refused, left.min(TURN));

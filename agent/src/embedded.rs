@@ -25,15 +25,15 @@ pub struct Embedded {
     core: Option<JoinHandle<()>>,
 }
 
-/// What the program promised, and how far it is.
+/// What the program promised, and its progress.
 #[derive(Debug, Default)]
 struct Promise {
-    /// In nanoseconds; 0 if it promised nothing.
+    /// In nanoseconds; 0 for no promise.
     within: AtomicU64,
     progress: AtomicU64,
 }
 
-/// The core's look at the program that it belongs to.
+/// The core's check of its own program.
 struct Watch {
     promise: Arc<Promise>,
     seen: u64,
@@ -41,7 +41,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn look<F: Fabric>(&mut self, machine: &mut Member, fabric: &mut F) {
+    fn check<F: Fabric>(&mut self, machine: &mut Member, fabric: &mut F) {
         let now = clock::now();
         let within = Nanos(self.promise.within.load(Ordering::Relaxed));
         let progress = self.promise.progress.load(Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Watch {
     }
 }
 
-/// The core at work: sends its region to the starting thread, then runs until it is stopped.
+/// Runs the core: sends its region to the starting thread, then runs until it is stopped.
 struct Core {
     machine: Member,
     watch: Watch,
@@ -63,13 +63,13 @@ struct Core {
 }
 
 impl Act for Core {
-    /// What is still to leave.
+    /// The machine, which has yet to leave.
     type Output = Member;
 
     fn on<D: Drive>(mut self, endpoint: &mut D) -> Member {
         if self.tx.send(Ok((endpoint.region().clone(), endpoint.waker()))).is_ok() {
             endpoint.run(&mut self.machine, &self.stopped, |machine, endpoint| {
-                self.watch.look(machine, endpoint);
+                self.watch.check(machine, endpoint);
             });
         }
         self.machine
@@ -87,15 +87,15 @@ impl Embedded {
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
             Ok((mut endpoint, machine)) => {
                 if let Some(priority) = site.deployment.profile.scheduling.priority() {
-                    // Whoever watches this thread may be scheduled so. Without the right to it the
-                    // program works all the same.
+                    // A watcher of this thread may be scheduled with that priority. The program
+                    // works without the right to it.
                     let _ = sched::run_fifo_alone(priority);
                 }
                 let mut machine = endpoint.each(Core { machine, watch, stopped, tx });
                 endpoint.serve(&mut machine, &AtomicBool::new(true));
             }
             Err(error) => {
-                // Whoever started this thread waits for exactly one message.
+                // The starting thread waits for exactly one message.
                 let _ = tx.send(Err(error));
             }
         };
@@ -108,9 +108,9 @@ impl Embedded {
         Ok(Self { handle, waker, stop, promise, core: Some(core) })
     }
 
-    /// Promises progress at least every `within` from now on; zero takes the promise back. A
-    /// program that does not call [`Embedded::progress`] in time is removed, however well its core
-    /// lives, and comes back when it does. (Mu, section 5.1, fate sharing.)
+    /// Promises progress at least every `within` from now on; zero cancels the promise. A program
+    /// that does not call [`Embedded::progress`] in time is removed, although its core lives, and
+    /// rejoins when it does. (Mu, section 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {
         self.progress();
         self.promise.within.store(within.0, Ordering::Relaxed);
@@ -133,14 +133,14 @@ impl Deref for Embedded {
 impl Drop for Embedded {
     fn drop(&mut self) {
         if self.handle.lost() == Some(Lost::Forked) {
-            // A copy in a child, which has not got the core's thread.
+            // A copy in a forked child, which does not have the core's thread.
             std::mem::forget(self.core.take());
             return;
         }
         self.stop.store(true, Ordering::Relaxed);
         self.waker.wake();
         if let Some(core) = self.core.take() {
-            // A core that panicked has printed why.
+            // A panic of the core was already printed.
             let _ = core.join();
         }
     }

@@ -1,7 +1,7 @@
-//! What a member sees of its cluster: the newest view, whether that is active, and what comes next.
+//! A member's view of its cluster: the newest view, whether it is active, and what changes.
 //!
-//! Attached and embedded programs look at a region in the same way; only where their own
-//! incarnation stands differs. Nothing here writes to the region.
+//! Attached and embedded programs read a region in the same way; they differ only in where their
+//! own incarnation is stored. Nothing here writes to the region.
 
 use crate::lost::{Inactive, Lost};
 use crate::streams::{Failures, Views};
@@ -12,28 +12,27 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An agent's death wakes nobody who waits for it to say something, so whoever waits looks up so
-/// often.
+/// An agent's death wakes no waiting reader, so readers check this often.
 pub const POLL_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// A view as one member sees it: the view, and whether that member is in it. Cheap to clone. It is
-/// nobody else's, not even the same program's when it has joined again.
+/// valid for that incarnation only, not for the same program after it has joined again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnView {
     view: Arc<View>,
-    /// Whose it is; [`Incarnation::NONE`] if it does not name who took it.
+    /// The member that read it; [`Incarnation::NONE`] if it is not in the view.
     own: Incarnation,
 }
 
 impl OwnView {
-    /// Whether the program that took this view is a member of it. Only then can it ever be active
-    /// for that program.
+    /// Whether the program that read this view is a member of it. Only then can it be active for
+    /// that program.
     #[must_use]
     pub const fn is_mine(&self) -> bool {
         self.own.0 != Incarnation::NONE.0
     }
 
-    /// The view itself, to be kept.
+    /// The view itself, as a shared pointer.
     #[must_use]
     pub const fn shared(&self) -> &Arc<View> {
         &self.view
@@ -51,17 +50,16 @@ impl Deref for OwnView {
 /// Why a view was not confirmed ([`MembershipHandle::confirm`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotConfirmed {
-    /// Nothing more comes from this handle.
+    /// The handle is no longer usable.
     #[error(transparent)]
     Lost(Lost),
-    /// The program is no member of this view. A newer one may have it; if not, it joins again.
-    #[error("this program is no member of view {0}; look at the newest, or join again")]
+    /// The program is no member of this view. A newer one may include it; if not, it joins again.
+    #[error("this program is no member of view {0}; take the newest view, or join again")]
     NotMine(ViewId),
-    /// There is a newer view, or the coordinators have fenced this one off. Take the newest view
-    /// and ask again.
+    /// There is a newer view, or the coordinators have fenced this one. Retry with the newest view.
     #[error("view {0} is not the newest any more; take the newest view and ask again")]
     Superseded(ViewId),
-    /// No majority of acceptors answered in time, or leases on older views still ran.
+    /// No majority of acceptors answered in time, or leases on older views were still valid.
     #[error(
         "view {view} was not confirmed within {waited}; a majority of coordinators must run, see `obol status`"
     )]
@@ -73,18 +71,17 @@ pub enum NotConfirmed {
     },
 }
 
-/// Where a program's own incarnation stands.
+/// Where a program's own incarnation is stored.
 #[derive(Clone)]
 enum Identity {
     /// In the header of the region that it owns.
     Owner,
-    /// Here: it is one of several that sit in the region.
+    /// Here: it is one of several programs in the region.
     Seated(Arc<AtomicU64>),
 }
 
-/// What a program sees of the cluster, and whether it may act: the part that
-/// [`Attached`](crate::Attached) and [`Embedded`](crate::Embedded) have in common. Clones are the
-/// same look.
+/// A program's access to the cluster's views and its right to act: the common part of
+/// [`Attached`](crate::Attached) and [`Embedded`](crate::Embedded). Clones share their state.
 #[derive(Clone)]
 pub struct MembershipHandle {
     region: Region,
@@ -102,28 +99,27 @@ impl MembershipHandle {
         Self { region, identity: Identity::Seated(Arc::default()) }
     }
 
-    /// Notes as whom a seated program was admitted.
+    /// Records the incarnation with which a seated program was admitted.
     pub(crate) fn admitted(&self, incarnation: Incarnation) {
         if let Identity::Seated(own) = &self.identity {
             own.store(incarnation.0, Ordering::Release);
         }
     }
 
-    /// The own incarnation; [`Incarnation::NONE`] while this program is no member, and in the child
-    /// of a fork.
+    /// This program's incarnation; [`Incarnation::NONE`] while it is no member, and in the child of
+    /// a fork.
     #[inline]
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         match &self.identity {
             Identity::Owner => self.region.incarnation(),
-            // As the memory of a region: it is not the child's.
+            // Like the memory of a region, it does not belong to the child.
             Identity::Seated(_) if !self.region.is_here() => Incarnation::NONE,
             Identity::Seated(own) => Incarnation(own.load(Ordering::Acquire)),
         }
     }
 
-    /// The newest view that the own core, or the agent, knows to be decided; `None` before there is
-    /// one.
+    /// The newest view that the core or the agent knows to be decided; `None` before the first.
     #[must_use]
     pub fn view(&self) -> Option<OwnView> {
         self.view_of(self.incarnation())
@@ -140,31 +136,31 @@ impl MembershipHandle {
         self.region.reader().view_id()
     }
 
-    /// The views as they come, beginning with the newest.
+    /// The stream of views, beginning with the newest.
     #[must_use]
     pub fn views(&self) -> Views {
         Views::new(self.clone())
     }
 
-    /// The failures of other members from now on.
+    /// The stream of failures of other members from now on.
     #[must_use]
     pub fn failures(&self) -> Failures {
         Failures::new(self.clone())
     }
 
-    /// Whether `view` is active for this program now: it is a member of it, and no later view that
-    /// excludes an application has been active anywhere.
+    /// Whether `view` is active for this program now: the program is a member of it, and no later
+    /// view that excludes an application has been active anywhere.
     ///
     /// One full fence, one seqlock read, one fence read, one clock read; no system call, no
-    /// allocation, from any thread. What this thread has read or written before, in shared memory
-    /// also, was so before the look. (uKharon, Algorithm 2, with the fence.)
+    /// allocation, from any thread. Earlier reads and writes of this thread, also in shared memory,
+    /// precede the check. (uKharon, Algorithm 2, with the fence.)
     #[inline]
     #[must_use]
     pub fn active(&self, view: &OwnView) -> bool {
         self.owns(view) && page::still_active(self.region.page(), view.view.id, clock::now)
     }
 
-    /// Whether the program is still the member that took the view.
+    /// Whether the program is still the member that read the view.
     #[inline]
     fn owns(&self, view: &OwnView) -> bool {
         view.is_mine() && view.own == self.incarnation()
@@ -172,7 +168,7 @@ impl MembershipHandle {
 
     /// As [`MembershipHandle::active`]; says why not.
     pub fn check(&self, view: &OwnView) -> Result<(), Inactive> {
-        // A lease outlives an agent by a few milliseconds, and may be used as long.
+        // A lease outlives an agent by a few milliseconds, and remains usable.
         if self.active(view) {
             return Ok(());
         }
@@ -180,8 +176,7 @@ impl MembershipHandle {
         Err(if self.owns(view) { Inactive::NoLease } else { Inactive::NotMine })
     }
 
-    /// Why nothing more will be seen here; `None` as long as there is somebody who renews the
-    /// lease.
+    /// Why this handle is no longer usable; `None` as long as the lease is being renewed.
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
         if !self.region.is_here() {
@@ -194,7 +189,7 @@ impl MembershipHandle {
         })
     }
 
-    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active
+    /// Runs `work` if `view` is active before it, and returns its result if `view` is still active
     /// after it.
     ///
     /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
@@ -206,27 +201,26 @@ impl MembershipHandle {
         page::guard(|| self.region.page(), view.view.id, clock::now, || work(view))
     }
 
-    /// As [`MembershipHandle::active`], also where the lease has run out: then the core, or the agent, asks
-    /// the acceptors, and `Ok` means that `view` was active at some moment between the call and its
-    /// return. Waits for `timeout` at most.
+    /// As [`MembershipHandle::active`], also where the lease has expired: then the core, or the
+    /// agent, asks the acceptors, and `Ok` means that `view` was active at some moment between the
+    /// call and its return. Waits for at most `timeout`.
     ///
     /// It works where delays are longer than leases, and costs a round trip to a majority of
-    /// coordinators. As with `active`, what the program does is safe if it takes effect before it
-    /// asks. (uKharon, Algorithm 2, lines 9 to 12.)
+    /// coordinators. As with `active`, an action is safe if it takes effect before the call.
+    /// (uKharon, Algorithm 2, lines 9 to 12.)
     ///
     /// # Errors
     ///
-    /// If it can not be said that `view` was active; it may have been all the same.
+    /// If `view` can not be confirmed; it may have been active nevertheless.
     pub fn confirm(&self, view: &OwnView, timeout: Nanos) -> Result<(), NotConfirmed> {
         let id = view.view.id;
         let words = || self.region.page();
-        // Behind all that the program has written before it asks.
+        // Orders the check after all earlier writes of the program.
         let active = || self.owns(view) && page::still_active(words(), id, clock::now);
         if active() {
             return Ok(());
         }
-        // Every answer is held against this moment: READs that were posted before it prove nothing
-        // about it.
+        // Answers are compared with this moment: READs posted before it prove nothing about it.
         let since = clock::now();
         let end = since + timeout;
         if let Some(lost) = self.lost() {
@@ -254,7 +248,7 @@ impl MembershipHandle {
             }
             let mut wait = left.min(POLL_INTERVAL);
             match page::load(words()) {
-                // Leases on older views may still run: what is confirmed now counts only from then
+                // Leases on older views may still be valid: a confirmation counts only from then
                 // on.
                 Some(page) if page.view == id && page.start > now => wait = wait.min(page.start.since(now)),
                 Some(page) if page.view == id && page.start > page.confirmed => {
@@ -266,9 +260,9 @@ impl MembershipHandle {
         }
     }
 
-    /// As [`MembershipHandle::guard`], also where leases are too short for the delays: instead of two looks at
-    /// a lease, one look that older leases are over, and [`MembershipHandle::confirm`] after the work. Waits
-    /// for `timeout` at most, beside the work.
+    /// As [`MembershipHandle::guard`], also where leases are too short for the delays. It replaces
+    /// the two lease checks by a check before the work that older leases are over, and a
+    /// [`MembershipHandle::confirm`] after it. Waits for at most `timeout`, not counting the work.
     ///
     /// # Errors
     ///
@@ -289,8 +283,8 @@ impl MembershipHandle {
         Ok(done)
     }
 
-    /// Whether all leases on older views are over. If `view` is confirmed later it was active all
-    /// the time from now to then.
+    /// Whether all leases on older views are over. If `view` is confirmed later, it was active
+    /// throughout.
     fn has_begun(&self, view: &OwnView) -> bool {
         let words = self.region.page();
         let page = page::load(words).filter(|page| page.view == view.view.id && page.end != Instant::ZERO);
@@ -298,21 +292,21 @@ impl MembershipHandle {
             && page.is_some_and(|page| page.start <= clock::now() && page::fenced(words) <= page.view)
     }
 
-    /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.
+    /// The lease that `active` reads; `None` if its holder stopped in the middle of an update.
     #[must_use]
     pub fn lease(&self) -> Option<Page> {
         page::load(self.region.page())
     }
 
-    /// Counts changes of view and lease start; for `wait_changed`.
+    /// The number of changes of view and lease start; for `wait_changed`.
     #[must_use]
     pub fn changes(&self) -> u32 {
         self.region.changes()
     }
 
-    /// Sleeps until view or lease start have changed since `seen`, or for so long; returns their
-    /// count.
-    /// Ends within [`POLL_INTERVAL`] if nothing can change any more: see [`MembershipHandle::lost`].
+    /// Sleeps until view or lease start have changed since `seen`, or for at most `timeout`;
+    /// returns the number of changes. Ends within [`POLL_INTERVAL`] if nothing can change any more:
+    /// see [`MembershipHandle::lost`].
     pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
         let end = clock::now() + timeout;
         loop {

@@ -1,13 +1,12 @@
 //! Membership beside an application.
 //!
 //! Three forms. [`run`] is the daemon of a node: one core, one lease, for all programs of the node.
-//! [`Attached`] is a program that sits in an agent's seat and reads the agent's lease page: its
-//! `active` check costs the same as the agent's own. [`Embedded`] is a program with a core of its
-//! own on a thread of its own. A program that is no member and only wants to know follows the views
-//! with an [`Observer`].
+//! [`Attached`] is a program in an agent's seat that reads the agent's lease page: its `active`
+//! check costs the same as the agent's own. [`Embedded`] is a program with a core on a thread of
+//! its own. A program that is no member follows the views with an [`Observer`].
 //!
-//! An application that acts only while its view is active asks before it starts and again before
-//! its effect counts:
+//! An application that acts only while its view is active checks that before it starts, and again
+//! before its effect counts:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,8 +22,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What changes comes as two streams. [`Views`] gives the newest view whenever it is another;
-//! what was superseded meanwhile is passed over. [`Failures`] gives each member that failed, once:
+//! Changes are available as two streams. [`Views`] returns the newest view whenever it changes and
+//! skips superseded ones. [`Failures`] returns each failed member once:
 //!
 //! ```no_run
 //! # use obol_agent::Attached;
@@ -38,14 +37,13 @@
 //! ```
 //!
 //! A view that shows a failure is decided, but need not be active yet: before a program acts in it,
-//! it asks [`MembershipHandle::active`]. [`MembershipHandle::check`] says why it is not.
+//! it checks [`MembershipHandle::active`]. [`MembershipHandle::check`] also returns the reason.
 //!
-//! An attached program's membership ends with its agent. Streams, joins and leaves then say so
-//! ([`Lost::AgentDied`]), and [`Attached::attach_again`] takes a seat at the agent's successor. A
-//! process that forks keeps its membership for itself: everything that its child has inherited says
-//! [`Lost::Forked`] and is never active. So a server that forks its workers, or goes into the
-//! background by a fork, attaches after the fork. The examples `attach` and `embed` are whole
-//! programs.
+//! An attached program's membership ends with its agent. Streams, joins and leaves then return
+//! [`Lost::AgentDied`], and [`Attached::attach_again`] takes a seat at the agent's successor. A
+//! process that forks keeps its membership: in the child, all handles are inactive and return
+//! [`Lost::Forked`]. So a server that forks workers, or daemonizes by a fork, attaches after the
+//! fork. The examples `attach` and `embed` are complete programs.
 
 mod attached;
 mod embedded;

@@ -10,18 +10,17 @@ use obol_node::Site;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How often [`Observer::next`] looks. Nobody rings an observer: a leader in the middle of a
-/// failover has better to do.
+/// The polling period of [`Observer::next`]. Observers are not woken: that would delay a leader
+/// during a failover.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// Follows the decided views of a cluster, each once and in order. It only reads: no process of the
-/// cluster is asked or knows of it, and it goes on as long as the memory of a majority of the
-/// coordinators can be read, dead or alive.
+/// Follows the decided views of a cluster, each once and in order. It only reads, without involving
+/// any process of the cluster. It works as long as the memory of a majority of the coordinators can
+/// be read, whether they are alive or dead.
 ///
-/// What failed, joined or left, who accused whom and by which detector stands in [`View::changes`].
-/// Coordinators keep as many views as their rings have slots, less the one that is prepared
-/// (`limits.slots` of the profile); a reader that is slower is told which views it missed
-/// ([`Item::Gap`]).
+/// [`View::changes`] says which members failed, joined or left, with accuser and detector.
+/// Coordinators keep as many views as their rings have slots, less the prepared one (`limits.slots`
+/// of the profile); a slower reader gets the range that it missed ([`Item::Gap`]).
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,15 +50,15 @@ struct Mapped {
 }
 
 impl Observer {
-    /// Observes from view `from` on, or from the newest on. To go on after an earlier observer,
-    /// give it what that one's [`Observer::position`] was.
+    /// Observes from view `from` on, or from the newest on. To continue an earlier observer, pass
+    /// its [`Observer::position`].
     #[must_use]
     pub fn open(site: &Site, from: Option<ViewId>) -> Self {
         let stream = Stream::new(from, Arc::clone(&site.genesis), &site.config);
         Self { stream, regions: Mapped { cluster: site.cluster.clone(), open: BTreeMap::new() } }
     }
 
-    /// The view that comes next; `None` before the first.
+    /// The next view; `None` before the first.
     #[must_use]
     pub const fn position(&self) -> Option<ViewId> {
         self.stream.position()
@@ -71,7 +70,7 @@ impl Observer {
         self.stream.newest(&mut self.regions)
     }
 
-    /// What comes next, if it is there already. The child of a fork opens an observer of its own.
+    /// The next item, if there is one. The child of a fork opens its own observer.
     pub fn poll(&mut self) -> Result<Option<Item>, Lost> {
         if !self.regions.cluster.is_here() {
             return Err(Lost::Forked);
@@ -79,7 +78,7 @@ impl Observer {
         Ok(self.stream.next(&mut self.regions))
     }
 
-    /// What comes next, or `None` if nothing does within `timeout`.
+    /// The next item, or `None` if there is none within `timeout`.
     pub fn next(&mut self, timeout: Nanos) -> Result<Option<Item>, Lost> {
         let end = clock::now() + timeout;
         loop {
@@ -105,12 +104,12 @@ impl Regions for Mapped {
             if self.open.contains_key(&number) {
                 continue;
             }
-            // A region that is just being made can not be read yet; the next look will.
+            // A region that is being created is not readable yet; the next poll will read it.
             if let Ok(region) = Observed::open(&self.cluster, number) {
                 self.open.insert(number, (generation, region));
             }
         }
-        // All that there are, so that one that could not be mapped counts as unreachable.
+        // Including regions that could not be mapped, which count as unreachable.
         present.into_keys().map(Address::region).collect()
     }
 

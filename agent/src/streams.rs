@@ -1,5 +1,4 @@
-//! What changes, as streams: the views that a member comes to see, and the failures that they
-//! report.
+//! Changes as streams: the views of a member, and the failures that they report.
 
 use crate::handle::{MembershipHandle, OwnView};
 use crate::lost::Lost;
@@ -9,16 +8,15 @@ use obol_membership::view::Member;
 use obol_membership::{Change, Level, View};
 use std::collections::VecDeque;
 
-/// The views of a member as they come, each newer than the one before. After a join the newest is
-/// returned again, because it is another's now.
+/// The views of a member in order, each newer than the one before. After a join the newest is
+/// returned again, because it belongs to another incarnation.
 ///
-/// A member acts on the newest view alone, so views that were superseded before it looked are
-/// passed over. An [`Observer`](crate::Observer) returns every one. The stream goes on over a new
-/// join of its program, and ends when the program's agent dies: after the last view comes the
-/// reason.
+/// A member acts on the newest view alone, so views superseded before a poll are skipped. An
+/// [`Observer`](crate::Observer) returns every view. The stream continues when its program joins
+/// again, and ends when the program's agent dies: the reason follows the last view.
 pub struct Views {
     handle: MembershipHandle,
-    /// The view that was returned last, and whose it was.
+    /// The last returned view, and the incarnation that read it.
     returned: Option<(ViewId, Incarnation)>,
 }
 
@@ -27,10 +25,10 @@ impl Views {
         Self { handle, returned: None }
     }
 
-    /// The newest view if it was not returned yet. Does not wait.
+    /// The newest view if it was not returned yet. Does not block.
     pub fn poll(&mut self) -> Option<OwnView> {
         let own = self.handle.incarnation();
-        // Reading the number is much cheaper than decoding a view that is known.
+        // Reading the number is much cheaper than decoding a known view.
         if self.returned.is_some_and(|(id, whose)| whose == own && self.handle.view_id() <= Some(id)) {
             return None;
         }
@@ -39,14 +37,14 @@ impl Views {
         Some(view)
     }
 
-    /// The next view: at once if there is one that was not returned yet, else as soon as it is
-    /// decided; `None` if there is none within `timeout`, and an error if there will never be one.
+    /// The next view, at once if there is an unreturned one; `None` if there is none within
+    /// `timeout`, and an error if there will be no more.
     pub fn next(&mut self, timeout: Nanos) -> Result<Option<OwnView>, Lost> {
         let end = clock::now() + timeout;
         loop {
-            // Before the look: what was there when the agent died is returned.
+            // Before the poll: a view that preceded the agent's death is returned.
             let lost = self.handle.lost();
-            // Counted before the look, so that a change in between ends the wait at once.
+            // Counted before the poll, so that a change in between ends the wait at once.
             let seen = self.handle.changes();
             if let Some(view) = self.poll() {
                 return Ok(Some(view));
@@ -66,23 +64,23 @@ impl Views {
 /// A member that was removed because it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Who failed.
+    /// The failed member.
     pub incarnation: Incarnation,
-    /// What it was; `None` if it joined and failed between two looks.
+    /// Its description; `None` if it joined and failed between two polls.
     pub member: Option<Member>,
     /// The first view without it.
     pub view: ViewId,
-    /// Who accused it, and by which detector; `None` if the view that says so was superseded before
-    /// this program looked.
+    /// The accuser and its detector; `None` if the view that names them was superseded before this
+    /// program polled.
     pub accused: Option<(Incarnation, Level)>,
 }
 
-/// The failures of members from now on, each once. Members that leave by their own wish have not
+/// The failures of members from now on, each once. Members that leave at their own request have not
 /// failed.
 ///
-/// A view remembers who went within the last [`JOIN_WINDOW`](obol_membership::view::JOIN_WINDOW)
-/// views, so nothing is missed by a program that looks at least once in so many. What is gone
-/// without a trace counts as failed.
+/// A view lists the members that departed within the last
+/// [`JOIN_WINDOW`](obol_membership::view::JOIN_WINDOW) views, so a program that polls at least that
+/// often misses nothing. A member that disappeared without a record counts as failed.
 pub struct Failures {
     views: Views,
     before: Option<OwnView>,
@@ -92,13 +90,13 @@ pub struct Failures {
 impl Failures {
     pub(crate) fn new(handle: MembershipHandle) -> Self {
         let mut views = Views::new(handle);
-        // The view from which this program begins to count.
+        // The view from which this program starts to count.
         let before = views.poll();
         Self { views, before, ready: VecDeque::new() }
     }
 
-    /// The next failure, or `None` if there is none within `timeout`, and an error if there will
-    /// never be one.
+    /// The next failure; `None` if there is none within `timeout`, and an error if there will be no
+    /// more.
     pub fn next(&mut self, timeout: Nanos) -> Result<Option<Failure>, Lost> {
         let end = clock::now() + timeout;
         while self.ready.is_empty() {
@@ -112,7 +110,7 @@ impl Failures {
     }
 }
 
-/// Who failed from one view to a later one, in the order of the views that say so.
+/// The failures between two views, in the order of the views that report them.
 fn between(before: &View, now: &View) -> Vec<Failure> {
     let accused = |who: Incarnation| {
         now.changes.iter().find_map(|change| match *change {

@@ -1,8 +1,8 @@
 //! The coordinator daemon: a [`Coordinator`](obol_membership::Coordinator) machine driven over its
 //! cluster's fabric.
 //!
-//! Its region is the acceptor's memory and outlives the process, so a restarted coordinator goes on
-//! where its predecessor stopped. Everything else it knows it learns again.
+//! Its region is the acceptor's memory and outlives the process, so a restarted coordinator
+//! continues where its predecessor stopped. It learns everything else again.
 
 mod operator;
 mod saver;
@@ -17,22 +17,22 @@ use std::sync::atomic::AtomicBool;
 /// Why a coordinator does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
-    /// The cluster has no coordinator of this number.
+    /// The cluster has no coordinator with this number.
     #[error("there is no coordinator {number}: the cluster's limits.proposers is {limit}")]
     NoSuchNumber {
-        /// The number that was asked for.
+        /// The requested number.
         number: u16,
-        /// The largest that works: `limits.proposers`.
+        /// The maximum: `limits.proposers`.
         limit: u32,
     },
-    /// It has no place in the cluster.
+    /// It could not open its place in the cluster.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
 }
 
-/// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. If it
-/// learns that it was given up in a recovery, it ends with that as the error. `seed` must differ
-/// between lives. `begun` is called once, when peers can use the endpoint.
+/// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. If a
+/// recovery has retired it, it ends with that as the error. `seed` must differ between lives.
+/// `begun` is called once, when peers can use the endpoint.
 pub fn run(
     site: &Site,
     number: u16,

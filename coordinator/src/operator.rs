@@ -1,5 +1,4 @@
-//! The operator's hand: a short-lived process that tells the coordinators what it wants, and is no
-//! member.
+//! A short-lived process that sends an operator's requests to the coordinators, and is no member.
 
 use obol_fabric::{Drive, Event, Fabric, Instant, Machine, Name, Nanos};
 use obol_membership::View;
@@ -8,15 +7,15 @@ use obol_node::Site;
 use obol_node::endpoint::{Act, Endpoint, EndpointError};
 use std::time::Duration;
 
-/// Between two turns of an endpoint that only sends.
+/// The pause between two turns of an endpoint that only sends.
 const TURN_EVERY: Duration = Duration::from_millis(1);
 
-/// Sends wishes to the coordinators.
+/// Sends requests to the coordinators.
 pub struct Operator {
     endpoint: Endpoint,
 }
 
-/// Hears everything and does nothing.
+/// A machine that ignores all events.
 struct Silent;
 
 impl Machine for Silent {
@@ -31,17 +30,17 @@ impl Machine for Silent {
     }
 }
 
-struct Tell<'a> {
-    wish: &'a [u8],
+struct SendRequest<'a> {
+    request: &'a [u8],
     newest: &'a View,
 }
 
-impl Act for Tell<'_> {
+impl Act for SendRequest<'_> {
     type Output = ();
 
     fn on<D: Drive>(self, endpoint: &mut D) {
         for acceptor in &self.newest.acceptors {
-            endpoint.send(acceptor.address, self.wish);
+            endpoint.send(acceptor.address, self.request);
         }
         endpoint.flush();
     }
@@ -58,14 +57,13 @@ impl Act for Turn {
 }
 
 impl Operator {
-    /// Takes a region of the cluster, until it is dropped.
+    /// Opens a region of the cluster, until it is dropped.
     pub fn open(site: &Site) -> Result<Self, EndpointError> {
         let name = Name::new(&format!("operator-{}", std::process::id())).unwrap_or_default();
         Ok(Self { endpoint: site.operator(name)? })
     }
 
-    /// Lets time pass. Over a network, what was sent first waits meanwhile until its receiver can
-    /// be reached.
+    /// Waits for `span`. Over a network, messages are queued until their receivers can be reached.
     pub fn wait(&mut self, span: Duration) {
         let end = std::time::Instant::now() + span;
         loop {
@@ -78,20 +76,20 @@ impl Operator {
         }
     }
 
-    /// Asks that coordinator `number` decides from now on, or no more. `newest` is the view that
-    /// the operator goes by. The datagram may be lost, and is forgotten soon: to be repeated until
-    /// a view shows it.
+    /// Requests that coordinator `number` becomes a decider, or ceases to be one. `newest` is the
+    /// operator's newest view. The datagram may be lost, and the request expires soon: repeat it
+    /// until a view shows the change.
     pub fn set_acceptor(&mut self, number: u16, decides: bool, newest: &View) {
         self.send(&Message::SetAcceptor { number, decides, as_of: newest.id }, newest);
     }
 
-    /// Asks for leases of this duration. The datagram may be lost: to be repeated until a view
-    /// shows it.
+    /// Requests leases of this duration. The datagram may be lost: repeat it until a view shows the
+    /// change.
     pub fn set_lease(&mut self, lease: Nanos, newest: &View) {
         self.send(&Message::SetLease(lease), newest);
     }
 
-    fn send(&mut self, wish: &Message<'_>, newest: &View) {
-        self.endpoint.each(Tell { wish: &wish.encode(), newest });
+    fn send(&mut self, request: &Message<'_>, newest: &View) {
+        self.endpoint.each(SendRequest { request: &request.encode(), newest });
     }
 }

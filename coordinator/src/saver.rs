@@ -1,8 +1,7 @@
-//! The newest decided view in a file, for the day on which all memory is lost.
+//! Saves the newest decided view to a file, for recovery after the loss of all memory.
 //!
-//! A coordinator publishes each view in its region before it tells anybody; a thread of its own
-//! looks there from time to time and writes down what is new. The thread that decides does nothing
-//! for it, and waits for no disk.
+//! A coordinator publishes each view in its region before it announces it; a separate thread polls
+//! the region and saves new views. So the deciding thread never waits for a disk.
 
 use obol_fabric::ViewId;
 use obol_fabric::host::{Cluster, Observed};
@@ -15,10 +14,10 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two looks at the newest view: what a disaster can cost of the file's age.
+/// The polling period, which bounds how far the file lags behind.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Saves views until it is dropped; the newest at the latest then.
+/// Saves views until it is dropped, and the newest one then.
 #[derive(Debug)]
 pub struct Saver {
     stop: Option<Sender<()>>,
@@ -26,14 +25,14 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Begins to save the views that coordinator `number` knows. Started before its process asks
-    /// for real-time scheduling, the thread has none. `told` is called with each failure that
-    /// differs from the one before, and without one when a view could be saved again.
+    /// Starts to save the views that coordinator `number` knows. Start it before the process
+    /// requests real-time scheduling, which the thread would inherit. `report` is called with each
+    /// failure that differs from the previous one, and with `None` once saving works again.
     pub fn start(
         cluster: Cluster,
         number: u16,
         path: PathBuf,
-        told: impl Fn(&Path, Option<&io::Error>) + Send + 'static,
+        report: impl Fn(&Path, Option<&io::Error>) + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel::<()>();
         let work = move || {
@@ -44,7 +43,7 @@ impl Saver {
                 let error = source.save_newest(&path).err();
                 let kind = error.as_ref().map(io::Error::kind);
                 if kind != said {
-                    told(&path, error.as_ref());
+                    report(&path, error.as_ref());
                 }
                 said = kind;
                 if ends {
@@ -61,7 +60,7 @@ impl Drop for Saver {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It only panics if memory runs out; there is nobody left to tell.
+            // It only panics if memory is exhausted, which can not be reported here.
             let _ = thread.join();
         }
     }
@@ -78,7 +77,7 @@ struct Source {
 impl Source {
     fn save_newest(&mut self, path: &Path) -> io::Result<()> {
         if self.region.is_none() {
-            // Not there before the coordinator has begun.
+            // Absent until the coordinator has started.
             self.region = Observed::open(&self.cluster, u32::from(self.number)).ok();
         }
         let Some(region) = &self.region else { return Ok(()) };
@@ -88,7 +87,7 @@ impl Source {
         }
         self.bytes.clear();
         let found = reader.view_into(&mut self.bytes);
-        // A view that is being replaced is looked at again.
+        // A view that is being replaced is read again at the next poll.
         let Some(view) = found.and_then(|_| View::unseal(&self.bytes)) else { return Ok(()) };
         save(path, &saved_view::encode(self.cluster.nonce(), view.id, &self.bytes))?;
         self.saved = Some(view.id);
@@ -96,11 +95,11 @@ impl Source {
     }
 }
 
-/// Replaces a file, so that whatever happens the old or the new one is there whole. A device, link
-/// or directory is not replaced.
+/// Replaces a file atomically: after a failure either the old or the new one is there whole.
+/// Devices, links and directories are not replaced.
 pub fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
     }
     let mut fresh = path.to_owned().into_os_string();
     fresh.push(".new");
