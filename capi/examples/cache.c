@@ -1,9 +1,9 @@
-/* A program at a node's agent: it joins, serves under the guard of its view, and tells who fails.
+/* A program attached to an agent: it joins, serves under the guard of its view, and reports failures.
  *
  *     cc cache.c $(pkg-config --cflags --libs obol) -o cache
  *     ./cache node-1 cache-1 [ROOT]
  *
- * It ends, gracefully, after the first failure that it was told, or with exit code 1. */
+ * It exits gracefully after the first reported failure, or with exit code 1 on an error. */
 #include <inttypes.h>
 #include <obol.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* libobol: membership for programs in C and C++. Link with what `pkg-config --libs obol` says.
- * Made from the Rust sources by the test `header`; not to be edited. */
+/* libobol: membership for programs in C and C++. Link with `pkg-config --libs obol`.
+ * Generated from the Rust sources by the test `header`; do not edit. */
 
 #ifndef OBOL_H
 #define OBOL_H
@@ -11,40 +11,39 @@
 #include <stdlib.h>
 
 /**
- * How a call ended. After anything but `OBOL_STATUS_OK`, `obol_last_error` says why.
+ * The result of a call. After anything but `OBOL_STATUS_OK`, `obol_last_error` returns the reason.
  */
 typedef enum obol_status {
   /**
-   * It did what it was asked.
+   * Success.
    */
   OBOL_STATUS_OK = 0,
   /**
-   * An argument is null, no UTF-8, or no name.
+   * An argument is null, not UTF-8, or not a valid name.
    */
   OBOL_STATUS_ARGUMENT = 1,
   /**
    * The cluster can not be used: it does not run here, has no live agent of that name, or has no
-   * place left.
+   * seat left.
    */
   OBOL_STATUS_CLUSTER = 2,
   /**
-   * The agent of this node died, or the program's own core ended: `obol_attach_again`, or close,
-   * and attach when it is back.
+   * The agent of this node died, or the program's own core ended: call `obol_attach_again`, or
+   * close the handle and attach later.
    */
   OBOL_STATUS_AGENT_DIED = 3,
   /**
-   * It did not come about in the time that was given.
+   * The operation did not complete in the given time.
    */
   OBOL_STATUS_TIMEOUT = 4,
   /**
-   * The handle belongs to the process that this one was forked from, which alone is the member:
-   * attach, or embed, after the fork. `obol_close` may be called, and does nothing to the
-   * parent.
+   * The handle belongs to the parent of this forked process, which alone is the member: attach,
+   * or embed, after the fork. `obol_close` may be called, and does not affect the parent.
    */
   OBOL_STATUS_FORKED = 5,
   /**
    * The view is not active now: there is no lease on it, or this program is no member of it.
-   * Look at the newest view.
+   * Take the newest view.
    */
   OBOL_STATUS_INACTIVE = 6,
 } obol_status;
@@ -54,11 +53,11 @@ typedef enum obol_status {
  */
 typedef enum obol_level {
   /**
-   * The view that says so was superseded before the program looked.
+   * Unknown: the view that names it was superseded before the program polled.
    */
   OBOL_LEVEL_UNKNOWN = 0,
   /**
-   * The kernel told of the process's end.
+   * The kernel reported the end of the process.
    */
   OBOL_LEVEL_DEADBEAT = 1,
   /**
@@ -70,7 +69,7 @@ typedef enum obol_level {
    */
   OBOL_LEVEL_TIMEOUT = 3,
   /**
-   * It went with the agent that it was attached to.
+   * It was removed with its agent.
    */
   OBOL_LEVEL_HOST = 4,
   /**
@@ -88,7 +87,7 @@ typedef enum obol_level {
  */
 typedef enum obol_kind {
   /**
-   * A member that is not known any more.
+   * Unknown: the member is no longer recorded.
    */
   OBOL_KIND_UNKNOWN = 0,
   /**
@@ -120,13 +119,13 @@ typedef struct obol_app obol_app;
 typedef struct obol_failures obol_failures;
 
 /**
- * A view as the program sees it that took it: who belongs to the cluster, and whether the program
- * does. It does not change, and may be used by several threads at once.
+ * A view, as the program that read it sees it: the members of the cluster, and whether the program
+ * is one. It is immutable and may be shared between threads.
  */
 typedef struct obol_view obol_view;
 
 /**
- * The views of a program as they come. One thread at a time.
+ * A program's views in order. One thread at a time.
  */
 typedef struct obol_views obol_views;
 
@@ -135,7 +134,7 @@ typedef struct obol_views obol_views;
  */
 typedef struct obol_failure {
   /**
-   * Who failed.
+   * The failed member.
    */
   uint64_t incarnation;
   /**
@@ -143,19 +142,19 @@ typedef struct obol_failure {
    */
   uint64_t view;
   /**
-   * Who accused it; 0 if the view that says so was superseded before the program looked.
+   * The accuser; 0 if the view that names it was superseded before the program polled.
    */
   uint64_t accuser;
   /**
-   * By which detector.
+   * Its detector.
    */
   enum obol_level level;
   /**
-   * What it was; `OBOL_KIND_UNKNOWN` if it joined and failed between two looks.
+   * The member's kind; `OBOL_KIND_UNKNOWN` if it joined and failed between two polls.
    */
   enum obol_kind kind;
   /**
-   * What operators called it; empty if its kind is unknown.
+   * The member's name; empty if its kind is unknown.
    */
   char name[24];
 } obol_failure;
@@ -187,12 +186,12 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Takes a seat at the agent `agent` of this node, under the name `name_of_app`; the handle comes
- * in `*app`. The program is no member before `obol_join`. Several live programs may have one name,
- * and are told apart by their incarnations; `obol kill` and `obol stop` refuse such a name.
+ * Takes a seat at the agent `agent` of this node, under the name `name_of_app`, and stores the
+ * handle in `*app`. The program is no member before `obol_join`. Several live programs may share a
+ * name: incarnations distinguish them, and `obol kill` and `obol stop` refuse such a name.
  *
- * `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for
- * the defaults.
+ * `root` is the directory of this host's clusters, `cluster` the cluster's name; null selects the
+ * defaults.
  *
  * # Safety
  * The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -204,12 +203,12 @@ enum obol_status obol_attach(const char *root,
                              struct obol_app **app);
 
 /**
- * Starts a core of the program's own on a thread, under the name `name_of_app`; the handle comes
- * in `*app`. It joins by itself, now and whenever it was removed; `obol_join` waits for that.
- * Names are as with `obol_attach`.
+ * Starts a core of the program's own on a thread, under the name `name_of_app`, and stores the
+ * handle in `*app`. It joins by itself, now and whenever it was removed; `obol_join` waits for
+ * that. Names are as with `obol_attach`.
  *
- * `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for
- * the defaults.
+ * `root` is the directory of this host's clusters, `cluster` the cluster's name; null selects the
+ * defaults.
  *
  * # Safety
  * The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -220,9 +219,9 @@ enum obol_status obol_embed(const char *root,
                             struct obol_app **app);
 
 /**
- * Becomes a member, as a new incarnation; waits until it is so, or for so many nanoseconds. An
- * attached program that was removed calls this again. Where programs of its name died again and
- * again, it is held back for a while first, and `obol_last_error` says for how long.
+ * Becomes a member, as a new incarnation, and waits for that for at most `timeout_ns` nanoseconds.
+ * An attached program that was removed calls this again. If programs of its name failed
+ * repeatedly, the join is held back for a while; `obol_last_error` says for how long.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -230,8 +229,8 @@ enum obol_status obol_embed(const char *root,
 enum obol_status obol_join(const struct obol_app *app, uint64_t timeout_ns);
 
 /**
- * Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so
- * many nanoseconds. A program with a core of its own leaves by `obol_close` alone.
+ * Leaves the cluster gracefully, which does not count as a failure, and waits for that for at most
+ * `timeout_ns` nanoseconds. An embedded program leaves only by `obol_close`.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -239,14 +238,14 @@ enum obol_status obol_join(const struct obol_app *app, uint64_t timeout_ns);
 enum obol_status obol_leave(const struct obol_app *app, uint64_t timeout_ns);
 
 /**
- * Ends the handle, and with it the program's life as a member. Views and streams outlive it. A
- * null pointer is left alone.
+ * Closes the handle and ends the membership. Views and streams outlive it. A null pointer is
+ * ignored.
  *
- * Membership stays with the process that attached or embedded. A child that it forks has copies of
- * its handles: they are never active, say `OBOL_STATUS_FORKED`, and may be closed, which does
- * nothing to the parent. So a server that forks workers attaches in each worker, and a program
- * that goes into the background by `fork` or `daemon` attaches after that: before, its membership
- * would end with the parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
+ * Membership stays with the process that attached or embedded. A forked child has copies of its
+ * handles: they are never active and return `OBOL_STATUS_FORKED`; closing them does not affect the
+ * parent. So a server that forks workers attaches in each worker, and a program that becomes a
+ * daemon by `fork` or `daemon` attaches after that: an earlier membership would end with the
+ * parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
  *
  * # Safety
  * `app` is null or a handle that nobody uses any more.
@@ -254,7 +253,7 @@ enum obol_status obol_leave(const struct obol_app *app, uint64_t timeout_ns);
 void obol_close(struct obol_app *app);
 
 /**
- * The own incarnation; 0 while this program is no member, in the child of a fork, and for a null
+ * This program's incarnation; 0 while it is no member, in the child of a fork, and for a null
  * pointer.
  *
  * # Safety
@@ -263,8 +262,8 @@ void obol_close(struct obol_app *app);
 uint64_t obol_incarnation(const struct obol_app *app);
 
 /**
- * Whether the program has to join again: the cluster removed it, or its agent died, which
- * `obol_join` then says. A core of its own joins by itself as long as it runs.
+ * Whether the program has to join again: the cluster removed it, or its agent died; `obol_join`
+ * then returns that error. An embedded core joins by itself as long as it runs.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -272,7 +271,7 @@ uint64_t obol_incarnation(const struct obol_app *app);
 bool obol_is_excluded(const struct obol_app *app);
 
 /**
- * Whether the program's agent still runs, or its own core. If not, the membership ends, streams
+ * Whether the program's agent, or its own core, still runs. If not, the membership ends, streams
  * end, and an attached program calls `obol_attach_again`. False in the child of a fork, and for a
  * null pointer.
  *
@@ -283,8 +282,8 @@ bool obol_agent_lives(const struct obol_app *app);
 
 /**
  * After its agent's death: takes a seat at the agent's successor, which has the same name, and
- * waits for one for so many nanoseconds. `obol_join` follows. Streams of before end with
- * `OBOL_STATUS_AGENT_DIED`; open new ones. Nothing happens as long as the agent lives.
+ * waits for one for at most `timeout_ns` nanoseconds. Call `obol_join` afterwards. Existing
+ * streams end with `OBOL_STATUS_AGENT_DIED`; open new ones. Does nothing while the agent lives.
  *
  * # Safety
  * `app` is null or a live handle that no other thread uses during the call.
@@ -292,8 +291,8 @@ bool obol_agent_lives(const struct obol_app *app);
 enum obol_status obol_attach_again(struct obol_app *app, uint64_t timeout_ns);
 
 /**
- * The newest view that is known to be decided, to be freed by the caller; null before there is
- * one, and for a null pointer.
+ * The newest view that is known to be decided, to be freed by the caller; null before the first,
+ * and for a null pointer.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -301,9 +300,9 @@ enum obol_status obol_attach_again(struct obol_app *app, uint64_t timeout_ns);
 struct obol_view *obol_newest_view(const struct obol_app *app);
 
 /**
- * Whether `view` is active for this program now: it is a member of it, and no later view that
- * excludes an application has been active anywhere. No system call, no allocation; false for a
- * null pointer.
+ * Whether `view` is active for this program now: the program is a member of it, and no later view
+ * that excludes an application has been active anywhere. No system call, no allocation; false for
+ * a null pointer.
  *
  * # Safety
  * `app` is null or a live handle, `view` null or a live view that it gave.
@@ -311,8 +310,9 @@ struct obol_view *obol_newest_view(const struct obol_app *app);
 bool obol_active(const struct obol_app *app, const struct obol_view *view);
 
 /**
- * As `obol_active`, and says why not: `OBOL_STATUS_OK` if it is active, `OBOL_STATUS_INACTIVE`,
- * `OBOL_STATUS_AGENT_DIED`, `OBOL_STATUS_FORKED`. Costs the same as long as it is active.
+ * As `obol_active`, with the reason: `OBOL_STATUS_OK` if it is active, else
+ * `OBOL_STATUS_INACTIVE`, `OBOL_STATUS_AGENT_DIED` or `OBOL_STATUS_FORKED`. Costs the same while
+ * it is active.
  *
  * # Safety
  * `app` is null or a live handle, `view` null or a live view that it gave.
@@ -320,8 +320,8 @@ bool obol_active(const struct obol_app *app, const struct obol_view *view);
 enum obol_status obol_check(const struct obol_app *app, const struct obol_view *view);
 
 /**
- * Calls `work(view, context)` if `view` is active, and tells whether it still is active after
- * that. The effect of `work` must not count before this has returned true.
+ * Calls `work(view, context)` if `view` is active, and returns whether it is still active
+ * afterwards. The effect of `work` must not count before this has returned true.
  *
  * # Safety
  * As `obol_active`; `work` is null or a function that returns and may be called with these
@@ -333,10 +333,10 @@ bool obol_guard(const struct obol_app *app,
                 void *context);
 
 /**
- * As `obol_active`, also where the lease has run out: then the coordinators are asked, and
+ * As `obol_active`, also where the lease has expired: then the coordinators are asked, and
  * `OBOL_STATUS_OK` means that `view` was active at some moment between the call and its return.
- * Waits for so many nanoseconds at most. It works where delays are longer than leases, and costs a
- * round trip.
+ * Waits for at most `timeout_ns` nanoseconds. It works where delays are longer than leases, and
+ * costs a round trip.
  *
  * # Safety
  * As `obol_active`.
@@ -347,9 +347,9 @@ enum obol_status obol_confirm(const struct obol_app *app,
 
 /**
  * As `obol_guard`, also where leases are too short for the delays: calls `work(view, context)`
- * once older leases are over, and confirms `view` after that, as `obol_confirm` does. The effect
- * of `work` must not count unless this returns `OBOL_STATUS_OK`. Waits for so many nanoseconds at
- * most, beside the work.
+ * once older leases are over, and then confirms `view` as `obol_confirm` does. The effect of
+ * `work` must not count unless this returns `OBOL_STATUS_OK`. Waits for at most `timeout_ns`
+ * nanoseconds, not counting the work.
  *
  * # Safety
  * As `obol_guard`.
@@ -361,7 +361,7 @@ enum obol_status obol_guard_within(const struct obol_app *app,
                                    void *context);
 
 /**
- * Counts changes of view and lease start; for `obol_wait_changed`. 0 for a null pointer.
+ * The number of changes of view and lease start; for `obol_wait_changed`. 0 for a null pointer.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -369,9 +369,9 @@ enum obol_status obol_guard_within(const struct obol_app *app,
 uint32_t obol_changes(const struct obol_app *app);
 
 /**
- * Sleeps until view or lease start have changed since `seen`, or for so many nanoseconds; tells
- * the count. To wait until a view is active, sleep at most until its lease begins: nobody rings
- * then, so look again every millisecond or so.
+ * Sleeps until view or lease start have changed since `seen`, or for at most `timeout_ns`
+ * nanoseconds; returns the number of changes. To wait until a view is active, sleep at most until
+ * its lease begins, which wakes nobody: poll every millisecond or so.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -379,9 +379,10 @@ uint32_t obol_changes(const struct obol_app *app);
 uint32_t obol_wait_changed(const struct obol_app *app, uint32_t seen, uint64_t timeout_ns);
 
 /**
- * Promises to call `obol_progress` at least every so many nanoseconds from now on; 0 takes the
- * promise back. A member that breaks it is removed, however well its process lives. A promise made
- * before `obol_join` counts from then on, and one made at an agent does not hold at its successor.
+ * Promises to call `obol_progress` at least every `within_ns` nanoseconds from now on; 0 cancels
+ * the promise. A member that breaks it is removed, although its process lives. A promise made
+ * before `obol_join` counts from the join on; one made at an agent does not apply at its
+ * successor.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -389,7 +390,7 @@ uint32_t obol_wait_changed(const struct obol_app *app, uint32_t seen, uint64_t t
 void obol_promise_progress(const struct obol_app *app, uint64_t within_ns);
 
 /**
- * Tells that the program makes progress.
+ * Reports that the program makes progress.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -397,17 +398,15 @@ void obol_promise_progress(const struct obol_app *app, uint64_t within_ns);
 void obol_progress(const struct obol_app *app);
 
 /**
- * Why the last call of this thread that failed did, in words for people. Empty before one has
- * failed.
+ * The error message of the last failed call of this thread. Empty if none has failed.
  *
  * The text is valid until the next call of this thread fails.
  */
 const char *obol_last_error(void);
 
 /**
- * Opens the stream of a program's views, beginning with the newest. Views that were superseded
- * before the program looked are passed over. Null for a null pointer. It may outlive the program's
- * handle.
+ * Opens the stream of a program's views, beginning with the newest. Views superseded before the
+ * program polls are skipped. Null for a null pointer. It may outlive the program's handle.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -415,8 +414,8 @@ const char *obol_last_error(void);
 struct obol_views *obol_views_open(const struct obol_app *app);
 
 /**
- * The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds.
- * `OBOL_STATUS_AGENT_DIED` when there will never be one.
+ * Stores the next view in `*view`, to be freed by the caller. Waits for at most `timeout_ns`
+ * nanoseconds. `OBOL_STATUS_AGENT_DIED` if there will be no more.
  *
  * # Safety
  * `views` is null or a live stream that no other thread uses during the call; `view` is null or
@@ -427,7 +426,7 @@ enum obol_status obol_views_next(struct obol_views *views,
                                  struct obol_view **view);
 
 /**
- * Closes a stream of views. A null pointer is left alone.
+ * Closes a stream of views. A null pointer is ignored.
  *
  * # Safety
  * `views` is null or a stream that nobody uses any more.
@@ -444,8 +443,8 @@ void obol_views_close(struct obol_views *views);
 struct obol_failures *obol_failures_open(const struct obol_app *app);
 
 /**
- * The next failure, in `*failure`. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED`
- * when there will never be one.
+ * Stores the next failure in `*failure`. Waits for at most `timeout_ns` nanoseconds.
+ * `OBOL_STATUS_AGENT_DIED` if there will be no more.
  *
  * # Safety
  * `failures` is null or a live stream that no other thread uses during the call; `failure` is null
@@ -456,7 +455,7 @@ enum obol_status obol_failures_next(struct obol_failures *failures,
                                     struct obol_failure *failure);
 
 /**
- * Closes a stream of failures. A null pointer is left alone.
+ * Closes a stream of failures. A null pointer is ignored.
  *
  * # Safety
  * `failures` is null or a stream that nobody uses any more.
@@ -472,7 +471,7 @@ void obol_failures_close(struct obol_failures *failures);
 uint64_t obol_view_id(const struct obol_view *view);
 
 /**
- * Whether the program that took this view is a member of it. Only then can it be active for that
+ * Whether the program that read this view is a member of it. Only then can it be active for that
  * program.
  *
  * # Safety
@@ -481,7 +480,7 @@ uint64_t obol_view_id(const struct obol_view *view);
 bool obol_view_is_mine(const struct obol_view *view);
 
 /**
- * How many members the view has.
+ * The number of members of the view.
  *
  * # Safety
  * `view` is null or a live view.
@@ -499,7 +498,7 @@ size_t obol_view_members(const struct obol_view *view);
 bool obol_view_member(const struct obol_view *view, size_t index, struct obol_member *member);
 
 /**
- * Another handle to the same view, to be freed by itself. Null for a null pointer.
+ * Another handle to the same view, to be freed separately. Null for a null pointer.
  *
  * # Safety
  * `view` is null or a live view.
@@ -507,7 +506,7 @@ bool obol_view_member(const struct obol_view *view, size_t index, struct obol_me
 struct obol_view *obol_view_clone(const struct obol_view *view);
 
 /**
- * Frees a view. A null pointer is left alone.
+ * Frees a view. A null pointer is ignored.
  *
  * # Safety
  * `view` is null or a view that nobody uses any more.

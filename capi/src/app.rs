@@ -42,7 +42,7 @@ impl App {
                     if left == Nanos::ZERO {
                         return Err(Refusal::timeout("not admitted", timeout));
                     }
-                    // The own incarnation may become known a little after the view that has it.
+                    // The incarnation may become known a little after the view that has it.
                     views.next(left.min(POLL_INTERVAL))?;
                 }
                 Ok(())
@@ -51,12 +51,13 @@ impl App {
     }
 }
 
-/// How often a program that waits to be admitted looks whether it is.
+/// How often a program that waits for admission polls.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// Finds a cluster by what C says.
+/// Finds a cluster by the caller's arguments.
 ///
 /// # Safety
+///
 /// Both are null or point to strings that end with a zero byte.
 unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refusal> {
     let root = if root.is_null() {
@@ -71,12 +72,12 @@ unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refu
     Ok(Site::open(&root, cluster)?)
 }
 
-/// Takes a seat at the agent `agent` of this node, under the name `name_of_app`; the handle comes
-/// in `*app`. The program is no member before `obol_join`. Several live programs may have one name,
-/// and are told apart by their incarnations; `obol kill` and `obol stop` refuse such a name.
+/// Takes a seat at the agent `agent` of this node, under the name `name_of_app`, and stores the
+/// handle in `*app`. The program is no member before `obol_join`. Several live programs may share a
+/// name: incarnations distinguish them, and `obol kill` and `obol stop` refuse such a name.
 ///
-/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for
-/// the defaults.
+/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null selects the
+/// defaults.
 ///
 /// # Safety
 /// The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -100,12 +101,12 @@ pub unsafe extern "C" fn obol_attach(
     })
 }
 
-/// Starts a core of the program's own on a thread, under the name `name_of_app`; the handle comes
-/// in `*app`. It joins by itself, now and whenever it was removed; `obol_join` waits for that.
-/// Names are as with `obol_attach`.
+/// Starts a core of the program's own on a thread, under the name `name_of_app`, and stores the
+/// handle in `*app`. It joins by itself, now and whenever it was removed; `obol_join` waits for
+/// that. Names are as with `obol_attach`.
 ///
-/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for
-/// the defaults.
+/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null selects the
+/// defaults.
 ///
 /// # Safety
 /// The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -127,9 +128,9 @@ pub unsafe extern "C" fn obol_embed(
     })
 }
 
-/// Becomes a member, as a new incarnation; waits until it is so, or for so many nanoseconds. An
-/// attached program that was removed calls this again. Where programs of its name died again and
-/// again, it is held back for a while first, and `obol_last_error` says for how long.
+/// Becomes a member, as a new incarnation, and waits for that for at most `timeout_ns` nanoseconds.
+/// An attached program that was removed calls this again. If programs of its name failed
+/// repeatedly, the join is held back for a while; `obol_last_error` says for how long.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -139,8 +140,8 @@ pub unsafe extern "C" fn obol_join(app: *const App, timeout_ns: u64) -> Status {
     reported(|| unsafe { given("app", app) }?.join(Nanos(timeout_ns)))
 }
 
-/// Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so
-/// many nanoseconds. A program with a core of its own leaves by `obol_close` alone.
+/// Leaves the cluster gracefully, which does not count as a failure, and waits for that for at most
+/// `timeout_ns` nanoseconds. An embedded program leaves only by `obol_close`.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -152,23 +153,23 @@ pub unsafe extern "C" fn obol_leave(app: *const App, timeout_ns: u64) -> Status 
         let app = unsafe { given("app", app) }?;
         match &app.0 {
             Program::Attached(attached) if attached.leave(waited)? => Ok(()),
-            Program::Attached(_) => Err(Refusal::timeout("the cluster did not let it go", waited)),
+            Program::Attached(_) => Err(Refusal::timeout("no view without it was decided", waited)),
             Program::Embedded(embedded) => Err(embedded.lost().map_or_else(
-                || Refusal::argument("a program with a core of its own can not leave before it is closed"),
+                || Refusal::argument("an embedded program leaves only by obol_close"),
                 Refusal::from,
             )),
         }
     })
 }
 
-/// Ends the handle, and with it the program's life as a member. Views and streams outlive it. A
-/// null pointer is left alone.
+/// Closes the handle and ends the membership. Views and streams outlive it. A null pointer is
+/// ignored.
 ///
-/// Membership stays with the process that attached or embedded. A child that it forks has copies of
-/// its handles: they are never active, say `OBOL_STATUS_FORKED`, and may be closed, which does
-/// nothing to the parent. So a server that forks workers attaches in each worker, and a program
-/// that goes into the background by `fork` or `daemon` attaches after that: before, its membership
-/// would end with the parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
+/// Membership stays with the process that attached or embedded. A forked child has copies of its
+/// handles: they are never active and return `OBOL_STATUS_FORKED`; closing them does not affect the
+/// parent. So a server that forks workers attaches in each worker, and a program that becomes a
+/// daemon by `fork` or `daemon` attaches after that: an earlier membership would end with the
+/// parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
 ///
 /// # Safety
 /// `app` is null or a handle that nobody uses any more.
@@ -181,7 +182,7 @@ pub unsafe extern "C" fn obol_close(app: *mut App) {
     }
 }
 
-/// The own incarnation; 0 while this program is no member, in the child of a fork, and for a null
+/// This program's incarnation; 0 while it is no member, in the child of a fork, and for a null
 /// pointer.
 ///
 /// # Safety
@@ -193,8 +194,8 @@ pub unsafe extern "C" fn obol_incarnation(app: *const App) -> u64 {
     app.map_or(Incarnation::NONE, |app| app.incarnation()).0
 }
 
-/// Whether the program has to join again: the cluster removed it, or its agent died, which
-/// `obol_join` then says. A core of its own joins by itself as long as it runs.
+/// Whether the program has to join again: the cluster removed it, or its agent died; `obol_join`
+/// then returns that error. An embedded core joins by itself as long as it runs.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -208,7 +209,7 @@ pub unsafe extern "C" fn obol_is_excluded(app: *const App) -> bool {
     }
 }
 
-/// Whether the program's agent still runs, or its own core. If not, the membership ends, streams
+/// Whether the program's agent, or its own core, still runs. If not, the membership ends, streams
 /// end, and an attached program calls `obol_attach_again`. False in the child of a fork, and for a
 /// null pointer.
 ///
@@ -221,8 +222,8 @@ pub unsafe extern "C" fn obol_agent_lives(app: *const App) -> bool {
 }
 
 /// After its agent's death: takes a seat at the agent's successor, which has the same name, and
-/// waits for one for so many nanoseconds. `obol_join` follows. Streams of before end with
-/// `OBOL_STATUS_AGENT_DIED`; open new ones. Nothing happens as long as the agent lives.
+/// waits for one for at most `timeout_ns` nanoseconds. Call `obol_join` afterwards. Existing
+/// streams end with `OBOL_STATUS_AGENT_DIED`; open new ones. Does nothing while the agent lives.
 ///
 /// # Safety
 /// `app` is null or a live handle that no other thread uses during the call.
@@ -240,8 +241,8 @@ pub unsafe extern "C" fn obol_attach_again(app: *mut App, timeout_ns: u64) -> St
     })
 }
 
-/// The newest view that is known to be decided, to be freed by the caller; null before there is
-/// one, and for a null pointer.
+/// The newest view that is known to be decided, to be freed by the caller; null before the first,
+/// and for a null pointer.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -252,9 +253,9 @@ pub unsafe extern "C" fn obol_newest_view(app: *const App) -> *mut View {
     view.map_or(std::ptr::null_mut(), |view| Box::into_raw(Box::new(View(view))))
 }
 
-/// Whether `view` is active for this program now: it is a member of it, and no later view that
-/// excludes an application has been active anywhere. No system call, no allocation; false for a
-/// null pointer.
+/// Whether `view` is active for this program now: the program is a member of it, and no later view
+/// that excludes an application has been active anywhere. No system call, no allocation; false for
+/// a null pointer.
 ///
 /// # Safety
 /// `app` is null or a live handle, `view` null or a live view that it gave.
@@ -267,8 +268,9 @@ pub unsafe extern "C" fn obol_active(app: *const App, view: *const View) -> bool
     }
 }
 
-/// As `obol_active`, and says why not: `OBOL_STATUS_OK` if it is active, `OBOL_STATUS_INACTIVE`,
-/// `OBOL_STATUS_AGENT_DIED`, `OBOL_STATUS_FORKED`. Costs the same as long as it is active.
+/// As `obol_active`, with the reason: `OBOL_STATUS_OK` if it is active, else
+/// `OBOL_STATUS_INACTIVE`, `OBOL_STATUS_AGENT_DIED` or `OBOL_STATUS_FORKED`. Costs the same while
+/// it is active.
 ///
 /// # Safety
 /// `app` is null or a live handle, `view` null or a live view that it gave.
@@ -281,8 +283,8 @@ pub unsafe extern "C" fn obol_check(app: *const App, view: *const View) -> Statu
     })
 }
 
-/// Calls `work(view, context)` if `view` is active, and tells whether it still is active after
-/// that. The effect of `work` must not count before this has returned true.
+/// Calls `work(view, context)` if `view` is active, and returns whether it is still active
+/// afterwards. The effect of `work` must not count before this has returned true.
 ///
 /// # Safety
 /// As `obol_active`; `work` is null or a function that returns and may be called with these
@@ -297,17 +299,17 @@ pub unsafe extern "C" fn obol_guard(
     // SAFETY: the caller's promise.
     match (unsafe { (app.as_ref(), view.as_ref()) }, work) {
         ((Some(app), Some(view)), Some(work)) => {
-            // SAFETY: the caller's promise; the view lives until the call is over.
+            // SAFETY: the caller's promise; the view outlives the call.
             app.guard(&view.0, |_| unsafe { work(view, context) }).is_some()
         }
         _ => false,
     }
 }
 
-/// As `obol_active`, also where the lease has run out: then the coordinators are asked, and
+/// As `obol_active`, also where the lease has expired: then the coordinators are asked, and
 /// `OBOL_STATUS_OK` means that `view` was active at some moment between the call and its return.
-/// Waits for so many nanoseconds at most. It works where delays are longer than leases, and costs a
-/// round trip.
+/// Waits for at most `timeout_ns` nanoseconds. It works where delays are longer than leases, and
+/// costs a round trip.
 ///
 /// # Safety
 /// As `obol_active`.
@@ -321,9 +323,9 @@ pub unsafe extern "C" fn obol_confirm(app: *const App, view: *const View, timeou
 }
 
 /// As `obol_guard`, also where leases are too short for the delays: calls `work(view, context)`
-/// once older leases are over, and confirms `view` after that, as `obol_confirm` does. The effect
-/// of `work` must not count unless this returns `OBOL_STATUS_OK`. Waits for so many nanoseconds at
-/// most, beside the work.
+/// once older leases are over, and then confirms `view` as `obol_confirm` does. The effect of
+/// `work` must not count unless this returns `OBOL_STATUS_OK`. Waits for at most `timeout_ns`
+/// nanoseconds, not counting the work.
 ///
 /// # Safety
 /// As `obol_guard`.
@@ -339,13 +341,13 @@ pub unsafe extern "C" fn obol_guard_within(
         // SAFETY: the caller's promise.
         let (app, view) = unsafe { (given("app", app)?, given("view", view)?) };
         let work = work.ok_or_else(|| Refusal::argument("work is null"))?;
-        // SAFETY: the caller's promise; the view lives until the call is over.
+        // SAFETY: the caller's promise; the view outlives the call.
         app.guard_within(&view.0, Nanos(timeout_ns), |_| unsafe { work(view, context) })?;
         Ok(())
     })
 }
 
-/// Counts changes of view and lease start; for `obol_wait_changed`. 0 for a null pointer.
+/// The number of changes of view and lease start; for `obol_wait_changed`. 0 for a null pointer.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -355,9 +357,9 @@ pub unsafe extern "C" fn obol_changes(app: *const App) -> u32 {
     unsafe { app.as_ref() }.map_or(0, |app| app.changes())
 }
 
-/// Sleeps until view or lease start have changed since `seen`, or for so many nanoseconds; tells
-/// the count. To wait until a view is active, sleep at most until its lease begins: nobody rings
-/// then, so look again every millisecond or so.
+/// Sleeps until view or lease start have changed since `seen`, or for at most `timeout_ns`
+/// nanoseconds; returns the number of changes. To wait until a view is active, sleep at most until
+/// its lease begins, which wakes nobody: poll every millisecond or so.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -368,9 +370,10 @@ pub unsafe extern "C" fn obol_wait_changed(app: *const App, seen: u32, timeout_n
     app.map_or(0, |app| app.wait_changed(seen, Nanos(timeout_ns)))
 }
 
-/// Promises to call `obol_progress` at least every so many nanoseconds from now on; 0 takes the
-/// promise back. A member that breaks it is removed, however well its process lives. A promise made
-/// before `obol_join` counts from then on, and one made at an agent does not hold at its successor.
+/// Promises to call `obol_progress` at least every `within_ns` nanoseconds from now on; 0 cancels
+/// the promise. A member that breaks it is removed, although its process lives. A promise made
+/// before `obol_join` counts from the join on; one made at an agent does not apply at its
+/// successor.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -385,7 +388,7 @@ pub unsafe extern "C" fn obol_promise_progress(app: *const App, within_ns: u64) 
     }
 }
 
-/// Tells that the program makes progress.
+/// Reports that the program makes progress.
 ///
 /// # Safety
 /// `app` is null or a live handle.

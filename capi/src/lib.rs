@@ -1,8 +1,8 @@
-//! The C interface of obol: what `obol_agent` gives to Rust programs, as `libobol` and `obol.h`.
+//! The C interface of obol: the API of `obol_agent` as `libobol` and `obol.h`.
 //!
-//! Every function checks what it is given; a null pointer is refused, never followed. What C
-//! promises and Rust can not check stands in the `# Safety` section of each function, and so in the
-//! header. Nothing here decides anything: it translates.
+//! Every function checks its arguments; a null pointer is refused, never dereferenced. The `#
+//! Safety` section of each function, and so of the header, states what Rust can not check. This
+//! crate only translates.
 #![allow(unsafe_code, reason = "the caller's pointers come from C")]
 
 mod app;

@@ -1,4 +1,4 @@
-//! How a call ended, and the text that says why it failed.
+//! The result of a call, and the text of its error.
 
 use obol_agent::{AttachError, Inactive, Lost, NotConfirmed};
 use obol_fabric::host::HostError;
@@ -10,28 +10,27 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
 use std::mem::MaybeUninit;
 
-/// How a call ended. After anything but `OBOL_STATUS_OK`, `obol_last_error` says why.
+/// The result of a call. After anything but `OBOL_STATUS_OK`, `obol_last_error` returns the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Status {
-    /// It did what it was asked.
+    /// Success.
     Ok = 0,
-    /// An argument is null, no UTF-8, or no name.
+    /// An argument is null, not UTF-8, or not a valid name.
     Argument = 1,
     /// The cluster can not be used: it does not run here, has no live agent of that name, or has no
-    /// place left.
+    /// seat left.
     Cluster = 2,
-    /// The agent of this node died, or the program's own core ended: `obol_attach_again`, or close,
-    /// and attach when it is back.
+    /// The agent of this node died, or the program's own core ended: call `obol_attach_again`, or
+    /// close the handle and attach later.
     AgentDied = 3,
-    /// It did not come about in the time that was given.
+    /// The operation did not complete in the given time.
     Timeout = 4,
-    /// The handle belongs to the process that this one was forked from, which alone is the member:
-    /// attach, or embed, after the fork. `obol_close` may be called, and does nothing to the
-    /// parent.
+    /// The handle belongs to the parent of this forked process, which alone is the member: attach,
+    /// or embed, after the fork. `obol_close` may be called, and does not affect the parent.
     Forked = 5,
     /// The view is not active now: there is no lease on it, or this program is no member of it.
-    /// Look at the newest view.
+    /// Take the newest view.
     Inactive = 6,
 }
 
@@ -112,12 +111,12 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call; keeps the text of its error for `obol_last_error`.
+/// Runs a call and keeps the text of its error for `obol_last_error`.
 pub(crate) fn reported(call: impl FnOnce() -> Result<(), Refusal>) -> Status {
     match call() {
         Ok(()) => Status::Ok,
         Err(refusal) => {
-            // A text with a zero byte in it can not be given to C; none of ours has one.
+            // C can not represent a text with an inner zero byte; no error has one.
             let text = CString::new(refusal.text).unwrap_or_default();
             LAST.with(|last| last.replace(text));
             refusal.status
@@ -125,8 +124,7 @@ pub(crate) fn reported(call: impl FnOnce() -> Result<(), Refusal>) -> Status {
     }
 }
 
-/// Why the last call of this thread that failed did, in words for people. Empty before one has
-/// failed.
+/// The error message of the last failed call of this thread. Empty if none has failed.
 ///
 /// The text is valid until the next call of this thread fails.
 #[unsafe(no_mangle)]
@@ -134,7 +132,7 @@ pub extern "C" fn obol_last_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
 }
 
-/// A text that C gives.
+/// A text argument.
 ///
 /// # Safety
 /// `text` is null or points to a string that ends with a zero byte and is not changed during the
@@ -148,7 +146,7 @@ pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str
     text.to_str().map_err(|error| Refusal::argument(format_args!("{what}: {error}")))
 }
 
-/// A name that C gives.
+/// A name argument.
 ///
 /// # Safety
 /// As [`text`].
@@ -158,7 +156,7 @@ pub(crate) unsafe fn name(what: &str, pointer: *const c_char) -> Result<Name, Re
     Name::new(text).map_err(|error| Refusal::argument(format_args!("{what} {text:?}: {error}")))
 }
 
-/// What C gives a pointer to.
+/// A pointer argument.
 ///
 /// # Safety
 /// `pointer` is null or points to a live value that nobody changes during the call.
@@ -167,7 +165,7 @@ pub(crate) unsafe fn given<'a, T>(what: &str, pointer: *const T) -> Result<&'a T
     unsafe { pointer.as_ref() }.ok_or_else(|| Refusal::argument(format_args!("{what} is null")))
 }
 
-/// What C gives a pointer to, to be changed.
+/// A mutable pointer argument.
 ///
 /// # Safety
 /// `pointer` is null or points to a live value that nobody else uses during the call.
@@ -176,7 +174,7 @@ pub(crate) unsafe fn lent<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut 
     unsafe { pointer.as_mut() }.ok_or_else(|| Refusal::argument(format_args!("{what} is null")))
 }
 
-/// A place that C gives for a result; nothing is known of what is in it.
+/// A pointer to uninitialised memory for a result.
 ///
 /// # Safety
 /// `pointer` is null or points to memory for a `T` that nobody else uses during the call.

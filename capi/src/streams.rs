@@ -1,4 +1,4 @@
-//! What changes, as streams.
+//! Changes as streams.
 
 use crate::app::App;
 use crate::status::{Refusal, Status, lent, place, reported};
@@ -7,7 +7,7 @@ use obol_agent as agent;
 use obol_fabric::Nanos;
 use std::ffi::c_char;
 
-/// The views of a program as they come. One thread at a time.
+/// A program's views in order. One thread at a time.
 pub struct Views(agent::Views);
 
 /// The failures of other members. One thread at a time.
@@ -17,17 +17,17 @@ pub struct Failures(agent::Failures);
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Failure {
-    /// Who failed.
+    /// The failed member.
     pub incarnation: u64,
     /// The first view without it.
     pub view: u64,
-    /// Who accused it; 0 if the view that says so was superseded before the program looked.
+    /// The accuser; 0 if the view that names it was superseded before the program polled.
     pub accuser: u64,
-    /// By which detector.
+    /// Its detector.
     pub level: Level,
-    /// What it was; `OBOL_KIND_UNKNOWN` if it joined and failed between two looks.
+    /// The member's kind; `OBOL_KIND_UNKNOWN` if it joined and failed between two polls.
     pub kind: Kind,
-    /// What operators called it; empty if its kind is unknown.
+    /// The member's name; empty if its kind is unknown.
     pub name: [c_char; 24],
 }
 
@@ -44,9 +44,8 @@ impl From<agent::Failure> for Failure {
     }
 }
 
-/// Opens the stream of a program's views, beginning with the newest. Views that were superseded
-/// before the program looked are passed over. Null for a null pointer. It may outlive the program's
-/// handle.
+/// Opens the stream of a program's views, beginning with the newest. Views superseded before the
+/// program polls are skipped. Null for a null pointer. It may outlive the program's handle.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -57,8 +56,8 @@ pub unsafe extern "C" fn obol_views_open(app: *const App) -> *mut Views {
     views.unwrap_or(std::ptr::null_mut())
 }
 
-/// The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds.
-/// `OBOL_STATUS_AGENT_DIED` when there will never be one.
+/// Stores the next view in `*view`, to be freed by the caller. Waits for at most `timeout_ns`
+/// nanoseconds. `OBOL_STATUS_AGENT_DIED` if there will be no more.
 ///
 /// # Safety
 /// `views` is null or a live stream that no other thread uses during the call; `view` is null or
@@ -75,7 +74,7 @@ pub unsafe extern "C" fn obol_views_next(views: *mut Views, timeout_ns: u64, vie
     })
 }
 
-/// Closes a stream of views. A null pointer is left alone.
+/// Closes a stream of views. A null pointer is ignored.
 ///
 /// # Safety
 /// `views` is null or a stream that nobody uses any more.
@@ -100,8 +99,8 @@ pub unsafe extern "C" fn obol_failures_open(app: *const App) -> *mut Failures {
     failures.unwrap_or(std::ptr::null_mut())
 }
 
-/// The next failure, in `*failure`. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED`
-/// when there will never be one.
+/// Stores the next failure in `*failure`. Waits for at most `timeout_ns` nanoseconds.
+/// `OBOL_STATUS_AGENT_DIED` if there will be no more.
 ///
 /// # Safety
 /// `failures` is null or a live stream that no other thread uses during the call; `failure` is null
@@ -122,7 +121,7 @@ pub unsafe extern "C" fn obol_failures_next(
     })
 }
 
-/// Closes a stream of failures. A null pointer is left alone.
+/// Closes a stream of failures. A null pointer is ignored.
 ///
 /// # Safety
 /// `failures` is null or a stream that nobody uses any more.

@@ -1,4 +1,4 @@
-//! Views: who belongs to the cluster.
+//! Views: the members of the cluster.
 
 use obol_agent::OwnView;
 use obol_fabric::Name;
@@ -7,15 +7,15 @@ use obol_membership as membership;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-/// A view as the program sees it that took it: who belongs to the cluster, and whether the program
-/// does. It does not change, and may be used by several threads at once.
+/// A view, as the program that read it sees it: the members of the cluster, and whether the program
+/// is one. It is immutable and may be shared between threads.
 pub struct View(pub(crate) OwnView);
 
 /// What a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Kind {
-    /// A member that is not known any more.
+    /// Unknown: the member is no longer recorded.
     Unknown = 0,
     /// Proposer and acceptor.
     Coordinator = 1,
@@ -42,15 +42,15 @@ impl From<membership::Kind> for Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Level {
-    /// The view that says so was superseded before the program looked.
+    /// Unknown: the view that names it was superseded before the program polled.
     Unknown = 0,
-    /// The kernel told of the process's end.
+    /// The kernel reported the end of the process.
     Deadbeat = 1,
     /// Its heartbeat stood still.
     Heartbeat = 2,
     /// Its host did not answer.
     Timeout = 3,
-    /// It went with the agent that it was attached to.
+    /// It was removed with its agent.
     Host = 4,
     /// A later process took its place.
     Replaced = 5,
@@ -87,7 +87,7 @@ pub struct Member {
 
 const _: () = assert!(NAME_BYTES_MAX < 24);
 
-/// A name as C reads it.
+/// A name as a C string.
 pub(crate) fn name(name: Name) -> [c_char; 24] {
     let mut text = [0; 24];
     for (to, from) in text.iter_mut().zip(name.as_str().bytes()) {
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn obol_view_id(view: *const View) -> u64 {
     unsafe { view.as_ref() }.map_or(0, |view| view.0.id.0)
 }
 
-/// Whether the program that took this view is a member of it. Only then can it be active for that
+/// Whether the program that read this view is a member of it. Only then can it be active for that
 /// program.
 ///
 /// # Safety
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn obol_view_is_mine(view: *const View) -> bool {
     unsafe { view.as_ref() }.is_some_and(|view| view.0.is_mine())
 }
 
-/// How many members the view has.
+/// The number of members of the view.
 ///
 /// # Safety
 /// `view` is null or a live view.
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn obol_view_member(view: *const View, index: usize, membe
     }
 }
 
-/// Another handle to the same view, to be freed by itself. Null for a null pointer.
+/// Another handle to the same view, to be freed separately. Null for a null pointer.
 ///
 /// # Safety
 /// `view` is null or a live view.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn obol_view_clone(view: *const View) -> *mut View {
     copy.unwrap_or(std::ptr::null_mut())
 }
 
-/// Frees a view. A null pointer is left alone.
+/// Frees a view. A null pointer is ignored.
 ///
 /// # Safety
 /// `view` is null or a view that nobody uses any more.

@@ -1,4 +1,4 @@
-//! The header that is shipped is the one that the code gives.
+//! The shipped header is the generated one.
 
 use cbindgen::{Builder, Config, EnumConfig, ExportConfig, FunctionConfig, Language, RenameRule, Style};
 use std::path::Path;
@@ -16,11 +16,11 @@ const TYPES: [(&str, &str); 9] = [
     ("Views", "obol_views"),
 ];
 
-const HEAD: &str = "/* libobol: membership for programs in C and C++. Link with what `pkg-config --libs obol` says.\n\
-    \x20* Made from the Rust sources by the test `header`; not to be edited. */";
+const HEAD: &str = "/* libobol: membership for programs in C and C++. Link with `pkg-config --libs obol`.\n\
+    \x20* Generated from the Rust sources by the test `header`; do not edit. */";
 
 #[test]
-fn the_header_is_what_the_code_says() {
+fn the_header_is_up_to_date() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let rename = TYPES.map(|(rust, c)| (rust.to_owned(), c.to_owned())).into_iter().collect();
     let config = Config {
@@ -51,7 +51,7 @@ fn the_header_is_what_the_code_says() {
     let shipped = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         shipped == made,
-        "{} is not what the code says; write it anew with OBOL_WRITE_HEADER=1 cargo test -p obol-capi --test header",
+        "{} is out of date; regenerate it with OBOL_WRITE_HEADER=1 cargo test -p obol-capi --test header",
         path.display()
     );
 }
