@@ -108,7 +108,7 @@ fn probes_tell_whether_the_steady_state_holds() {
         "{}",
         ran.out
     );
-    root.run(&["drill", "plan", "ap"]).refused(&["no drill \"ap\" is built in"]);
+    root.run(&["drill", "plan", "ap"]).refused(&["there is no built-in drill \"ap\""]);
 }
 
 #[test]

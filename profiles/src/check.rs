@@ -1,4 +1,4 @@
-//! Rules that bind several keys: each names its keys and says why they must not stand otherwise.
+//! Rules between keys: each names its keys and gives its reason.
 
 use crate::Profile;
 use crate::duration::print;
@@ -7,12 +7,12 @@ use obol_membership::lease::shortened;
 
 /// A rule.
 pub(crate) struct Rule {
-    /// The keys that it binds; the first takes the blame. The rule is asked only if all of them
+    /// The keys involved; errors are reported at the first. The rule is checked only if all of them
     /// were read.
     pub(crate) keys: &'static [&'static str],
     /// The rule and its reason, a sentence without its full stop.
     pub(crate) must: &'static str,
-    /// What the values make, if they break the rule.
+    /// Describes the violation, if the values break the rule.
     pub(crate) broken: fn(&Profile) -> Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         keys: &["lease.max", "lease.duration"],
-        must: "lease.max must be at least lease.duration, or no lease could have it",
+        must: "lease.max must be at least lease.duration, or leases would start above it",
         broken: max_too_short,
     },
     Rule {
@@ -55,7 +55,7 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         keys: &["coordinator.join_hold_max", "coordinator.join_hold"],
-        must: "coordinator.join_hold_max must be at least coordinator.join_hold, or no join could be held back for so long",
+        must: "coordinator.join_hold_max must be at least coordinator.join_hold, or the first hold would exceed it",
         broken: holds_too_short,
     },
     Rule {
@@ -76,8 +76,8 @@ pub(crate) static RULES: &[Rule] = &[
 ];
 
 impl Profile {
-    /// What is wrong with leases of another duration, if the rest stays: whether a renewal and its
-    /// repeat still fit in.
+    /// The problem with leases of another duration under this profile, if any: a renewal and its
+    /// repeat must fit in.
     #[must_use]
     pub fn lease_trouble(&self, lease: Nanos) -> Option<String> {
         let mut with = self.clone();
@@ -124,7 +124,7 @@ fn holds_too_short(profile: &Profile) -> Option<String> {
 }
 
 /// Each limit was checked by itself when it was read; what is left is their sum. The message names
-/// the products that weigh most, not the exact bytes: those are the layout's business.
+/// the largest products, not the exact bytes, which are private to the layout.
 fn region_too_large(profile: &Profile) -> Option<String> {
     let limits = &profile.limits;
     let product = |factors: [u32; 3]| factors.into_iter().map(u64::from).product::<u64>();

@@ -1,5 +1,5 @@
-//! What every file of this format shares: faults with their line and column, values with their
-//! bounds, and the nearest known name for a wrong one.
+//! The common part of all files of this format: errors with line and column, values with bounds,
+//! and the nearest known name for a wrong one.
 
 use crate::duration;
 use crate::error::{Fault, FileError, Problem};
@@ -9,27 +9,27 @@ use std::borrow::Cow;
 use std::path::Path;
 use toml::de::DeValue;
 
-/// Bytes of a file; anything longer is none of ours.
+/// The size limit of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Whether a user's word for something that ships, or for a file of their own, is a path.
+/// Whether a name, of a built-in text or a file, is a path.
 #[must_use]
 fn is_path(name_or_path: &str) -> bool {
     name_or_path.contains('/') || name_or_path.ends_with(".toml")
 }
 
-/// The texts of one kind that are built in.
+/// The built-in texts of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltIn {
-    /// What they are, such as profiles: one of them.
+    /// The kind, in the singular, such as profile.
     pub kind: &'static str,
-    /// The folder of the sources where they lie.
+    /// Their folder in the sources.
     pub folder: &'static str,
     /// Each name and its text.
     pub texts: &'static [(&'static str, &'static str)],
 }
 
-/// The names of such texts.
+/// The names of these texts.
 pub(crate) const fn names<const N: usize>(texts: &[(&'static str, &'static str); N]) -> [&'static str; N] {
     let mut names = [""; N];
     let mut n = 0;
@@ -41,7 +41,7 @@ pub(crate) const fn names<const N: usize>(texts: &[(&'static str, &'static str);
 }
 
 impl BuiltIn {
-    /// The text of this name, and what errors call it.
+    /// The text of this name, and its origin for errors.
     pub fn text(&self, name: &str) -> Result<(&'static str, String), FileError> {
         match self.texts.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Ok((text, format!("{}/{name}.toml", self.folder))),
@@ -53,8 +53,8 @@ impl BuiltIn {
         }
     }
 
-    /// The text of this name or, if it has a `/` or ends in `.toml`, of this file; and what errors
-    /// call it.
+    /// The text of this name or, if it has a `/` or ends in `.toml`, of this file; and its origin
+    /// for errors.
     pub fn load(&self, name_or_path: &str) -> Result<(Cow<'static, str>, String), FileError> {
         if !is_path(name_or_path) {
             return self.text(name_or_path).map(|(text, origin)| (text.into(), origin));
@@ -67,12 +67,12 @@ impl BuiltIn {
     }
 }
 
-/// The text of a file that should be a `kind`, or why there is none.
+/// The text of a file that should be a `kind`, or the reason why it can not be read.
 pub fn text(path: impl AsRef<Path>, kind: &str) -> Result<String, String> {
     file::text(path.as_ref(), FILE_BYTES_MAX, kind).map_err(|error| error.to_string())
 }
 
-/// Faults of one text, each with the byte where it is.
+/// The faults of a text, each with its byte offset.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<(usize, Fault)>);
 
@@ -88,7 +88,7 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// Forgets what may only follow from a syntax error, and adds the syntax errors themselves.
+    /// Replaces faults that may be consequences of a syntax error by the syntax errors themselves.
     pub fn with_syntax(&mut self, text: &str, errors: &[toml::de::Error]) {
         let at = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
         let shadows: Vec<_> = errors.iter().map(|error| shadow(text, at(error))).collect();
@@ -98,7 +98,7 @@ impl Faults {
         );
     }
 
-    /// What was read if there is no fault, or all of them in the order of the text.
+    /// The result if there is no fault, otherwise all faults in the order of the text.
     pub fn judge<T>(mut self, read: Option<T>, text: &str, origin: &str) -> Result<T, FileError> {
         if let Some(read) = read.filter(|_| self.0.is_empty()) {
             return Ok(read);
@@ -113,14 +113,14 @@ impl Faults {
     }
 }
 
-/// Line and column of a byte, both from 1; columns count characters.
+/// Line and column of a byte offset, both from 1; columns count characters.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// What a syntax error at this byte may have spoilt: from its line to the next table header.
+/// The range that a syntax error at this byte may affect: from its line to the next table header.
 fn shadow(text: &str, at: usize) -> std::ops::Range<usize> {
     let start = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
     let rest = text.get(at..).unwrap_or("");
@@ -129,7 +129,7 @@ fn shadow(text: &str, at: usize) -> std::ops::Range<usize> {
     start..next.map_or(usize::MAX, |line| at + line)
 }
 
-/// What a value is, for an error: its type, and itself if that is short.
+/// A value's description for an error: its type, and the value if that is short.
 #[must_use]
 pub fn found(value: &DeValue<'_>) -> String {
     match value {
@@ -143,7 +143,7 @@ pub fn found(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The duration in a value; nothing if its type is another.
+/// The duration in a value; `None` if it has another type.
 pub fn span(key: &str, value: &DeValue<'_>, (low, high): (Nanos, Nanos)) -> Option<Result<Nanos, Fault>> {
     let span = match duration::parse(value.as_str()?) {
         Ok(span) => span,
@@ -156,7 +156,7 @@ pub fn span(key: &str, value: &DeValue<'_>, (low, high): (Nanos, Nanos)) -> Opti
     Some(Err(Fault::Bounds { key: key.to_owned().into(), found, low, high }))
 }
 
-/// The whole number in a value; nothing if its type is another.
+/// The whole number in a value; `None` if it has another type.
 pub fn number(key: &str, value: &DeValue<'_>, (low, high): (u32, u32)) -> Option<Result<u32, Fault>> {
     let written = value.as_integer()?;
     let number = to_u32(value).filter(|number| (low..=high).contains(number));
@@ -173,7 +173,7 @@ pub(crate) fn to_u32(value: &DeValue<'_>) -> Option<u32> {
     u32::from_str_radix(written.as_str(), written.radix()).ok()
 }
 
-/// A key as TOML writes it: bare, or quoted if it holds anything unusual.
+/// A key in TOML: bare, or quoted if necessary.
 #[must_use]
 pub fn bare(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -181,10 +181,10 @@ pub fn bare(name: &str) -> String {
     if !name.is_empty() && name.chars().all(plain) { short } else { format!("{short:?}") }
 }
 
-/// Characters of a file that an error repeats.
+/// The maximum length of file contents quoted in an error.
 const QUOTE_CHARS_MAX: usize = 40;
 
-/// A piece of user text, short enough for an error.
+/// User text, shortened for an error.
 #[must_use]
 pub fn shortened(text: &str) -> String {
     match text.char_indices().nth(QUOTE_CHARS_MAX) {
@@ -193,11 +193,11 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// How far a misspelt name may be from the one that was meant.
+/// The maximum edit distance of a suggested name.
 const DISTANCE_MAX: usize = 3;
 
-/// The candidate that is most like `given`, if one is near enough: at most `DISTANCE_MAX` slips,
-/// and fewer than half of the name, or any short name would be like any other.
+/// The candidate most similar to `given`, if one is similar enough: at most `DISTANCE_MAX` edits,
+/// and fewer than half of the name, as otherwise any short name would match.
 #[must_use]
 pub fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates

@@ -1,20 +1,19 @@
-//! Durations as people write them: a number with its unit, `20ms`, `1.5s`. Exact in both
-//! directions: no floating point, so what is printed is read back as the same number of
-//! nanoseconds.
+//! Durations in human-readable form: a number with its unit, `20ms`, `1.5s`. Conversion is exact in
+//! both directions, without floating point.
 
 use obol_fabric::Nanos;
 
 /// Units and their length in nanoseconds, longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A unit that is read and never printed: not every span has a finite number of them.
+/// A unit that is read but never printed: not every span is a finite decimal number of it.
 const MINUTE: (&str, u64) = ("m", 60 * 1_000_000_000);
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// Does not begin with a plain decimal number.
-    #[error("{0:?} is no duration; write a number and a unit, as in \"20ms\"")]
+    #[error("{0:?} is not a duration; write a number and a unit, as in \"20ms\"")]
     Number(String),
     /// A number and nothing else.
     #[error("{0:?} has no unit; write ns, us, ms, s or m behind the number, as in \"20ms\"")]
@@ -30,8 +29,7 @@ pub enum DurationError {
     TooLong(String),
 }
 
-/// Reads `20ms`, `23us`, `1.5s`, `100ns`: digits, perhaps a point and digits, then the unit,
-/// without spaces.
+/// Reads `20ms`, `23us`, `1.5s`, `100ns`: a decimal number and a unit, without spaces.
 ///
 /// ```
 /// use obol_fabric::Nanos;
@@ -66,7 +64,7 @@ pub fn parse(text: &str) -> Result<Nanos, DurationError> {
     whole.checked_add(rest).map(Nanos).ok_or_else(long)
 }
 
-/// Writes a span in the largest unit that it fills, exactly: `20ms`, `1.5s`, `0ns`.
+/// Writes a span exactly, in the largest unit that does not exceed it: `20ms`, `1.5s`, `0ns`.
 #[must_use]
 pub fn print(span: Nanos) -> String {
     let (unit, scale) = UNITS.into_iter().find(|(_, scale)| span.0 >= *scale).unwrap_or(("ns", 1));
@@ -116,7 +114,7 @@ mod tests {
         );
         assert_eq!(refused("20 ms"), r#""20 ms" has the unknown unit " ms"; units are ns, us, ms, s and m"#);
         assert_eq!(refused("2min"), r#""2min" has the unknown unit "min"; units are ns, us, ms, s and m"#);
-        let no_number = r#" is no duration; write a number and a unit, as in "20ms""#;
+        let no_number = r#" is not a duration; write a number and a unit, as in "20ms""#;
         for text in ["", "ms", "-5ms", "+5ms", ".5s", "5.s", "1.2.3s", "1e3s"] {
             if text == "1e3s" {
                 assert_eq!(

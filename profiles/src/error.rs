@@ -1,5 +1,5 @@
-//! What can be wrong with a file, each with its place in the file and what to do next. A file is
-//! judged to its end: all its faults are told at once.
+//! The errors of a file, each with its position and a remedy. A file is checked completely: all its
+//! faults are reported at once.
 
 use crate::document::nearest;
 use crate::duration::DurationError;
@@ -7,21 +7,21 @@ use obol_fabric::layout::LimitError;
 use obol_fabric::types::NameError;
 use std::borrow::Cow;
 
-/// Why a file of this format, or a text of it that is built in, can not be used.
+/// Why a file of this format, or a built-in text, can not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// Nothing of that name is built in.
+    /// There is no built-in text of that name.
     #[error(
-        "no {kind} {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
+        "there is no built-in {kind} {name:?}{} The built-in ones are {}; a path has a '/' or ends in .toml",
         or_meant(.name, .built_in),
         .built_in.join(", ")
     )]
     Unknown {
-        /// What was asked for, such as a profile.
+        /// The kind of text, such as a profile.
         kind: &'static str,
         /// The name given.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         built_in: Vec<&'static str>,
     },
     /// The file can not be read.
@@ -29,37 +29,37 @@ pub enum FileError {
     Unreadable {
         /// Its path.
         path: String,
-        /// What the operating system says, or that it is no text or too long.
+        /// The operating system's error, or that it is no text or too long.
         reason: String,
     },
-    /// The text was read and has faults.
+    /// The text has faults.
     #[error("{}", listed(.origin, .problems))]
     Refused {
-        /// Where the text is from, such as its path.
+        /// The origin of the text, such as its path.
         origin: String,
         /// All faults, in the order of the file. Never empty.
         problems: Vec<Problem>,
     },
 }
 
-/// One fault and its place.
+/// A fault and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// A name that may come from a file.
+/// A name, possibly from a file.
 pub type Text = Cow<'static, str>;
 
 /// What is wrong. `key` is a full path such as `lease.duration`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Not TOML, in the words of its parser.
+    /// Not TOML, with the parser's message.
     #[error("syntax: {0}")]
     Syntax(String),
     /// The file follows a schema that this program does not know.
@@ -78,7 +78,7 @@ pub enum Fault {
     UnknownKey {
         /// As written.
         key: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<Text>,
     },
     /// No such table.
@@ -86,86 +86,86 @@ pub enum Fault {
     UnknownTable {
         /// As written.
         table: String,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<Text>,
     },
-    /// A key that must be there is not.
+    /// A required key is missing.
     #[error("missing key {key}, {wanted}")]
     MissingKey {
-        /// Which.
+        /// The key.
         key: Text,
-        /// What it wants to be.
+        /// Its required value.
         wanted: String,
     },
-    /// A table that must be there is not.
+    /// A required table is missing.
     #[error("missing table [{0}]")]
     MissingTable(&'static str),
     /// A value of another type.
     #[error("{key} is {found}, but must be {wanted}")]
     WrongType {
-        /// Which key or table.
+        /// The key or table.
         key: Text,
-        /// What is there.
+        /// The actual value.
         found: String,
-        /// What must be there.
+        /// The required value.
         wanted: String,
     },
-    /// A text that is no duration.
+    /// A text that is not a duration.
     #[error("{0}: {1}")]
     Duration(Text, DurationError),
-    /// A text that is no name.
+    /// A text that is not a name.
     #[error("{0}: {1}")]
     Name(Text, NameError),
-    /// A text that is none of those that the key takes.
+    /// A text that is not among the key's choices.
     #[error(
         "{key} is {found:?}, but must be one of {}{}",
         .options.join(", "),
         did_you_mean(.nearest.as_deref())
     )]
     Choice {
-        /// Which key.
+        /// The key.
         key: Text,
         /// The value.
         found: String,
-        /// What it takes.
+        /// The choices.
         options: Vec<Text>,
-        /// What was probably meant.
+        /// The probable intention.
         nearest: Option<Text>,
     },
     /// A value that is too small or too large.
     #[error("{key} is {found}, but must lie in {low}..={high}")]
     Bounds {
-        /// Which key.
+        /// The key.
         key: Text,
         /// The value.
         found: String,
-        /// The smallest that works.
+        /// The minimum.
         low: String,
-        /// The largest that works.
+        /// The maximum.
         high: String,
     },
     /// A limit that the layout of a region does not allow.
     #[error(transparent)]
     Limit(LimitError),
-    /// A key that means nothing beside the value of another.
-    #[error("{key} means something only with {other} = {needed:?}; remove it, or change {other}")]
+    /// A key that does not apply with the current value of another.
+    #[error("{key} applies only with {other} = {needed:?}; remove it, or change {other}")]
     Inapplicable {
-        /// Which key.
+        /// The key.
         key: &'static str,
         /// The key that it depends on.
         other: &'static str,
-        /// The value that the other key would need.
+        /// The required value of the other key.
         needed: &'static str,
     },
-    /// Values that are fine each by itself and do not work together.
+    /// Values that are valid individually but not together.
     #[error("{rule}; here {found}")]
     Conflict {
-        /// The rule that they break and its reason.
+        /// The violated rule and its reason.
         rule: &'static str,
-        /// What the values make.
+        /// The violation.
         found: String,
     },
-    /// What only one kind of file has, in words.
+    /// A fault of one kind of file, as text.
     #[error("{0}")]
     Other(String),
 }

@@ -1,5 +1,5 @@
-//! Reads files that operators name: never more than a bound, and never one that could keep the
-//! reader waiting for ever.
+//! Reads files named by operators, with a size limit, and only files that can not block the reader
+//! for ever.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -7,19 +7,21 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Whether what a shell makes of `<(command)` or `| obol .. /dev/stdin` will do.
+/// Whether a pipe is accepted, as from `<(command)` or `
+///
+/// obol .. /dev/stdin`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pipes {
-    /// A text may come from anywhere.
+    /// For text, which may have any source.
     Allowed,
-    /// What has a format of its own was written to a file.
+    /// For binary formats, which are read from regular files only.
     Refused,
 }
 
-/// Opens a file that an operator named. Refused is what has no end, or may never have a beginning:
-/// devices, and pipes that have a name.
+/// Opens a file named by an operator. Rejects files without an end, or that may block for ever:
+/// devices and named pipes.
 pub fn open(path: &Path, pipes: Pipes) -> io::Result<File> {
-    // Else the open itself waits for somebody who writes to a pipe.
+    // Otherwise the open itself waits for a writer of a pipe.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let meta = file.metadata()?;
     if meta.is_file() {
@@ -27,7 +29,7 @@ pub fn open(path: &Path, pipes: Pipes) -> io::Result<File> {
     }
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     if meta.file_type().is_fifo() && pipes == Pipes::Allowed {
-        // One without a name was made with its writer, which may be slow, so this one waits.
+        // An unnamed pipe was created with its writer, which may be slow: block on it.
         if fs::read_link(&itself)?.to_string_lossy().starts_with("pipe:") {
             return File::open(&itself);
         }
@@ -46,8 +48,8 @@ fn kind(meta: &Metadata) -> &'static str {
     }
 }
 
-/// Everything in such a file, if that is no more than so many bytes. `what` it should be is for the
-/// error.
+/// The contents of such a file, if they do not exceed the limit. `what` describes the file in
+/// errors.
 pub fn read(path: &Path, pipes: Pipes, bytes_max: u64, what: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path, pipes)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -103,7 +105,7 @@ mod tests {
         let path = format!("/proc/self/fd/{}", from.as_raw_fd());
         let refused = open(Path::new(&path), Pipes::Refused).map_err(|error| error.to_string());
         assert_eq!(refused.map(drop), Err("is a pipe, not a regular file".to_owned()));
-        // It comes late, and in parts.
+        // The text comes late, and in parts.
         let writer = std::thread::spawn(move || {
             for part in ["1234", "567"] {
                 to.write_all(part.as_bytes()).expect("written");

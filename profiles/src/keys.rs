@@ -1,6 +1,6 @@
-//! The table of keys: the one place that knows what a profile can say. Reading, bounds,
-//! suggestions, the written form and the reference all follow from it; a new constant is a row here
-//! and a line in each built-in file.
+//! The table of keys: the single definition of a profile's contents. Reading, bounds, suggestions,
+//! the written form and the reference are derived from it. A new constant is a row here and a line
+//! in each built-in file.
 
 use crate::kind::{Choice, Kind};
 use crate::{Profile, Scheduling};
@@ -12,16 +12,16 @@ use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 /// One key.
 #[derive(Debug)]
 pub(crate) struct Key {
-    /// Its table and name, such as `lease.duration`; the four of the top level have no table.
+    /// Its table and name, such as `lease.duration`; the top-level keys have no table.
     pub(crate) path: &'static str,
-    /// What it holds, within which bounds, and where that goes in a [`Profile`].
+    /// Its type and bounds, and where the value is stored in a [`Profile`].
     pub(crate) kind: Kind,
-    /// What it is and why it exists, in sentences.
+    /// Its description and purpose, in sentences.
     pub(crate) doc: &'static str,
 }
 
 impl Key {
-    /// The table, or nothing for a key of the top level.
+    /// The table; `None` for a top-level key.
     pub(crate) fn table(&self) -> Option<&'static str> {
         self.path.split_once('.').map(|(table, _)| table)
     }
@@ -31,7 +31,7 @@ impl Key {
         self.path.split_once('.').map_or(self.path, |(_, name)| name)
     }
 
-    /// The key whose value decides whether this one means anything, and the value that it needs.
+    /// The key on whose value this one depends, and that value.
     pub(crate) fn condition(&self) -> Option<(&'static str, &'static str)> {
         if self.kind.applies(&mut Profile::blank()) {
             return None;
@@ -53,14 +53,13 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
     KEYS.iter().filter_map(Key::table).filter(move |table| last.replace(*table) != Some(*table))
 }
 
-/// Leaves the choice to the program.
+/// The value that leaves the choice to the program.
 const AUTO: &str = "auto";
 const US: Nanos = Nanos::from_micros(1);
 const SECOND: Nanos = Nanos::from_secs(1);
-/// Longer spans are slips of a unit: the service is for clusters that notice a death in
-/// microseconds.
+/// Longer spans are probably a wrong unit: failures are detected within microseconds to seconds.
 const MINUTE: Nanos = Nanos::from_secs(60);
-/// What takes people's time into account.
+/// The limit of spans on a human scale.
 const HOUR: Nanos = Nanos::from_secs(3600);
 
 const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
@@ -75,75 +74,76 @@ const fn limit(unit: &'static str, at: fn(&mut Limits) -> &mut u32) -> Kind {
     Kind::Limit { unit, at }
 }
 
-/// Every key, in the order of the written form. A key that depends on a choice comes after it.
+/// Every key, in the order of the written form. A key follows the one that it depends on.
 pub(crate) static KEYS: &[Key] = &[
     key(
         "schema",
         Kind::Schema,
         "Version of this file format. A profile of another version is refused, not guessed at.",
     ),
-    key("name", Kind::Name(|p| &mut p.name), "What the profile is called in the console and in reports."),
-    key("description", Kind::Line(|p| &mut p.description), "For which machines it is meant."),
+    key("name", Kind::Name(|p| &mut p.name), "The profile's name in the console and in reports."),
+    key("description", Kind::Line(|p| &mut p.description), "The machines that it is meant for."),
     key(
         "lease.duration",
         span(LEASE_MIN, LEASE_MAX, |p| Some(&mut p.timing.lease)),
-        "How long a lease lasts from the post of its READs (uKharon 6.2, delta). Longer outlasts longer pauses of the \
-         scheduler; without fencing it also delays every failover.",
+        "How long a lease lasts from the post of its READs (uKharon 6.2, delta). A longer lease survives \
+         longer pauses of the scheduler; without fencing it also delays every failover.",
     ),
     key(
         "lease.renew_every",
         span(US, MINUTE, |p| Some(&mut p.timing.renew_every)),
-        "Pause between a renewal and the next. Shorter notices a newer view sooner and costs more READs.",
+        "Pause between two renewals. A shorter one notices newer views sooner and costs more READs.",
     ),
     key(
         "lease.renew_timeout",
         span(US, MINUTE, |p| Some(&mut p.timing.renew_timeout)),
-        "A renewal without a majority of answers for so long has failed and is posted again.",
+        "Timeout of a renewal without a majority of answers; it is then posted again.",
     ),
     key(
         "lease.max",
         span(LEASE_MIN, LEASE_MAX, |p| Some(&mut p.timing.lease_max)),
-        "Leases become longer, up to this, while holders find that renewals come too late (uKharon 6.3), and shorter again \
-         later. As long as lease.duration: they never do.",
+        "Limit up to which leases grow while renewals are late (uKharon 6.3); they shrink again later. If \
+         equal to lease.duration, leases never grow.",
     ),
     key(
         "lease.calm",
         span(US, MINUTE, |p| Some(&mut p.timing.lease_calm)),
-        "Two late renewals of a holder within this time make leases twice as long; none for so long, half as long again, down \
-         to lease.duration.",
+        "Two late renewals of a holder within this time double the lease; none for this long halves it, \
+         down to lease.duration.",
     ),
     key(
         "lease.drift_ppm",
         Kind::Number { unit: "ppm", low: 1, high: 10_000, at: |p| Some(&mut p.timing.drift_ppm) },
-        "How far any clock's rate may be off. Leases are shortened and waits lengthened by it; a clock that is worse \
-         makes leases unsafe. More than 1 % is a broken clock, and no clock is exact.",
+        "Assumed drift of any clock. Leases are shortened and waits lengthened by it; a clock that exceeds \
+         it makes leases unsafe. More than 1 % is a broken clock, and no clock is exact.",
     ),
     key(
         "lease.fencing",
         Kind::Flag(|p| &mut p.timing.fencing),
-        "Whether leases are fenced. Without it every failover waits for leases to run out, as in the paper.",
+        "Whether leases are fenced. Without fencing every failover waits for leases to expire, as in the \
+         paper.",
     ),
     key(
         "lease.fan_out_from",
         Kind::Number { unit: "holders", low: 1, high: 1_000_000, at: |p| Some(&mut p.timing.fan_out_from) },
-        "From so many living holders on, the leader lets the lease caches raise their fences, if there are caches. One \
-         by one, each costs the leader a CAS.",
+        "Number of living holders from which on the leader delegates their fences to the lease caches, if \
+         there are any. Otherwise each fence costs the leader a CAS.",
     ),
     key(
         "cache.lease",
         span(US, MINUTE, |p| Some(&mut p.timing.cache_lease)),
-        "How long a lease cache's own lease lasts (uKharon 6.3, Delta). While a view names a cache, every wait is longer \
-         by it.",
+        "How long a lease cache's own lease lasts (uKharon 6.3, Delta). While a view names a cache, every \
+         wait is longer by it.",
     ),
     key(
         "cache.timeout",
         span(US, MINUTE, |p| Some(&mut p.timing.cache_timeout)),
-        "A lease cache that does not answer for so long is passed over, and the acceptors are asked.",
+        "Timeout of a lease cache's answer; the acceptors are polled instead.",
     ),
     key(
         "heartbeat.every",
         span(US, MINUTE, |p| Some(&mut p.timing.heartbeat_every)),
-        "Every process advances its heartbeat at least so often.",
+        "Longest pause between two increments of a process's heartbeat.",
     ),
     key(
         "heartbeat.period",
@@ -153,109 +153,115 @@ pub(crate) static KEYS: &[Key] = &[
     key(
         "heartbeat.confirm",
         Kind::Number { unit: "READs", low: 2, high: 1000, at: |p| Some(&mut p.timing.heartbeat_confirm) },
-        "This many READs in a row that find the same value make a suspicion; proportionally more while leases are longer than lease.duration. Fewer than two can not show a standstill.",
+        "Consecutive READs with the same value that make a suspicion; proportionally more while leases are \
+         longer than lease.duration. One READ alone can not show a stall.",
     ),
     key(
         "link.watch",
         Kind::Flag(|p| &mut p.timing.link_watch),
-        "Whether every process listens for every other, and reports links that are down; the leader then keeps the \
-         largest set of members that all reach each other, and itself. Costs a datagram from everybody to everybody.",
+        "Whether processes monitor their links to all others and report broken ones; the leader then keeps \
+         the largest set of members that all reach each other, including itself. Costs a datagram between \
+         every two processes per period.",
     ),
     key(
         "link.every",
         span(US, MINUTE, |p| Some(&mut p.timing.link_every)),
-        "Every process multicasts a heartbeat so often, and repeats its report of links that are down.",
+        "Period at which every process multicasts a heartbeat and repeats its report of broken links.",
     ),
     key(
         "link.timeout",
         span(US, MINUTE, |p| Some(&mut p.timing.link_timeout)),
-        "A member that is silent for so long is read; if that fails, too, the link to it is down. The leader waits as \
-         long again for the reports of others before it excludes anybody.",
+        "Silence after which a member is read; if that fails, too, the link to it is down. The leader waits \
+         as long again for other reports before it excludes anybody.",
     ),
     key(
         "notice.after",
         span(US, MINUTE, |p| Some(&mut p.timing.notice_after)),
-        "A coordinator that does not lead tells of a death only after so long: the leader mostly knows by itself.",
+        "Delay before a coordinator that does not lead announces a death: the leader usually knows by \
+         itself.",
     ),
     key(
         "notice.every",
         span(US, MINUTE, |p| Some(&mut p.timing.notice_every)),
-        "A notice is repeated so often until a view excludes the accused, because datagrams may be lost.",
+        "Period at which a notice is repeated until a view excludes the accused, because datagrams may be \
+         lost.",
     ),
     key(
         "coordinator.standby",
         span(US, MINUTE, |p| Some(&mut p.timing.standby)),
-        "A restarted coordinator that no leader admits for so long leads by itself.",
+        "Time after which a restarted coordinator that no leader admits leads by itself.",
     ),
     key(
         "coordinator.poll_every",
         span(US, MINUTE, |p| Some(&mut p.timing.poll_every)),
-        "Coordinators look so often for decided views that they missed, because multicast may be lost.",
+        "Period at which coordinators poll for missed views, because multicast may be lost.",
     ),
     key(
         "coordinator.backoff_max",
         span(US, SECOND, |p| Some(&mut p.timing.backoff_max)),
-        "Contending leaders pause at random, up to this at first, so that one of them gets through.",
+        "First limit of the random pause of contending leaders, so that one of them gets through.",
     ),
     key(
         "coordinator.resync_after",
         span(US, MINUTE, |p| Some(&mut p.timing.resync_after)),
-        "After so long without news from a majority, a process fetches the newest view before it trusts a slot: the \
-         ring may have come round.",
+        "Time without news from a majority after which a process fetches the newest view before it trusts a \
+         slot: the ring may have wrapped.",
     ),
     key(
         "coordinator.announce_hold",
         span(Nanos::ZERO, SECOND, |p| Some(&mut p.timing.announce_hold)),
-        "A leader holds a view's announcement back for so long at most, so that members are woken once: the news that no \
-         older lease is left goes with it. 0: never, where waking costs nothing.",
+        "Longest time for which a leader holds an announcement back so that its CLEAR fits in the same \
+         datagram and members are woken once. 0: never, where waking costs nothing.",
     ),
     key(
         "coordinator.replace",
         Kind::Flag(|p| &mut p.timing.replace),
-        "Whether the leader replaces a coordinator that decides and is missing (dead, frozen, cut off) by a spare one, \
-         without an operator. A spare is a coordinator that runs and does not decide; `obol up` starts one at need.",
+        "Whether the leader replaces a missing decider (dead, frozen, cut off) by a spare automatically. A \
+         spare is a running coordinator that does not decide; `obol up` starts one when needed.",
     ),
     key(
         "coordinator.replace_after",
         span(US, HOUR, |p| Some(&mut p.timing.replace_after)),
-        "A coordinator is replaced when it has been missing for so long: longer than a restart takes.",
+        "Time after which a missing coordinator is replaced: longer than a restart takes.",
     ),
     key(
         "coordinator.replace_pause",
         span(US, HOUR, |p| Some(&mut p.timing.replace_pause)),
-        "And only so long after the last change of those who decide, whoever made it, so that nothing that looks like the \
-         death of many makes one replacement follow the other.",
+        "Minimum time between a replacement and the previous change of deciders, whoever made that, so that \
+         an apparent death of many does not cause a series of replacements.",
     ),
     key(
         "coordinator.join_every",
         span(US, MINUTE, |p| Some(&mut p.timing.join_every)),
-        "A join or leave without an answer is repeated so often.",
+        "Period at which an unanswered join or leave is repeated.",
     ),
     key(
         "coordinator.join_burst",
         Kind::Number { unit: "failures", low: 1, high: 1_000_000, at: |p| Some(&mut p.timing.join_burst) },
-        "So many members of one name may fail within coordinator.join_window; joins of a name that fails more often are held \
-         back, because each disturbs all others.",
+        "Members of one name that may fail within coordinator.join_window; joins of a name that fails more \
+         often are held back, because each disturbs all others.",
     ),
     key(
         "coordinator.join_window",
         span(US, MINUTE, |p| Some(&mut p.timing.join_window)),
-        "See coordinator.join_burst. A name that has not failed for so long, beside what it was held back, begins anew.",
+        "See coordinator.join_burst. A name that has not failed for this long, not counting holds, starts \
+         over.",
     ),
     key(
         "coordinator.join_hold",
         span(Nanos::ZERO, MINUTE, |p| Some(&mut p.timing.join_hold)),
-        "For so long a join is held back at first; each further failure of its name doubles that. 0: never.",
+        "First hold on joins; each further failure of the name doubles it. 0: never.",
     ),
     key(
         "coordinator.join_hold_max",
         span(US, MINUTE, |p| Some(&mut p.timing.join_hold_max)),
-        "For so long a join is held back at most.",
+        "Longest hold on joins.",
     ),
     key(
         "coordinator.join_pause",
         span(Nanos::ZERO, SECOND, |p| Some(&mut p.timing.join_pause)),
-        "A view that only admits members comes at least so long after the last that admitted any, so that joins share views.",
+        "Minimum time between two views that admit members, if the second only admits members, so that \
+         joins share views.",
     ),
     key(
         "wait.strategy",
@@ -277,7 +283,8 @@ pub(crate) static KEYS: &[Key] = &[
             Wait::Hybrid { yield_for } => Some(yield_for),
             Wait::Spin | Wait::Block => None,
         }),
-        "How long a hybrid wait yields before it blocks. Blocking costs a wake-up, yielding costs the others' time.",
+        "How long a hybrid wait yields before it blocks. Blocking costs a wake-up, yielding costs other \
+         processes CPU time.",
     ),
     key(
         "scheduling.policy",
@@ -293,8 +300,8 @@ pub(crate) static KEYS: &[Key] = &[
                 take: |p| p.scheduling = Scheduling::Fifo { priority: 0 },
             },
         ]),
-        "How the kernel schedules coordinators and agents: other as any program; fifo before any ordinary program, \
-         where the system allows it.",
+        "How the kernel schedules coordinators and agents: other like any program; fifo before all ordinary \
+         programs, where the system allows it.",
     ),
     key(
         "scheduling.priority",
@@ -307,33 +314,34 @@ pub(crate) static KEYS: &[Key] = &[
                 Scheduling::Other => None,
             },
         },
-        "Real-time priority; the kernel's own threads mostly have 50.",
+        "Real-time priority; the kernel's own threads usually have 50.",
     ),
     key(
         "rdma.device",
         Kind::DeviceOr { word: AUTO, at: |p| &mut p.rdma.device },
-        "The RDMA device, as `obol fabric list` names it; auto takes that of the host's address in the cluster.",
+        "The RDMA device, as listed by `obol fabric list`; auto selects the one of the host's address in \
+         the cluster.",
     ),
     key(
         "rdma.port",
         Kind::NumberOr { word: AUTO, unit: "port", low: 1, high: 255, at: |p| &mut p.rdma.port },
-        "The device's port; auto takes the first that is active.",
+        "The device's port; auto selects the first active one.",
     ),
     key(
         "rdma.gid_index",
         Kind::NumberOr { word: AUTO, unit: "index", low: 0, high: 255, at: |p| &mut p.rdma.gid_index },
-        "Which of the port's GIDs sends; auto takes that of the host's address, on RoCE its version 2.",
+        "The port's GID to send from; auto selects the one of the host's address, on RoCE its version 2.",
     ),
     key(
         "rdma.traffic_class",
         Kind::Number { unit: "class", low: 0, high: 255, at: |p| Some(&mut p.rdma.traffic_class) },
-        "The traffic class of all packets, which switches choose their queue by; on RoCE the DSCP times four.",
+        "The traffic class of all packets, by which switches choose a queue; on RoCE the DSCP times four.",
     ),
     key(
         "rdma.detection",
         span(US, MINUTE, |p| Some(&mut p.rdma.detection)),
-        "A peer whose network adapter does not answer for so long is reported as unreachable: the longest that all \
-         repeats of a packet may take together.",
+        "Timeout after which a peer whose network adapter does not answer is reported as unreachable: the \
+         limit of all retries of a packet together.",
     ),
     key(
         "rdma.pages",
@@ -354,9 +362,9 @@ pub(crate) static KEYS: &[Key] = &[
                 take: |p| p.rdma.pages = HugePages::Plain,
             },
         ]),
-        "Pages of the memory for what is under way, on the NUMA node of the device: huge of the reserved pool \
-         (vm.nr_hugepages), else transparent; transparent, if the kernel gives them on advice; or plain. The adapter \
-         needs fewer translations for huge ones.",
+        "Pages of the memory for pending operations, on the NUMA node of the device: huge from the reserved \
+         pool (vm.nr_hugepages), else transparent; transparent, if the kernel grants them on advice; or \
+         plain. The adapter needs fewer translations for huge pages.",
     ),
     key(
         "rdma.core",
@@ -366,17 +374,17 @@ pub(crate) static KEYS: &[Key] = &[
     key(
         "alert.margin_percent",
         Kind::Number { unit: "percent", low: 1, high: 100, at: |p| Some(&mut p.alert.margin_percent) },
-        "The console alerts where a renewal of the last minute found less than this part of its lease left.",
+        "The console alerts when a renewal of the last minute found less than this share of its lease left.",
     ),
     key(
         "alert.late_renewals",
         Kind::Number { unit: "renewals", low: 1, high: 1_000_000, at: |p| Some(&mut p.alert.late_renewals) },
-        "The console alerts from so many late or failed renewals of one process in a minute on.",
+        "Number of late or failed renewals of one process in a minute from which on the console alerts.",
     ),
     key(
         "alert.stale_after",
         span(US, MINUTE, |p| Some(&mut p.alert.stale_after)),
-        "The console alerts where the memory of a living process could not be read whole for so long.",
+        "The console alerts when the memory of a living process could not be read whole for this long.",
     ),
     key(
         "alert.false_suspicions",
@@ -386,18 +394,17 @@ pub(crate) static KEYS: &[Key] = &[
             high: 1_000_000,
             at: |p| Some(&mut p.alert.false_suspicions),
         },
-        "The console alerts from so many false suspicions by one process in a minute on: the detector is faster than \
-         the scheduler.",
+        "Number of false suspicions by one process in a minute from which on the console alerts: the \
+         detector is faster than the scheduler.",
     ),
     key(
         "alert.spare_coordinators",
         Kind::Number { unit: "coordinators", low: 1, high: 3, at: |p| Some(&mut p.alert.spare_coordinators) },
-        "The console alerts where a coordinator is missing and fewer than so many others may still fail.",
+        "The console alerts when a coordinator is missing and fewer than this many others may still fail.",
     ),
     key(
         "limits.seats",
-        // The layout allows one: an agent to which nothing can attach, which no cluster that is
-        // started from a profile is for.
+        // The layout allows one, but then no program could attach to an agent.
         Kind::Number { unit: "seats", low: 2, high: Limits::BOUNDS[0].2, at: |p| Some(&mut p.limits.seats) },
         "Seats of a region: its owner and the attached programs.",
     ),
@@ -406,31 +413,27 @@ pub(crate) static KEYS: &[Key] = &[
         limit("slots", |l| &mut l.slots),
         "Slots of the ring of decided views. A process that misses more views than this fetches the newest.",
     ),
-    key(
-        "limits.proposers",
-        limit("coordinators", |l| &mut l.proposers),
-        "Coordinators that the cluster can have.",
-    ),
+    key("limits.proposers", limit("coordinators", |l| &mut l.proposers), "Maximum number of coordinators."),
     key(
         "limits.value_bytes",
         limit("bytes", |l| &mut l.value_bytes),
-        "Bytes of one encoded view: bounds the members.",
+        "Size limit of an encoded view: bounds the number of members.",
     ),
     key(
         "limits.lanes",
         limit("senders", |l| &mut l.lanes),
-        "Senders that a region can hear: its possible peers.",
+        "Senders whose datagrams a region can receive: its possible peers.",
     ),
     key(
         "limits.lane_slots",
         limit("datagrams", |l| &mut l.lane_slots),
-        "Datagrams that wait in a lane before more are lost (and counted).",
+        "Datagrams queued in a lane before more are lost (and counted).",
     ),
     key("limits.datagram_bytes", limit("bytes", |l| &mut l.datagram_bytes), "Largest datagram."),
     key(
         "limits.recorder_events",
         limit("events", |l| &mut l.recorder_events),
-        "Events that a seat's flight recorder keeps for the time line of a failover.",
+        "Events kept in a seat's flight recorder for the time line of a failover.",
     ),
 ];
 

@@ -12,13 +12,13 @@ use toml::de::DeValue;
 /// The schema that this program reads and writes.
 pub const SCHEMA: u32 = 1;
 
-/// Characters of a description.
+/// The maximum length of a description.
 const LINE_CHARS_MAX: usize = 200;
 
-/// Bytes of a device's name: the kernel's limit.
+/// The maximum length of a device's name: the kernel's limit.
 const DEVICE_BYTES_MAX: usize = obol_fabric::deadbeat::DEVICE_NAME_MAX;
 
-/// What a key holds and where it goes in a profile.
+/// The type of a key, and where it is stored in a profile.
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// [`SCHEMA`].
@@ -29,9 +29,9 @@ pub(crate) enum Kind {
     Line(fn(&mut Profile) -> &mut String),
     /// `true` or `false`.
     Flag(fn(&mut Profile) -> &mut bool),
-    /// The name of a device, or a word that leaves the choice open.
+    /// The name of a device, or a word for automatic selection.
     DeviceOr { word: &'static str, at: fn(&mut Profile) -> &mut Option<String> },
-    /// A whole number, or a word that leaves the choice open.
+    /// A whole number, or a word for automatic selection.
     NumberOr {
         word: &'static str,
         unit: &'static str,
@@ -39,28 +39,28 @@ pub(crate) enum Kind {
         high: u32,
         at: fn(&mut Profile) -> &mut Option<u32>,
     },
-    /// A duration, which may exist only beside some values of another key.
+    /// A duration, which may depend on the value of another key.
     Span { low: Nanos, high: Nanos, at: fn(&mut Profile) -> Option<&mut Nanos> },
-    /// A whole number, which may exist only beside some values of another key.
+    /// A whole number, which may depend on the value of another key.
     Number { unit: &'static str, low: u32, high: u32, at: fn(&mut Profile) -> Option<&mut u32> },
-    /// A limit, whose bounds [`Limits::BOUNDS`] and [`Layout::new`] know.
+    /// A limit, with bounds from [`Limits::BOUNDS`] and [`Layout::new`].
     Limit { unit: &'static str, at: fn(&mut Limits) -> &mut u32 },
     /// One of these words.
     Choice(&'static [Choice]),
 }
 
-/// A word that a key takes.
+/// One value of a choice.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) name: &'static str,
-    /// Whether a profile says this.
+    /// Whether it is selected in a profile.
     pub(crate) is: fn(&Profile) -> bool,
-    /// Makes a profile say this.
+    /// Selects it in a profile.
     pub(crate) take: fn(&mut Profile),
 }
 
 impl Kind {
-    /// Whether the value exists in this profile, as its choices stand.
+    /// Whether the value exists with this profile's choices.
     pub(crate) fn applies(&self, profile: &mut Profile) -> bool {
         match self {
             Self::Span { at, .. } => at(profile).is_some(),
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Checks a value and puts it into the profile, if it exists there.
+    /// Checks a value and stores it in the profile, if it exists there.
     pub(crate) fn read(
         &self,
         key: &'static str,
@@ -151,7 +151,7 @@ impl Kind {
         Ok(())
     }
 
-    /// The value as TOML; nothing if it does not exist in this profile. (A profile to write to,
+    /// The value as TOML; `None` if it does not exist in this profile. (The profile is mutable
     /// because one accessor serves both directions.)
     pub(crate) fn write(&self, profile: &mut Profile) -> Option<String> {
         let quoted = |text: &str| toml::Value::from(text).to_string();
@@ -208,25 +208,25 @@ impl Kind {
     }
 }
 
-/// The fault of another value where a table belongs.
+/// The fault of a value that is not a table.
 pub(crate) fn not_a_table(table: &'static str, value: &DeValue<'_>) -> Fault {
     Fault::WrongType { key: table.into(), found: found(value), wanted: format!("a table, [{table}]") }
 }
 
-/// Checks one limit by itself. [`Layout::new`] tells only of the first that is wrong; beside the
-/// smallest of all others, each can be told of.
+/// Checks one limit by itself. [`Layout::new`] reports only the first invalid limit; with all
+/// others at their minimum, each can be checked.
 fn check_limit(at: fn(&mut Limits) -> &mut u32, value: u32) -> Result<Layout, LimitError> {
     let mut limits = Limits::LEAST;
     *at(&mut limits) = value;
     Layout::new(limits)
 }
 
-/// The bounds of one limit, from the error for a value that is never allowed.
+/// The bounds of one limit, taken from the layout's error.
 fn bounds(at: fn(&mut Limits) -> &mut u32) -> (u32, u32) {
     check_limit(at, u32::MAX).err().map_or((0, u32::MAX), |error| error.bounds)
 }
 
-/// What a limit must be a multiple of: the next value above the lowest that the layout takes.
+/// The step of a limit: the distance from its minimum to the next valid value.
 fn step(at: fn(&mut Limits) -> &mut u32, low: u32) -> u32 {
     (1..=4096).find(|step| check_limit(at, low + step).is_ok()).unwrap_or(1)
 }

@@ -1,7 +1,7 @@
 //! Every constant of a deployment, read from TOML and checked.
 //!
-//! A [`Profile`] is named (`laptop`, `dedicated`) or a file. It is read strictly: unknown keys,
-//! missing keys, bare numbers for durations and values out of bounds are refused, all at once, with
+//! A [`Profile`] is built in (`laptop`, `dedicated`) or a file. It is read strictly: unknown keys,
+//! missing keys, durations without a unit and values out of bounds are rejected, all at once, with
 //! line, column and the nearest known name:
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //! profiles/mine.toml:14:12: lease.drift_ppm is 20000, but must lie in 1..=10000
 //! ```
 //!
-//! What a profile can say is one table (`keys.rs`); reading, bounds, the written form
-//! ([`Profile::to_toml`]) and the reference ([`Profile::reference`]) follow from it. Nothing here
-//! acts on a profile: that is for the daemons.
+//! One table (`keys.rs`) defines a profile's contents; reading, bounds, the written form
+//! ([`Profile::to_toml`]) and the reference ([`Profile::reference`]) are derived from it. This
+//! crate only reads and checks profiles; the daemons apply them.
 
 mod check;
 pub mod document;

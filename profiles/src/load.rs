@@ -1,4 +1,4 @@
-//! Where profiles come from: built into the program, or a file.
+//! The sources of profiles: built into the program, or a file.
 
 use crate::document;
 use crate::error::FileError;
@@ -25,8 +25,8 @@ impl Profile {
         Self::parse(text, &origin)
     }
 
-    /// Reads and checks TOML. `origin` says in errors where the text is from; nothing is opened.
-    /// All faults are told, not only the first.
+    /// Reads and checks TOML. `origin` names the source in errors; no file is opened. All faults
+    /// are reported, not only the first.
     pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
         read::read(text, origin)
     }
@@ -37,7 +37,7 @@ impl Profile {
         Self::parse(&text, &origin)
     }
 
-    /// The profile as TOML, each key with its meaning, unit and bounds. Read back, it is the same
+    /// The profile as TOML, each key with its meaning, unit and bounds. Parsing it gives the same
     /// profile.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -51,7 +51,7 @@ impl Profile {
     }
 }
 
-/// `laptop`: works everywhere.
+/// `laptop`, which works everywhere.
 impl Default for Profile {
     fn default() -> Self {
         Self::builtin(BUILTIN[0])

@@ -1,8 +1,8 @@
-//! Reads a text into a profile, or into everything that is wrong with it.
+//! Reads a text into a profile, or into all of its errors.
 //!
-//! The parser recovers from syntax errors line by line, so the rest of such a file is judged as
-//! well, except what may only follow from the error: values up to the next table header, missing
-//! keys, and rules between keys.
+//! The parser recovers from syntax errors line by line, so the rest of such a file is checked as
+//! well. Excluded are possible consequences of the error: values up to the next table header,
+//! missing keys, and rules between keys.
 
 use crate::Profile;
 use crate::check::RULES;
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// Reads `text`; every fault is told with its line and column in `origin`.
+/// Reads `text`; every fault is reported with its line and column in `origin`.
 pub(crate) fn read(text: &str, origin: &str) -> Result<Profile, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let mut reader = Reader::default();
     reader.sort(document.get_ref());
     let future = reader.values();
     if let Some(future) = future {
-        // Whatever else looks wrong may be right in that schema.
+        // Other apparent errors may be valid in that schema.
         reader.faults = Faults::default();
         reader.fault(future.0, future.1);
     } else if syntax.is_empty() {
@@ -38,13 +38,13 @@ type Entry<'d, 'i> = (&'d Spanned<DeString<'i>>, &'d Spanned<DeValue<'i>>);
 struct Reader<'d, 'i> {
     profile: Profile,
     faults: Faults,
-    /// What the document says, by path.
+    /// The document's values by path.
     entries: BTreeMap<&'static str, Entry<'d, 'i>>,
-    /// Where each table is.
+    /// The position of each table.
     tables: BTreeMap<&'static str, usize>,
-    /// Names that a suggestion has told of: not missing too.
+    /// Names already suggested for a misspelt key: not reported as missing.
     suggested: BTreeSet<&'static str>,
-    /// Keys whose values are in the profile.
+    /// The keys that were read.
     good: BTreeSet<&'static str>,
 }
 
@@ -117,7 +117,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         self.fault(name.span().start, fault);
     }
 
-    /// Reads what is there. Returns the fault of a schema that this program does not know.
+    /// Reads the existing keys. Returns the fault of an unknown schema.
     fn values(&mut self) -> Option<(usize, Fault)> {
         for key in KEYS {
             let Some(&(name, value)) = self.entries.get(key.path) else { continue };
@@ -139,7 +139,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         None
     }
 
-    /// Tells of the keys that are not there: at the head of their table, or of the file.
+    /// Reports missing keys: at the head of their table, or of the file.
     fn missing(&mut self) {
         for table in tables() {
             if !self.tables.contains_key(table) && !self.suggested.contains(table) {
@@ -161,7 +161,7 @@ impl<'d, 'i> Reader<'d, 'i> {
         }
     }
 
-    /// Asks the rules whose keys are all good.
+    /// Checks the rules between keys that were all read.
     fn rules(&mut self) {
         for rule in RULES {
             let Some(blamed) = rule.keys.first().and_then(|key| self.entries.get(key)) else { continue };
@@ -174,8 +174,8 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 }
 
-/// The key that was probably meant: one with a similar name in the same table, or with the same
-/// name in another.
+/// The probable intention: a key with a similar name in the same table, or with the same name in
+/// another.
 fn nearest_key(table: Option<&'static str>, name: &str) -> Option<&'static str> {
     let (same, others): (Vec<_>, Vec<_>) = KEYS.iter().partition(|key| key.table() == table);
     let meant = nearest(name, same.iter().map(|key| key.name()));

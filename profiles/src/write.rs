@@ -5,7 +5,7 @@ use crate::keys::{KEYS, Key};
 use crate::{BUILTIN, Profile};
 use std::fmt::Write as _;
 
-/// Columns of a comment.
+/// The width of a comment.
 const COLUMNS: usize = 110;
 
 /// The profile as TOML, each key with its meaning, unit and bounds.
@@ -26,8 +26,8 @@ pub(crate) fn to_toml(profile: &Profile) -> String {
     text
 }
 
-/// Meaning, type with unit and bounds, and rules of a key as comment lines; each starts a line of
-/// its own.
+/// Meaning, type with unit and bounds, and rules of a key as comment lines; each starts on a new
+/// line.
 pub(crate) fn comment(key: &Key) -> String {
     let rules = RULES.iter().filter(|rule| rule.keys.first() == Some(&key.path));
     let rules = rules.map(|rule| sentence(rule.must));
@@ -50,7 +50,7 @@ fn wrapped(sentence: &str) -> String {
     lines + "\n"
 }
 
-/// With a capital, unless it begins with a key, and a full stop.
+/// Adds a capital, unless the text begins with a key, and a full stop.
 fn sentence(text: &str) -> String {
     let starts_with_key = text.split(' ').next().is_some_and(|word| word.contains('.'));
     let mut chars = text.chars();
@@ -97,7 +97,7 @@ pub(crate) fn reference() -> String {
 mod tests {
     use super::*;
 
-    /// The built-in files repeat the table for their readers; this holds them to it.
+    /// Checks that the built-in files repeat the table's documentation.
     #[test]
     fn the_built_in_files_explain_every_key_and_value() {
         for (name, file) in crate::load::FILES {

@@ -1,4 +1,4 @@
-//! No text makes the reader panic, and whatever it takes is a sound profile.
+//! No text makes the reader panic, and every accepted text is a valid profile.
 
 use obol_fabric::Layout;
 use obol_profiles::{BUILTIN, FileError, Profile};
@@ -12,7 +12,7 @@ const FILES: [&str; BUILTIN.len()] = [
     include_str!("../soft-roce.toml"),
 ];
 
-/// A text is taken and means something, or is refused with places that exist.
+/// A text is accepted as a profile, or rejected with valid positions.
 fn judge(text: &str) -> Result<(), TestCaseError> {
     match Profile::parse(text, "any.toml") {
         Ok(profile) => {
@@ -33,7 +33,7 @@ fn judge(text: &str) -> Result<(), TestCaseError> {
                     problem
                 );
             }
-            // One line each, whatever the file holds.
+            // One line each, whatever the file contains.
             prop_assert_eq!(error.to_string().lines().count(), problems.len(), "{}", error);
         }
     }

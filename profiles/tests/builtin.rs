@@ -1,4 +1,4 @@
-//! The built-in profiles are what they promise, and the written form of a profile is the profile.
+//! The built-in profiles are valid, and the written form of a profile is the profile.
 
 use obol_fabric::Wait;
 use obol_fabric::{Layout, Nanos};
@@ -42,12 +42,12 @@ fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
     let refused = |name| Profile::load(name).expect_err(name).to_string();
     assert_eq!(
         refused("labtop"),
-        "no profile \"labtop\" is built in; did you mean laptop? Built in are laptop, dedicated, infiniband, roce, soft-roce; a path has a '/' or \
+        "there is no built-in profile \"labtop\"; did you mean laptop? The built-in ones are laptop, dedicated, infiniband, roce, soft-roce; a path has a '/' or \
          ends in .toml"
     );
     assert_eq!(
         refused("x"),
-        "no profile \"x\" is built in. Built in are laptop, dedicated, infiniband, roce, soft-roce; a path has a '/' or ends in .toml"
+        "there is no built-in profile \"x\". The built-in ones are laptop, dedicated, infiniband, roce, soft-roce; a path has a '/' or ends in .toml"
     );
 }
 

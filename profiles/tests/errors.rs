@@ -1,4 +1,4 @@
-//! Every way in which a file can be wrong is told with its place, its key and what to do.
+//! Every fault of a file is reported with its position, its key and a remedy.
 
 use obol_profiles::Profile;
 
@@ -13,8 +13,8 @@ fn plain() -> String {
         .collect()
 }
 
-/// What is said about the laptop profile with pieces replaced; for the number of a line, what
-/// stands there before " =".
+/// The errors of the laptop profile with pieces replaced; line numbers are shown as the text of the
+/// line before " =".
 fn said(changes: &[(&str, &str)]) -> String {
     let mut text = plain();
     for (old, new) in changes {
@@ -197,7 +197,7 @@ fn a_choice_lists_what_it_takes() {
 fn a_key_that_would_do_nothing_is_refused() {
     assert_eq!(
         said(&[("\"hybrid\"", "\"block\"")]),
-        "mine.toml:yield_for:1: wait.yield_for means something only with wait.strategy = \"hybrid\"; remove it, or change \
+        "mine.toml:yield_for:1: wait.yield_for applies only with wait.strategy = \"hybrid\"; remove it, or change \
          wait.strategy"
     );
 }

@@ -1,5 +1,4 @@
-//! Whatever a file holds: readers refuse it with places that exist, or give something that can be
-//! used.
+//! Any file is rejected with valid positions, or gives a usable value.
 
 use obol_fabric::Layout;
 use obol_fuzz::{Shape, Target, outcome};
@@ -11,7 +10,7 @@ fn here(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-/// What was refused names a place in the text, and is one line for each fault.
+/// Errors name a position in the text, one line per fault.
 fn refused(error: &FileError, text: &str) -> u64 {
     let FileError::Refused { problems, .. } = error else { panic!("{error:?}") };
     assert!(!problems.is_empty());

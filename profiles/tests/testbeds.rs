@@ -1,4 +1,4 @@
-//! The built-in testbeds are read, and what is wrong with a file is told with its place.
+//! The built-in testbeds are valid, and the faults of a file are reported with their positions.
 
 use obol_fabric::Nanos;
 use obol_profiles::testbed::{BUILTIN, Testbed};
@@ -28,7 +28,7 @@ fn the_first_testbed_is_the_papers() {
     let testbed = Testbed::builtin("infiniband").expect("it is in order");
     assert_eq!(testbed.model.read.latency.median(), Nanos(1_380));
     assert_eq!(testbed.deployment.lease, Nanos::from_micros(23));
-    // What the kernel tells at the signal, the exit proves later.
+    // The proof at the exit follows the notice at the signal.
     let early = testbed.clone().with_early_notice();
     assert_eq!(early.model.notice, testbed.signal);
     assert_eq!(early.model.proof.median(), Nanos(17_390 - 4_580));

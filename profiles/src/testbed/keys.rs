@@ -1,5 +1,5 @@
-//! The table of parameters: the one place that knows what a testbed can say. Reading, bounds,
-//! suggestions and the reference follow from it.
+//! The table of parameters: the single definition of a testbed's contents. Reading, bounds,
+//! suggestions and the reference are derived from it.
 
 use super::Testbed;
 use crate::duration::print;
@@ -11,15 +11,15 @@ use serde::Serialize;
 pub(super) struct Key {
     /// Its table and name, such as `read.latency`.
     pub(super) path: &'static str,
-    /// What it holds and where that goes.
+    /// Its type, and where the value is stored.
     pub(super) kind: Kind,
-    /// What it is.
+    /// Its description.
     pub(super) doc: &'static str,
 }
 
-/// What a parameter holds.
+/// The type of a parameter.
 pub(super) enum Kind {
-    /// A duration that is always the same.
+    /// A constant duration.
     Span(fn(&mut Testbed) -> &mut Nanos),
     /// A distribution of durations.
     Spread(fn(&mut Testbed) -> &mut Quantiles),
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Number { unit: &'static str, low: u32, high: u32, at: fn(&mut Testbed) -> &mut u32 },
 }
 
-/// Any duration of a testbed is at most this: everything longer is a slip of a unit.
+/// The maximum duration in a testbed: anything longer is probably a wrong unit.
 pub(super) const LONGEST: Nanos = Nanos::from_millis(100);
 
 impl Key {
@@ -39,7 +39,7 @@ impl Key {
         self.path.split_once('.').map_or(self.path, |(_, name)| name)
     }
 
-    /// What a file must say.
+    /// The required form in a file.
     pub(super) fn wanted(&self) -> String {
         let source = "source = \"paper, section\" }";
         match self.kind {
@@ -182,16 +182,16 @@ pub(super) static KEYS: &[Key] = &[
     },
 ];
 
-/// A parameter as a report shows it.
+/// A parameter for reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Parameter {
     /// Its table and name.
     pub key: &'static str,
     /// The value, or the median and the range of a distribution.
     pub value: String,
-    /// Where it is from.
+    /// The source of the value.
     pub source: String,
-    /// What it is.
+    /// Its description.
     pub meaning: &'static str,
 }
 

@@ -1,6 +1,6 @@
-//! Testbeds that the simulator can stand in for: what every operation takes there, as published or
-//! measured, each value with its source. Read as strictly as a [`Profile`](crate::Profile): all
-//! faults at once, with line and column.
+//! Testbeds for the simulator: published or measured durations of every operation, each value with
+//! its source. Read as strictly as a [`Profile`](crate::Profile): all faults at once, with line and
+//! column.
 
 mod keys;
 mod read;
@@ -25,31 +25,30 @@ static TESTBEDS: document::BuiltIn =
 /// Names of the built-in testbeds.
 pub static BUILTIN: [&str; FILES.len()] = document::names(&FILES);
 
-/// A testbed. Made by [`Testbed::load`], [`Testbed::parse`] or [`Testbed::builtin`], which check
-/// it. The default is what reading starts from: a missing key is an error.
+/// A testbed. Created by [`Testbed::load`], [`Testbed::parse`] or [`Testbed::builtin`], which check
+/// it. The default is the initial value for reading: a missing key is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Testbed {
-    /// What it is called.
+    /// Its name.
     pub name: Name,
-    /// What it stands for, in one line.
+    /// Its description, in one line.
     pub description: String,
-    /// What everything takes while neither network nor memory is loaded; deaths are noticed at exit
-    /// time.
+    /// All durations without load on network or memory; deaths are noticed at exit time.
     pub model: Model,
-    /// The interval between two looks of a polling core under the full memory load.
+    /// The polling interval of a core under full memory load.
     pub interval_loaded: Quantiles,
-    /// What a saturated network adds to each way.
+    /// The delay that a saturated network adds in each direction.
     pub saturated: Quantiles,
-    /// From a kill to its notice if the kernel tells of the signal, not of the exit.
+    /// From a kill to its notice if the kernel reports the signal, not the exit.
     pub signal: Quantiles,
-    /// From one to the next of several kills that are meant to be simultaneous.
+    /// The interval between kills that are meant to be simultaneous.
     pub spread: Quantiles,
     /// The constants that the published cluster ran with.
     pub deployment: Published,
     sources: BTreeMap<&'static str, String>,
 }
 
-/// The constants of the protocol that a paper's authors chose on the testbed.
+/// The constants of the protocol that a paper's authors used on the testbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// How long a lease lasts.
@@ -58,11 +57,11 @@ pub struct Published {
     pub cache_lease: Nanos,
     /// Pause between a renewal and the next.
     pub renew_every: Nanos,
-    /// Every process advances its heartbeat at least so often.
+    /// The longest pause between two increments of a process's heartbeat.
     pub heartbeat_every: Nanos,
     /// Pause between two READs of a successor's heartbeat.
     pub heartbeat_period: Nanos,
-    /// How far a clock's rate may be off, in parts per million.
+    /// The assumed drift of a clock, in parts per million.
     pub drift_ppm: u32,
 }
 
@@ -73,7 +72,7 @@ impl Testbed {
         Self::parse(text, &origin)
     }
 
-    /// Reads and checks TOML. `origin` says in errors where the text is from; nothing is opened.
+    /// Reads and checks TOML. `origin` names the source in errors; no file is opened.
     pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
         read::read(text, origin)
     }
@@ -90,13 +89,13 @@ impl Testbed {
         keys::parameters(self)
     }
 
-    /// The same testbed, whose kernels tell of a death when the signal is sent. What tells it at
-    /// exit time now proves it, so a proof comes as much later.
+    /// The same testbed with kernels that report a death when the signal is sent. The notice at
+    /// exit time becomes the proof, so a proof comes as much later.
     #[must_use]
     pub fn with_early_notice(mut self) -> Self {
         let rest: Vec<_> = self.model.notice.points().to_vec();
         let early = &self.signal;
-        // Both times are of the same death: the slower a kill is, the later is either.
+        // Both times belong to the same death: a slow kill delays both.
         let proof = rest.into_iter().map(|(at, exit)| (at, exit.saturating_sub(early.at(at)))).collect();
         self.model.proof = rising(proof);
         self.model.notice = self.signal.clone();
@@ -104,7 +103,7 @@ impl Testbed {
     }
 }
 
-/// A difference of two distributions as one: where it would fall, it stays.
+/// The difference of two distributions as one; it never decreases.
 fn rising(mut points: Vec<(u32, Nanos)>) -> Quantiles {
     let mut least = Nanos::ZERO;
     for (_, span) in &mut points {

@@ -1,4 +1,4 @@
-//! Reads a text into a testbed, or into everything that is wrong with it.
+//! Reads a text into a testbed, or into all of its errors.
 
 use super::keys::{KEYS, Key, Kind, LONGEST, tables};
 use super::{SCHEMA, Testbed};
@@ -11,15 +11,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// Keys of the top level.
+/// The top-level keys.
 const TOP: [&str; 3] = ["schema", "name", "description"];
-/// What a parameter's table may hold.
+/// The keys of a parameter's table.
 const PARTS: [&str; 3] = ["value", "points", "source"];
-/// Points of one distribution.
+/// The maximum number of points of a distribution.
 const POINTS_MAX: usize = 64;
-/// Any duration lies in these bounds.
+/// The bounds of any duration.
 const SPAN: (Nanos, Nanos) = (Nanos::ZERO, LONGEST);
-/// Characters of a source.
+/// The maximum length of a source.
 const SOURCE_CHARS_MAX: usize = 400;
 
 type Value<'i> = Spanned<DeValue<'i>>;
@@ -29,14 +29,14 @@ struct Reader {
     faults: Faults,
 }
 
-/// Reads `text`; every fault is told with its line and column in `origin`.
+/// Reads `text`; every fault is reported with its line and column in `origin`.
 pub(super) fn read(text: &str, origin: &str) -> Result<Testbed, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let mut reader = Reader { testbed: Testbed::default(), faults: Faults::default() };
     if syntax.is_empty() {
         reader.document(document.get_ref());
     }
-    // What follows from an error of syntax is not worth telling.
+    // Possible consequences of a syntax error are not reported.
     reader.faults.with_syntax(text, &syntax);
     reader.faults.judge(Some(reader.testbed), text, origin)
 }
@@ -115,7 +115,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads one parameter; gives its path if there is such a one.
+    /// Reads one parameter; returns its path if the parameter exists.
     fn parameter(
         &mut self,
         table: &'static str,
