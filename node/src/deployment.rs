@@ -1,5 +1,5 @@
-//! What a cluster was started with, as its directory keeps it: every process of the cluster reads
-//! the same two files.
+//! The parameters of a cluster, stored in its directory: every process of the cluster reads the
+//! same two files.
 
 use crate::Network;
 use obol_fabric::layout::LimitError;
@@ -19,20 +19,20 @@ const PROFILE_FILE: &str = "profile.toml";
 /// Version of [`DEPLOYMENT_FILE`].
 const DEPLOYMENT_SCHEMA: u32 = 1;
 
-/// A cluster's make-up.
+/// The composition of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
     /// Coordinators, numbered from 1.
     pub coordinators: u16,
-    /// App nodes that `up` started: an agent and an app each, numbered from 1.
+    /// App nodes started by `up`: an agent and an app each, numbered from 1.
     pub apps: u16,
     /// Lease caches, numbered from 1.
     pub caches: u16,
-    /// What operators call the place that it runs in; a drill names the one that it was made for.
+    /// The operators' label of the environment; a drill names the environment that it is made for.
     pub environment: Name,
     /// Every constant.
     pub profile: Profile,
-    /// How its processes reach each other; without one they share the memory of one host.
+    /// How its processes reach each other; `None` if they share the memory of one host.
     pub network: Option<Network>,
 }
 
@@ -51,22 +51,22 @@ struct File {
     network: Option<Network>,
 }
 
-/// Why a cluster's files do not tell what it is made of.
+/// Why a cluster's files do not describe a deployment.
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
     /// A file can not be read or written.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
-    /// A file makes no sense.
+    /// A file is invalid.
     #[error("{0}: {1}; if no process of the cluster runs, `obol down` removes it")]
     Malformed(PathBuf, String),
-    /// The profile makes no sense.
+    /// The profile is invalid.
     #[error(transparent)]
     Profile(#[from] FileError),
     /// More coordinators than the profile's limits allow.
     #[error("{wanted} coordinators, but the profile's limits.proposers is {limit}; at least one is needed")]
     Coordinators {
-        /// How many were asked for.
+        /// The requested number.
         wanted: u16,
         /// `limits.proposers`.
         limit: u32,
@@ -76,26 +76,26 @@ pub enum DeploymentError {
         "{wanted} app nodes, but the profile has room for {limit}; raise its limits.value_bytes and limits.lanes"
     )]
     Apps {
-        /// How many were asked for.
+        /// The requested number.
         wanted: u16,
-        /// How many fit.
+        /// The number that fits.
         limit: u16,
     },
-    /// More lease caches than fit beside the app nodes.
+    /// More lease caches than fit besides the app nodes.
     #[error(
         "{wanted} lease caches, but beside the app nodes the profile has room for {limit}; raise its \
          limits.value_bytes and limits.lanes"
     )]
     Caches {
-        /// How many were asked for.
+        /// The requested number.
         wanted: u16,
-        /// How many fit.
+        /// The number that fits.
         limit: u16,
     },
 }
 
 impl Deployment {
-    /// Checks that the profile has room for all of them.
+    /// Checks that the profile has room for all processes.
     pub fn new(coordinators: u16, apps: u16, caches: u16, profile: Profile) -> Result<Self, DeploymentError> {
         let limit = profile.limits.proposers;
         if coordinators == 0 || u32::from(coordinators) > limit {
@@ -114,7 +114,7 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// The same processes, joined by an RDMA network.
+    /// The same processes over an RDMA network.
     #[must_use]
     pub fn over(self, network: Network) -> Self {
         Self { network: Some(network), ..self }
@@ -126,8 +126,7 @@ impl Deployment {
         Self { environment, ..self }
     }
 
-    /// The names of all processes that belong to the cluster from its start: the coordinators
-    /// first.
+    /// The names of all initial processes of the cluster, coordinators first.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let coordinators = (1..=self.coordinators).map(|n| coordinator_name(n).to_string());
@@ -138,8 +137,8 @@ impl Deployment {
         coordinators.chain(members).collect()
     }
 
-    /// Whether a view of so many app nodes and caches fits a slot's value, together with the
-    /// members that may have gone lately, and every process can hear every other.
+    /// Whether a view of this many app nodes and caches fits a slot's value, together with recently
+    /// departed members, and every process can receive from every other.
     fn has_room(&self, apps: u16, caches: u16) -> bool {
         let limits = &self.profile.limits;
         let senders = u32::from(self.coordinators) + u32::from(apps) + u32::from(caches);
@@ -167,7 +166,7 @@ impl Deployment {
         let gone = Departed {
             token: 0,
             incarnation: Incarnation::NONE,
-            // The longest that there is.
+            // The longest name.
             name: Name::new(&"x".repeat(NAME_BYTES_MAX)).unwrap_or_default(),
             kind: Kind::Coordinator,
             at: view.id,
@@ -231,7 +230,7 @@ impl Deployment {
         View::genesis(&coordinators, self.profile.timing.lease, self.profile.timing.cache_lease)
     }
 
-    /// What the machines are built with.
+    /// The configuration of the machines.
     pub fn config(&self) -> Result<Config, LimitError> {
         Ok(Config {
             timing: self.profile.timing,
@@ -241,7 +240,7 @@ impl Deployment {
     }
 }
 
-/// The most that fit, if `many` do not; where some fit, fewer do as well.
+/// The maximum below `many` that fits; `fit` is monotonic.
 fn most_below(many: u16, fit: impl Fn(u16) -> bool) -> u16 {
     let (mut most, mut too_many) = (0, many);
     while too_many - most > 1 {
@@ -255,13 +254,13 @@ fn most_below(many: u16, fit: impl Fn(u16) -> bool) -> u16 {
     most
 }
 
-/// The name of lease cache `n`, where `up` starts it.
+/// The name of lease cache `n`, as started by `up`.
 #[must_use]
 pub fn cache_name(n: u16) -> String {
     format!("cache-{n}")
 }
 
-/// The names of the agent and the app of app node `n`, where `up` starts them.
+/// The names of the agent and the app of app node `n`, as started by `up`.
 #[must_use]
 pub fn app_node_names(n: u16) -> [String; 2] {
     [format!("node-{n}"), format!("app-{n}")]

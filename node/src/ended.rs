@@ -1,25 +1,24 @@
-//! Which of a cluster's own processes have ended because they were asked to, as files in the
-//! cluster's directory: a look at the cluster must not take them for failed, and their memory may
-//! have another owner by then.
+//! Records which of a cluster's own processes ended on request, as files in the cluster's
+//! directory. They must not be reported as failed, and their memory may have another owner by then.
 
 use obol_fabric::Name;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Before the name of the process.
+/// The prefix of the process's name.
 const PREFIX: &str = "ended-";
 
 fn path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{PREFIX}{name}"))
 }
 
-/// Notes that a process has ended as it was asked to.
+/// Records that a process ended on request.
 pub fn note(dir: &Path, name: Name) -> io::Result<()> {
     File::create(path(dir, name.as_str())).map(drop)
 }
 
-/// Notes that a process of this name runs again.
+/// Removes the record: a process of this name runs again.
 pub fn forget(dir: &Path, name: Name) -> io::Result<()> {
     match fs::remove_file(path(dir, name.as_str())) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -27,7 +26,7 @@ pub fn forget(dir: &Path, name: Name) -> io::Result<()> {
     }
 }
 
-/// Whether the last process of this name ended as it was asked to.
+/// Whether the last process of this name ended on request.
 #[must_use]
 pub fn is_noted(dir: &Path, name: &str) -> bool {
     path(dir, name).exists()

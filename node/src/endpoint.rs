@@ -1,5 +1,4 @@
-//! A process's place in a cluster, over whatever joins the cluster: the one place that chooses the
-//! fabric.
+//! A process's endpoint in a cluster, over any fabric: the only place that chooses the fabric.
 
 use crate::network::Network;
 use crate::voted::Voted;
@@ -19,11 +18,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A process that wants to leave waits so long for the view without it; then it just ends, and
-/// counts as failed.
+/// How long a leaving process waits for the view without it; then it exits, and counts as failed.
 pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
 
-/// No member's kind: observers pass over the region.
+/// No member's kind: observers ignore the region.
 const NO_KIND: u32 = 0;
 
 /// Lists the fabrics; [`Site::place`] chooses.
@@ -60,24 +58,24 @@ endpoints! {
     Rdma(verbs::Endpoint),
 }
 
-/// Why a process has no place in its cluster.
+/// Why a process has no endpoint in its cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// Its memory, or its device, can not be had.
+    /// Its memory, or its device, is not available.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// It can not be pinned to the core of the profile.
     #[error(
-        "rdma.core is {core}, but this thread can not be pinned to it: {error}; `nproc --all` tells how \
+        "rdma.core is {core}, but this thread can not be pinned to it: {error}; `nproc --all` shows how \
          many there are"
     )]
     Core {
-        /// Which core.
+        /// The core.
         core: u32,
-        /// What the kernel says.
+        /// The kernel's error.
         error: std::io::Error,
     },
-    /// The coordinator has forgotten its votes.
+    /// The coordinator has lost its votes.
     #[error(
         "coordinator {number} has voted on this host before and its memory is gone, as after a boot. With an empty \
          memory it could vote twice, so it does not start; the others go on while a majority lives. Start one of \
@@ -85,36 +83,36 @@ pub enum EndpointError {
          `obol coordinator recover`"
     )]
     MemoryLost {
-        /// Which coordinator.
+        /// The coordinator.
         number: u16,
     },
-    /// An operator has given the coordinator up, and the cluster went on without it.
+    /// An operator has retired the coordinator, and the cluster went on without it.
     #[error(
         "coordinator {number} was given up in a recovery, and the cluster has gone on without it (view {view} says \
          so). What its memory holds is of before, so it votes no more and does not start. Start one of another \
          number here, and let it decide: `obol coordinator add`"
     )]
     Retired {
-        /// Which coordinator.
+        /// The coordinator.
         number: u16,
-        /// The newest view that this host knows of.
+        /// The newest view known on this host.
         view: ViewId,
     },
-    /// That the coordinator votes from now on can not be noted where it outlives a boot.
+    /// The record that the coordinator votes could not be written to persistent storage.
     #[error("{at}: can not note that a coordinator votes on this host: {error}")]
     Unnoted {
         /// The file.
         at: PathBuf,
-        /// Why not.
+        /// The error.
         error: std::io::Error,
     },
-    /// An operator went on from a view after a disaster, and it can not be had: to begin with an
-    /// older one is not safe.
+    /// The view of an operator's recovery can not be read, and starting from an older one is not
+    /// safe.
     #[error("{at}: the view that was recovered {why}; run `obol coordinator recover` again")]
     Recovered {
-        /// The file that holds it.
+        /// Its file.
         at: PathBuf,
-        /// Why not.
+        /// The error.
         why: String,
     },
 }
@@ -126,7 +124,7 @@ impl From<HostError> for EndpointError {
 }
 
 impl Site {
-    /// Opens the place of a coordinator, by its number.
+    /// Opens the endpoint of a coordinator, by its number.
     pub fn coordinator(&self, number: u16) -> Result<Endpoint, EndpointError> {
         if let Some(network) = &self.deployment.network {
             if network.memory_lost.contains(&number) {
@@ -149,19 +147,19 @@ impl Site {
         self.open_as(Owner { kind, name, region: Some(address.region), groups }, false)
     }
 
-    /// Opens the place of an agent, a lease cache or an embedded app.
+    /// Opens the endpoint of an agent, a lease cache or an embedded app.
     pub fn member(&self, kind: Kind, name: Name) -> Result<Endpoint, EndpointError> {
         self.open_member(kind, name, false)
     }
 
     /// As [`Site::member`]; other members may WRITE the value areas of its region, over an RDMA
-    /// device as over the memory of one host.
+    /// device as over shared memory.
     pub fn mailbox(&self, kind: Kind, name: Name) -> Result<Endpoint, EndpointError> {
         self.open_member(kind, name, true)
     }
 
-    /// Opens the place of somebody who only tells the cluster something: no member, and nobody's
-    /// kind.
+    /// Opens the endpoint of a process that only sends to the cluster: no member, and of no
+    /// member's kind.
     pub fn operator(&self, name: Name) -> Result<Endpoint, EndpointError> {
         self.place(Owner { kind: NO_KIND, name, region: None, groups: 0 }, false)
     }
@@ -196,7 +194,7 @@ impl Site {
 }
 
 impl Deployment {
-    /// Opens the network for reading regions of other hosts; `None` if the cluster has none.
+    /// Opens the network for reading the regions of other hosts; `None` if the cluster has none.
     pub fn reader(&self, cluster: &Cluster) -> Result<Option<verbs::Observer>, OpenError> {
         let Some(network) = &self.network else { return Ok(None) };
         let nobody = Owner { kind: Kind::App as u32, name: Name::default(), region: None, groups: 0 };
@@ -205,7 +203,7 @@ impl Deployment {
     }
 }
 
-/// What the network and the profile say, as the device wants it.
+/// The device's configuration, from the network and the profile.
 fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
     let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
     let place = |number: u32| network.coordinators.get((number as usize).wrapping_sub(1)).copied();
@@ -227,11 +225,11 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
     }
 }
 
-/// What can be done with either endpoint. (A closure can not take both types.)
+/// An action on either kind of endpoint. (A closure can not be generic over both.)
 pub trait Act {
-    /// What comes of it.
+    /// The result.
     type Output;
-    /// Does it.
+    /// Runs the action.
     fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output;
 }
 
@@ -275,7 +273,7 @@ impl<R: Role> Act for Serve<'_, R> {
 
 impl Endpoint {
     /// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the
-    /// cluster has gone on without it for good.
+    /// cluster has retired it.
     pub fn serve<R: Role>(&mut self, machine: &mut R, stop: &AtomicBool) {
         self.each(Serve { machine, stop });
     }

@@ -1,5 +1,5 @@
-//! The file that an operator writes for a cluster of several hosts: which hosts there are and what
-//! runs on each. The same file lies on all of them.
+//! The file that an operator writes for a cluster of several hosts: the hosts and the processes of
+//! each. All hosts have a copy of the same file.
 //!
 //! ```toml
 //! schema = 1
@@ -30,25 +30,25 @@ use toml::de::{DeTable, DeValue};
 
 /// Version of the file.
 const HOSTS_SCHEMA: i64 = 1;
-/// Hosts that a cluster can have.
+/// The maximum number of hosts.
 const HOSTS_MAX: usize = obol_fabric::host::HOST_MAX as usize;
-/// Agents and caches that a host can have.
+/// The maximum number of agents and caches per host.
 const PER_HOST_MAX: usize = obol_fabric::host::PER_HOST as usize;
 
 /// A cluster of several hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
-    /// Its name on each of them.
+    /// Its name, the same on all hosts.
     pub cluster: Name,
-    /// Tells it from every other one on the network.
+    /// Distinguishes it from all other clusters on the network.
     pub id: u64,
-    /// The profile: built in, or a file.
+    /// The profile: a built-in one, or a file.
     pub profile: String,
     /// The multicast groups.
     pub groups: Groups,
-    /// Where coordinator 1 listens, on its host; coordinator n listens n - 1 above.
+    /// The port of coordinator 1 on its host; coordinator n listens n - 1 above.
     pub port: u16,
-    /// The hosts. A host is told by its place, so new ones are added at the end.
+    /// The hosts. A host is identified by its index, so new ones are added at the end.
     pub hosts: Vec<Host>,
 }
 
@@ -65,16 +65,16 @@ pub struct Host {
     pub caches: Vec<Name>,
 }
 
-/// Why a file tells of no cluster.
+/// Why a file does not describe a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum HostsError {
-    /// The file can not be read, or has faults.
+    /// The file can not be read, or is invalid.
     #[error(transparent)]
     File(FileError),
-    /// The hosts' processes do not fit the profile, or the profile makes no sense.
+    /// The hosts' processes do not fit the profile, or the profile is invalid.
     #[error("{0}: {1}")]
     Deployment(PathBuf, crate::DeploymentError),
-    /// The profile is made for one host.
+    /// The profile is for a single host.
     #[error(
         "{path}: profile {profile} is made for one host: its limits.datagram_bytes is {datagram_bytes}, and an RDMA \
          network carries {DATAGRAM_PAYLOAD_MAX} at most, 960 over most Ethernets; take infiniband, roce, soft-roce, or \
@@ -98,7 +98,7 @@ pub enum HostsError {
     NotHere {
         /// The file.
         path: PathBuf,
-        /// The addresses that it names.
+        /// The addresses in the file.
         named: Vec<IpAddr>,
     },
 }
@@ -108,7 +108,7 @@ fn listed(addresses: &[IpAddr]) -> String {
 }
 
 impl Hosts {
-    /// Reads and checks a file. All faults are told, not only the first.
+    /// Reads and checks a file. All errors are reported, not only the first.
     pub fn load(path: &Path) -> Result<Self, HostsError> {
         let text = document::text(path, "file of hosts").map_err(|reason| {
             HostsError::File(FileError::Unreadable { path: path.display().to_string(), reason })
@@ -116,21 +116,21 @@ impl Hosts {
         Self::parse(&text, path)
     }
 
-    /// Reads and checks a text; `origin` says in errors where it is from.
+    /// Reads and checks a text; `origin` names its source in errors.
     pub fn parse(text: &str, origin: &Path) -> Result<Self, HostsError> {
         let mut reader = Reader { text, faults: Faults::default() };
         let hosts = reader.file();
         reader.faults.judge(hosts, text, &origin.display().to_string()).map_err(HostsError::File)
     }
 
-    /// The place of the host that has one of these addresses.
+    /// The index of the host that has one of these addresses.
     #[must_use]
     pub fn find(&self, addresses: &[IpAddr]) -> Option<usize> {
         self.hosts.iter().position(|host| addresses.contains(&host.address))
     }
 
-    /// The cluster as the host at this place sees it. `origin` is the file: a profile's path starts
-    /// beside it.
+    /// The cluster as seen by the host at this index. `origin` is the file: a profile's path is
+    /// relative to it.
     pub fn deployment(&self, host: usize, origin: &Path) -> Result<Deployment, HostsError> {
         let refused = |error| HostsError::Deployment(origin.to_owned(), error);
         let Some(here) = self.hosts.get(host) else {
@@ -150,8 +150,8 @@ impl Hosts {
         let mut coordinators: Vec<_> =
             self.hosts.iter().filter_map(|host| Some((host.coordinator?, host.address))).collect();
         coordinators.sort_unstable();
-        // A number beyond those of the file belongs to one of the hosts all the same, in turn: one
-        // that comes in place of another, or after a disaster, is found without a new file.
+        // Coordinator numbers beyond those of the file are assigned to the hosts in turn, so that
+        // replacements, also after a disaster, are found without a new file.
         let numbers = 0..u16::try_from(profile.limits.proposers).unwrap_or(u16::MAX);
         let listens: Vec<SocketAddr> = coordinators
             .iter()
@@ -201,7 +201,7 @@ impl Reader<'_> {
         self.faults.add(at, Fault::Other(fault.into()));
     }
 
-    /// Refuses what is unknown, and finds what is known.
+    /// Reports unknown keys and finds the known ones.
     fn unknown(&mut self, table: &Table<'_>, prefix: &str, known: &[&'static str]) {
         for name in table.keys().filter(|name| !known.contains(&name.get_ref().as_ref())) {
             let written = shortened(name.get_ref());
@@ -252,7 +252,7 @@ impl Reader<'_> {
         match Name::new(&text) {
             Ok(name) => Some(name),
             Err(error) => {
-                self.fault(value.span().start, format!("{key}: {text:?} is no name: {error}"));
+                self.fault(value.span().start, format!("{key}: {text:?} is not a name: {error}"));
                 None
             }
         }
@@ -279,7 +279,7 @@ impl Reader<'_> {
         if let Some(schema) = self.must(table, 0, "schema", "schema")
             && schema.get_ref().as_integer().map(|n| n.as_str()) != Some(&HOSTS_SCHEMA.to_string())
         {
-            // Whatever else looks wrong may be right in that schema.
+            // Other apparent errors may be valid in that schema.
             self.fault(
                 schema.span().start,
                 format!("schema must be {HOSTS_SCHEMA}: this obol reads no other"),
@@ -327,7 +327,10 @@ impl Reader<'_> {
             let value = self.must(table, at, key, &name)?;
             let address = self.address(value, &name)?;
             if !address.is_multicast() {
-                self.fault(value.span().start, format!("{name} is {address}, which is no multicast address"));
+                self.fault(
+                    value.span().start,
+                    format!("{name} is {address}, which is not a multicast address"),
+                );
             }
             Some(address)
         });

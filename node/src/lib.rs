@@ -1,10 +1,9 @@
-//! What the processes of one host share: the cluster's directory with what it was made from, the
-//! host's part of a cluster of several hosts, the files that processes leave there, and the
-//! endpoint that each of them opens.
+//! What the processes of one host share: the cluster's directory with its parameters, the host's
+//! part of a cluster of several hosts, the files that processes leave there, and their endpoints.
 //!
-//! A [`Site`] is a cluster's directory on this host. A [`Deployment`] says who belongs to the
-//! cluster and by which profile; [`Hosts`] is the file that operators of several hosts write. An
-//! [`endpoint::Endpoint`] is a process's access to the fabric that the deployment names.
+//! A [`Site`] is a cluster's directory on this host. A [`Deployment`] lists the cluster's processes
+//! and its profile; [`Hosts`] is the operators' file for several hosts. An [`endpoint::Endpoint`]
+//! is a process's access to the fabric of the deployment.
 
 pub mod deployment;
 pub mod ended;

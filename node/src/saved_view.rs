@@ -1,38 +1,38 @@
-//! A view in a file that may outlive its cluster, and so names it: view numbers of two clusters
-//! mean nothing to each other.
+//! A view in a file that may outlive its cluster. The file names the cluster, because view numbers
+//! are meaningless in another one.
 
 use crate::network::print_id;
 use obol_fabric::ViewId;
 use obol_membership::sealed;
 use std::sync::Arc;
 
-/// What the body of such a file begins with, before the identity and the sealed view.
+/// The body of such a file starts with this, followed by the identity and the sealed view.
 const MAGIC: &[u8; 8] = b"obolview";
 
-/// Why a file holds no view of a cluster.
+/// Why a file holds no usable view.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SavedViewError {
-    /// It is no such file, or damaged.
+    /// It is not such a file, or is damaged.
     #[error(
         "holds no view, or is damaged; `obol coordinator run --save` and `obol watch --save` write such files"
     )]
     Damaged,
-    /// It holds a view of the cluster of this identity.
+    /// It holds a view of another cluster, with this identity.
     #[error("holds a view of another cluster (identity {}), whose views mean nothing here", print_id(*.0))]
     OtherCluster(u64),
 }
 
-/// The bytes of such a file. `cluster` is the identity of the cluster, `view` its sealed view.
+/// Encodes such a file. `cluster` is the identity of the cluster, `view` its sealed view.
 #[must_use]
 pub fn encode(cluster: u64, id: ViewId, view: &[u8]) -> Arc<[u8]> {
     let mut body = MAGIC.to_vec();
     body.extend_from_slice(&cluster.to_le_bytes());
     body.extend_from_slice(view);
-    // Sealed once more, so that the identity is under a checksum as well.
+    // Sealed again, so that the identity is covered by a checksum.
     sealed::seal(id, &body)
 }
 
-/// The identity of the cluster and the sealed view in the bytes of such a file.
+/// The cluster's identity and the sealed view in such a file.
 #[must_use]
 pub fn open(file: &[u8]) -> Option<(u64, &[u8])> {
     let (_, whole) = sealed::open(file).ok()?;
@@ -40,7 +40,7 @@ pub fn open(file: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_le_bytes(*id), view))
 }
 
-/// The sealed view in the bytes of such a file, if it is of this cluster.
+/// The sealed view in such a file, if it is of this cluster.
 pub fn decode(cluster: u64, file: &[u8]) -> Result<&[u8], SavedViewError> {
     match open(file).ok_or(SavedViewError::Damaged)? {
         (id, view) if id == cluster => Ok(view),
@@ -58,7 +58,7 @@ mod tests {
         let file = encode(3, ViewId(7), &view);
         assert_eq!(decode(3, &file), Ok(&view[..]));
         assert_eq!(decode(4, &file), Err(SavedViewError::OtherCluster(3)));
-        // A view alone, as earlier versions wrote it, does not say whose it is.
+        // A view alone, as written by earlier versions, does not name its cluster.
         assert_eq!(decode(3, &view), Err(SavedViewError::Damaged));
         for cut in 0..file.len() {
             assert_eq!(decode(3, &file[..cut]), Err(SavedViewError::Damaged), "{cut} bytes");

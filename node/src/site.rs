@@ -1,5 +1,5 @@
-//! A running cluster as a process of it finds it: its memory, what it is made of, and what follows
-//! from that.
+//! A running cluster as seen by one of its processes: its memory, its parameters, and what follows
+//! from them.
 
 use crate::endpoint::EndpointError;
 use crate::{Deployment, DeploymentError};
@@ -12,18 +12,18 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The view from which an operator went on after a disaster, in the cluster's directory.
+/// The view of an operator's recovery after a disaster, in the cluster's directory.
 pub const RECOVERED_FILE: &str = "recovered-view";
-/// Bytes of a view in a file: as many as the largest value area has, in which it was decided.
+/// The size limit of a view in a file: that of the largest value area.
 pub const VIEW_BYTES_MAX: u64 = 1 << 20;
 
 /// A cluster on this host.
 pub struct Site {
     /// Its memory.
     pub cluster: Cluster,
-    /// What it is made of.
+    /// Its parameters.
     pub deployment: Deployment,
-    /// What its machines are built with.
+    /// The configuration of its machines.
     pub config: Config,
     /// Its first view.
     pub genesis: Arc<View>,
@@ -32,10 +32,10 @@ pub struct Site {
 /// Why a cluster can not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
-    /// Its memory can not be had.
+    /// Its memory is not available.
     #[error(transparent)]
     Fabric(#[from] HostError),
-    /// Its directory does not say what it is made of.
+    /// Its directory has no valid parameters.
     #[error(transparent)]
     Deployment(#[from] DeploymentError),
 }
@@ -48,7 +48,7 @@ impl Site {
         Self::new(cluster, deployment)
     }
 
-    /// Makes the directory of a new cluster.
+    /// Creates the directory of a new cluster.
     pub fn create(root: &Path, name: Name, deployment: Deployment) -> Result<Self, SiteError> {
         let limits = deployment.profile.limits;
         let cluster = match &deployment.network {
@@ -67,20 +67,20 @@ impl Site {
         self.start(0).map(|start| Arc::clone(start.newest()))
     }
 
-    /// What a process of the cluster starts with: the newest view that a coordinator of this host
-    /// has published, or the first. The coordinators that the first view names may all have been
+    /// The starting point of a process of the cluster: the newest view that a coordinator of this
+    /// host has published, or the first view. The coordinators of the first view may all have been
     /// replaced since. `seed` must differ between processes and lives.
     pub fn start(&self, seed: u64) -> Result<Start, EndpointError> {
         let published = (1..=PROPOSERS_MAX as u32).filter_map(|number| {
             let region = Observed::open(&self.cluster, number).ok()?;
             View::unseal(&region.reader().view()?.1)
         });
-        // A view that an operator recovered counts as published.
+        // The view of a recovery counts as published.
         Ok(Start::new(self.config, &self.genesis, published.chain(self.recovered()?), seed))
     }
 
     /// The newest view that any process of this host knows or knew, or that an operator recovered.
-    /// Programs may act under the lease of an agent that is dead, so its region counts as well.
+    /// Programs may act under the lease of a dead agent, so its region counts as well.
     pub fn known(&self) -> Result<Option<View>, EndpointError> {
         let regions = self.cluster.regions();
         let views = regions.iter().filter_map(|info| {

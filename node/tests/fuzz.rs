@@ -1,4 +1,4 @@
-//! Whatever the file of several hosts holds: it is refused, or gives deployments that can be used.
+//! Any file of several hosts is refused, or describes usable deployments.
 
 use obol_fuzz::{Shape, Target, outcome};
 use obol_node::Hosts;

@@ -1,5 +1,5 @@
-//! The file of a cluster of several hosts: what it says arrives, and each mistake is told with its
-//! place.
+//! The file of a cluster of several hosts: its contents are read, and each mistake is reported with
+//! its position.
 
 use obol_node::{Hosts, Network};
 use std::path::Path;
@@ -41,7 +41,7 @@ fn each_host_sees_the_cluster_from_its_own_place() {
     };
     assert_eq!((id, host, address.to_string().as_str()), (0x0f3c_5a7e_91b2_d468, 2, "10.0.0.2"));
     let listen: Vec<_> = coordinators.iter().map(ToString::to_string).collect();
-    // Coordinators that come later belong to the same hosts in turn.
+    // Later coordinators are assigned to the same hosts in turn.
     let spare = ["10.0.0.1:7474", "10.0.0.3:7475", "10.0.0.2:7476", "10.0.0.1:7477"];
     assert_eq!(listen[..3], ["10.0.0.1:7471", "10.0.0.3:7472", "10.0.0.2:7473"]);
     assert_eq!(listen[3..], spare);
@@ -73,7 +73,7 @@ fn each_mistake_is_told_with_its_place() {
         assert!(text.contains(told), "{from} -> {to}: {text}");
     }
     let text = refused(|file| file + "\n[groups]\ncoordinators = \"10.0.0.9\"\neveryone = \"239.1.1.1\"\n");
-    assert!(text.contains("is no multicast address"), "{text}");
+    assert!(text.contains("is not a multicast address"), "{text}");
 }
 
 #[test]
