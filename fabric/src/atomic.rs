@@ -1,5 +1,5 @@
-//! The atomics that words of a region are made of: the standard library's, or loom's where a model
-//! tries all orders.
+//! The atomics of region words: the standard library's, or loom's where a model explores all
+//! orders.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};

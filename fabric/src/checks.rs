@@ -1,17 +1,17 @@
-//! For tests of this workspace: a check that can not be made where it runs says so, and is counted.
+//! For tests of this workspace: a check that can not run here is reported and counted as skipped.
 
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write as _;
 
-/// Names the file that skipped checks are written to, a line each. `.ci/run` sets it, prints what
-/// is in there, and refuses what `.ci/skips` does not list with a reason.
+/// Names the file to which skipped checks are written, one per line. `.ci/run` sets it, prints its
+/// contents, and rejects checks that `.ci/skips` does not list with a reason.
 pub const SKIPS: &str = "OBOL_SKIPS";
 
-/// Notes that a check of this name is not made here.
+/// Records that the check of this name is skipped here.
 ///
 /// # Panics
-/// If the file can not be written: a check that nobody counts must not be skipped.
+/// If the file can not be written: skipped checks must be counted.
 pub fn skipped(check: &str, why: impl Display) {
     eprintln!("skipped: {check}: {why}");
     let Some(path) = std::env::var_os(SKIPS) else { return };

@@ -9,14 +9,13 @@
 //! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it |
 //! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) |
 //!
-//! Operations that are posted to one peer are executed there in the order of the posts. After one
-//! of them has failed, those posted before its completion was taken fail, too: a CAS is never
-//! executed after the WRITE before it was lost. An operation that could never succeed
-//! ([`LinkError::PeerReplaced`], [`LinkError::OutOfBounds`], [`LinkError::Denied`]) may fail alone.
-//! An operation that is posted to the own address takes the same path, so that one word is never
-//! changed from two atomicity domains.
+//! Operations posted to one peer are executed in the order of the posts. After one of them has
+//! failed, those posted before its completion was taken fail, too: a CAS is never executed when an
+//! earlier WRITE was lost. An operation that can never succeed ([`LinkError::PeerReplaced`],
+//! [`LinkError::OutOfBounds`], [`LinkError::Denied`]) may fail alone. Operations on the own address
+//! take the same path, so that a word is never changed from two atomicity domains.
 //!
-//! `fabric/tests/contract/suite.rs` holds every backend to this.
+//! `fabric/tests/contract/suite.rs` checks every backend against this.
 
 use crate::atomic::AtomicU64;
 use crate::metrics::{CounterSlot, HistogramSlot};
@@ -24,33 +23,33 @@ use crate::page::Page;
 use crate::recorder::{EventCode, Record};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 
-/// Names a posted operation; comes back with its completion. The poster gives it a meaning.
+/// Identifies a posted operation in its completion. Its meaning is the poster's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// A place in a peer's region.
+/// A location in a peer's region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
-    /// Whose region.
+    /// The region.
     pub at: Address,
     /// Byte offset in it; 8-byte aligned.
     pub offset: u32,
 }
 
-/// How a posted operation ended well.
+/// The result of a successful operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion<'a> {
-    /// The bytes that a READ found. More than 8 bytes may be torn: check them.
+    /// The bytes of a READ. More than 8 bytes may be torn: check them.
     Read(&'a [u8]),
-    /// A WRITE was executed. Whoever looks from now on finds it, and what this process looks at
-    /// from now on is looked at after it.
+    /// A WRITE was executed. It is visible to all from now on, and later reads of this process are
+    /// ordered after it.
     Written,
-    /// The value that a CAS found; it swapped iff this equals what was expected. Visible as a WRITE
+    /// The value that a CAS found; it swapped iff this equals the expected one. Visible as a WRITE
     /// is.
     Swapped(u64),
 }
 
-/// How a posted operation failed. Whether it was executed is unknown.
+/// The error of a failed operation. Whether it was executed is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum LinkError {
     /// The peer's process is dead, or its host does not answer.
@@ -62,101 +61,100 @@ pub enum LinkError {
     /// The offset or length lies outside the peer's region, or is misaligned.
     #[error("offset or length lie outside the region")]
     OutOfBounds,
-    /// The peer does not allow this process to do that.
+    /// The peer does not permit the operation.
     #[error("the process does not allow it")]
     Denied,
-    /// This process could not map the peer's region: it is out of descriptors or memory. Says
-    /// nothing of the peer.
+    /// This process could not map the peer's region: it is out of descriptors or memory. Implies
+    /// nothing about the peer.
     #[error("this process can not map the region: it is out of descriptors or memory")]
     Unmapped,
 }
 
-/// How sure a death notice is.
+/// The certainty of a death notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
-    /// The process may still run: a robust futex of one thread, a heartbeat that stands still.
+    /// The process may still run: a robust futex of one thread, a stalled heartbeat.
     Suspicion,
     /// No thread of the process runs user code any more.
     Proof,
 }
 
-/// What a program in a seat asks of the agent that owns the region.
+/// A request of a program in a seat to the agent that owns the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SeatRequest {
-    /// Make me a member. `token` tells a retry from a new request.
+    /// To become a member. `token` distinguishes a retry from a new request.
     Join {
         /// The name to join under.
         name: Name,
         /// The same for every retry of one join.
         token: u64,
-        /// Where the program sits.
+        /// The program's seat.
         address: Address,
-        /// Within what time it promises to make progress, again and again; zero if it promises
-        /// nothing.
+        /// The period in which it promises progress; zero for no promise.
         progress_within: Nanos,
     },
-    /// Another promise of progress than before; zero takes it back.
+    /// A new promise of progress; zero cancels it.
     Promise(Nanos),
-    /// Remove me, gracefully.
+    /// To be removed gracefully.
     Leave,
 }
 
-/// What an agent reports to a program in a seat.
+/// An agent's report to a program in a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SeatStatus {
     /// The program is this member.
     Member(Incarnation),
-    /// The program was excluded from the cluster, or its join was refused for good; it may ask to
-    /// join again.
+    /// The program was excluded from the cluster, or its join was refused finally; it may send a
+    /// new request.
     Excluded,
-    /// The program has left, as it asked.
+    /// The program has left, as requested.
     Left,
-    /// The newest view has no room for the program. Its join stands, and is repeated.
+    /// The newest view has no room for the program. Its join stays valid, and is repeated.
     Full,
-    /// Programs of this name died again and again, so that its join waits until this time of the
-    /// agent's clock. It stands, and is repeated then.
+    /// Members of this name failed repeatedly, so its join is held back until this time of the
+    /// agent's clock. It stays valid, and is repeated then.
     HeldBack {
-        /// Until when.
+        /// When the hold ends.
         until: Instant,
     },
 }
 
-/// What happens to a machine.
+/// An input of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A posted operation ended.
+    /// A posted operation completed or failed.
     Completion {
         /// The token that it was posted with.
         token: Token,
-        /// How it ended.
+        /// Its result.
         result: Result<Completion<'a>, LinkError>,
     },
     /// A datagram arrived.
     Datagram {
         /// The sender.
         from: Address,
-        /// Its bytes; from a peer, so to be checked.
+        /// Its bytes, which come from a peer and have to be checked.
         bytes: &'a [u8],
     },
     /// A watched process died, or may have.
     Death {
-        /// Who, exactly as given to [`Fabric::watch`].
+        /// The process, exactly as given to [`Fabric::watch`].
         who: Address,
-        /// How sure it is. A suspicion may be followed by a proof.
+        /// The certainty. A suspicion may be followed by a proof.
         evidence: Evidence,
     },
-    /// A program in a seat of the own region asks for something. May be repeated.
+    /// A request of a program in a seat of the own region. May be repeated.
     Seat {
         /// The seat.
         seat: u16,
-        /// What it asks for.
+        /// The request.
         request: SeatRequest,
     },
-    /// A program that reads the own lease page wants to know whether its view was active at this
-    /// time of the own clock, or later: its lease is of no use now. An answer is a page with a
-    /// later [`Page::confirmed`].
+    /// A program that reads the own lease page asks whether its view was active at this time of the
+    /// own clock, or later, because its lease does not suffice. The answer is a page with a later
+    /// [`Page::confirmed`].
     Confirm {
-        /// When it asked.
+        /// The time of the request.
         since: Instant,
     },
 }
@@ -166,7 +164,7 @@ pub enum Event<'a> {
 pub enum Group {
     /// Every coordinator.
     Coordinators,
-    /// Every process of the cluster that runs a machine, coordinators included.
+    /// Every process of the cluster that runs a machine, including coordinators.
     Everyone,
     /// The fault agents of a drill, which wait for its cue.
     Drills,
@@ -184,13 +182,13 @@ impl Group {
     }
 }
 
-/// The largest datagram in bytes: RDMA's largest UD MTU.
+/// The largest datagram in bytes: the maximum MTU of RDMA UD.
 pub const DATAGRAM_BYTES_MAX: usize = 4096;
 
-/// One process's access to the cluster. A machine posts here; results come back as [`Event`]s.
+/// One process's access to the cluster. A machine posts here; results arrive as [`Event`]s.
 ///
-/// Nothing here blocks or fails at once: an operation that can not be done comes back as a failed
-/// completion, a datagram that can not be sent is lost and counted.
+/// Nothing here blocks or fails immediately: an impossible operation returns a failed completion,
+/// and a datagram that can not be sent is lost and counted.
 pub trait Fabric {
     /// The own address.
     fn address(&self) -> Address;
@@ -199,15 +197,15 @@ pub trait Fabric {
     fn read(&mut self, from: Remote, len: u32, token: Token);
     /// WRITE bytes (a multiple of 8) into a peer's region. Peers may see it half done.
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token);
-    /// As [`Fabric::write`], but success need not produce a completion: for what is acknowledged
-    /// otherwise, or written again if need be.
+    /// As [`Fabric::write`], but success need not produce a completion: for data that is
+    /// acknowledged otherwise, or rewritten if necessary.
     fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
         self.write(to, bytes, token);
     }
-    /// The words of the own region that `[offset, offset + len)` touches, with what peers have
-    /// written there until now; `None` if they are misaligned or outside, or there is no memory.
-    /// They may be half written. Over RDMA a WRITE that is complete for its poster may still be
-    /// missing; a READ of the own region that is posted later brings it when it completes.
+    /// The words of the own region in `[offset, offset + len)`, including peers' writes so far;
+    /// `None` if they are misaligned or outside, or there is no memory. They may be half written.
+    /// Over RDMA a WRITE that is complete for its poster may still be invisible here; it is visible
+    /// when a later READ of the own region completes.
     fn own(&self, _offset: u32, _len: usize) -> Option<&[AtomicU64]> {
         None
     }
@@ -216,36 +214,35 @@ pub trait Fabric {
 
     /// Sends a datagram of at most [`DATAGRAM_BYTES_MAX`] bytes to the owner of a region.
     fn send(&mut self, to: Address, bytes: &[u8]);
-    /// Sends a datagram to all members of a group, the sender excepted.
+    /// Sends a datagram to all members of a group except the sender.
     fn multicast(&mut self, group: Group, bytes: &[u8]);
 
     /// Reports the death of the process at this address, once as a suspicion and once as a proof,
-    /// until [`Fabric::unwatch`]. A process that is dead already is reported at once.
+    /// until [`Fabric::unwatch`]. A process that is already dead is reported at once.
     fn watch(&mut self, whom: Address);
     /// As [`Fabric::watch`], but a death alone need not wake this process: it is reported on its
-    /// next turn for another reason. Turns an existing watch into such a one, and the reverse. Keeps
-    /// processes that can wait from competing with the one that has to act.
+    /// next turn for another reason. Converts an existing watch, and vice versa. Keeps processes
+    /// that can wait from competing with the one that has to act.
     fn watch_lazily(&mut self, whom: Address) {
         self.watch(whom);
     }
-    /// Ends a watch and releases what it held.
+    /// Ends a watch and releases its resources.
     fn unwatch(&mut self, whom: Address);
 
-    /// Makes `page` the lease page of the own region. The fence word is not touched.
+    /// Publishes `page` as the lease page of the own region. The fence word is not touched.
     fn publish_page(&mut self, page: &Page);
-    /// Whether `view` is active on the own lease page: page, fence and clock are read inside the
-    /// call, behind the operations whose completions were given and behind what was read before.
-    /// Not behind a WRITE that is not complete, or that is unsignaled. (uKharon, Algorithm
-    /// 2, with the fence.) Without a page none ever is.
+    /// Whether `view` is active on the own lease page. Page, fence and clock are read inside the
+    /// call, ordered after delivered completions and earlier reads, but not after incomplete or
+    /// unsignaled WRITEs. (uKharon, Algorithm 2, with the fence.) Always false without a page.
     fn is_active(&self, _view: ViewId) -> bool {
         false
     }
-    /// Makes these bytes the newest decided view of the own region, readable by peers and attached
-    /// programs.
+    /// Publishes these bytes as the newest decided view of the own region, readable by peers and
+    /// attached programs.
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]);
-    /// Publishes, beside the view, the latest base whose CLEAR this process knows.
+    /// Publishes, beside the view, the latest base with a CLEAR known to this process.
     fn publish_cleared(&mut self, base: ViewId);
-    /// Writes the own incarnation into the region's header.
+    /// Writes the incarnation of this process into the region's header.
     fn publish_incarnation(&mut self, incarnation: Incarnation);
     /// Reports its status to the program in a seat.
     fn publish_seat(&mut self, seat: u16, status: SeatStatus);
@@ -258,8 +255,8 @@ pub trait Fabric {
     fn observe(&mut self, histogram: impl Into<HistogramSlot>, value: Nanos);
 }
 
-/// A protocol role without I/O: events and the clock go in, posts come out. It owns no socket,
-/// thread or clock.
+/// A protocol role without I/O: its inputs are events and the clock, its outputs posts. It owns no
+/// socket, thread or clock.
 ///
 /// The backend's loop calls [`Machine::start`] once, then [`Machine::handle`] for each event and
 /// [`Machine::tick`] whenever the clock has reached [`Machine::deadline`]. `now` is read after the
@@ -267,10 +264,10 @@ pub trait Fabric {
 pub trait Machine {
     /// Called once, before anything else.
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F);
-    /// Takes one event.
+    /// Handles one event.
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F);
-    /// Does what is due.
+    /// Performs all due work.
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F);
-    /// When [`Machine::tick`] is wanted next.
+    /// When [`Machine::tick`] is next due.
     fn deadline(&self) -> Instant;
 }

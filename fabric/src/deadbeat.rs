@@ -1,12 +1,12 @@
-//! The kernel as the kernel_notifier of a death: `/dev/deadbeat`, which the module in `kernel/`
-//! makes.
+//! Death notices from the kernel: `/dev/deadbeat`, provided by the module in `kernel/`.
 //!
-//! A program hands over, in advance, what is to be told when a process starts to die and when it is
-//! dead, and where to. The kernel sends it at that moment from within the dying process, before its
-//! memory is torn down; no program need be scheduled. A *dead* notice is a proof: no thread of the
-//! process runs user code any more. What the notices say is not this module's business.
+//! A program registers, in advance, the notices for when a process starts to die and when it is
+//! dead, and their destinations. The kernel sends them at that moment from within the dying
+//! process, before its memory is torn down; no program needs to be scheduled. A *dead* notice is a
+//! proof: no thread of the process runs user code any more. This module does not interpret the
+//! notices.
 //!
-//! Layouts and calls are those of `kernel/deadbeat.h`; a test compares them with it.
+//! Layouts and calls follow `kernel/deadbeat.h`; a test compares them.
 
 mod raw;
 
@@ -27,11 +27,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zerocopy::FromZeros;
 
-/// Where the module shows itself.
+/// The path of the device.
 pub const DEVICE: &str = "/dev/deadbeat";
-/// The longest notice in bytes.
+/// The maximum length of a notice in bytes.
 pub const NOTICE_BYTES_MAX: usize = 256;
-/// The longest name of an RDMA device.
+/// The maximum length of an RDMA device's name.
 pub const DEVICE_NAME_MAX: usize = DEVICE_NAME_BYTES - 1;
 
 /// A UDP multicast group.
@@ -41,22 +41,22 @@ pub struct UdpGroup {
     pub group: IpAddr,
     /// Its port.
     pub port: u16,
-    /// The network interface that notices leave by; without one the host's routes decide.
+    /// The outgoing network interface; without one the host's routes decide.
     pub interface: Option<String>,
-    /// How many routers they may pass, plus one.
+    /// The time to live: the maximum number of routers, plus one.
     pub hops: u8,
 }
 
-/// A multicast group of unreliable datagrams on an RDMA device. All but the device comes with the
-/// join of the group, which the program holds on InfiniBand for as long as it wants notices to be
-/// sent.
+/// A multicast group of unreliable datagrams on an RDMA device. All parameters but the device
+/// result from joining the group; on InfiniBand the program stays joined for as long as notices are
+/// to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsGroup {
     /// The device, such as `mlx5_0`.
     pub device: String,
-    /// Its port, from 1 on.
+    /// Its port, from 1.
     pub port: u32,
-    /// Which of the port's GIDs sends.
+    /// The port's GID to send from.
     pub gid_index: u32,
     /// The group's MGID; on RoCE a multicast address, an IPv4 one mapped.
     pub group: Ipv6Addr,
@@ -64,21 +64,21 @@ pub struct VerbsGroup {
     pub qkey: u32,
     /// The group's MLID; 0 on RoCE.
     pub lid: u16,
-    /// Which of the port's partitions sends.
+    /// The port's partition to send from.
     pub pkey_index: u16,
-    /// As the join says.
+    /// As returned by the join.
     pub flow_label: u32,
-    /// As the join says.
+    /// As returned by the join.
     pub service_level: u8,
-    /// As the join says.
+    /// As returned by the join.
     pub static_rate: u8,
-    /// As the join says.
+    /// As returned by the join.
     pub traffic_class: u8,
     /// As the join says.
     pub hop_limit: u8,
 }
 
-/// Where notices go: to each group that is given.
+/// Destinations of notices: each of the given groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
     /// By UDP.
@@ -93,15 +93,15 @@ pub enum DeadbeatError {
     /// The module is not loaded.
     #[error("{path} is not there; load the kernel module deadbeat (docs/kernel.md)")]
     Absent {
-        /// Where it would show.
+        /// The path of the device.
         path: PathBuf,
     },
-    /// This user may not use it.
+    /// This user has no permission.
     #[error("cannot open {path}: {error}; put this user into the device's group (docs/kernel.md)")]
     Denied {
         /// The device.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
@@ -111,25 +111,25 @@ pub enum DeadbeatError {
          release"
     )]
     Version {
-        /// The module's interface; 0 if it is too old to say.
+        /// The module's interface; 0 if it is too old to report one.
         found: u32,
         /// This program's.
         wanted: u32,
     },
-    /// The destinations make no sense.
+    /// The destinations are invalid.
     #[error("death notices cannot go to {what}: {fault}")]
     Destination {
-        /// Which one.
+        /// The destination.
         what: String,
-        /// What is wrong with it.
+        /// The fault.
         fault: &'static str,
     },
     /// The kernel has no such network interface or RDMA device, or no RDMA at all.
     #[error("death notices cannot leave by {what}: {error}; see `ip link` and `rdma link`")]
     NoDevice {
-        /// What was asked for.
+        /// The requested interface or device.
         what: String,
-        /// What the kernel says.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
@@ -145,33 +145,33 @@ pub enum DeadbeatError {
     /// The process belongs to another user.
     #[error("the process belongs to another user; run as that user or with CAP_KILL")]
     NotYours,
-    /// The open device, the process, or the user who opened it has all the registrations that it
-    /// can have.
+    /// The limit of registrations is reached, of the open device, the process, or the user who
+    /// opened it.
     #[error(
         "the kernel takes no more registrations: 4096 of one open {DEVICE}, 64 of one process, 8192 of one user; \
          let go of some"
     )]
     Full,
-    /// There is no module, and the eBPF programs can not be used.
+    /// There is no module, and the eBPF programs are not available.
     #[error("{0}")]
     Ebpf(#[source] EbpfError),
     /// The kernel lacks or refuses something else.
     #[error("cannot {doing}: {error}")]
     Kernel {
-        /// What was tried, as in "cannot ...".
+        /// The operation, as in "cannot ...".
         doing: &'static str,
-        /// Why not.
+        /// The error.
         #[source]
         error: io::Error,
     },
 }
 
-/// The open device. Its registrations last as long as any of them, or this, does.
+/// The open device. Its registrations last until this and all of them are dropped.
 #[derive(Clone, Debug)]
 pub struct Deadbeat(Arc<File>);
 
 impl Deadbeat {
-    /// Opens the device and makes sure that the module speaks this program's version.
+    /// Opens the device and checks the module's version.
     pub fn open() -> Result<Self, DeadbeatError> {
         Self::open_at(Path::new(DEVICE))
     }
@@ -198,7 +198,7 @@ impl Deadbeat {
         }
     }
 
-    /// Whether the module is about to be unloaded and waits for this device, and all that holds it,
+    /// Whether the module is about to be unloaded and waits for this device and its registrations
     /// to be dropped.
     #[must_use]
     pub fn wants_to_go(&self) -> bool {
@@ -206,7 +206,8 @@ impl Deadbeat {
         poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Says where the notices of this open device go. Once; open it again for other destinations.
+    /// Sets the destinations of this open device's notices. Once; open it again for other
+    /// destinations.
     pub fn configure(&self, destinations: &Destinations) -> Result<(), DeadbeatError> {
         let what = destinations.names();
         raw::configure(&self.0, destinations.raw()?).map_err(|error| match error.raw_os_error() {
@@ -225,7 +226,7 @@ impl Deadbeat {
 
     /// From now on the kernel sends `dying` (nothing, if it is empty) and `dead` when the process
     /// of this pidfd dies, until the registration is dropped or this process ends. A process may
-    /// register itself: its own death is told before its files are closed.
+    /// register itself: its own death is announced before its files are closed.
     pub fn register(
         &self,
         pidfd: BorrowedFd<'_>,
@@ -254,14 +255,14 @@ impl Deadbeat {
             _ => DeadbeatError::Kernel { doing: "register a process with the module deadbeat", error },
         })?;
         let registration = Registration { deadbeat: self.clone(), id };
-        // Modules can not look into a pidfd, so the kernel was given a number. It was that
-        // process's for as long as the process has not ended. If it has ended, its number may have
-        // been another's just now; a notice that was sent meanwhile still told the truth.
+        // Modules can not resolve a pidfd, so the kernel was given a pid. It was this process's pid
+        // if the process has not ended yet. If it has ended, the pid may already have been reused;
+        // a notice sent meanwhile was still correct.
         if pidfd::ended(&pidfd) { Err(DeadbeatError::Dead) } else { Ok(registration) }
     }
 }
 
-/// The notices of one process. Dropping it takes them back.
+/// The registration of one process. Dropping it removes it.
 #[derive(Debug)]
 pub struct Registration {
     deadbeat: Deadbeat,
@@ -346,7 +347,7 @@ fn pid_of(pidfd: BorrowedFd<'_>) -> Result<u32, DeadbeatError> {
         std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).map_err(unknown)?;
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).and_then(|pid| pid.trim().parse().ok());
     match pid {
-        // The kernel's words for a process that was reaped, and for one of another namespace.
+        // The kernel's values for a process that was reaped, and for one of another namespace.
         Some(-1) => Err(DeadbeatError::Dead),
         Some(pid @ 1..=i32::MAX) => Ok(pid as u32),
         _ => {

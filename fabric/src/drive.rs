@@ -1,4 +1,4 @@
-//! How a machine is driven over a fabric of this host, whatever carries its operations.
+//! Driving a machine over a fabric of this host, whatever the transport.
 
 use crate::contract::{Fabric, Machine};
 use crate::deadbeat::DeadbeatError;
@@ -8,15 +8,15 @@ use crate::types::Nanos;
 use core::sync::atomic::AtomicBool;
 
 /// A [`Fabric`] with a loop and a region on this host. Daemons and programs are written against
-/// this, so that they run over shared memory and over RDMA alike.
+/// this trait, so that they run over shared memory and over RDMA.
 pub trait Drive: Fabric {
     /// The own region.
     fn region(&self) -> &Region;
 
-    /// The cluster, as this host knows it.
+    /// The cluster, as seen from this host.
     fn cluster(&self) -> &Cluster;
 
-    /// Which mechanism reports this process's death first.
+    /// The mechanism that reports this process's death first.
     fn detection(&self) -> Detection;
 
     /// Why the kernel module, though it is loaded, does not report this process's death.
@@ -25,18 +25,17 @@ pub trait Drive: Fabric {
     /// A handle that ends a wait of the loop from another thread.
     fn waker(&self) -> Waker;
 
-    /// Makes the loop turn, and the heartbeat advance, at least so often. 10 ms if it is not
-    /// called.
+    /// Makes the loop turn, and the heartbeat advance, at least this often. 10 ms by default.
     fn beat_every(&mut self, span: Nanos);
 
-    /// Hands over what was posted or sent. The loop does this after each event.
+    /// Submits all posts and datagrams. The loop calls this after each event.
     fn flush(&mut self);
 
     /// Drives a machine until `stop` is set; `turn` is called after each turn. A signal to this
     /// thread or [`Waker::wake`] makes it check `stop`.
     fn run<M: Machine>(&mut self, machine: &mut M, stop: &AtomicBool, turn: impl FnMut(&mut M, &mut Self));
 
-    /// One turn without waiting: whatever has happened is handled, then what is due. Returns
-    /// whether there was anything.
+    /// One turn without waiting: handles pending events, then due work. Returns whether there was
+    /// any.
     fn poll_once<M: Machine>(&mut self, machine: &mut M) -> bool;
 }

@@ -1,6 +1,6 @@
-//! Where everything lies in a region, in bytes. Every region of a cluster has the same layout, so a
-//! peer computes any offset from the cluster's [`Limits`]; a region of another version is refused
-//! by its header.
+//! The layout of a region, in bytes. Every region of a cluster has the same layout, so a peer
+//! computes any offset from the cluster's [`Limits`]; the header identifies regions of another
+//! version, which are rejected.
 //!
 //! ```text
 //! 0      Header      who, which layout, doorbell, heartbeat word's home
@@ -39,7 +39,7 @@ pub struct Header {
     pub kind: u32,
     /// The region's length.
     pub bytes: u64,
-    /// The cluster's limits, from which all offsets follow.
+    /// The cluster's limits, which determine all offsets.
     pub limits: Limits,
     /// The owner's incarnation; 0 before it has joined.
     pub incarnation: u64,
@@ -53,13 +53,13 @@ pub struct Header {
     pub doorbell: u32,
     /// 1 while the owner sleeps, so that a ring needs a wake-up call.
     pub sleeping: u32,
-    /// Spare, zero; keeps the doorbell alone on its cache line.
+    /// Spare, zero; keeps the doorbell on its own cache line.
     pub spare_line: [u64; 7],
 }
 
 #[cfg(not(loom))]
 impl Header {
-    /// Of a region that nobody owns yet; the owner fills in the rest.
+    /// Of a region without an owner; the owner fills in the rest.
     pub(crate) fn of(region: u32, limits: Limits, bytes: u64) -> Self {
         Self { magic: MAGIC, version: VERSION, bytes, limits, region, ..zerocopy::FromZeros::new_zeroed() }
     }
@@ -75,16 +75,16 @@ pub struct Seat {
     pub generation: u32,
     /// The occupant's process id.
     pub pid: u32,
-    /// Start time of that process in clock ticks since boot, as in `/proc/PID/stat`: tells a reused
-    /// pid.
+    /// Start time of that process in clock ticks since boot, as in `/proc/PID/stat`: detects a
+    /// reused pid.
     pub started: u64,
     /// The occupant's incarnation, 0 if it is not a member.
     pub incarnation: u64,
     /// Token of the occupant's join.
     pub token: u64,
-    /// What the occupant asks of the owner; a futex in its low half.
+    /// The occupant's request to the owner; a futex in its low half.
     pub request: u64,
-    /// What the owner answers, a futex, in its low half; the occupant's version in the upper.
+    /// The owner's answer, a futex, in its low half; the occupant's version in the upper.
     pub status: u64,
     /// Advanced by the occupant as long as it runs.
     pub heartbeat: u64,
@@ -92,20 +92,18 @@ pub struct Seat {
     pub progress: u64,
     /// The occupant's name, see `Name::to_words`.
     pub name: [u64; 3],
-    /// Within so many nanoseconds the application promises to make progress; 0 if it promises
-    /// nothing.
+    /// The period in nanoseconds in which the application promised progress; 0 for no promise.
     pub progress_within: u64,
-    /// Who tells of the occupant's death first: see [`crate::notice::Detection`]; with eBPF its
-    /// slot is the upper half.
+    /// The mechanism that reports the occupant's death first: see [`crate::notice::Detection`];
+    /// with eBPF its slot is in the upper half.
     pub detection: u64,
-    /// The tokens of its notices of dying and of being dead, see [`crate::notice`]; 0 where there
-    /// is none.
+    /// The tokens of its notices of dying and of being dead, see [`crate::notice`]; 0 for none.
     pub tokens: [u64; 2],
     /// Robust futexes: the low half holds the occupant's thread id until the kernel marks its owner
     /// dead.
     pub deaths: [u64; DEATH_WORDS],
-    /// Until when the occupant's join is held back, by the clock of its host: of use while the
-    /// owner's answer is that.
+    /// The end of the hold on the occupant's join, by the clock of its host: valid while that is
+    /// the owner's answer.
     pub held_until: u64,
 }
 
@@ -119,8 +117,8 @@ pub struct ViewHead {
     pub id_plus_one: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// The latest base whose CLEAR the owner knows. Not under the sequence lock: it is true
-    /// whatever the view.
+    /// The latest base with a CLEAR known to the owner. Not under the sequence lock: it is valid
+    /// with any view.
     pub cleared: u64,
 }
 
@@ -153,7 +151,7 @@ const _: () = assert!(core::mem::offset_of!(Header, doorbell) == 128);
 const PAGE_AT: usize = 512;
 const SEATS_AT: usize = PAGE_AT + page::WORDS * 8;
 
-/// How much of everything a cluster has. Part of a profile, the same for all processes of a
+/// The dimensions of a cluster's regions. Part of a profile, the same for all processes of a
 /// cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -166,9 +164,9 @@ pub struct Limits {
     pub proposers: u32,
     /// Bytes of one encoded view; a multiple of 64.
     pub value_bytes: u32,
-    /// Senders that a region can hear.
+    /// Senders whose datagrams a region can receive.
     pub lanes: u32,
-    /// Datagrams that wait in a lane before more are lost.
+    /// Datagrams queued in a lane before more are lost.
     pub lane_slots: u32,
     /// Largest datagram in bytes; a multiple of 64.
     pub datagram_bytes: u32,
@@ -183,11 +181,11 @@ pub struct Limits {
     if .name.ends_with("bytes") { " and be a multiple of 64" } else { "" }
 )]
 pub struct LimitError {
-    /// Which.
+    /// The limit.
     pub name: &'static str,
     /// The value given.
     pub value: u32,
-    /// The smallest and the largest that work.
+    /// The minimum and the maximum.
     pub bounds: (u32, u32),
 }
 
@@ -204,7 +202,7 @@ impl Limits {
         ("recorder_events", 16, 1 << 20),
     ];
 
-    /// The smallest of everything.
+    /// The minimum of every limit.
     pub const LEAST: Self = {
         let [seats, slots, proposers, value_bytes, lanes, lane_slots, datagram_bytes, recorder_events] =
             Self::BOUNDS;
@@ -371,7 +369,7 @@ impl Layout {
         self.slots as u32 + (id % self.limits.slots as u64) as u32 * 8
     }
 
-    /// Where proposer `proposer` (from 1) puts its value for slot `id`.
+    /// The area of proposer `proposer` (from 1) for its value of slot `id`.
     #[must_use]
     pub fn value(&self, id: u64, proposer: u16) -> u32 {
         assert!(
@@ -404,7 +402,7 @@ impl Layout {
         (self.lanes + lane as usize * Self::lane_bytes(&self.limits)) as u32
     }
 
-    /// Where datagram number `n` lies in a lane: its length word, then its bytes.
+    /// The offset of datagram number `n` in a lane: its length word, then its bytes.
     #[must_use]
     pub fn datagram(&self, lane: u32, n: u64) -> u32 {
         let slot = DATAGRAM_HEAD_BYTES as u32 + self.limits.datagram_bytes;

@@ -1,14 +1,14 @@
 //! One process's access to the cluster's memory, messages and time.
 //!
-//! The names are RDMA's: a *region* is memory that peers read, write and compare-and-swap without
-//! the owner's help; a *link* is a reliable FIFO connection to one peer; a *completion* reports how a
-//! posted operation ended; a *group* is a multicast group whose datagrams may be lost, repeated or
-//! reordered.
+//! The terms are RDMA's: a *region* is memory that peers read, write and compare-and-swap without
+//! involving the owner's CPU; a *link* is a reliable FIFO connection to one peer; a *completion*
+//! reports the result of a posted operation; a *group* is a multicast group whose datagrams may be
+//! lost, repeated or reordered.
 //!
-//! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`] and knows no
-//! backend. Backends live here: [`sim`], a deterministic cluster in virtual time, [`shm`], real
-//! processes on one host that map each other's regions from `/dev/shm`, and [`verbs`], RDMA
-//! devices. All `unsafe` of the workspace is in this crate, but for the pointers that C gives to
+//! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`], independently of
+//! the backends in this crate: [`sim`], a deterministic cluster in virtual time; [`shm`], real
+//! processes on one host that map each other's regions from `/dev/shm`; and [`verbs`], RDMA
+//! devices. All `unsafe` code of the workspace is in this crate, except for pointers from C in
 //! `obol-capi`.
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Regions as atomic words: how bytes get in and out without a data race. Torn copies are possible
-//! and must be checked by whoever reads them, as with RDMA.
+//! Regions as atomic words: copying bytes without data races. Copies may be torn, as with RDMA, and
+//! have to be checked by the reader.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
@@ -11,7 +11,7 @@ pub fn relaxed(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
-/// Both halves of a word, low first, as the futexes that the kernel knows.
+/// Both halves of a word, low first, as futexes.
 #[cfg(not(loom))]
 #[must_use]
 #[expect(unsafe_code, reason = "a word becomes two")]
@@ -24,7 +24,7 @@ fn halves(word: &AtomicU64) -> &[AtomicU32; 2] {
     unsafe { &*core::ptr::from_ref(word).cast::<[AtomicU32; 2]>() }
 }
 
-/// The low half of a word, as the futex that the kernel knows.
+/// The low half of a word, as a futex.
 #[cfg(not(loom))]
 #[must_use]
 pub fn low_half(word: &AtomicU64) -> &AtomicU32 {
@@ -59,7 +59,7 @@ pub fn copy_out(from: &[AtomicU64], out: &mut [u8]) {
     }
 }
 
-/// Copies bytes in, word by word; a last part word is filled up with zeros.
+/// Copies bytes in, word by word; the last word is padded with zeros.
 pub fn copy_in(to: &[AtomicU64], bytes: &[u8]) {
     let (chunks, rest) = bytes.as_chunks::<8>();
     for (chunk, word) in chunks.iter().zip(to) {
@@ -72,15 +72,15 @@ pub fn copy_in(to: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// WRITEs bytes into memory that others read, behind all that was written before.
+/// WRITEs bytes into shared memory, ordered after all earlier writes.
 pub(crate) fn write(words: &[AtomicU64], bytes: &[u8]) {
-    // What was written before is visible before, and these bytes are before what is published next.
+    // Earlier writes become visible first, and these bytes before anything published later.
     fence(Ordering::Release);
     copy_in(words, bytes);
     fence(Ordering::Release);
 }
 
-/// CASs a word that others change; gives what it found.
+/// CASs a shared word; returns the value found.
 #[inline]
 pub(crate) fn swap(word: &AtomicU64, expected: u64, desired: u64) -> u64 {
     match word.compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire) {
@@ -88,25 +88,24 @@ pub(crate) fn swap(word: &AtomicU64, expected: u64, desired: u64) -> u64 {
     }
 }
 
-/// Whether this process has stored into memory that others read since it last made sure that all of
-/// it is visible. What a core has stored may wait in its store buffer while its later loads are
-/// carried out; an operation that is complete must not, because its poster then looks at its lease,
-/// or sends what rests on it.
+/// Whether this process has stored into shared memory since it last made all stores visible. Stores
+/// may wait in a core's store buffer while its later loads are executed. A complete operation must
+/// not: its poster then checks its lease, or sends a message that depends on it.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
     unsettled: bool,
 }
 
 impl Stores {
-    /// There was a WRITE or a CAS.
+    /// Records a WRITE or a CAS.
     #[inline]
     pub(crate) fn add(&mut self) {
         self.unsettled = true;
     }
 
-    /// Returns when all of it is visible to everybody: to be called before a completion is told,
-    /// and before a READ that was posted later. Costs as much as the slowest cache line takes to
-    /// come, so once for all that ended together.
+    /// Returns when all stores are visible to all: to be called before a completion is delivered,
+    /// and before a READ that was posted later. Costs as much as the slowest cache line transfer,
+    /// so it is called once for all completions of a batch.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if core::mem::take(&mut self.unsettled) {

@@ -1,8 +1,8 @@
-//! Counters and histograms that a region exposes, and how they lie in it. Counters only grow and
-//! have one writer each; a reader tells a restart by the region's incarnation.
+//! Counters and histograms that a region exposes, and their layout. Counters only grow and have one
+//! writer each; a reader detects a restart by the region's incarnation.
 //!
-//! A region holds numbered slots. Who counts gives them their names, with [`slots!`](crate::slots):
-//! the fabric's own are [`FabricCounter`], all others are the protocol's.
+//! A region has numbered slots. [`slots!`](crate::slots) names them: the fabric's own are
+//! [`FabricCounter`], all others are the protocol's.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::memory;
@@ -14,7 +14,7 @@ pub const COUNTER_WORDS: usize = 64;
 /// Histograms of a region.
 pub const HISTOGRAMS: usize = 4;
 
-/// Declares the type of a slot's number, which is below a limit.
+/// Declares the type of a slot's number, with its limit.
 macro_rules! slot_number {
     ($(#[$doc:meta])* $name:ident < $limit:expr) => {
         $(#[$doc])*
@@ -25,7 +25,7 @@ macro_rules! slot_number {
             /// The slot of this number.
             ///
             /// # Panics
-            /// If there is none. Names are checked when they are compiled.
+            /// If there is none. Named slots are checked at compile time.
             #[must_use]
             pub const fn new(number: u16) -> Self {
                 assert!((number as usize) < $limit, "no such slot");
@@ -43,12 +43,12 @@ macro_rules! slot_number {
 pub(crate) use slot_number;
 
 slot_number! {
-    /// The place of a counter among those of its seat.
+    /// The index of a counter among those of its seat.
     CounterSlot < COUNTER_WORDS
 }
 
 slot_number! {
-    /// The place of a histogram in a region.
+    /// The index of a histogram in a region.
     HistogramSlot < HISTOGRAMS
 }
 
@@ -57,8 +57,8 @@ impl HistogramSlot {
     pub const ALL: [Self; HISTOGRAMS] = [Self(0), Self(1), Self(2), Self(3)];
 }
 
-/// Declares an enum that gives names to slots: `Variant = "name"`, counted from 0, or
-/// `Variant(slot) = "name"`. It converts into its slot type and back.
+/// Declares an enum of slot names: `Variant = "name"`, counted from 0, or `Variant(slot) = "name"`.
+/// It converts into its slot type and back.
 #[macro_export]
 macro_rules! slots {
     ($(#[$doc:meta])* $name:ident: $slot:ty {
@@ -73,7 +73,7 @@ macro_rules! slots {
             /// All of them, in the order of their slots.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The name that scripts see.
+            /// The name for scripts.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
@@ -96,7 +96,7 @@ macro_rules! slots {
 
         impl TryFrom<$slot> for $name {
             type Error = $slot;
-            /// Gives back a slot that has no name here.
+            /// The error: a slot without a name here.
             fn try_from(slot: $slot) -> Result<Self, $slot> {
                 Self::ALL.iter().copied().find(|name| *name as u16 == slot.number()).ok_or(slot)
             }
@@ -105,7 +105,7 @@ macro_rules! slots {
 }
 
 slots! {
-    /// What the fabric itself counts for each process.
+    /// The fabric's own counters of each process.
     FabricCounter: CounterSlot {
         /// Turns of the process's event loop.
         Loops = "loops",
@@ -113,12 +113,11 @@ slots! {
         DatagramsReceived(26) = "datagrams_received",
         /// Datagrams that this process could not deliver because the receiver's lane was full.
         DatagramsLost(27) = "datagrams_lost",
-        /// Datagrams that were refused because they made no sense.
+        /// Invalid datagrams that were rejected.
         DatagramsRefused(28) = "datagrams_refused",
-        /// Notices of the kernel itself that a watched process is dying or dead.
+        /// Accepted notices of the kernel that a watched process is dying or dead.
         KernelNotices(38) = "kernel_notices",
-        /// Datagrams to the group of death notices that were not believed: forged, or of another
-        /// cluster.
+        /// Rejected datagrams to the group of death notices: forged, or of another cluster.
         KernelNoticesRefused(39) = "kernel_notices_refused",
         /// Times that this process could not map a peer's region: it is out of descriptors or
         /// memory.
@@ -126,7 +125,7 @@ slots! {
     }
 }
 
-/// Sub-buckets of an octave: values are kept within 1/16.
+/// Sub-buckets of an octave: values are exact within 1/16.
 const SUB_BITS: u32 = 4;
 /// Buckets of one histogram: all of `u64` nanoseconds.
 pub const HISTOGRAM_WORDS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
@@ -153,7 +152,7 @@ pub const fn bucket_floor(bucket: usize) -> u64 {
     ((1 << SUB_BITS) + sub) << (octave - SUB_BITS)
 }
 
-/// Adds to a word that only this process writes: no locked instruction is needed.
+/// Adds to a word that only this process writes, without a locked instruction.
 pub fn add(word: &AtomicU64, by: u64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }

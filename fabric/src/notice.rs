@@ -1,12 +1,11 @@
-//! What obol's death notices say: the bytes that the kernel is given in advance and sends when a
+//! Death notices: the datagrams that are registered with the kernel in advance and sent when a
 //! process dies.
 //!
-//! Anyone on the network may send datagrams to the group, and anyone may read what others send
-//! there. So each notice carries a *token*: a random number that its process drew for this one
-//! notice and shows only in its region, which no other user can read. A notice is believed iff its
-//! token is the one that stands in the seat it names. A token is worth nothing once it was sent,
-//! because what it tells is true then; and the token of *dying*, which is sent first, does not help
-//! to forge *dead*.
+//! Anyone on the network may send datagrams to the group, and read those of others. So each notice
+//! carries a *token*: a random number that its process drew for this one notice and shows only in
+//! its region, which other users can not read. A notice is accepted iff its token equals the one in
+//! the seat that it names. Disclosing a token by sending it is harmless, because the death is true
+//! then; and the token of *dying*, which is sent first, does not help to forge *dead*.
 
 use crate::types::Address;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -16,7 +15,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"obol-die");
 /// Changes with the layout or the meaning.
 const VERSION: u32 = 1;
 
-/// What is told.
+/// The stage of a death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// A signal that ends the process was sent: a suspicion.
@@ -25,22 +24,22 @@ pub enum Stage {
     Dead = 2,
 }
 
-/// Who tells first that a process is dead, the best last. Whoever it is, robust futexes and pidfds
-/// tell it, too, if later.
+/// The mechanism that reports a death first, the best last. Robust futexes and pidfds report it as
+/// well, but later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u64)]
 pub enum Detection {
     /// A robust futex is the suspicion, a pidfd the proof.
     #[default]
     FutexPidfd = 0,
-    /// eBPF programs: without a datagram, and without waking anybody.
+    /// eBPF programs: without a datagram or a wake-up.
     Ebpf = 1,
     /// The kernel module deadbeat.
     Module = 2,
 }
 
 impl Detection {
-    /// The name that operators and scripts see.
+    /// The name for operators and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +49,7 @@ impl Detection {
         }
     }
 
-    /// What the word of a seat says.
+    /// Decodes the word of a seat.
     #[must_use]
     pub const fn of(word: u64) -> Self {
         match word as u32 {
@@ -60,7 +59,7 @@ impl Detection {
         }
     }
 
-    /// The word of a seat; with eBPF the upper half is the slot where the death is told.
+    /// The word of a seat; with eBPF the upper half is the slot of the death.
     #[must_use]
     pub(crate) const fn word(self, slot: u32) -> u64 {
         (slot as u64) << 32 | self as u64
@@ -81,11 +80,11 @@ impl Detection {
 pub struct Notice {
     /// The nonce of the cluster.
     pub cluster: u64,
-    /// Whose death; with the generation.
+    /// The dying process; with the generation.
     pub who: Address,
-    /// How dead.
+    /// The stage.
     pub stage: Stage,
-    /// Shows that the process itself handed the notice to its kernel. Never 0.
+    /// Proves that the process itself registered the notice with its kernel. Never 0.
     pub token: u64,
 }
 
@@ -107,7 +106,7 @@ pub const NOTICE_BYTES: usize = size_of::<Raw>();
 const _: () = assert!(NOTICE_BYTES == 40);
 
 impl Notice {
-    /// The bytes that are sent.
+    /// Encodes the notice.
     #[must_use]
     pub fn encode(&self) -> [u8; NOTICE_BYTES] {
         zerocopy::transmute!(Raw {
@@ -122,7 +121,7 @@ impl Notice {
         })
     }
 
-    /// The reverse; `None` for anything that is no notice of this version.
+    /// Decodes a notice; `None` if it is not one of this version.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let raw = Raw::read_from_bytes(bytes).ok()?;
@@ -136,7 +135,7 @@ impl Notice {
         let who =
             Address { seat: u16::from_le(raw.seat), generation: u32::from_le(raw.generation), ..region };
         let token = u64::from_le(raw.token);
-        // Generation 0 would name whoever sits there.
+        // Generation 0 would match any occupant.
         let whole = known && token != 0 && who.generation != 0;
         whole.then_some(Self { cluster: u64::from_le(raw.cluster), who, stage, token })
     }

@@ -1,9 +1,7 @@
-//! Words that two processes use at once, under every order of their accesses that the memory model
-//! allows (`loom`): the lease page, what is WRITTEN before a look at it, the flight recorder, and
-//! the datagram lanes.
+//! Concurrently used words under every order of accesses that the memory model allows (`loom`): the
+//! lease page, WRITEs before a check of it, the flight recorder, and the datagram lanes.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs these and nothing else that
-//! touches atomics.
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs only these tests.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::lanes::{self, Taken};
@@ -15,7 +13,7 @@ use crate::types::{Instant, RegionOwner, ViewId};
 use loom::sync::Arc;
 use loom::thread;
 
-/// The smallest region, because every word of it is a thing that a model keeps track of.
+/// The smallest region, because the model tracks every word of it.
 const LIMITS: Limits = Limits::LEAST;
 
 fn page_of(n: u64) -> Page {
@@ -57,7 +55,7 @@ fn whoever_learns_that_a_fence_was_raised_finds_the_page_inactive() {
             assert_eq!(found, Ok(0));
             tell.store(1, Ordering::Release);
         });
-        // The holder goes on renewing meanwhile.
+        // The holder keeps renewing meanwhile.
         page::publish(&words, &page_of(1));
         if told.load(Ordering::Acquire) == 1 {
             assert!(!page::active(&words, ViewId(1), || Instant(50)));
@@ -76,8 +74,7 @@ fn active_page_and_word() -> (Words, Arc<AtomicU64>) {
     (words, Arc::new(AtomicU64::new(0)))
 }
 
-/// Raises the fence as a coordinator does, whose machine is given the completion before it sends
-/// CLEAR.
+/// Raises the fence as a coordinator does, whose machine gets the completion before it sends CLEAR.
 fn raise(words: &Words) {
     let mut stores = Stores::default();
     assert_eq!(memory::swap(&words[page::FENCE], 0, 2), 0);
@@ -85,8 +82,8 @@ fn raise(words: &Words) {
     stores.settle();
 }
 
-/// Two programs: `first` does something in view 1 and then looks at its lease; the other one raises
-/// the fence and then does what only view 2 allows. `judge` is given what both found.
+/// Two programs: `first` acts in view 1 and then checks its lease; the other one raises the fence
+/// and then does what only view 2 permits. `judge` checks both results.
 fn race<T: Send + 'static>(
     first: impl Fn(&Words, &AtomicU64) -> T + Send + Sync + Copy + 'static,
     second: impl Fn(&AtomicU64) -> u64 + Send + Sync + Copy + 'static,
@@ -104,7 +101,7 @@ fn race<T: Send + 'static>(
 
 #[test]
 fn what_was_written_before_an_answer_is_found_by_whoever_raised_the_fence() {
-    // A primary WRITEs a record to its backup, has the completion, looks at its lease and answers.
+    // A primary WRITEs a record to its backup, gets the completion, checks its lease and answers.
     // The backup takes over.
     let primary = |words: &Words, log: &AtomicU64| {
         let mut stores = Stores::default();
@@ -131,7 +128,7 @@ fn what_a_program_stored_by_itself_before_a_look_is_found_by_whoever_raised_the_
     });
 }
 
-/// Reads, and then looks whether it may count.
+/// Reads, and then checks whether the result counts.
 fn read_and_look(words: &Words, shared: &AtomicU64) -> (u64, bool) {
     let read = shared.load(Ordering::Relaxed);
     (read, page::active(words, ViewId(1), || Instant(50)))
@@ -164,7 +161,7 @@ fn what_was_written_after_the_page_was_given_up_is_not_read_by_work_that_counts(
 
 #[test]
 fn a_read_that_is_posted_after_a_write_is_executed_after_it() {
-    // Two processes WRITE and then READ each other's word: one of them finds what the other wrote.
+    // Two processes WRITE and then READ each other's word: at least one finds the other's value.
     loom::model(|| {
         let words: Arc<[AtomicU64; 2]> = Arc::new(core::array::from_fn(|_| AtomicU64::new(0)));
         let run = |words: &[AtomicU64; 2], own: usize| {
@@ -184,8 +181,8 @@ fn a_read_that_is_posted_after_a_write_is_executed_after_it() {
 #[test]
 fn an_event_is_read_whole_and_in_order_while_the_ring_runs_over() {
     let mut model = loom::model::Builder::new();
-    // Without a bound this takes minutes; without the fence in `write` one switch of threads shows
-    // a mixed event.
+    // Unbounded, this takes minutes; without the fence in `write` one switch of threads shows a
+    // mixed event.
     model.preemption_bound = Some(3);
     model.check(|| {
         let ring = Arc::new(memory::zeroed(recorder::words(2) * 8));
@@ -211,7 +208,7 @@ fn an_event_is_read_whole_and_in_order_while_the_ring_runs_over() {
     });
 }
 
-/// All senders begin with lane 0, so that they meet.
+/// All senders start with lane 0, so that they conflict.
 const fn sender(n: u32) -> RegionOwner {
     RegionOwner { region: n * LIMITS.lanes, generation: 1 }
 }

@@ -1,26 +1,26 @@
-//! The lease page: what `active` reads, on this host or by a one-sided READ.
+//! The lease page, which `active` reads on this host or by a one-sided READ.
 //!
-//! The holder writes it under a sequence lock. The fence word beside it is never written by the
-//! holder: coordinators raise it by CAS and nobody lowers it. A page is active on view `M` iff it
-//! holds `M`, `start <= now < end`, and `fence <= M`, all read afresh inside the call (uKharon,
-//! Algorithm 2, and fencing).
+//! The holder writes it under a sequence lock. The holder never writes the fence word beside it:
+//! coordinators raise it by CAS and nobody lowers it. A page is active on view `M` iff it holds
+//! `M`, `start <= now < end`, and `fence <= M`, all read within the call (uKharon, Algorithm 2, and
+//! fencing).
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::types::{Instant, ViewId};
 
-/// A lease as its holder knows it. The default holds nothing: it ends before it starts.
+/// A lease as its holder knows it. The default is no lease: it ends before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Page {
     /// The leased view.
     pub view: ViewId,
     /// The first view of its run of compatible views.
     pub base: ViewId,
-    /// From when on it may be used.
+    /// The first moment at which it may be used.
     pub start: Instant,
-    /// From when on it may not.
+    /// The first moment at which it may not be used.
     pub end: Instant,
-    /// When the newest READs were posted by which a majority of acceptors showed that `view` was
-    /// the newest.
+    /// When the latest READs were posted by which a majority of acceptors confirmed `view` as the
+    /// newest.
     pub confirmed: Instant,
 }
 
@@ -31,9 +31,9 @@ impl Page {
         self.view.0 == view.0 && self.start.0 <= now.0 && now.0 < self.end.0 && fence.0 <= view.0
     }
 
-    /// Whether `view` was active at some moment from `since` on, whether or not its lease still
-    /// runs: a majority that was asked at `since` or later knew no other, and every older lease had
-    /// ended by then. (uKharon, Algorithm 2, lines 10 to 12.)
+    /// Whether `view` was active at some moment from `since` on, even if its lease has expired: a
+    /// majority polled at `since` or later knew no later view, and every older lease had ended by
+    /// then. (uKharon, Algorithm 2, lines 10 to 12.)
     #[must_use]
     pub const fn is_confirmed(&self, view: ViewId, fence: ViewId, since: Instant) -> bool {
         let asked = self.view.0 == view.0 && since.0 <= self.confirmed.0;
@@ -44,7 +44,7 @@ impl Page {
 /// Words of a page in a region: sequence, view, base, start, end, changes, confirmed and wanted,
 /// then the fence's cache line.
 pub const WORDS: usize = 16;
-/// The word that counts publications, odd while one is under way.
+/// The word that counts publications; odd during one.
 const SEQUENCE: usize = 0;
 pub(crate) const VIEW: usize = 1;
 const BASE: usize = 2;
@@ -55,11 +55,11 @@ pub const FENCE: usize = 8;
 /// The word whose low half attached programs wait on; it changes with every view and every start.
 pub const CHANGED: usize = 5;
 const CONFIRMED: usize = 6;
-/// When a program last wanted to know whether the view was active then: see [`want`].
+/// The latest requested time of a confirmation: see [`want`].
 const WANTED: usize = 7;
 
-/// A reader gives up after so many torn reads: the writer died, or is stopped, in the middle of a
-/// publication.
+/// The limit of torn reads before a reader gives up: the writer died, or is stopped, in the middle
+/// of a publication.
 pub(crate) const TORN_READS_MAX: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Publishes a page. Only the holder may call this, from one thread.
@@ -75,14 +75,14 @@ pub fn publish(words: &[AtomicU64; WORDS], page: &Page) {
     words[SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
 }
 
-/// Reads the page whole, or `None` if its holder stopped in the middle of a publication.
+/// Reads the whole page; `None` if its holder stopped in the middle of a publication.
 #[inline]
 #[must_use]
 pub fn load(words: &[AtomicU64; WORDS]) -> Option<Page> {
     load_counted(words, &mut 0)
 }
 
-/// As [`load`]; adds to `torn` how many times it had to read again.
+/// As [`load`]; adds the number of repeated reads to `torn`.
 #[inline]
 #[must_use]
 pub fn load_counted(words: &[AtomicU64; WORDS], torn: &mut u64) -> Option<Page> {
@@ -105,33 +105,31 @@ pub fn load_counted(words: &[AtomicU64; WORDS], torn: &mut u64) -> Option<Page> 
     None
 }
 
-/// The fence now.
+/// The current fence.
 #[inline]
 #[must_use]
 pub fn fenced(words: &[AtomicU64; WORDS]) -> ViewId {
     ViewId(words[FENCE].load(Ordering::Acquire))
 }
 
-/// Whether `view` is active: one seqlock read, one fence read, one clock read, all of them behind
-/// whatever the caller has read before, and behind the WRITEs and CASs whose completions it was
-/// given.
+/// Whether `view` is active: one seqlock read, one fence read, one clock read, all ordered after
+/// the caller's earlier reads, and after the WRITEs and CASs whose completions it got.
 ///
 /// uKharon, Algorithm 2, line 9, with the fence. `now` must read the clock when it is called.
 #[inline]
 #[must_use]
 pub fn active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce() -> Instant) -> bool {
-    // What the caller read before is older than this look, though nothing stands here for it:
-    // `load` looks at the sequence once more behind its fence, and fence word and clock are read
-    // behind that, too.
+    // No fence is needed for the caller's earlier reads: `load` reads the sequence again after its
+    // fence, and fence word and clock are read after that.
     match load(words) {
         Some(page) if page.view == view => page.is_active(view, fenced(words), now()),
         _ => false,
     }
 }
 
-/// As [`active`], and behind all that the caller has written, too: for programs that write into
-/// shared memory by themselves. Without the full fence a core may look at the page while what it
-/// wrote waits in its store buffer, and whoever raised the fence in between does not find it.
+/// As [`active`], also ordered after the caller's writes: for programs that write into shared
+/// memory themselves. Without the full fence a core may read the page while those writes wait in
+/// its store buffer, invisible to the process that raised the fence in between.
 #[inline]
 #[must_use]
 pub fn still_active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce() -> Instant) -> bool {
@@ -139,9 +137,9 @@ pub fn still_active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce()
     active(words, view, now)
 }
 
-/// Runs `work` if `view` is active before it, and gives its result if `view` still is active after
-/// it. `words` finds the page for each look: after a `work` that forks, the child finds another.
-/// (uKharon, section 6.1.)
+/// Runs `work` if `view` is active before it, and returns its result if `view` is still active
+/// after it. `words` locates the page for each check: after a `work` that forks, the child has
+/// another. (uKharon, section 6.1.)
 #[inline]
 pub fn guard<'a, T>(
     words: impl Fn() -> &'a [AtomicU64; WORDS],
@@ -149,7 +147,7 @@ pub fn guard<'a, T>(
     now: impl Fn() -> Instant,
     work: impl FnOnce() -> T,
 ) -> Option<T> {
-    // Nothing rests on this look, which only spares work that would be in vain.
+    // Safety does not depend on this check, which only avoids useless work.
     if !active(words(), view, &now) {
         return None;
     }
@@ -157,29 +155,28 @@ pub fn guard<'a, T>(
     still_active(words(), view, now).then_some(done)
 }
 
-/// Whether `view` was active at some moment from `since` on, by what the page shows now. `since`
-/// must have been read from the clock when the call began that wants to know.
+/// Whether `view` was active at some moment from `since` on, according to the page. `since` must
+/// have been read from the clock when the requesting call began.
 #[must_use]
 pub fn confirmed(words: &[AtomicU64; WORDS], view: ViewId, since: Instant) -> bool {
     load(words).is_some_and(|page| page.is_confirmed(view, fenced(words), since))
 }
 
-/// Asks the holder to ask the acceptors, so that [`confirmed`] can answer for `since`. Any program
-/// that reads the page may.
+/// Requests that the holder polls the acceptors, so that [`confirmed`] can answer for `since`. Any
+/// reader of the page may call it.
 pub fn want(words: &[AtomicU64; WORDS], since: Instant) {
     words[WANTED].fetch_max(since.0, Ordering::SeqCst);
-    // Whoever looks at the page after this sees what was published before the holder could not see
-    // the wish.
+    // A later check of the page sees whatever the holder published before it could see the request.
     fence(Ordering::SeqCst);
 }
 
-/// The latest time that anybody wanted an answer for.
+/// The latest requested time.
 #[must_use]
 pub fn wanted(words: &[AtomicU64; WORDS]) -> Instant {
     Instant(words[WANTED].load(Ordering::Acquire))
 }
 
-/// The word that changes when attached programs should look again, as a 32-bit futex.
+/// The word that changes when attached programs should check again, as a 32-bit futex.
 #[cfg(not(loom))]
 #[must_use]
 pub fn changed(words: &[AtomicU64; WORDS]) -> &core::sync::atomic::AtomicU32 {

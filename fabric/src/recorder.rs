@@ -6,15 +6,15 @@ use crate::metrics::slot_number;
 use crate::types::Instant;
 
 slot_number! {
-    /// What happened, as a number. The protocol gives it a name, with [`slots!`](crate::slots), and
-    /// gives meaning to `a` and `b` of a [`Record`].
+    /// The kind of an event, as a number. The protocol names it, with [`slots!`](crate::slots), and
+    /// defines the meaning of `a` and `b` of a [`Record`].
     EventCode < 1 << 16
 }
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record<K = EventCode> {
-    /// What happened.
+    /// The kind.
     pub kind: K,
     /// The detector's level for notices and suspicions, otherwise 0.
     pub level: u8,
@@ -35,7 +35,7 @@ impl<K> Record<K> {
 /// An event with its number and time, as a reader gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped<K = EventCode> {
-    /// Counts all events of this recorder from 0; a gap tells that the ring ran over.
+    /// Counts all events of this recorder from 0; a gap means that the ring has wrapped.
     pub number: u64,
     /// On the writer's clock.
     pub at: Instant,
@@ -48,7 +48,7 @@ pub const HEAD_WORDS: usize = 8;
 /// Words of one event: time, kind and level, `a`, `b`.
 pub const EVENT_WORDS: usize = 4;
 
-/// Words of a recorder of so many events.
+/// Words of a recorder with this many events.
 #[must_use]
 pub const fn words(events: usize) -> usize {
     HEAD_WORDS + events * EVENT_WORDS
@@ -60,7 +60,7 @@ pub fn write(words: &[AtomicU64], at: Instant, record: Record<impl Into<EventCod
     let capacity = (words.len() - HEAD_WORDS) / EVENT_WORDS;
     let number = words[0].load(Ordering::Relaxed);
     let first = HEAD_WORDS + (number % capacity as u64) as usize * EVENT_WORDS;
-    // The event's time is void while its words change, so that a reader never pairs two events.
+    // The event's time is void while its words change, so that a reader never mixes two events.
     words[first].store(0, Ordering::Relaxed);
     fence(Ordering::Release);
     words[first + 1].store(u64::from(code) | u64::from(record.level) << 16, Ordering::Relaxed);
@@ -70,8 +70,8 @@ pub fn write(words: &[AtomicU64], at: Instant, record: Record<impl Into<EventCod
     words[0].store(number.wrapping_add(1), Ordering::Release);
 }
 
-/// Reads the events from number `from` on that are still in the ring, oldest first. An event that
-/// is being overwritten is left out, and one that a later version has named.
+/// Reads the events from number `from` on that are still in the ring, oldest first. Events that are
+/// being overwritten, or have an unknown kind, are left out.
 #[must_use]
 pub fn read<K: TryFrom<EventCode>>(words: &[AtomicU64], from: u64) -> Vec<Stamped<K>> {
     let capacity = ((words.len() - HEAD_WORDS) / EVENT_WORDS) as u64;
@@ -82,7 +82,7 @@ pub fn read<K: TryFrom<EventCode>>(words: &[AtomicU64], from: u64) -> Vec<Stampe
         let at = words[first].load(Ordering::Acquire);
         let [head, a, b] = [1, 2, 3].map(|i| words[first + i].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        // The count is the writer's, and may say anything.
+        // The count is written by another process, and may be wrong.
         let overwritten = words[0].load(Ordering::Relaxed) >= number.saturating_add(capacity);
         if at == 0 || overwritten || words[first].load(Ordering::Relaxed) != at {
             continue;

@@ -1,5 +1,5 @@
-//! The vocabulary that every layer shares: time, identities, addresses. Every number carries its
-//! unit in its type.
+//! The types shared by all layers: time, identities, addresses. Every number carries its unit in
+//! its type.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -45,7 +45,7 @@ impl Nanos {
         core::time::Duration::from_nanos(self.0)
     }
 
-    /// A span of the standard library's, or [`Nanos::MAX`].
+    /// Converts the standard library's type; saturates at [`Nanos::MAX`].
     #[must_use]
     pub fn from_std(span: core::time::Duration) -> Self {
         u64::try_from(span.as_nanos()).map_or(Self::MAX, Self)
@@ -70,8 +70,7 @@ impl Nanos {
     }
 }
 
-/// Three significant figures with the unit that suits the size: `950ns`, `23.0us`, `1.50ms`,
-/// `2.00s`.
+/// Three significant figures with a suitable unit: `950ns`, `23.0us`, `1.50ms`, `2.00s`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
@@ -101,7 +100,7 @@ impl Instant {
     /// After everything: a deadline that never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time since `earlier`; zero if that is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
@@ -152,8 +151,8 @@ impl fmt::Display for ViewId {
     }
 }
 
-/// One life of one process in the cluster. Given out by the coordinators, never reused; zero is
-/// nobody.
+/// One life of one process in the cluster. Assigned by the coordinators, never reused; zero stands
+/// for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -168,12 +167,11 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// Where a process is reached: a region and a seat in it.
+/// The address of a process: a region and a seat in it.
 ///
-/// The owner of a region sits in seat 0; programs that are attached to it sit in the others.
-/// `generation` tells apart two processes that used the same seat one after the other, so an
-/// operation on a predecessor never hits its successor. `host` and `port` are zero on fabrics that
-/// stay within one host.
+/// The owner of a region has seat 0; programs attached to it have the others. `generation`
+/// distinguishes successive occupants of a seat, so an operation on a predecessor never hits its
+/// successor. `host` and `port` are zero on fabrics within one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// IPv6 (or mapped IPv4) address of the host.
@@ -184,13 +182,12 @@ pub struct Address {
     pub seat: u16,
     /// The region's number in the cluster.
     pub region: u32,
-    /// Which occupant of the seat is meant; 0 is whoever holds it (acceptor memory outlives its
-    /// process).
+    /// The occupant of the seat; 0 for any (acceptor memory outlives its process).
     pub generation: u32,
 }
 
 impl Address {
-    /// The address of the region's owner, whoever holds it now.
+    /// The address of the region's current owner, whichever it is.
     #[must_use]
     pub const fn region(region: u32) -> Self {
         Self { host: 0, port: 0, seat: 0, region, generation: 0 }
@@ -219,7 +216,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// An IP address as one of version 6, an IPv4 one mapped: how an [`Address`] holds its host.
+/// An IP address as IPv6, with IPv4 mapped: the form used by [`Address`].
 #[must_use]
 pub const fn mapped(ip: IpAddr) -> Ipv6Addr {
     match ip {
@@ -251,7 +248,7 @@ pub enum NameError {
 }
 
 impl Name {
-    /// Checks and takes a text.
+    /// Checks a text.
     pub fn new(text: &str) -> Result<Self, NameError> {
         if text.is_empty() || text.len() > NAME_BYTES_MAX {
             return Err(NameError::Length(text.len()));
@@ -272,7 +269,7 @@ impl Name {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or("")
     }
 
-    /// The name in the form that regions hold: length byte first.
+    /// The stored form of a name: length byte first.
     #[must_use]
     pub fn to_words(self) -> [u64; 3] {
         let mut raw = [0u8; 24];
@@ -281,7 +278,7 @@ impl Name {
         core::array::from_fn(|i| u64::from_le_bytes(raw[i * 8..i * 8 + 8].try_into().unwrap_or([0; 8])))
     }
 
-    /// The reverse of [`Name::to_words`]; `None` for anything that is not a valid name.
+    /// The reverse of [`Name::to_words`]; `None` if it is not a valid name.
     #[must_use]
     pub fn from_words(words: [u64; 3]) -> Option<Self> {
         let mut raw = [0u8; 24];
@@ -312,8 +309,8 @@ impl core::str::FromStr for Name {
     }
 }
 
-/// The owner of a region: the region's number and the owner's generation, so that a successor is
-/// not taken for its predecessor.
+/// The owner of a region: the region's number and the owner's generation, which distinguishes a
+/// successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionOwner {
     pub(crate) region: u32,

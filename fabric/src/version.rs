@@ -1,8 +1,8 @@
-//! The version of this program that a process runs, as a word of its seat.
+//! The version of this program that a process runs, stored in its seat.
 
 use core::fmt;
 
-/// A version, such as 0.1.0. All zero of a process that does not say.
+/// A version, such as 0.1.0. All zero if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u32);
 
@@ -18,7 +18,7 @@ const fn number(text: &str) -> u32 {
 }
 
 impl Version {
-    /// What this program is built from.
+    /// The version of this build.
     pub const THIS: Self = Self::new(
         number(env!("CARGO_PKG_VERSION_MAJOR")),
         number(env!("CARGO_PKG_VERSION_MINOR")),

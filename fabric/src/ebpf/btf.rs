@@ -1,19 +1,19 @@
-//! The types of the running kernel, from `/sys/kernel/btf/vmlinux`: where its structures have their
-//! members, and which number a function has. The format is that of the kernel's
-//! Documentation/bpf/btf.rst.
+//! The types of the running kernel, from `/sys/kernel/btf/vmlinux`: offsets of structure members,
+//! and ids of functions. The format is described in the kernel's Documentation/bpf/btf.rst.
 
 use std::collections::HashMap;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_BYTES: usize = 24;
-/// Name, kind and count, size or type: what each type begins with.
+/// Name, kind and count, size or type: the head of each type.
 const TYPE_WORDS: usize = 3;
 
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const FUNC: u32 = 12;
 
-/// How many words follow a type of a kind with so many parts. `None` for a kind that is not known.
+/// The number of words after the head of a type of this kind with so many parts. `None` for an
+/// unknown kind.
 fn words_behind(kind: u32, parts: usize) -> Option<usize> {
     Some(match kind {
         2 | 7..=12 | 16 | 18 => 0,
@@ -29,7 +29,7 @@ fn words_behind(kind: u32, parts: usize) -> Option<usize> {
 pub(super) struct Types {
     words: Vec<u32>,
     names: Vec<u8>,
-    /// Where each type begins among the words; type 1 is the first.
+    /// The index of the first word of each type; type 1 is the first.
     starts: Vec<usize>,
     /// Structures and functions by name.
     structures: HashMap<Vec<u8>, u32>,
@@ -37,7 +37,7 @@ pub(super) struct Types {
 }
 
 impl Types {
-    /// Reads the kernel's own description. `None` if it is damaged or of an unknown kind.
+    /// Reads the kernel's own description. `None` if it is damaged or has an unknown kind.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
         if bytes.get(..2)? != MAGIC.to_le_bytes() {
@@ -84,7 +84,7 @@ impl Types {
             .map(core::ffi::CStr::to_bytes)
     }
 
-    /// The number of a function.
+    /// The id of a function.
     pub(super) fn function(&self, name: &str) -> Option<u32> {
         self.functions.get(name.as_bytes()).copied()
     }
@@ -100,7 +100,7 @@ impl Types {
         self.find(*self.structures.get(structure.as_bytes())?, member.as_bytes()).map(|bits| bits / 8)
     }
 
-    /// In bits. Members of members without a name belong to the structure itself.
+    /// In bits. Members of anonymous members belong to the structure itself.
     fn find(&self, id: u32, member: &[u8]) -> Option<u32> {
         let at = *self.starts.get((id as usize).checked_sub(1)?)?;
         let (kind, parts) = self.kind(at)?;

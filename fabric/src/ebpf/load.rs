@@ -1,5 +1,5 @@
-//! Puts the programs into the kernel and keeps them there, by names in a bpf file system of their
-//! own; and takes them out.
+//! Loads the programs into the kernel, pins them in a bpf file system of their own, and unloads
+//! them.
 
 use super::btf::Types;
 use super::elf::{self, Program};
@@ -13,22 +13,20 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 const OBJECT: &[u8] = include_bytes!("../../../kernel/bpf/deaths.bpf.o");
-/// Where the running kernel describes its types.
+/// The type description of the running kernel.
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// An instruction that loads 64 bits names a map by a descriptor if its upper register field says
-/// so.
+/// The source register value that marks a 64-bit load of a map descriptor.
 const MAP_BY_FD: u8 = 1 << 4;
-/// Whoever is in the group may use them; nobody else.
+/// The group may use them; nobody else.
 const FILE_MODE: u32 = 0o640;
-/// The kernel maps an array only for those that may write it; that nobody does is due to its being
-/// frozen.
+/// The kernel maps an array only for users with write permission; freezing it prevents writes.
 const DEATHS_MODE: u32 = 0o660;
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// What was loaded.
+/// The loaded programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// Proofs come before the memory of the dead goes; else after.
+    /// Whether proofs precede the release of the dead process's memory; otherwise they follow it.
     pub early: bool,
 }
 
@@ -52,7 +50,7 @@ pub fn load(group: Option<u32>) -> Result<Loaded, EbpfError> {
         let optional = program.section.starts_with("fentry/");
         match place(program, &types, &maps) {
             Ok(pin) => pins.push(pin),
-            // The tracepoint tells the same, if later.
+            // The tracepoint reports the same, but later.
             Err(EbpfError::Program { .. }) if optional => {}
             Err(error) => return Err(error),
         }
@@ -60,17 +58,16 @@ pub fn load(group: Option<u32>) -> Result<Loaded, EbpfError> {
     let early = pins.iter().any(|(pin, _)| *pin == Pin::TaskstatsExit);
     let deaths = maps.into_iter().find(|(name, _)| *name == "deaths").ok_or(EbpfError::Object)?.1;
     pins.push((Pin::Deaths, deaths));
-    // The one that processes look for comes last.
+    // The one that processes open first is pinned last.
     pins.sort_by_key(|(pin, _)| *pin == Pin::Register);
     show(&pins, group).inspect_err(|_| {
-        // What is there of it is of no use; the first error is the one to tell.
+        // A partial installation is useless; report the first error.
         let _ = unload();
     })?;
     Ok(Loaded { early })
 }
 
-/// Takes the programs out. `false` if there were none. Processes that are registered see it within
-/// a second.
+/// Unloads the programs. `false` if there were none. Registered processes notice within a second.
 pub fn unload() -> Result<bool, EbpfError> {
     let directory = Path::new(DIRECTORY);
     if !directory.exists() {
@@ -109,7 +106,7 @@ fn make_maps() -> Result<HashMap<&'static str, OwnedFd>, EbpfError> {
     ]))
 }
 
-/// Loads and attaches a program; what is to be pinned keeps it so.
+/// Loads and attaches a program; pinning keeps it attached.
 fn place(
     mut program: Program<'_>,
     types: &Types,
@@ -146,8 +143,8 @@ fn place(
     }
 }
 
-/// Gives each symbol its value: `map_NAME` a map, `STRUCT__MEMBER` an offset, `STRUCT__sizeof` a
-/// length.
+/// Resolves each symbol: `map_NAME` to a map, `STRUCT__MEMBER` to an offset, `STRUCT__sizeof` to a
+/// size.
 fn fill_in(
     program: &mut Program<'_>,
     types: &Types,
@@ -175,12 +172,12 @@ fn fill_in(
     Ok(())
 }
 
-/// Mounts the file system and pins everything in it, with its rights.
+/// Mounts the file system and pins everything in it, with its permissions.
 fn show(pins: &[(Pin, OwnedFd)], group: Option<u32>) -> Result<(), EbpfError> {
     let directory = Path::new(DIRECTORY);
     let kernel = |doing| move |error| EbpfError::Kernel { doing, error };
     match fs::create_dir(directory) {
-        // Left by a loading that was killed; what is mounted there, if anything, is covered.
+        // Left by a killed load; anything mounted there is covered.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made.map_err(kernel("make the folder of the bpf file system"))?,
     }
@@ -196,7 +193,7 @@ fn show(pins: &[(Pin, OwnedFd)], group: Option<u32>) -> Result<(), EbpfError> {
         let mode = if *pin == Pin::Deaths { DEATHS_MODE } else { FILE_MODE };
         give(&path, mode).map_err(kernel("set the rights of an eBPF program"))?;
     }
-    // What others will do, once, so that a kernel that does not let them says so now.
+    // Tries what other users will do, so that a kernel that does not permit it fails now.
     Deaths::open().map(drop)
 }
 
@@ -205,7 +202,7 @@ pub(super) fn c_path(path: &Path) -> Result<CString, EbpfError> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| EbpfError::Object)
 }
 
-/// The object, as it is and as the running kernel would take it.
+/// The object, as shipped and as relocated for the running kernel.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,10 @@
-//! eBPF programs as the kernel_notifier of a death, for hosts where the module of
-//! [`crate::deadbeat`] is not welcome.
+//! Death notices by eBPF programs, for hosts where the module of [`crate::deadbeat`] is not wanted.
 //!
-//! Root loads them once ([`load`]); whoever is in the group that was named then registers itself.
-//! They tell of a process in its slot of an array, which everybody maps for reading and nobody can
-//! write: first a *dying* token, then a *dead* one. There is no datagram to be lost or forged, and
-//! nothing to wake a sleeper: who waits is woken by the robust futex, finds the proof in the array,
-//! and need not wait for the pidfd. What the programs do is in `kernel/bpf/deaths.bpf.c`.
+//! Root loads them once ([`load`]); members of the given group then register themselves. They
+//! report the death of a process in its slot of an array, which every process maps read-only: first
+//! a *dying* token, then a *dead* one. There is no datagram to be lost or forged, and no wake-up: a
+//! waiting process is woken by the robust futex, finds the proof in the array, and need not wait
+//! for the pidfd. The programs are in `kernel/bpf/deaths.bpf.c`.
 #![allow(unsafe_code)]
 
 mod btf;
@@ -28,14 +27,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Where the programs are kept.
+/// The directory of the pinned programs.
 pub const DIRECTORY: &str = "/run/obol-deaths";
-/// How many processes of a host can be registered at once.
+/// The maximum number of registered processes of a host.
 pub const SLOTS: u32 = 4096;
-/// Slots that are tried before giving up: with half of them taken, one try in two finds a free one.
+/// Slots tried before giving up: with half of them taken, each try succeeds with probability 1/2.
 const TRIES: u32 = 64;
 
-/// `struct process` of the programs, which is what a registration hands over.
+/// `struct process` of the programs: the input of a registration.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Process {
@@ -50,7 +49,7 @@ const PROCESS_BYTES: u32 = size_of::<Process>() as u32;
 const DEATH_WORDS: usize = 2;
 const DEATH_BYTES: u32 = (DEATH_WORDS * size_of::<u64>()) as u32;
 
-/// What has a name in [`DIRECTORY`].
+/// The names in [`DIRECTORY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pin {
     Deaths,
@@ -61,7 +60,7 @@ enum Pin {
 }
 
 impl Pin {
-    /// The one that processes look for goes first when all go.
+    /// The one that processes open first is removed first.
     const ALL: [Self; 5] =
         [Self::Register, Self::Deaths, Self::SignalGenerate, Self::SchedProcessExit, Self::TaskstatsExit];
 
@@ -94,9 +93,9 @@ pub enum EbpfError {
         "cannot {}: {error}; run as root, or as a member of the group that was named to `obol detector load`", what.display()
     )]
     Denied {
-        /// What, as in "cannot ...".
+        /// The operation, as in "cannot ...".
         what: OsString,
-        /// What the kernel says.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
@@ -105,9 +104,9 @@ pub enum EbpfError {
         "cannot read the kernel's types from {path}: {error}; this needs a kernel with CONFIG_DEBUG_INFO_BTF"
     )]
     NoTypes {
-        /// Where it would.
+        /// The path of the description.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         #[source]
         error: io::Error,
     },
@@ -123,26 +122,26 @@ pub enum EbpfError {
         in_brackets(verifier)
     )]
     Program {
-        /// Which one.
+        /// The program.
         name: String,
-        /// Why.
+        /// The error.
         #[source]
         error: io::Error,
-        /// The last that its verifier says.
+        /// The end of the verifier's log.
         verifier: String,
     },
-    /// The object in this program is damaged, or names what the loader does not know.
+    /// The object in this program is damaged, or has unknown symbols.
     #[error("the eBPF programs in this executable are damaged; install it anew")]
     Object,
-    /// All slots that were tried are taken.
+    /// All tried slots are taken.
     #[error("{SLOTS} processes of this host are registered, or nearly so")]
     Full,
     /// The kernel lacks or refuses something else.
     #[error("cannot {doing}: {error}")]
     Kernel {
-        /// What was tried, as in "cannot ...".
+        /// The operation, as in "cannot ...".
         doing: &'static str,
-        /// Why not.
+        /// The error.
         #[source]
         error: io::Error,
     },
@@ -167,7 +166,7 @@ fn open(pin: Pin) -> Result<OwnedFd, EbpfError> {
     })
 }
 
-/// What tells one loading from the next.
+/// Distinguishes one loading from the next.
 fn identity() -> Option<(u64, u64)> {
     fs::metadata(Pin::Register.path()).ok().map(|file| (file.dev(), file.ino()))
 }
@@ -193,7 +192,7 @@ impl Deaths {
             .map_err(|error| EbpfError::Kernel { doing: "map the array of deaths", error })
     }
 
-    /// The token that a slot shows at this stage; 0 if it was never used.
+    /// The token in a slot for this stage; 0 if it was never used.
     #[must_use]
     #[inline]
     pub fn token(&self, slot: u32, stage: Stage) -> u64 {
@@ -216,10 +215,10 @@ impl Drop for Deaths {
     }
 }
 
-/// What the kernel shows when this process dies.
+/// What the kernel publishes when this process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
-    /// Where.
+    /// The slot.
     pub slot: u32,
     /// A fatal signal was sent.
     pub dying: u64,
@@ -236,7 +235,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Opens them, if they are loaded and this user may use them.
+    /// Opens them, if they are loaded and this user has permission.
     pub fn open() -> Result<Self, EbpfError> {
         let register = Arc::new(open(Pin::Register)?);
         let deaths = Arc::new(Deaths::open()?);
@@ -244,24 +243,24 @@ impl Programs {
         Ok(Self { register, deaths, identity })
     }
 
-    /// Whether they were taken out, or loaded anew, since they were opened. They tell nothing then.
+    /// Whether they were unloaded, or reloaded, since they were opened. They report nothing then.
     #[must_use]
     pub fn are_gone(&self) -> bool {
         identity() != Some(self.identity)
     }
 
-    /// Where deaths are reported.
+    /// The array of deaths.
     #[must_use]
     pub fn deaths(&self) -> &Arc<Deaths> {
         &self.deaths
     }
 
-    /// Registers the calling process until its death; whoever registers it first chooses the
-    /// tokens. They must be random: who can guess one can not forge a death, because nobody can
-    /// write the array, but two processes that drew the same could be taken for each other.
+    /// Registers the calling process until its death, with the given tokens. They must be random:
+    /// the array is write-protected, so tokens can not be forged, but two processes with equal
+    /// tokens could be confused.
     pub fn register(&self, dying: u64, dead: u64) -> Result<Tokens, EbpfError> {
         for attempt in 0..TRIES {
-            // Tokens are random, so this is, too.
+            // Tokens are random, so the starting slot is, too.
             let slot = (dead as u32).wrapping_add(attempt.wrapping_mul(attempt)) % SLOTS;
             let mut process = Process { slot, reserved: 0, dying, dead };
             let result = sys::run(self.register.as_fd(), &mut process).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The commands of bpf(2) that are used, by the numbers and layouts of `linux/bpf.h`.
+//! The used commands of bpf(2), with the numbers and layouts of `linux/bpf.h`.
 #![allow(unsafe_code)]
 
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ pub(super) const TRACING: u32 = 26;
 pub(super) const SYSCALL: u32 = 31;
 /// `BPF_TRACE_FENTRY`.
 pub(super) const FENTRY: u32 = 24;
-/// `BPF_F_SLEEPABLE`, which a program of the type [`SYSCALL`] must be.
+/// The buffer of the verifier's log, of which the end is kept.
 pub(super) const SLEEPABLE: u32 = 1 << 4;
 /// What the verifier says goes here; it keeps the last of it.
 const LOG_BYTES: usize = 64 << 10;
@@ -134,7 +134,7 @@ unsafe fn bpf_fd<A: IntoBytes + Immutable>(command: libc::c_int, attributes: &mu
     unsafe { bpf(command, attributes).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
-/// The kernel shows names of at most 15 letters.
+/// The kernel keeps names of at most 15 characters.
 fn short(name: &str) -> [u8; NAME_BYTES] {
     let mut short = [0; NAME_BYTES];
     for (to, from) in short.iter_mut().zip(name.bytes().take(NAME_BYTES - 1)) {
@@ -169,13 +169,13 @@ pub(super) fn create_map(
     unsafe { bpf_fd(MAP_CREATE, &mut wanted) }
 }
 
-/// From now on no program of user space writes to the map.
+/// Makes the map read-only for user space.
 pub(super) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no address is in it.
     unsafe { bpf(MAP_FREEZE, &mut MapFd { fd: raw(map) }) }.map(drop)
 }
 
-/// Loads a program. Where the verifier refuses it, the text is the last of what it says.
+/// Loads a program. If the verifier rejects it, the text is the end of its log.
 pub(super) fn load(
     name: &str,
     kind: u32,
@@ -196,7 +196,7 @@ pub(super) fn load(
     // SAFETY: `code` has so many instructions, and the licence ends with a zero.
     let first = unsafe { bpf_fd(PROG_LOAD, &mut wanted) };
     let Err(error) = first else { return first.map_err(|error| (error, String::new())) };
-    // Again, and this time it is to say why.
+    // Again, with a log.
     wanted.log_level = 1;
     wanted.log_bytes = LOG_BYTES as u32;
     wanted.log = log.as_mut_ptr() as u64;
@@ -209,28 +209,28 @@ pub(super) fn load(
     Err((error, lines[lines.len().saturating_sub(4)..].join("; ")))
 }
 
-/// Attaches a program to the raw tracepoint of this name, or to what it was loaded for.
+/// Attaches a program to the raw tracepoint of this name, or to the target it was loaded for.
 pub(super) fn attach(program: BorrowedFd<'_>, tracepoint: Option<&CStr>) -> io::Result<OwnedFd> {
     let name = tracepoint.map_or(0, |name| name.as_ptr() as u64);
     // SAFETY: the name, if there is one, ends with a zero.
     unsafe { bpf_fd(RAW_TRACEPOINT_OPEN, &mut RawTracepointOpen { name, fd: raw(program), reserved: 0 }) }
 }
 
-/// Gives an object a name in a bpf file system, which keeps it.
+/// Pins an object in a bpf file system.
 pub(super) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     let mut wanted = Object { path: path.as_ptr() as u64, fd: raw(object), flags: 0 };
     // SAFETY: the path ends with a zero.
     unsafe { bpf(OBJ_PIN, &mut wanted) }.map(drop)
 }
 
-/// Opens a pinned object; needs the rights on it that the flags tell.
+/// Opens a pinned object; needs the permissions named by the flags.
 pub(super) fn get(path: &CStr, flags: u32) -> io::Result<OwnedFd> {
     let mut wanted = Object { path: path.as_ptr() as u64, fd: 0, flags };
     // SAFETY: the path ends with a zero.
     unsafe { bpf_fd(OBJ_GET, &mut wanted) }
 }
 
-/// Runs a program of the type [`SYSCALL`] in this thread. Returns its result; it may change the
+/// Runs a program of the type [`SYSCALL`] in this thread and returns its result; it may change the
 /// context.
 pub(super) fn run<C: FromZeros + IntoBytes + zerocopy::FromBytes>(
     program: BorrowedFd<'_>,
@@ -251,7 +251,7 @@ pub(super) fn mount_bpf(at: &CStr) -> io::Result<()> {
     Ok(mount(c"bpf", at, c"bpf", flags, None)?)
 }
 
-/// Unmounts what is mounted there; that there is nothing is no fault.
+/// Unmounts a file system; it is no error if there is none.
 pub(super) fn unmount(at: &CStr) -> io::Result<()> {
     match rustix::mount::unmount(at, UnmountFlags::DETACH) {
         Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -259,7 +259,7 @@ pub(super) fn unmount(at: &CStr) -> io::Result<()> {
     }
 }
 
-/// A part of a map that can be mapped, for reading.
+/// The mappable part of a map, read-only.
 pub(super) fn map(map: BorrowedFd<'_>, bytes: usize) -> io::Result<core::ptr::NonNull<u8>> {
     // SAFETY: a fresh mapping, which touches no memory of ours.
     let address = unsafe { mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;

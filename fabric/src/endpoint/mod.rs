@@ -1,5 +1,6 @@
-//! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. What carries
-//! operations and datagrams to peers is its [`Transport`]. Nothing here names one.
+//! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. Its
+//! [`Transport`] carries operations and datagrams to peers; this module is independent of the
+//! transport.
 #![allow(unsafe_code)]
 
 mod run;
@@ -33,12 +34,12 @@ use core::sync::atomic::{Ordering, fence};
 use run::Pace;
 use transport::Transport;
 
-/// Who opens an endpoint.
+/// The owner of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The member kind, opaque to the fabric.
     pub kind: u32,
-    /// Its name, for observers and for programs that look for their agent.
+    /// Its name, for observers and for programs looking for their agent.
     pub name: Name,
     /// The region's number: 1 to 7 for coordinators, whose memory survives them; `None` for any
     /// number from 8 on.
@@ -47,7 +48,8 @@ pub struct Owner {
     pub groups: u32,
 }
 
-/// A process's access to a cluster. Belongs to the thread that opened it, whose end is its death.
+/// A process's access to a cluster. Belongs to the thread that opened it; the end of that thread
+/// counts as its death.
 pub struct Endpoint<W: Transport> {
     address: Address,
     me: Process,
@@ -61,28 +63,27 @@ pub struct Endpoint<W: Transport> {
     datagram: Vec<u8>,
     pace: Pace,
     page: Page,
-    /// The wish for a confirmation that the machine was handed last.
+    /// The last request for a confirmation that was passed to the machine.
     confirm_since: Instant,
     /// Has the kernel report the death of this process.
     pub(crate) kernel_notifier: KernelNotifier,
-    // Dropped last but for nothing: it marks the death words, after which peers take this process
-    // for dead.
+    // Dropped almost last: it marks the death words, after which peers consider this process dead.
     registration: Option<Registration>,
 }
 
-/// A region that the calling thread has taken and prepared, before anybody may use it.
+/// A region claimed and prepared by the calling thread, before peers may use it.
 pub(crate) struct Taken<'a> {
     claim: Claim<'a>,
     pub(crate) region: Region,
     pub(crate) sender: RegionOwner,
     registration: Registration,
     me: Process,
-    /// Of its notices of death, for peers that can not read them when it is dead.
+    /// The tokens of its death notices, for peers that can not read them after its death.
     pub(crate) tokens: Option<[u64; 2]>,
 }
 
 impl<'a> Taken<'a> {
-    /// Takes a region of the cluster for the calling thread.
+    /// Claims a region of the cluster for the calling thread.
     pub(crate) fn take(cluster: &'a Cluster, owner: &Owner) -> Result<Self, HostError> {
         cluster.require_here()?;
         futex::probe().map_err(|error| HostError::Kernel { doing: "wait on several futexes", error })?;
@@ -105,7 +106,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Lets go of it after a failure.
+    /// Releases it after a failure.
     pub(crate) fn give_back(self) {
         drop(self.registration);
         self.claim.give_back();
@@ -237,7 +238,7 @@ impl<W: Transport> Fabric for Endpoint<W> {
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) {
-        // A program in a seat hears nothing: its owner is meant.
+        // A program in a seat receives nothing: its owner does.
         let to = if to.seat == 0 { to } else { to.owner() };
         if !self.transport.send(to, bytes) {
             self.count(FabricCounter::DatagramsLost, 1);
@@ -325,13 +326,13 @@ impl<W: Transport> Fabric for Endpoint<W> {
 impl<W: Transport> Drop for Endpoint<W> {
     fn drop(&mut self) {
         if !self.region.is_here() {
-            // A copy in a child. What it carries operations with is its parent's, threads and
-            // connections included.
+            // A copy in a forked child. The transport is its parent's, including threads and
+            // connections.
             core::mem::forget(self.registration.take());
             return;
         }
-        // Nobody renews the lease any more, so nobody shall use it: not this process, and no
-        // attached program.
+        // Nobody renews the lease any more, so it must not be used: neither by this process, nor by
+        // an attached program.
         self.publish_page(&Page::default());
         self.flush();
         // The words and tokens may be a successor's as soon as this one is closed.

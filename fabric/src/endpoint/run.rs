@@ -1,9 +1,9 @@
-//! The loop that drives a machine: events in, one turn at a time, and how it waits when there are
+//! The loop that drives a machine: it handles events, one turn at a time, and waits when there are
 //! none.
 //!
-//! In a turn, completions come before anything else, so that a chain of one-sided operations runs
-//! to its end at once. The doorbell is read before lanes and seats are looked at, and compared
-//! again by the kernel when the loop blocks: no ring is missed.
+//! In a turn, completions come first, so that a chain of one-sided operations runs to its end at
+//! once. The doorbell is read before lanes and seats are polled, and compared again by the kernel
+//! when the loop blocks, so no ring is missed.
 
 use crate::contract::{Event, Fabric, Machine};
 use crate::drive::Drive;
@@ -20,34 +20,34 @@ use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::thread::set_current_timer_slack;
 
-/// What a loop does when there is nothing to do.
+/// How a loop waits for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// Looks again at once. Wants a core of its own.
+    /// Polls without a pause. Needs a core of its own.
     Spin,
-    /// Yields the core for about so long after the last event of a peer, then blocks.
+    /// Yields the core for a while after the last event of a peer, then blocks.
     Hybrid {
-        /// How long; about 30 us is best on shared cores.
+        /// For how long; about 30 us is best on shared cores.
         yield_for: Nanos,
     },
-    /// Blocks at once.
+    /// Blocks immediately.
     Block,
 }
 
-/// A loop turns at least so often, unless [`Drive::beat_every`] says otherwise.
+/// The maximum interval between turns, unless [`Drive::beat_every`] sets another.
 const BEAT_EVERY: Nanos = Nanos::from_millis(10);
-/// How often lanes and seats of the dead are freed, and lanes of senders that died before they rang
-/// are read.
+/// How often lanes and seats of dead processes are freed, and lanes of senders that died before
+/// ringing are read.
 const TIDY_EVERY: Nanos = Nanos::from_millis(20);
-/// A timer of this thread may be late by so much; Linux's default is 50 us.
+/// The timer slack of this thread; Linux's default is 50 us.
 const TIMER_SLACK_NS: u64 = 1_000;
 
-/// Where the loop stands.
+/// The state of the loop.
 pub(crate) struct Pace {
     wait: Wait,
     pub(crate) beat_every: Nanos,
     started: bool,
-    /// The doorbell at the last look at lanes and seats.
+    /// The doorbell at the last poll of lanes and seats.
     bell: u32,
     last_event: Instant,
     tidied: Instant,
@@ -76,7 +76,7 @@ impl<W: Transport> Endpoint<W> {
         stop: &AtomicBool,
         mut turn: impl FnMut(&mut M, &mut Self),
     ) {
-        // Without it the timers are later, and nothing else is.
+        // Without it only the timers are later.
         let _ = set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         while !stop.load(Ordering::Relaxed) {
             let busy = self.turn(machine);
@@ -131,7 +131,7 @@ impl<W: Transport> Endpoint<W> {
         if event {
             self.pace.last_event = now;
         }
-        // Without anything that took time the first look at the clock still is good.
+        // Without time-consuming work, the first reading of the clock is still valid.
         let now = if busy | event { clock::now() } else { now };
         if machine.deadline() <= now {
             machine.tick(now, self);
@@ -142,9 +142,9 @@ impl<W: Transport> Endpoint<W> {
         busy | event
     }
 
-    /// Delivers completions until there are none, those that their handlers cause included. A look
-    /// at the clock costs as much as an operation, so all that had ended before one share it: a
-    /// machine must not be told a time before what has happened.
+    /// Delivers completions until there are none, including those that their handlers cause.
+    /// Reading the clock costs as much as an operation, so all completions that are pending at one
+    /// reading share it; a machine must not get a time before that of the event.
     fn complete<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
         let (mut now, mut sharing) = (Instant::ZERO, 0);
@@ -220,7 +220,7 @@ impl<W: Transport> Endpoint<W> {
         any
     }
 
-    /// Waits, as the strategy says, for a ring, a death or the deadline.
+    /// Waits, by the strategy, for a ring, a death or the deadline.
     fn rest(&mut self, deadline: Instant) {
         match self.pace.wait {
             Wait::Spin => return core::hint::spin_loop(),

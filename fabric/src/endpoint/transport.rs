@@ -1,5 +1,5 @@
-//! What carries an endpoint's operations and datagrams to its peers. The rest of an endpoint is the
-//! same for all of them: the own region, seats, deaths of this host's processes, and the loop.
+//! The transport of an endpoint's operations and datagrams. The rest of an endpoint is common to
+//! all transports: the region, seats, deaths of this host's processes, and the loop.
 
 use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
 use crate::deadbeat::VerbsGroup;
@@ -15,9 +15,9 @@ pub enum Done {
     Bytes(Vec<u8>),
     /// A WRITE.
     Written,
-    /// What a CAS found.
+    /// The value that a CAS found.
     Swapped(u64),
-    /// Not done, or nobody knows.
+    /// Failed; whether it was executed may be unknown.
     Failed(LinkError),
 }
 
@@ -33,18 +33,18 @@ impl Done {
     }
 }
 
-/// What a look for a datagram found.
+/// The result of polling for a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// None waits, or this round has taken its share.
+    /// None is pending, or this round has taken its share.
     Nothing,
     /// One from this sender, now in the buffer.
     Datagram(Address),
-    /// One that made no sense and was skipped.
+    /// An invalid one, which was skipped.
     Refused,
 }
 
-/// Carries operations and datagrams. Nothing here blocks.
+/// Transports operations and datagrams. Nothing here blocks.
 pub trait Transport {
     /// As [`crate::Fabric::read`].
     fn read(&mut self, from: Remote, len: u32, token: Token);
@@ -58,68 +58,67 @@ pub trait Transport {
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token);
     /// Sends to the owner of a region. `false` if the datagram is lost.
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool;
-    /// Sends to all members of the group with this bit but oneself. Says how many are known to have
-    /// lost it.
+    /// Sends to all members of the group with this bit except this process. Returns how many are
+    /// known to have lost it.
     fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64;
-    /// Posts what was held back to be posted together. Called after each event.
+    /// Submits batched posts. Called after each event.
     fn flush(&mut self);
-    /// Datagrams that were lost since the last call, besides those that were reported at once.
+    /// Datagrams lost since the last call, except those reported at once.
     fn lost(&mut self) -> u64 {
         0
     }
 
-    /// Carries out what was held back on the way and is due.
+    /// Carries out delayed operations that are due.
     fn release_due(&mut self, _now: Instant) {}
-    /// When the next of that is due.
+    /// When the next of them is due.
     fn due(&self) -> Instant {
         Instant::NEVER
     }
 
-    /// The next completion, in the order in which they came; `None` once all have been taken.
+    /// The next completion, in order of arrival; `None` once all have been taken.
     fn complete(&mut self) -> Option<(Token, Done)>;
-    /// Takes back what [`Transport::complete`] gave, delivered.
+    /// Takes back a delivered result of [`Transport::complete`].
     fn recycle(&mut self, done: Done);
     /// All completions were delivered.
     fn settle(&mut self) {}
-    /// How many completions wait already.
+    /// The number of pending completions.
     fn waiting(&self) -> usize;
 
     /// Takes a datagram. A round of calls ends with [`Received::Nothing`] and takes a bounded
-    /// share.
+    /// number.
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Received;
-    /// Whether datagrams wait although the doorbell has not rung.
+    /// Whether datagrams are pending although the doorbell has not rung.
     fn has_datagrams(&mut self) -> bool;
 
     /// The mapped regions of this host's processes.
     fn regions(&mut self) -> &mut MappedRegions;
-    /// Whether the process at this address runs on this host, so that its kernel tells its death.
+    /// Whether the process at this address runs on this host, whose kernel then reports its death.
     fn is_local(&self, whom: Address) -> bool;
     /// Watches a process of another host.
     fn watch(&mut self, whom: Address);
     /// Ends a watch of a process of another host.
     fn unwatch(&mut self, whom: Address);
-    /// A watched process that was taken for another host's and turned out to be of this one: its
-    /// watch is ended here, and to be made anew. A coordinator that was watched before it started,
-    /// for example.
+    /// A watched process that was assumed to be of another host and turned out to be of this one:
+    /// its watch ends here and has to be renewed. For example, a coordinator that was watched
+    /// before it started.
     fn take_relocated(&mut self) -> Option<Address> {
         None
     }
-    /// Where the kernel is to send a notice of this process's death so that other hosts hear it,
-    /// and the notice as it travels. `None` where there is no such way, or not yet.
+    /// The destination by which the kernel can notify other hosts of this process's death, and the
+    /// encoded notice. `None` if there is none (yet).
     fn route_to_other_hosts(&self, _notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
         None
     }
-    /// Notices from kernels of other hosts that were believed, and those that were not, since the
-    /// last call.
+    /// Accepted and rejected notices from kernels of other hosts since the last call.
     fn take_notice_counts(&mut self) -> (u64, u64) {
         (0, 0)
     }
-    /// News of a process of another host.
+    /// An event about a process of another host.
     fn death(&mut self) -> Option<(Address, Evidence)>;
 
-    /// Does what is due from time to time.
+    /// Performs periodic work.
     fn tidy(&mut self, now: Instant);
-    /// Has the doorbell rung on the next event from outside. `false` if there is one already, so
-    /// that nobody may sleep.
+    /// Requests a ring of the doorbell on the next external event. `false` if there is one already,
+    /// in which case the loop must not sleep.
     fn arm(&mut self) -> bool;
 }

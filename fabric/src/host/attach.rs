@@ -1,10 +1,10 @@
 //! The program's side of a seat: it joins through the agent that owns the region, and reads the
 //! agent's lease page.
 //!
-//! One thread stands for the program: its end is the program's death, and it advances the
-//! heartbeat. Mostly that is a background thread, so that the program need not care and is seen to
-//! be frozen when all its threads are stopped. A program with a loop of its own can do it itself
-//! ([`Presence`]): one thread less dies faster.
+//! One thread represents the program: its end counts as the program's death, and it advances the
+//! heartbeat. Usually that is a background thread, so that the program is unaware of it, and counts
+//! as frozen when all its threads are stopped. A program with an event loop can do it itself
+//! ([`Presence`]): with one thread less it dies faster.
 
 use crate::contract::SeatStatus;
 use crate::host::cluster::Cluster;
@@ -29,13 +29,13 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Stack of the background thread; it calls nothing deep.
+/// The stack of the background thread, which makes no deep calls.
 const STACK_BYTES: usize = 64 << 10;
-/// A request that is not answered is repeated so often.
+/// The retry interval of an unanswered request.
 const REQUEST_INTERVAL: Nanos = Nanos::from_millis(10);
-/// Seats that were closed are waited for so long if no other is free.
+/// How long to wait for closed seats if no other is free.
 const SEAT_TIMEOUT: Nanos = Nanos::from_secs(1);
-/// Between two looks at them.
+/// The polling interval meanwhile.
 const SEAT_PAUSE: Duration = Duration::from_micros(200);
 
 /// A program's seat in its agent's region. May be shared by the program's threads.
@@ -50,14 +50,14 @@ pub struct Attachment {
     recording: Mutex<()>,
 }
 
-/// How the thread that stands for a program advances its heartbeat.
+/// How the thread that represents a program advances its heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// So often at least.
+    /// The longest interval.
     pub every: Nanos,
-    /// Under SCHED_FIFO with this priority where that is allowed. An agent that is scheduled in
-    /// real time sees within milliseconds that a heartbeat stands still; on a busy machine an
-    /// ordinary thread waits longer than that for a core.
+    /// Whether to use SCHED_FIFO with this priority where allowed. An agent with real-time
+    /// scheduling detects a stalled heartbeat within milliseconds; on a busy machine an ordinary
+    /// thread waits longer than that for a core.
     pub priority: Option<u32>,
 }
 
@@ -83,7 +83,7 @@ impl Attachment {
         }
     }
 
-    /// Takes a seat in this region, whose owner must be alive. A background thread stands for the
+    /// Takes a seat in this region, whose owner must be alive. A background thread represents the
     /// program.
     pub fn open(cluster: &Cluster, agent: u32, name: Name, beat: impl Into<Beat>) -> Result<Self, HostError> {
         let mut attachment = Self::claim(cluster, agent, name)?;
@@ -91,7 +91,7 @@ impl Attachment {
         Ok(attachment)
     }
 
-    /// Takes a seat at the live process of this name; the calling thread stands for the program.
+    /// Takes a seat at the live process of this name; the calling thread represents the program.
     pub fn open_present(cluster: &Cluster, agent: Name, name: Name) -> Result<(Self, Presence), HostError> {
         cluster.require_here()?;
         let regions = cluster.regions();
@@ -123,8 +123,8 @@ impl Attachment {
             return Err(HostError::NoSeat { region: agent, seats: seats - 1 });
         };
         let generation = next_generation(region.generation(seat));
-        // Whoever sees the new generation must not find the old one's events: it would pass over as
-        // many new ones.
+        // A reader that sees the new generation must not find the old one's events: it would skip
+        // as many new ones.
         region.clear(region.layout().counters(seat), COUNTER_WORDS * 8);
         region.clear(region.layout().recorder(seat), region.layout().recorder_bytes());
         region.occupy(seat, generation, name, me);
@@ -134,7 +134,7 @@ impl Attachment {
         Ok(Self { region, address, me, stop, thread: None, recording: Mutex::new(()) })
     }
 
-    /// Where this program sits.
+    /// The program's address.
     #[must_use]
     pub const fn address(&self) -> Address {
         self.address
@@ -145,13 +145,13 @@ impl Attachment {
     }
 
     /// Asks the agent to make this program a member. `token` is the same for every retry of one
-    /// join and another for the next. The request is repeated until it is answered.
+    /// join, and differs for the next. The request is repeated until it is answered.
     pub fn join(&self, token: u64) {
         self.word(offset_of!(Seat, token)).store(token, Ordering::Relaxed);
         self.post_request(JOIN);
     }
 
-    /// Asks the agent to remove this program, gracefully.
+    /// Asks the agent to remove this program gracefully.
     pub fn leave(&self) {
         self.post_request(LEAVE);
     }
@@ -169,20 +169,19 @@ impl Attachment {
         memory::low_half(self.word(offset_of!(Seat, status)))
     }
 
-    /// How the program stands: `None` before the agent has answered its last request.
+    /// The program's status: `None` before the agent has answered its last request.
     #[must_use]
     pub fn status(&self) -> Option<SeatStatus> {
         self.stand(self.answer().load(Ordering::Acquire))
     }
 
-    /// Whether the agent's last word is that the view has no room for this program.
+    /// Whether the agent's last answer is that the view has no room for this program.
     #[must_use]
     pub fn finds_no_room(&self) -> bool {
         Answer::of(self.answer().load(Ordering::Acquire)).is_full()
     }
 
-    /// Until when this program's join is held back, because others of its name died too often, if
-    /// that is the agent's last word.
+    /// The end of the hold on this program's join, if that is the agent's last answer.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
         let held = Answer::of(self.answer().load(Ordering::Acquire)).is_held_back();
@@ -204,8 +203,8 @@ impl Attachment {
         }
     }
 
-    /// Waits until the program stands otherwise than `last_seen`; tells how, also when the time is
-    /// over.
+    /// Waits until the program's status differs from `last_seen`; returns the status, also after a
+    /// timeout.
     pub fn wait_status(&self, last_seen: Option<SeatStatus>, timeout: Nanos) -> Option<SeatStatus> {
         let until = clock::now() + timeout;
         loop {
@@ -219,14 +218,14 @@ impl Attachment {
         }
     }
 
-    /// Whether the agent that owns the region still runs. If not, the program must attach to
+    /// Whether the agent that owns the region still runs. If not, the program has to attach to
     /// another one.
     #[must_use]
     pub fn agent_lives(&self) -> bool {
         !self.region.is_dead(0)
     }
 
-    /// The lease as it is now, `None` if the agent stopped in the middle of a publication.
+    /// The current lease; `None` if the agent stopped in the middle of a publication.
     #[must_use]
     pub fn lease(&self) -> Option<Page> {
         page::load(self.region.page())
@@ -241,7 +240,7 @@ impl Attachment {
     /// Adds an event to the seat's flight recorder, stamped now.
     pub fn record(&self, record: Record<impl Into<EventCode>>) {
         if !self.region.is_here() {
-            // In a child, the lock may be held by a thread that it has not got.
+            // In a child, a thread that does not exist there may hold the lock.
             return;
         }
         let layout = self.region.layout();
@@ -250,7 +249,7 @@ impl Attachment {
         recorder::write(words, clock::now(), record);
     }
 
-    /// Adds to one of the seat's counters. Any thread may.
+    /// Adds to one of the seat's counters. Any thread may call this.
     pub fn count(&self, counter: impl Into<CounterSlot>, by: u64) {
         let words = self.region.part(self.region.layout().counters(self.address.seat), COUNTER_WORDS * 8);
         if let Some(word) = words.get(usize::from(counter.into().number())) {
@@ -258,19 +257,19 @@ impl Attachment {
         }
     }
 
-    /// Has those look again who wait for a change of page or view.
+    /// Wakes the waiters for changes of page or view.
     pub fn announce(&self) {
         self.region.announce();
     }
 
-    /// Promises progress at least every `within` from now on; zero takes the promise back. A member
-    /// that breaks it is removed, however well its process lives. (Mu, section 5.1, fate sharing.)
+    /// Promises progress at least every `within` from now on; zero cancels the promise. A member
+    /// that breaks it is removed, although its process lives. (Mu, section 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {
         self.word(offset_of!(Seat, progress_within)).store(within.0, Ordering::Relaxed);
         self.region.ring();
     }
 
-    /// Tells watchers that the application makes progress.
+    /// Publishes that the application makes progress.
     pub fn progress(&self) {
         self.word(offset_of!(Seat, progress)).fetch_add(1, Ordering::Relaxed);
     }
@@ -279,7 +278,7 @@ impl Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         if !self.region.is_here() {
-            // A copy in a child, which has neither the thread nor the seat.
+            // A copy in a forked child, which has neither the thread nor the seat.
             core::mem::forget(self.thread.take());
             return;
         }
@@ -295,8 +294,8 @@ impl Drop for Attachment {
     }
 }
 
-/// Claims a free seat. Only the owner frees one, because it knows whether the last occupant is
-/// still a member: waits a while for seats that were closed.
+/// Claims a free seat. Only the owner frees seats, because it knows whether the last occupant is
+/// still a member: waits a while for closed seats.
 fn claim_seat(region: &Region, me: Process) -> Option<u16> {
     let claimed = Occupancy::word(Phase::Claimed, me);
     let end = clock::now() + SEAT_TIMEOUT;
@@ -322,9 +321,8 @@ fn no_agent(cluster: &Cluster, wanted: String) -> HostError {
     HostError::NoSuchAgent { wanted, existing }
 }
 
-/// Until when joins of this name are held back here, if a program of that name waits for it
-/// already: of programs that crash again and again one may wait, or they would take the seats of
-/// others.
+/// The end of the hold on joins of this name here, if a program of that name already waits for it.
+/// Of crashing programs only one may wait, as they would take the seats of others.
 fn held_until(region: &Region, name: Name) -> Option<Instant> {
     (1..region.layout().limits().seats as u16).find_map(|seat| {
         let found = region.reader().seat(seat)?;
@@ -332,13 +330,13 @@ fn held_until(region: &Region, name: Name) -> Option<Instant> {
     })
 }
 
-/// Counts occupants in the low half; the high half tells the region's file and stays.
+/// Counts occupants in the low half; the high half identifies the region's file and is kept.
 const fn next_generation(generation: u32) -> u32 {
     let occupants = (generation as u16).wrapping_add(1);
     generation & 0xffff_0000 | if occupants == 0 { 1 } else { occupants as u32 }
 }
 
-/// Starts the thread that stands for a program until its attachment is dropped.
+/// Starts the thread that represents a program until its attachment is dropped.
 fn spawn(cluster: u64, attachment: &Attachment, beat: Beat) -> Result<JoinHandle<()>, HostError> {
     let (ready, registered) = mpsc::channel();
     let Attachment { region, address, me, stop, .. } = attachment;
@@ -347,8 +345,7 @@ fn spawn(cluster: u64, attachment: &Attachment, beat: Beat) -> Result<JoinHandle
         Err(error) => drop(ready.send(Err(error))),
         Ok(mut presence) => {
             if let Some(priority) = beat.priority {
-                // Without the right to it the program works all the same; `obol status` shows who
-                // has none.
+                // Optional: `obol status` shows processes without real-time scheduling.
                 let _ = sched::run_fifo_alone(priority);
             }
             if ready.send(Ok(())).is_ok() {
@@ -370,12 +367,13 @@ fn spawn(cluster: u64, attachment: &Attachment, beat: Beat) -> Result<JoinHandle
     }
 }
 
-/// The thread that stands for a program: when it ends, or drops this, the program counts as dead.
+/// The representative of a program: when its thread ends, or drops this, the program counts as
+/// dead.
 pub struct Presence {
     region: Region,
     seat: u16,
     asked: Instant,
-    /// Has the kernel tell of the program.
+    /// Has the kernel report the program's death.
     kernel_notifier: KernelNotifier,
     /// Dropped last: marks the death words.
     _registration: Registration,
@@ -398,8 +396,8 @@ impl Presence {
         })
     }
 
-    /// Advances the heartbeat, and repeats a request that is not answered. To be called at least
-    /// once in the profile's `heartbeat.every`.
+    /// Advances the heartbeat, and repeats an unanswered request. To be called at least once per
+    /// `heartbeat.every` of the profile.
     pub fn beat(&mut self) {
         if !self.region.is_here() {
             return;
@@ -417,7 +415,7 @@ impl Presence {
             && now.since(self.asked) >= REQUEST_INTERVAL
         {
             let again = Request { rings: pending.rings.wrapping_add(1), ..pending };
-            // Another thread may ask something else meanwhile, which rings by itself.
+            // Another thread may send a new request meanwhile, which rings by itself.
             if request.compare_exchange(found, again.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.region.ring();
             }

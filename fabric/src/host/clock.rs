@@ -1,5 +1,5 @@
-//! The clock of this fabric: `CLOCK_MONOTONIC_RAW`, the same for all processes of a host and
-//! steered by nobody.
+//! The clock of this fabric: `CLOCK_MONOTONIC_RAW`, the same for all processes of a host and never
+//! adjusted.
 
 use crate::types::{Instant, Nanos};
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
@@ -17,21 +17,21 @@ pub fn now() -> Instant {
     Instant(read(ClockId::MonotonicRaw))
 }
 
-/// How far `CLOCK_REALTIME` is ahead of the time since boot, in nanoseconds. Only whoever sets the
-/// clock changes it.
+/// The offset of `CLOCK_REALTIME` from the time since boot, in nanoseconds. It changes only when
+/// the clock is set.
 #[must_use]
 pub fn realtime_offset() -> i64 {
     (read(ClockId::Realtime) as i64).wrapping_sub(read(ClockId::Boottime) as i64)
 }
 
-/// Sets `CLOCK_REALTIME`, so that it is so far ahead of the time since boot. Needs CAP_SYS_TIME.
+/// Sets `CLOCK_REALTIME` to this offset from the time since boot. Needs CAP_SYS_TIME.
 pub fn set_realtime_offset(offset: i64) -> io::Result<()> {
     let at = (read(ClockId::Boottime) as i64).wrapping_add(offset);
     let time = timespec(Nanos(u64::try_from(at).map_err(io::Error::other)?));
     Ok(clock_settime(ClockId::Realtime, time)?)
 }
 
-/// The time on `CLOCK_MONOTONIC`, which futexes know, when `span` will have passed.
+/// The time on `CLOCK_MONOTONIC`, which futexes use, after `span` from now.
 pub(crate) fn futex_deadline(span: Nanos) -> Timespec {
     let at = read(ClockId::Monotonic).saturating_add(span.0);
     timespec(Nanos(at.min(i64::MAX as u64)))

@@ -1,7 +1,7 @@
 //! A cluster is a directory `ROOT/NAME`: the file `table` and one file `region-N` per region.
 //!
-//! It is made by linking a finished table to its name, so it exists whole or not at all. Root and
-//! cluster directory belong to one user and are closed to all others.
+//! It is created by linking a finished table to its name, so it exists completely or not at all.
+//! Root and cluster directory belong to one user and are closed to all others.
 
 use crate::host::clock;
 use crate::host::error::HostError;
@@ -22,18 +22,18 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the clusters of this user lie: `/dev/shm/obol-<uid>`.
+/// The directory of this user's clusters: `/dev/shm/obol-<uid>`.
 #[must_use]
 pub fn default_root() -> PathBuf {
     PathBuf::from(format!("/dev/shm/obol-{}", user()))
 }
 
-/// The mode of a directory that this program makes: closed to all others, and marked by the sticky
-/// bit, which has no other meaning there. A directory without the mark was made by others and is
+/// The mode of a directory created by this program: closed to all others, and marked by the sticky
+/// bit, which has no other effect there. A directory without the mark has another origin and is
 /// never removed.
 pub const MADE_MODE: u32 = 0o1700;
 
-/// Whether this program has made a directory.
+/// Whether this program created the directory.
 #[must_use]
 pub fn is_made(meta: &fs::Metadata) -> bool {
     meta.is_dir() && meta.mode() & 0o7777 == MADE_MODE
@@ -61,7 +61,7 @@ pub struct RegionInfo {
     pub generation: u32,
     /// The owner's process.
     pub process: Process,
-    /// Whether the owner works: it has not let go and its process is not dead.
+    /// Whether the owner is active: it has not released the region and its process is not dead.
     pub alive: bool,
     /// The owner's incarnation, [`Incarnation::NONE`] before it has joined.
     pub incarnation: Incarnation,
@@ -75,7 +75,7 @@ impl RegionInfo {
 }
 
 impl Cluster {
-    /// Makes a cluster that stays within this host.
+    /// Creates a cluster within this host.
     pub fn create(root: &Path, name: Name, limits: Limits) -> Result<Self, HostError> {
         Self::create_on(
             root,
@@ -85,14 +85,14 @@ impl Cluster {
         )
     }
 
-    /// Makes the directory of a cluster, and the root: of this user alone, or none.
+    /// Creates the directory of a cluster, and the root, both for this user alone.
     pub fn make_directory(root: &Path, name: Name) -> Result<(), HostError> {
         check_way(root)?;
         make_private(root)?;
         make_private(&root.join(name.as_str()))
     }
 
-    /// Makes this host's part of a cluster of several hosts.
+    /// Creates this host's part of a cluster of several hosts.
     pub fn create_on(root: &Path, name: Name, limits: Limits, origin: Origin) -> Result<Self, HostError> {
         Layout::new(limits)?;
         if origin.host > HOST_MAX {
@@ -121,7 +121,7 @@ impl Cluster {
         }
     }
 
-    /// Opens a cluster that exists.
+    /// Opens an existing cluster.
     pub fn open(root: &Path, name: Name) -> Result<Self, HostError> {
         let dir = root.join(name.as_str());
         check_way(root)?;
@@ -145,7 +145,7 @@ impl Cluster {
         Ok(Self { dir, table: Arc::new(table) })
     }
 
-    /// The clusters of a root, in the order of their names. None if the root does not exist.
+    /// The clusters of a root, in the order of their names. Empty if the root does not exist.
     pub fn list(root: &Path) -> Result<Vec<Name>, HostError> {
         match fs::symlink_metadata(root) {
             // Its clusters are not this user's.
@@ -167,12 +167,12 @@ impl Cluster {
         Ok(names)
     }
 
-    /// Removes a cluster's files, whatever state or version they are of. Processes that still run
-    /// keep their mappings, but nobody can join them any more: stop them first.
+    /// Removes a cluster's files, whatever their state or version. Running processes keep their
+    /// mappings, but nobody can join them any more: stop them first.
     pub fn remove(root: &Path, name: Name) -> Result<(), HostError> {
         let dir = root.join(name.as_str());
         match fs::symlink_metadata(&dir) {
-            // Nothing is removed in a directory that another user can exchange meanwhile.
+            // Nothing is removed in a directory that another user could exchange meanwhile.
             Ok(_) => {
                 check_way(root).and_then(|()| check_private(root)).and_then(|()| check_private(&dir))?;
             }
@@ -182,24 +182,23 @@ impl Cluster {
         let made = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| is_made(&meta));
         let ours = made(&dir);
         if !ours && !dir.join("table").exists() {
-            // Whatever lies in it, or nothing: a cluster was there at most.
+            // The directory holds at most a cluster, whatever its state.
             return check_empty(&dir);
         }
-        // The table goes first, so that nobody joins what is being removed.
+        // The table goes first, so that no process joins a cluster that is being removed.
         let gone = |path: &Path| match fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(HostError::io("remove", path)(error)),
             _ => Ok(()),
         };
         gone(&dir.join("table"))?;
-        // Whatever else lies there belongs to the cluster, too: the directory is private to it.
+        // All other files belong to the cluster, too: the directory is private to it.
         for entry in fs::read_dir(&dir).map_err(HostError::io("list", &dir))?.filter_map(Result::ok) {
             gone(&entry.path())?;
         }
         if ours {
             fs::remove_dir(&dir).map_err(HostError::io("remove", dir))?;
         }
-        // The last cluster takes the root with it; any other keeps it, and so does a root that was
-        // there before.
+        // The root is removed with its last cluster, unless it existed before.
         if made(root) {
             let _ = fs::remove_dir(root);
         }
@@ -212,15 +211,14 @@ impl Cluster {
         self.table.name()
     }
 
-    /// Whether the calling process is the one that opened it. A child that was forked since finds
-    /// nothing in it, and opens it anew.
+    /// Whether the calling process is the one that opened it. A forked child finds it empty and has
+    /// to open it again.
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.table.is_here()
     }
 
-    /// Refuses to take anything in it for a child whose parent opened it: nothing that it sees is
-    /// so.
+    /// Refuses claims in a child whose parent opened the cluster: it would act on empty memory.
     pub(crate) fn require_here(&self) -> Result<(), HostError> {
         if self.is_here() { Ok(()) } else { Err(HostError::Forked { path: self.dir.clone() }) }
     }
@@ -231,13 +229,13 @@ impl Cluster {
         &self.dir
     }
 
-    /// Where everything lies in its regions.
+    /// The layout of its regions.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         self.table.layout()
     }
 
-    /// Drawn when the cluster was made: tells it from an earlier or later one of the same name.
+    /// Drawn when the cluster was created: distinguishes it from other clusters of the same name.
     #[must_use]
     pub fn nonce(&self) -> u64 {
         self.table.nonce()
@@ -255,9 +253,9 @@ impl Cluster {
         (1..REGIONS).filter_map(|n| self.region_info(n)).collect()
     }
 
-    /// As [`Cluster::regions`], for an observer that looks again and again: it holds on to the
-    /// living, and reads the incarnations itself from what it has mapped, so they are all
-    /// [`Incarnation::NONE`] here.
+    /// As [`Cluster::regions`], for an observer that polls: it keeps handles of the live owners.
+    /// The incarnations are all [`Incarnation::NONE`]: the observer reads them from its own
+    /// mappings.
     #[must_use]
     pub fn regions_seen(&self, lives: &mut Lives) -> Vec<RegionInfo> {
         let mut each = |number| {
@@ -268,7 +266,7 @@ impl Cluster {
         (1..REGIONS).filter_map(&mut each).collect()
     }
 
-    /// One region, `None` if it never had an owner.
+    /// One region; `None` if it never had an owner.
     #[must_use]
     pub fn region_info(&self, number: u32) -> Option<RegionInfo> {
         let entry = self.table.get(number)?;
@@ -281,8 +279,8 @@ impl Cluster {
         Some(RegionInfo::of(number, &entry, alive, incarnation))
     }
 
-    /// Whether a coordinator has had memory under this number, and it is gone: the number is not
-    /// used again.
+    /// Whether a coordinator has used memory under this number that no longer exists: the number is
+    /// not used again.
     #[must_use]
     pub fn has_lost_memory(&self, number: u32) -> bool {
         number < FIRST_FREE && self.table.is_used(number) && matches!(Region::kept(self, number), Ok(None))
@@ -294,20 +292,20 @@ impl Cluster {
         self.dir.join(format!("region-{number}"))
     }
 
-    /// Impairs the links of a region's owner, or restores them where `what` is the default. Both
-    /// directions are hit, and a successor's links are whole. `false` if the owner is of another
-    /// generation by now. One process at a time may do so.
+    /// Impairs the links of a region's owner in both directions, or restores them if `what` is the
+    /// default. A successor's links are unaffected. `false` if the owner now has another
+    /// generation. Only one process may do so at a time.
     pub fn impair(&self, region: u32, generation: u32, what: Impairment) -> bool {
         self.table.impair(region, generation, what)
     }
 
-    /// What the links of a region's newest owner suffer.
+    /// The impairment of a region's newest owner.
     #[must_use]
     pub fn impairment(&self, region: u32) -> Impairment {
         self.table.impairment(region)
     }
 
-    /// How many processes work in it.
+    /// The number of its active processes.
     #[must_use]
     pub fn alive(&self) -> usize {
         (1..REGIONS).filter_map(|n| self.table.get(n)).filter(Entry::is_alive).count()
@@ -325,7 +323,7 @@ fn make_private(dir: &Path) -> Result<(), HostError> {
     }
 }
 
-/// Refuses a directory in which others keep files: ending the cluster would remove them.
+/// Refuses a directory with foreign files: ending the cluster would remove them.
 fn check_empty(dir: &Path) -> Result<(), HostError> {
     let meta = fs::symlink_metadata(dir).map_err(HostError::io("look at", dir))?;
     if is_made(&meta) || dir.join("table").exists() {
@@ -333,7 +331,7 @@ fn check_empty(dir: &Path) -> Result<(), HostError> {
     }
     let entries = fs::read_dir(dir).map_err(HostError::io("list", dir))?.filter_map(Result::ok);
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    // Others of this program may be making the table just now.
+    // Other processes of this program may be creating the table just now.
     match names.filter(|name| !name.starts_with("table.")).min() {
         Some(name) => {
             let fault =
@@ -344,7 +342,7 @@ fn check_empty(dir: &Path) -> Result<(), HostError> {
     }
 }
 
-/// A number that nobody can guess; `None` from a kernel without random numbers.
+/// An unpredictable number; `None` from a kernel without random numbers.
 pub(crate) fn random() -> Option<u64> {
     let mut raw = [0u8; 8];
     let n = getrandom(&mut raw, GetRandomFlags::empty());

@@ -1,9 +1,9 @@
 //! The victim's side of death notices: the words of a seat that the kernel marks when the
 //! registered thread ends.
 //!
-//! The kernel walks a list of nodes in the thread's own memory and finds each node's word at one
-//! constant distance. So the nodes lie in private memory with the stride of the words, and no peer
-//! can damage the list. The order of the list is the order of the words: coordinator 1 is told
+//! The kernel walks a list of nodes in the thread's own memory and finds each node's word at a
+//! constant offset. So the nodes are in private memory with the stride of the words, and no peer
+//! can damage the list. The order of the list is the order of the words: coordinator 1 is notified
 //! first.
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use std::io;
 
-/// One entry of the kernel's `struct robust_list`; as long as a death word.
+/// An entry of the kernel's `struct robust_list`, with the length of a death word.
 #[repr(C)]
 struct Node {
     next: *mut Node,
@@ -36,13 +36,13 @@ const HEAD_BYTES: usize = core::mem::offset_of!(List, nodes);
 const _: () = assert!(HEAD_BYTES == 24 && size_of::<Node>() == 8);
 
 thread_local! {
-    /// The process in which this thread stands for a seat; 0 if it does not. A child's thread does
-    /// not, whatever its parent's did: the kernel gives it no list.
+    /// The process in which this thread represents a seat; 0 if it represents none. A child's
+    /// thread does not inherit this: the kernel gives it no list.
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling thread's death is shown in a seat for as long as this lives. It replaces the
-/// thread's robust list, so the thread must hold no robust mutex of the C library meanwhile.
+/// Reports the calling thread's death in a seat as long as this exists. It replaces the thread's
+/// robust list, so the thread must hold no robust mutex of the C library meanwhile.
 pub(crate) struct Registration {
     list: *mut List,
     previous: (*mut libc::c_void, usize),
@@ -91,7 +91,7 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
         return Err(error);
     }
     let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned() & TID_MASK;
-    // Word 0 is what peers take for life, so it comes last.
+    // Word 0 signals life to peers, so it is written last.
     for index in (0..DEATH_WORDS).rev() {
         region.death_claim(seat, index).store(0, Ordering::Relaxed);
         region.death_word(seat, index).store(tid, Ordering::Release);
@@ -103,8 +103,8 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
 impl Drop for Registration {
     fn drop(&mut self) {
         if !self.region.is_here() {
-            // A copy in a child: the kernel knows neither this list nor this thread, which may
-            // stand for a seat of the child's own by now.
+            // A copy in a forked child: the kernel knows neither this list nor this thread, which
+            // may represent a seat of the child's own.
             return;
         }
         // SAFETY: the previous list is the one that the C library registered for this very thread;

@@ -1,19 +1,19 @@
-//! What can go wrong when a cluster is made, found or joined: what, where, and what to do next.
+//! The errors of creating, finding or joining a cluster: what, where, and a remedy.
 
 use crate::layout::LimitError;
 use crate::types::{Name, Nanos};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a cluster, region or seat can not be had.
+/// Why a cluster, region or seat is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The directory is not safe to use: not a directory of this user alone.
+    /// The directory is unsafe: not a directory of this user alone.
     #[error("{path} {fault}; move it away or choose another directory")]
     Unsafe {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         fault: String,
     },
     /// A cluster of this name runs.
@@ -24,7 +24,7 @@ pub enum HostError {
         /// Its live processes.
         alive: usize,
     },
-    /// A cluster of this name is left over: none of its processes lives.
+    /// A cluster of this name is left over: none of its processes is alive.
     #[error("{path} holds a cluster whose processes are all dead; remove it or restart its processes")]
     Stale {
         /// Its directory.
@@ -33,11 +33,11 @@ pub enum HostError {
     /// There is no such cluster.
     #[error("no cluster {name} in {root}; {}{}", listed(existing), if existing.is_empty() { HOW_TO_MAKE } else { "" })]
     NotFound {
-        /// The name that was asked for.
+        /// The requested name.
         name: Name,
-        /// Where it was looked for.
+        /// The directory that was searched.
         root: PathBuf,
-        /// The clusters that are there.
+        /// The existing clusters.
         existing: Vec<Name>,
     },
     /// The file was made by another version of this program.
@@ -47,20 +47,20 @@ pub enum HostError {
     Version {
         /// The file.
         path: PathBuf,
-        /// Its layout version.
+        /// The file's layout version.
         found: u32,
-        /// This program's.
+        /// This program's layout version.
         wanted: u32,
     },
-    /// The file is not what its name says: other magic, length, or limits.
+    /// The file has another magic, length, or limits than expected.
     #[error("{path} {fault}; stop the cluster and remove it")]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         fault: &'static str,
     },
-    /// A coordinator's file was there and is gone.
+    /// A coordinator's file was used and no longer exists.
     #[error(
         "coordinator {number} has had its memory in {path}, and that is gone or empty. With an empty memory it could vote \
          twice, so it does not start. While a majority of the coordinators lives, `obol coordinator replace {number}` \
@@ -69,18 +69,18 @@ pub enum HostError {
     MemoryLost {
         /// The file.
         path: PathBuf,
-        /// Which coordinator.
+        /// The coordinator.
         number: u32,
     },
-    /// The limits make no layout.
+    /// The limits are not valid for a layout.
     #[error("{0}")]
     Limits(#[from] LimitError),
-    /// There is no room for a file.
+    /// There is no space for a file.
     #[error("no room for the {bytes} bytes of {path}; free space there or lower the cluster's limits")]
     NoSpace {
         /// The file.
         path: PathBuf,
-        /// The bytes that it needs.
+        /// Its size in bytes.
         bytes: usize,
     },
     /// All region numbers are taken by live processes.
@@ -88,10 +88,10 @@ pub enum HostError {
     TableFull {
         /// The table.
         path: PathBuf,
-        /// How many there are.
+        /// The number of regions.
         regions: usize,
     },
-    /// The region number that was asked for belongs to a live process.
+    /// The requested region number belongs to a live process.
     #[error("region {region} belongs to the live process {pid}; stop it or choose another")]
     RegionTaken {
         /// The region.
@@ -104,7 +104,7 @@ pub enum HostError {
     NoSuchHost {
         /// The number.
         host: u8,
-        /// The largest that works.
+        /// The maximum.
         max: u8,
     },
     /// There is no such region number.
@@ -112,15 +112,15 @@ pub enum HostError {
     NoSuchRegion {
         /// The region.
         region: u32,
-        /// The largest number that works.
+        /// The maximum.
         max: u32,
     },
     /// No live process of this name, or with this region, is in the cluster.
     #[error("no live process {wanted} in the cluster; {}", listed(existing))]
     NoSuchAgent {
-        /// The name or region that was asked for.
+        /// The requested name or region.
         wanted: String,
-        /// The names of the live ones.
+        /// The names of the live processes.
         existing: Vec<Name>,
     },
     /// All seats of the agent are taken.
@@ -128,11 +128,11 @@ pub enum HostError {
     NoSeat {
         /// The agent's region.
         region: u32,
-        /// Its seats, its own not counted.
+        /// The number of its seats, not counting its own.
         seats: u32,
     },
-    /// A program of this name waits at the agent already until it may join: others died again and
-    /// again.
+    /// A program of this name already waits at the agent until it may join: others failed
+    /// repeatedly.
     #[error(
         "programs of the name {name} died again and again; one waits for {left} more until it may join, and no other \
          takes a seat meanwhile: find out why they died (`obol events`), or see coordinator.join_burst in the profile"
@@ -140,35 +140,35 @@ pub enum HostError {
     HeldBack {
         /// The name.
         name: Name,
-        /// How long that one has to wait yet.
+        /// How long that one still has to wait.
         left: Nanos,
     },
-    /// The cluster was opened by the process that this one was forked from.
+    /// The cluster was opened by the parent of this forked process.
     #[error("{path} was opened by the process that this one was forked from; open it again after the fork")]
     Forked {
         /// Its directory.
         path: PathBuf,
     },
-    /// The calling thread already stands for an endpoint.
+    /// The calling thread already represents an endpoint.
     #[error("this thread already stands for an endpoint; open another one on its own thread")]
     ThreadTaken,
     /// A file operation failed.
     #[error("cannot {doing} {path}: {error}")]
     Io {
-        /// What was tried, as in "cannot ...".
+        /// The operation, as in "cannot ...".
         doing: &'static str,
-        /// On what.
+        /// Its object.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         #[source]
         error: io::Error,
     },
     /// The kernel lacks or refuses something.
     #[error("cannot {doing}: {error}; this needs Linux 5.16 or later with /proc")]
     Kernel {
-        /// What was tried, as in "cannot ...".
+        /// The operation, as in "cannot ...".
         doing: &'static str,
-        /// Why not.
+        /// The error.
         #[source]
         error: io::Error,
     },

@@ -1,11 +1,11 @@
-//! Whether this process is the one that made a mapping. A `fork` copies every handle of its parent,
-//! and the kernel counts parent and child apart: a child that acted under the parent's lease would
-//! go on after the parent's death was proved. So what belongs to a membership stays with the
-//! process that made it, and the child's copies lead to empty memory.
+//! Whether this process created a mapping, or is a forked child. A `fork` copies every handle of
+//! its parent, but the kernel counts parent and child separately: a child that acted under the
+//! parent's lease would continue after the parent's death was proved. So a membership stays with
+//! the process that created it, and the child's copies refer to empty memory.
 //!
-//! The kernel empties one marked page in every child, by whatever call it was made, so the question
-//! costs a load. Threads, and children that run in the parent's memory until they call `exec`
-//! (`vfork`, `posix_spawn`), are the same process.
+//! The kernel zeroes one marked page in every child, whatever call created it, so the check costs a
+//! load. Threads, and children that run in the parent's memory until they call `exec` (`vfork`,
+//! `posix_spawn`), are the same process.
 #![allow(unsafe_code)]
 
 use core::ptr;
@@ -15,13 +15,13 @@ use std::io;
 
 const PAGE_BYTES: usize = 4096;
 
-/// The marked page: its first word names this process's turn in its line of ancestors, and is 0 in
-/// a child that has no turn yet.
+/// The marked page: its first word is this process's number among its ancestors, and 0 in a child
+/// that has no number yet.
 static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-/// The last turn that was given. A child goes on counting from its parent's.
+/// The last number given. A child continues from its parent's.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// The process that made something.
+/// The process that created something.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnerProcess {
     mark: &'static AtomicU64,
@@ -39,7 +39,7 @@ impl OwnerProcess {
         let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let turn = match mark.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => next,
-            // Another thread was first.
+            // Another thread was faster.
             Err(found) => found,
         };
         Ok(Self { mark, turn })
@@ -51,7 +51,7 @@ impl OwnerProcess {
         self.mark.load(Ordering::Relaxed) == self.turn
     }
 
-    /// Which process it is, among this one and its ancestors.
+    /// The number of this process among its ancestors.
     pub(crate) const fn turn(self) -> u64 {
         self.turn
     }
@@ -81,7 +81,7 @@ fn mark() -> io::Result<&'static AtomicU64> {
     Ok(unsafe { &*found })
 }
 
-/// Empty memory of this process alone, which takes room only where it is written.
+/// Zeroed memory private to this process, allocated on the first write.
 pub(crate) fn empty(bytes: usize) -> io::Result<*mut AtomicU64> {
     let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new anonymous mapping at an address that the kernel chooses.
@@ -99,7 +99,7 @@ pub(crate) mod tests {
     use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
     use rustix::process::{Pid, WaitOptions, waitpid};
 
-    /// Runs `child` in a forked child; whether it said yes. A signal or a panic says no.
+    /// Runs `child` in a forked child and returns its result; false after a signal or a panic.
     pub(crate) fn forked(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child calls nothing that waits for a thread that it has not, and ends without
         // running the test's own end.
@@ -152,7 +152,7 @@ pub(crate) mod tests {
             let anew = Cluster::open(cluster.dir().parent().expect("a root"), name("c")).expect("opened");
             let seen = Region::open(&anew, 8).expect("mapped anew");
             let found = seen.is_here() && !seen.is_dead(0) && anew.alive() == 1;
-            // The thread stood for its parent's endpoint; it may stand for one of its own.
+            // The thread represented its parent's endpoint; it may represent one of its own.
             let own = Endpoint::open(&anew, owner, Wait::Block).expect("opened");
             drop((words, observed, endpoint, cluster));
             let stands = !own.region().is_dead(0);

@@ -15,10 +15,10 @@ pub const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 pub const WAITERS: u32 = libc::FUTEX_WAITERS;
 /// The owner's thread id; zero once it died.
 pub(crate) const TID_MASK: u32 = libc::FUTEX_TID_MASK;
-/// Words that one `futex_waitv` can wait on.
+/// The maximum number of words for `futex_waitv`.
 pub(crate) const WAITV_MAX: usize = 128;
 
-/// Blocks while `word` holds `expected`, at most for `timeout`. May return early: look again.
+/// Blocks while `word` holds `expected`, for at most `timeout`. May return early: check again.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Nanos>) {
     // Every error is an early return.
     let _ = futex::wait(word, Flags::empty(), expected, timeout.map(clock::timespec).as_ref());
@@ -26,11 +26,11 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Nanos>) {
 
 /// Wakes up to `n` waiters of a word.
 pub fn wake(word: &AtomicU32, n: u32) {
-    // A word that is not mapped any more has no waiter.
+    // A word that is no longer mapped has no waiter.
     let _ = futex::wake(word, Flags::empty(), n.min(i32::MAX as u32));
 }
 
-/// Has [`waitv`] wait as long as `word` holds `expected`.
+/// An entry for [`waitv`]: wait as long as `word` holds `expected`.
 pub(crate) fn waiter(word: &AtomicU32, expected: u32) -> Waiter {
     let mut waiter = Waiter::new();
     waiter.val = expected.into();
@@ -39,9 +39,9 @@ pub(crate) fn waiter(word: &AtomicU32, expected: u32) -> Waiter {
     waiter
 }
 
-/// Blocks while every word holds what is expected of it, at most for `timeout`. At most
-/// [`WAITV_MAX`] words; the rest is left out. May return early, also for a signal: look again. A
-/// word that is not mapped any more ends the wait at once; the kernel never writes to it.
+/// Blocks while every word holds its expected value, for at most `timeout`. Uses at most
+/// [`WAITV_MAX`] words and ignores the rest. May return early, also for a signal: check again. A
+/// word that is no longer mapped ends the wait at once; the kernel never writes to it.
 pub(crate) fn waitv(waiters: &[Waiter], timeout: Nanos) {
     let waiters = &waiters[..waiters.len().min(WAITV_MAX)];
     let until = clock::futex_deadline(timeout);
@@ -51,7 +51,7 @@ pub(crate) fn waitv(waiters: &[Waiter], timeout: Nanos) {
 
 /// Whether this kernel has `futex_waitv` (Linux 5.16).
 pub(crate) fn probe() -> io::Result<()> {
-    // An array of no entries is refused with EINVAL by a kernel that knows the call.
+    // A kernel that supports the call rejects an empty array with EINVAL.
     match futex::waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
         Err(Errno::NOSYS) => Err(Errno::NOSYS.into()),
         _ => Ok(()),

@@ -1,30 +1,28 @@
-//! Faults of links that a drill injects into shared memory, where no network is that could be
-//! broken.
+//! Link faults that drills inject into shared memory, which has no network that could break.
 //!
-//! A region's entry in the cluster's table says what its owner's links suffer. Peers look at it
-//! before each operation, and the owner at its own, so that both directions are hit and nobody has
-//! to be asked. A fault is of one owner: it names the generation, and a successor's links are
-//! whole. The kernel's notices of deaths are no network, and come through.
+//! A region's entry in the cluster's table describes the faults of its owner's links. Peers check
+//! it before each operation, and the owner checks its own, so both directions are affected without
+//! cooperation. A fault applies to one owner: it names the generation, and a successor's links are
+//! unaffected. The kernel's death notices are not subject to it.
 
 use crate::host::table::REGIONS;
 use crate::types::Nanos;
 
-/// What the links of a region's owner suffer.
+/// The impairment of a region's owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Impairment {
-    /// Owners reach only those of the same island. All are on island 0 at first.
+    /// Owners reach only those of the same island. Initially all are on island 0.
     pub island: u8,
-    /// So many of a hundred datagrams from and to it are lost.
+    /// The percentage of datagrams from and to it that are lost.
     pub loss_percent: u8,
     /// All multicast from and to it is lost.
     pub multicast_lost: bool,
     /// One-sided operations from and to it fail.
     pub operations_fail: bool,
-    /// The region of a peer that nothing from this owner reaches, while all others hear it; 0 for
-    /// none. Operations between the two fail from either side, because they need both ways.
+    /// The region of a peer that receives nothing from this owner, while all others do; 0 for none.
+    /// Operations between the two fail in both directions, because they need both.
     pub unheard_at: u16,
-    /// Operations and datagrams from and to it are on their way for so long. In whole microseconds;
-    /// what is over is rounded up.
+    /// The delay of operations and datagrams from and to it, in whole microseconds, rounded up.
     pub delay: Nanos,
 }
 
@@ -36,7 +34,7 @@ const UNHEARD_MASK: u64 = REGIONS as u64 - 1;
 const _: () = assert!(REGIONS.is_power_of_two() && UNHEARD_MASK << UNHEARD_SHIFT < 1 << 32);
 
 impl Impairment {
-    /// As words of the table.
+    /// Encodes it as words of the table.
     pub(crate) fn words(self, generation: u32) -> [u64; 2] {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         let owner = u64::from(generation) << 32;
@@ -49,7 +47,7 @@ impl Impairment {
         [owner | what, owner | u64::from(micros)]
     }
 
-    /// From such words, if they are about this generation; else none.
+    /// Decodes such words, if they are of this generation; otherwise none.
     pub(crate) fn of([word, delay]: [u64; 2], generation: u32) -> Self {
         if (word >> 32) as u32 != generation {
             return Self::default();
@@ -65,8 +63,7 @@ impl Impairment {
         }
     }
 
-    /// What lies between the owner of region `me` and that of another one, `peer`, seen from the
-    /// first.
+    /// The impairment of the link from the owner of region `me` to that of `peer`.
     pub(crate) fn between(self, me: u32, other: Self, peer: u32) -> Between {
         Between {
             cut: self.island != other.island || u32::from(self.unheard_at) == peer,
@@ -79,7 +76,7 @@ impl Impairment {
     }
 }
 
-/// What a link suffers.
+/// The impairment of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Between {
     pub(crate) cut: bool,

@@ -1,8 +1,8 @@
-//! Has the kernel report the death of a seat's occupant: registers its process with the module deadbeat, else
-//! with the eBPF programs, as long as one of them is there, and again when it has come back.
+//! Has the kernel report the death of a seat's occupant. It registers its process with the module
+//! deadbeat, or else with the eBPF programs, as long as one of them is loaded, and again after a
+//! reload.
 //!
-//! Nothing depends on it: the words of [`crate::host::death`] and pidfds report every death, with
-//! or without them.
+//! This is optional: the words of [`crate::host::death`] and pidfds report every death in any case.
 
 use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
 use crate::ebpf::{Deaths, EbpfError, Programs, Tokens};
@@ -21,15 +21,15 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// How often a process looks whether the module has come, or wants to go.
+/// How often a process checks whether the module was loaded, or is being unloaded.
 const MAINTAIN_INTERVAL: Nanos = Nanos::from_millis(250);
 
-/// Which mechanism reports this process's death, and what is held for it.
+/// The mechanism that reports this process's death, with its handles.
 enum Registered {
-    /// The registration goes before the device.
+    /// The registration is dropped before the device.
     Module { _registration: Registration, device: Deadbeat },
-    /// It lasts until the process ends; a seat that it leaves has no tokens any more, so nobody
-    /// believes it there.
+    /// It lasts until the process ends. After the process has left the seat, the seat has no
+    /// tokens, so its notices are rejected.
     Ebpf { programs: Programs, tokens: Tokens },
 }
 
@@ -56,14 +56,14 @@ impl Registered {
     }
 }
 
-/// What reports it to other hosts: the module, or why not.
+/// The mechanism that notifies other hosts: the module, or why it does not.
 struct RemoteRegistration {
     group: VerbsGroup,
-    /// The registration goes first.
+    /// The registration is dropped first.
     registered: Result<(Registration, Deadbeat), DeadbeatError>,
 }
 
-/// Tokens of a seat's notices. `None` from a kernel without random numbers.
+/// The tokens of a seat's notices. `None` from a kernel without random numbers.
 pub(crate) fn draw() -> Option<[u64; 2]> {
     let token = || cluster::random().filter(|&token| token != 0);
     Some([token()?, token()?])
@@ -75,9 +75,9 @@ pub(crate) struct KernelNotifier {
     who: Address,
     cluster: u64,
     me: Process,
-    /// Of dying and of being dead; the same for as long as the seat is held, so that peers that
-    /// were told them once know them whoever tells the death. `None` if the kernel gave no random
-    /// numbers.
+    /// For the notices of dying and of being dead. They stay the same while the seat is held, so
+    /// that peers that know them accept them from any mechanism. `None` if the kernel gave no
+    /// random numbers.
     tokens: Option<[u64; 2]>,
     registered: Option<Registered>,
     remote: Option<RemoteRegistration>,
@@ -95,8 +95,8 @@ struct NoticeReceiver {
 }
 
 impl KernelNotifier {
-    /// Registers the calling process if the module or the programs are there. `who` has its
-    /// generation. With an inbox, the notices of others are heard, too.
+    /// Registers the calling process if the module or the programs are loaded. `who` includes its
+    /// generation. With an inbox, notices about others are received as well.
     pub(crate) fn new(
         region: &Region,
         who: Address,
@@ -123,18 +123,18 @@ impl KernelNotifier {
         new
     }
 
-    /// Who tells of this process's death first.
+    /// The mechanism that reports this process's death first.
     pub(crate) fn detection(&self) -> Detection {
         self.registered.as_ref().map_or(Detection::FutexPidfd, Registered::detection)
     }
 
-    /// Why it is neither the module nor a program, or why the module does not tell other hosts.
+    /// Why it is neither the module nor a program, or why the module does not notify other hosts.
     pub(crate) fn refusal(&self) -> Option<&DeadbeatError> {
         let remote = self.remote.as_ref().and_then(|remote| remote.registered.as_ref().err());
         self.refusal.as_ref().or(remote)
     }
 
-    /// Where the eBPF programs report deaths, if this process uses them.
+    /// The array in which the eBPF programs report deaths, if this process uses them.
     pub(crate) fn deaths(&self) -> Option<&Arc<Deaths>> {
         match &self.registered {
             Some(Registered::Ebpf { programs, .. }) => Some(programs.deaths()),
@@ -142,11 +142,12 @@ impl KernelNotifier {
         }
     }
 
-    /// Lets go of who wants to go, and takes hold of the module, or else of the programs, when they
-    /// are there. To be called often; costs a few system calls in [`MAINTAIN_INTERVAL`].
+    /// Releases a mechanism that is being unloaded, and registers with the module, or else the
+    /// programs, once loaded. To be called often; costs a few system calls per
+    /// [`MAINTAIN_INTERVAL`].
     ///
-    /// `route` tells where a notice goes to other hosts, and how it travels; `None` as long as that
-    /// is not known.
+    /// `route` returns the destination of notices on other hosts and their encoding; `None` while
+    /// that is unknown.
     pub(crate) fn maintain(&mut self, now: Instant, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
         if self.maintained_at != Instant::ZERO && now.since(self.maintained_at) < MAINTAIN_INTERVAL
             || !self.region.is_here()
@@ -168,7 +169,7 @@ impl KernelNotifier {
                         self.refusal = Some(if told { refusal } else { refusal_too });
                     }
                 },
-                // The attempt may have written tokens of its own, which nobody will send.
+                // The attempt may have written its own tokens, which are never sent.
                 Err(_) => {
                     if let Some(Registered::Ebpf { tokens, .. }) = self.registered {
                         self.write_tokens([tokens.dying, tokens.dead]);
@@ -212,7 +213,7 @@ impl KernelNotifier {
         };
         device.configure(&Destinations { udp: Some(udp), verbs: None })?;
         let tokens = self.tokens()?;
-        // Watchers know the tokens before the kernel may send them.
+        // Watchers have to know the tokens before the kernel may send them.
         self.write_tokens(tokens);
         let [dying, dead] = self.notices(tokens);
         let registration = device.register(self.hold()?.as_fd(), &dying, &dead)?;
@@ -229,7 +230,7 @@ impl KernelNotifier {
         [of(Stage::Dying, dying), of(Stage::Dead, dead)]
     }
 
-    /// Has the module tell other hosts, too, once it is known where to.
+    /// Has the module notify other hosts as well, once the destination is known.
     fn register_for_other_hosts(&mut self, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
         let Some(notices) = self.tokens.map(|tokens| self.notices(tokens)) else { return };
         let [Some((group, dying)), Some((_, dead))] = notices.map(|notice| route(&notice)) else { return };
@@ -246,7 +247,7 @@ impl KernelNotifier {
         self.remote = Some(RemoteRegistration { group, registered });
     }
 
-    /// Starts to listen, or again when the network has gone meanwhile.
+    /// Starts to listen, also again after a failure of the network.
     fn listen(&mut self) {
         let Some(receiver) = self
             .receiver
@@ -257,18 +258,18 @@ impl KernelNotifier {
         };
         match NoticeListener::start(self.cluster, Arc::clone(&receiver.inbox), receiver.waker.clone()) {
             Ok(listener) => receiver.listener = Some(listener),
-            // This process's death is told all the same; those of others come by their words and
-            // pidfds.
+            // This process's death is reported nevertheless; the deaths of others are reported by
+            // their words and pidfds.
             Err(error) => {
                 self.refusal = Some(DeadbeatError::Kernel { doing: "listen to death notices on lo", error });
             }
         }
     }
 
-    /// Takes the registration back. Nothing is sent from here on.
+    /// Removes the registration. Nothing is sent from here on.
     pub(crate) fn unregister(&mut self) {
         if !self.region.is_here() {
-            // A copy in a child: the registrations, and the thread that listens, are its parent's.
+            // A copy in a forked child: registrations and listener belong to its parent.
             core::mem::forget((self.registered.take(), self.remote.take(), self.receiver.take()));
             return;
         }
@@ -330,7 +331,7 @@ mod tests {
         socket
     }
 
-    /// Looks at the watches until notices were counted, and tells these and the events.
+    /// Polls the watches until notices were counted; returns the counts and the events.
     fn heard(watcher: &mut Endpoint) -> ((u64, u64), Vec<Evidence>) {
         for _ in 0..10_000 {
             watcher.watches.check(watcher.transport.regions(), clock::now());
@@ -344,11 +345,12 @@ mod tests {
         panic!("no notice was counted");
     }
 
-    /// A process that hears notices, and one that it watches, on a thread that lives as long as this.
+    /// A process that receives notices, and one that it watches, on a thread that lives as long as
+    /// this.
     struct Watched {
         watcher: Endpoint,
         who: Address,
-        /// Of the one that is watched.
+        /// Of the watched process.
         region: Region,
         nonce: u64,
         _listener: NoticeListener,
@@ -406,7 +408,7 @@ mod tests {
         let socket = sender();
         let send = |bytes: &[u8]| assert_eq!(socket.send_to(bytes, group).expect("sent"), bytes.len());
         let notice = |stage, token| Notice { cluster: nonce, who, stage, token };
-        // Who has heard the token of dying can not tell the death, and nobody can tell another's.
+        // The token of dying does not forge a death, nor does another process's token.
         for token in [5, 7] {
             send(&notice(Stage::Dead, token).encode());
             assert_eq!(heard(watcher), ((0, 1), vec![]));
@@ -442,8 +444,8 @@ mod tests {
         let late = Notice { cluster: nonce, who: before, stage: Stage::Dead, token: 6 };
         let socket = sender();
         socket.send_to(&late.encode(), group).expect("sent");
-        // Datagrams of one sender come in order: when the second is counted, the first has been
-        // looked at.
+        // Datagrams of one sender arrive in order: when the second is counted, the first has been
+        // handled.
         socket.send_to(b"hello", group).expect("sent");
         assert_eq!(heard(watcher), ((0, 1), vec![]));
     }

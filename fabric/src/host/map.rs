@@ -1,7 +1,6 @@
 //! Files of the cluster's directory as mapped words. A file's whole length is reserved before it is
-//! mapped and checked whenever it is mapped, so that no access to a mapping runs past its end. A
-//! forked child finds empty memory of its own in the place of what its parent mapped: see
-//! [`crate::host::fork`].
+//! mapped and checked whenever it is mapped, so that no access runs past its end. A forked child
+//! finds its own empty memory in place of its parent's mappings: see [`crate::host::fork`].
 #![allow(unsafe_code)]
 
 use crate::host::error::HostError;
@@ -16,8 +15,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The smallest page of any machine with 64 bits; where pages are larger the kernel refuses, and
-/// faults.
+/// The smallest page size of 64-bit machines; where pages are larger the kernel refuses, which only
+/// costs page faults.
 const PAGE_BYTES: usize = 4096;
 
 /// Whether a mapping may be written.
@@ -32,9 +31,9 @@ pub(crate) enum Access {
 pub(crate) struct Mapping {
     words: NonNull<AtomicU64>,
     len: usize,
-    /// Who has it; a child does not.
+    /// The process that mapped it; a child does not have the mapping.
     home: OwnerProcess,
-    /// What a child has instead, once it has looked.
+    /// A child's replacement, created on its first access.
     empty: AtomicPtr<AtomicU64>,
 }
 
@@ -58,7 +57,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let empty = *self.empty.get_mut();
         for words in [self.words.as_ptr(), empty] {
-            // A child has not got what its parent mapped, and may have something else there by now.
+            // A child does not have its parent's mapping, and may have mapped something else there.
             if words.is_null() || words != empty && !self.home.is_here() {
                 continue;
             }
@@ -69,7 +68,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Makes a new file of `bytes` zeros, all of them reserved.
+/// Creates a file of `bytes` zeros, with all space reserved.
 pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
     let file = OpenOptions::new()
         .read(true)
@@ -93,13 +92,13 @@ pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
     };
     let mapped = reserved.and_then(|()| map(&file, path, Some(bytes), Access::ReadWrite));
     if mapped.is_err() {
-        // A file that could not be filled is of no use to anybody.
+        // A file that could not be filled is useless.
         let _ = std::fs::remove_file(path);
     }
     mapped
 }
 
-/// Maps a file that exists and, if `bytes` says so, has this length.
+/// Maps an existing file and, if `bytes` is given, checks its length.
 pub(crate) fn open(path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, HostError> {
     let file = OpenOptions::new()
         .read(true)
@@ -135,13 +134,13 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
 }
 
 impl Mapping {
-    /// Whether this process has made it, and not one whose child it is.
+    /// Whether this process created the mapping, and is not a forked child of that process.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.home.is_here()
     }
 
-    /// What a child finds: words that say that nothing is there, and that nobody else sees change.
+    /// The memory that a child finds: private words that describe an empty state.
     #[cold]
     fn elsewhere(&self) -> *mut AtomicU64 {
         let found = self.empty.load(Ordering::Acquire);
@@ -149,8 +148,7 @@ impl Mapping {
             return found;
         }
         let Ok(made) = fork::empty(self.len * 8) else {
-            // The child has no address space left. It can not go on, and must not go on with its
-            // parent's.
+            // The child has no address space left. It can not go on, and must not use its parent's.
             std::process::abort();
         };
         let first = self.empty.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
@@ -162,20 +160,20 @@ impl Mapping {
         })
     }
 
-    /// Lets go of the memory through which the file was read; the next access finds it again. What
-    /// it holds stays.
+    /// Releases the memory through which the file was read; the next access maps it again. The
+    /// contents stay.
     pub(crate) fn release(&self) {
         self.advise(0..self.len * 8, Advice::LinuxDontNeed);
     }
 
-    /// Fills the page tables of these bytes now: no fault later, in the middle of a failover.
-    /// Kernels before 5.14 can not, and fault.
+    /// Populates the page tables of these bytes now, to avoid page faults during a failover.
+    /// Kernels before 5.14 can not, and fault later.
     pub(crate) fn prefault(&self, bytes: Range<usize>) {
         self.advise(bytes, Advice::LinuxPopulateWrite);
     }
 
-    /// Advises the kernel about these bytes. Refusals cost time or memory at most, and
-    /// `MADV_DONTFORK` is not refused for a file's memory.
+    /// Advises the kernel about these bytes. A refusal costs only time or memory, and
+    /// `MADV_DONTFORK` is never refused for a file's memory.
     fn advise(&self, bytes: Range<usize>, advice: Advice) {
         if !self.is_here() {
             return;
@@ -193,7 +191,7 @@ mod tests {
     use super::*;
     use crate::host::test::Root;
 
-    /// Bytes of the file system that holds `/dev/shm`; 0 if it has no limit.
+    /// The size of the file system that holds `/dev/shm`; 0 if it is unlimited.
     fn room() -> u64 {
         let stat = rustix::fs::statvfs("/dev/shm").expect("it is there");
         stat.f_blocks * stat.f_frsize

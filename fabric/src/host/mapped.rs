@@ -1,5 +1,5 @@
-//! The regions of this host's processes as this process has mapped them: each mapping is checked at
-//! every use for whom it belongs to and whether that process lives.
+//! The regions of this host's processes as mapped by this process. At every use, a mapping is
+//! checked for its owner and whether that process is alive.
 
 use super::HostError;
 use super::clock;
@@ -12,7 +12,7 @@ use crate::contract::LinkError;
 use crate::types::{Address, Instant, Nanos, RegionOwner};
 use std::io::ErrorKind;
 
-/// What this process has of one region.
+/// The state of one region.
 #[derive(Default)]
 enum Slot {
     #[default]
@@ -21,7 +21,7 @@ enum Slot {
         region: Region,
         generation: u32,
     },
-    /// This process could not map that generation and tries again at `retry_at`.
+    /// This process could not map that generation and retries at `retry_at`.
     Failed {
         generation: u32,
         retry_at: Instant,
@@ -29,20 +29,19 @@ enum Slot {
     },
 }
 
-/// The mapped regions, by number. Mapped when they are used first, and again when another process
-/// owns them.
+/// The mapped regions, by number. Mapped at the first use, and again when the owner changes.
 pub struct MappedRegions {
     cluster: Cluster,
     me: RegionOwner,
-    /// The region of this process, which it has mapped already.
+    /// The region of this process, which is already mapped.
     own: Region,
     slots: Vec<Slot>,
-    /// Mappings that failed since they were counted.
+    /// Failed mappings since the last count.
     failures: u64,
 }
 
-/// A region that this process could not map, for want of descriptors or memory, is tried again
-/// after so long, then after twice as long: each attempt costs system calls.
+/// The delay before a failed mapping, for want of descriptors or memory, is retried; it doubles
+/// each time, because each attempt costs system calls.
 const RETRY_FIRST: Nanos = Nanos::from_millis(1);
 const RETRY_MAX: Nanos = Nanos::from_secs(1);
 
@@ -61,7 +60,7 @@ impl MappedRegions {
         self.cluster.table.generation(region)
     }
 
-    /// The region of whoever owns it now, dead or alive, and the owner's generation.
+    /// The region of the current owner, dead or alive, and the owner's generation.
     #[inline]
     pub(crate) fn get(&mut self, region: u32) -> Result<(&Region, u32), LinkError> {
         let newest = self.cluster.table.generation(region);
@@ -74,7 +73,7 @@ impl MappedRegions {
         self.mapped(region, newest).map(|region| (region, newest)).ok_or(LinkError::PeerDead)
     }
 
-    /// The region of this generation, if it is mapped already.
+    /// The region of this generation, if it is already mapped.
     #[inline]
     pub(crate) fn mapped(&self, region: u32, wanted: u32) -> Option<&Region> {
         match self.slots.get(region as usize) {
@@ -83,7 +82,7 @@ impl MappedRegions {
         }
     }
 
-    /// Maps a region, unless it could not be mapped just before.
+    /// Maps a region, unless that failed just before.
     #[cold]
     fn map(&mut self, number: u32, newest: u32) -> Result<(), LinkError> {
         let slot = self.slots.get_mut(number as usize).ok_or(LinkError::PeerReplaced)?;
@@ -96,7 +95,8 @@ impl MappedRegions {
             }
             _ => RETRY_FIRST,
         };
-        // Before the attempt: it unmaps a predecessor, whose memory may be what is lacking.
+        // Before the attempt, because this unmaps a predecessor, which may free the required
+        // memory.
         *slot = Slot::Unused;
         let is_own = (number, newest) == (self.me.region, self.me.generation);
         let opened = if is_own { Ok(self.own.clone()) } else { open(&self.cluster, number, newest) };
@@ -121,7 +121,7 @@ impl MappedRegions {
         }
         let (region, generation) = self.get(at.region)?;
         // A program in a seat is reached through the region's memory as long as that program lives,
-        // whether or not the region's owner does: its lease page can be fenced then.
+        // even if the region's owner is dead: its lease page can be fenced then.
         let holder = match at.seat {
             0 => generation,
             seat if u32::from(seat) < region.layout().limits().seats => region.generation(seat),
@@ -139,11 +139,11 @@ impl MappedRegions {
     /// The same, unless a drill has cut the link.
     #[inline]
     pub(crate) fn peer(&mut self, at: Address) -> Result<(&Region, u32), LinkError> {
-        // A peer that does not answer is as good as dead, for all that this side can know.
+        // To this side, a peer that does not answer is as good as dead.
         if self.impairment(at.region).cut { Err(LinkError::PeerDead) } else { self.reach(at) }
     }
 
-    /// What a drill has done to the link to a region. The own memory is reached without one.
+    /// A drill's impairment of the link to a region. The own memory is reached without a link.
     #[inline]
     pub(crate) fn impairment(&self, region: u32) -> Between {
         if !self.has_impaired() || region == self.me.region {
@@ -153,14 +153,14 @@ impl MappedRegions {
         own.between(self.me.region, peers, region)
     }
 
-    /// Whether any link of the cluster is impaired. Nearly never: this is all that an operation
-    /// pays.
+    /// Whether any link of the cluster is impaired. Almost never; an operation pays for this check
+    /// only.
     #[inline]
     pub(crate) fn has_impaired(&self) -> bool {
         self.cluster.table.has_impaired()
     }
 
-    /// How long a drill delays what is posted to a region.
+    /// A drill's delay of posts to a region.
     pub(crate) fn delay(&self, region: u32) -> Nanos {
         if region == self.me.region {
             return Nanos::ZERO;
@@ -169,30 +169,30 @@ impl MappedRegions {
         own.delay.max(peers.delay)
     }
 
-    /// What a drill has done to the links of this process and of a region's owner.
+    /// The impairments of this process and of a region's owner.
     fn ends(&self, region: u32) -> [Impairment; 2] {
         [self.me.region, region].map(|region| self.cluster.table.impairment(region))
     }
 
-    /// Mappings that failed since the last call.
+    /// Failed mappings since the last call.
     pub(crate) fn take_failures(&mut self) -> u64 {
         core::mem::take(&mut self.failures)
     }
 
-    /// Whether nothing more can come from a process: it was replaced, or its death was seen.
+    /// Whether a process is known to be gone: it was replaced, or its death was seen.
     pub(crate) fn is_gone(&mut self, owner: RegionOwner) -> bool {
         if self.generation(owner.region) != owner.generation {
             return true;
         }
-        // That it can not be mapped proves nothing: no descriptor may be left to do it with.
+        // A failed mapping proves nothing: this process may be out of descriptors.
         self.get(owner.region).is_ok_and(|(region, _)| region.is_dead(0))
     }
 }
 
-/// Maps the region of this very generation.
+/// Maps the region of this generation only.
 fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkError> {
     let entry = cluster.table.get(number).ok_or(LinkError::PeerDead)?;
-    // A claimed region is being made: its predecessor is dead, its successor not there yet.
+    // A claimed region is being created: its predecessor is dead, its successor not there yet.
     if entry.generation != generation || !matches!(entry.occupancy.phase, Phase::Live | Phase::Closed) {
         return Err(LinkError::PeerDead);
     }
@@ -205,7 +205,7 @@ fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkE
         Err(_) => return Err(LinkError::PeerReplaced),
     };
     region.prefault_as_peer(number < FIRST_FREE);
-    // The file may have been replaced between the two looks.
+    // The file may have been replaced between the two checks.
     if region.generation(0) == generation { Ok(region) } else { Err(LinkError::PeerReplaced) }
 }
 
@@ -222,8 +222,8 @@ mod tests {
         Owner { kind: 1, name: name(text), region: None, groups: 0 }
     }
 
-    /// A region that this process can not map, whatever the reason, is not its owner's death, and
-    /// is tried again.
+    /// A region that this process can not map, whatever the reason, is not considered dead, and is
+    /// retried.
     #[test]
     fn what_can_not_be_mapped_says_nothing_of_its_owner() {
         let root = Root::new();

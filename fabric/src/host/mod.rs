@@ -1,10 +1,8 @@
-//! What runs on this host, and what its kernel says of it: processes, their regions of memory, and
-//! their deaths.
+//! The processes of this host, their regions of memory, and their deaths as reported by the kernel.
 //!
-//! A cluster is a directory of files ([`Cluster`]): a table of who holds which region, and one file
-//! per region. Whatever another process may have written is checked before it is used. Every
-//! backend for real processes stands on this; nothing here knows how an operation reaches another
-//! host.
+//! A cluster is a directory of files ([`Cluster`]): a table of region owners, and one file per
+//! region. Everything that another process may have written is checked before use. All backends for
+//! real processes build on this module, which does not depend on how operations reach other hosts.
 
 mod attach;
 pub mod clock;

@@ -1,10 +1,9 @@
-//! Takes death notices off the network: a thread that blocks on the group's socket and hands what
-//! it hears to the loop.
+//! Receives death notices from the network: a thread that blocks on the group's socket and passes
+//! them to the loop.
 //!
 //! The loop sleeps on futexes, which no socket can wake; so the thread rings the loop's doorbell,
-//! but only for those whose death this process has to act on at once. What the thread hears is not
-//! believed yet: [`crate::host::watch`] compares it with the seat of the one that is said to have
-//! died.
+//! but only for deaths that this process has to handle at once. The notices are not trusted yet:
+//! [`crate::host::watch`] compares them with the seat of the process that reportedly died.
 #![allow(unsafe_code)]
 
 use crate::host::Waker;
@@ -22,53 +21,53 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// The interface that joins the processes of a host, and nobody else.
+/// The interface that connects exactly the processes of this host.
 pub(crate) const INTERFACE: &str = "lo";
-/// The port of all clusters' groups; the address tells them apart. Below Linux's ephemeral ports,
+/// The port of all clusters' groups; the address distinguishes them. Below Linux's ephemeral ports,
 /// so that no program has it by chance.
 pub(crate) const PORT: u16 = 28_473;
-/// Notices that may wait for a loop that does not turn; what is more is lost, and told by pidfds.
+/// Notices queued for a loop that does not turn; more are dropped, and pidfds report those deaths.
 const WAITING_MAX: usize = 1024;
 const STACK_BYTES: usize = 64 << 10;
 
 /// The group of a cluster: one of the 65536 that stay on a host's own networks (RFC 2365,
-/// 239.255.0.0/16). Two clusters that share one refuse each other's notices.
+/// 239.255.0.0/16). Two clusters that share one reject each other's notices.
 pub(crate) fn group(nonce: u64) -> Ipv4Addr {
     let [a, b, ..] = nonce.to_le_bytes();
     Ipv4Addr::new(239, 255, a, b)
 }
 
-/// What was heard and not yet looked at. Shared by the thread and the loop.
+/// Received notices that are not handled yet. Shared by the thread and the loop.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    /// Something was put in since the loop last looked.
+    /// Set when a notice was added since the last check of the loop.
     pending: AtomicBool,
     notices: Mutex<VecDeque<Notice>>,
-    /// Those for whom the loop is woken.
+    /// The processes whose notices wake the loop.
     urgent: Mutex<Vec<Address>>,
-    /// Datagrams that are no notices of this cluster, and notices that found no room.
+    /// Datagrams that are not notices of this cluster, and notices dropped for lack of space.
     refused: AtomicU64,
 }
 
 impl Inbox {
-    /// Whether there is something to take. One load.
+    /// Whether notices are pending. One load.
     pub(crate) fn has_mail(&self) -> bool {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// All that was heard. `into` is replaced.
+    /// All pending notices. `into` is replaced.
     pub(crate) fn take(&self, into: &mut VecDeque<Notice>) {
         into.clear();
         self.pending.store(false, Ordering::SeqCst);
         core::mem::swap(into, &mut self.notices.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What was refused since the last call.
+    /// Rejections since the last call.
     pub(crate) fn take_refused(&self) -> u64 {
         self.refused.swap(0, Ordering::Relaxed)
     }
 
-    /// Whose death is urgent from now on.
+    /// Sets the processes whose death is urgent.
     pub(crate) fn set_urgent(&self, whom: impl Iterator<Item = Address>) {
         let mut urgent = self.urgent.lock().unwrap_or_else(PoisonError::into_inner);
         urgent.clear();
@@ -79,7 +78,7 @@ impl Inbox {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tells whether the loop must look now.
+    /// Adds a notice; returns whether the loop must be woken.
     fn put(&self, notice: Notice) -> bool {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if notices.len() >= WAITING_MAX {
@@ -88,13 +87,13 @@ impl Inbox {
         }
         notices.push_back(notice);
         drop(notices);
-        // Before the ring: whoever reads the doorbell after it sees this, too.
+        // Before the ring: a reader of the doorbell that sees it sees this, too.
         self.pending.store(true, Ordering::SeqCst);
         self.urgent.lock().unwrap_or_else(PoisonError::into_inner).contains(&notice.who)
     }
 }
 
-/// The thread. Dropping this ends it.
+/// The listening thread. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct NoticeListener {
     /// Closed to end the thread.
@@ -124,14 +123,14 @@ impl Drop for NoticeListener {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It only panics if memory runs out; there is nobody left to tell.
+            // It only panics if memory is exhausted, which can not be reported here.
             let _ = thread.join();
         }
     }
 }
 
 fn listen(socket: &UdpSocket, stopped: &PipeReader, cluster: u64, inbox: &Inbox, waker: &Waker) {
-    // A byte more than a notice has, to see that a datagram is longer.
+    // One byte more than a notice, to detect longer datagrams.
     let mut bytes = [0u8; NOTICE_BYTES + 1];
     while wait(socket, stopped) {
         match socket.recv(&mut bytes) {
@@ -144,14 +143,14 @@ fn listen(socket: &UdpSocket, stopped: &PipeReader, cluster: u64, inbox: &Inbox,
                 _ => inbox.refuse(),
             },
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            // The network is gone; the loop sees that this thread has ended, and starts another
+            // The network failed; the loop notices that this thread has ended, and restarts it
             // later.
             Err(_) => return,
         }
     }
 }
 
-/// Waits for a datagram. `false` when it is time to end.
+/// Waits for a datagram. `false` when the thread has to end.
 fn wait(socket: &UdpSocket, stopped: &PipeReader) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
     match poll(&mut fds, None) {
@@ -160,7 +159,7 @@ fn wait(socket: &UdpSocket, stopped: &PipeReader) -> bool {
     }
 }
 
-/// A socket that hears one group on this host's own interface, beside others that do.
+/// A socket that receives one group on this host's own interface, shared with other listeners.
 fn join(group: Ipv4Addr) -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -175,7 +174,7 @@ fn join(group: Ipv4Addr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Otherwise a socket hears whatever group another socket of the host has joined.
+/// Otherwise a socket receives every group that any socket of the host has joined.
 fn hear_only_joined(socket: &OwnedFd) -> io::Result<()> {
     let (no, bytes): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: the option takes an integer, whose size this is.

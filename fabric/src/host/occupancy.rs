@@ -1,19 +1,20 @@
-//! Who holds a table entry or a seat, in one word: it is claimed by one CAS that already names the
-//! claimant, so that a claimant that dies at any instruction can be told from one that is at work.
+//! The holder of a table entry or a seat, in one word. It is claimed by one CAS that already names
+//! the claimant, so that a claimant that dies at any instruction is distinguishable from one at
+//! work.
 
 use crate::host::process::{PID_BITS, Process, STARTED_BITS};
 
-/// How far its holder is.
+/// The holder's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// Nobody holds it.
+    /// It has no holder.
     Free = 0,
     /// The holder prepares it.
     Claimed = 1,
-    /// The holder works.
+    /// The holder is active.
     Live = 2,
-    /// The holder let go in order; its process may still run.
+    /// The holder released it properly; its process may still run.
     Closed = 3,
 }
 
@@ -44,7 +45,7 @@ impl Occupancy {
         Self { phase, process: Process { pid, started: word & ((1 << STARTED_BITS) - 1) } }
     }
 
-    /// Whether somebody else may take it: it is free, was let go, or its holder is proved dead.
+    /// Whether it may be claimed: it is free, was released, or its holder is proved dead.
     pub(crate) fn is_open(self) -> bool {
         match self.phase {
             Phase::Free | Phase::Closed => true,

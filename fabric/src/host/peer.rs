@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, as the kernel noted it when the connection was made.
+//! The process at the other end of a Unix socket, as recorded by the kernel at the connection.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 /// The process at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process id when it connected.
+    /// Its pid when it connected.
     pub pid: u32,
     /// Its user.
     pub uid: u32,

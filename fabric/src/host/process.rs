@@ -19,21 +19,21 @@ pub struct Process {
     pub started: u64,
 }
 
-/// The field of `/proc/PID/stat` that tells the scheduling policy.
+/// The field of `/proc/PID/stat` with the scheduling policy.
 const POLICY_FIELD: usize = 41;
-/// Bits of a start time that are kept: at 100 ticks a second they last for 348 years.
+/// Bits of a start time that are kept: at 100 ticks per second they last for 348 years.
 pub(crate) const STARTED_BITS: u32 = 40;
 /// Bits of a pid: the kernel's own limit, `PID_MAX_LIMIT`.
 pub(crate) const PID_BITS: u32 = 22;
 
-/// What is known about a process.
+/// The known state of a process.
 #[derive(Debug)]
 pub(crate) enum Life {
     /// It runs; the pidfd becomes readable when all of its threads have ended.
     Alive(OwnedFd),
     /// No thread of it runs any more.
     Dead,
-    /// This process can not tell, for want of a file descriptor for example.
+    /// Unknown, for instance for lack of a file descriptor.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ impl Process {
         Ok(Self { pid, started: start_time("self")? })
     }
 
-    /// The process that has this number now.
+    /// The current process with this pid.
     pub fn of(pid: u32) -> io::Result<Self> {
         Ok(Self { pid, started: start_time(&pid.to_string())? })
     }
@@ -54,11 +54,11 @@ impl Process {
         let Some(pid) = pid(self.pid) else { return Life::Dead };
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => fd,
-            // EINVAL: the number now names a thread of another process.
+            // EINVAL: the pid is now the id of another process's thread.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Life::Dead,
             Err(_) => return Life::Unknown,
         };
-        // If the start time is right now, the pidfd that was opened before names the same process.
+        // If the start time matches now, the pidfd opened before refers to the same process.
         match start_time(&self.pid.to_string()) {
             Ok(started) if started != self.started => Life::Dead,
             Ok(_) if ended(&fd) => Life::Dead,
@@ -68,14 +68,14 @@ impl Process {
         }
     }
 
-    /// Whether it is stopped, by a signal or by a debugger. One that can not be looked at is not.
+    /// Whether it is stopped, by a signal or by a debugger; false if that can not be determined.
     #[must_use]
     pub fn is_stopped(self) -> bool {
         let state = stat(&self.pid.to_string()).ok().and_then(|stat| field(&stat, 3).map(str::to_owned));
         matches!(state.as_deref(), Some("T" | "t"))
     }
 
-    /// The cores that its threads ran on last; what can not be looked at is left out.
+    /// The cores that its threads last ran on; unreadable threads are left out.
     #[must_use]
     pub fn cores(self) -> BTreeSet<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
@@ -87,7 +87,7 @@ impl Process {
         threads.filter_map(core).collect()
     }
 
-    /// Whether a thread of it is scheduled in real time; `None` if none of them can be looked at.
+    /// Whether a thread of it has real-time scheduling; `None` if none can be read.
     #[must_use]
     pub fn is_real_time(self) -> Option<bool> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
@@ -106,7 +106,7 @@ impl Process {
         !self.is_dead()
     }
 
-    /// Takes hold of it, so that a signal can not hit a later process with the same pid.
+    /// Opens a pidfd, so that a signal can not hit a later process with the same pid.
     pub fn hold(self) -> io::Result<Held> {
         match self.look() {
             Life::Alive(pidfd) => Ok(Held(pidfd)),
@@ -115,13 +115,13 @@ impl Process {
         }
     }
 
-    /// Whether no thread of it runs any more. In doubt it does.
+    /// Whether no thread of it runs any more; false if unknown.
     pub(crate) fn is_dead(self) -> bool {
         matches!(self.look(), Life::Dead)
     }
 }
 
-/// A process that is held by a descriptor.
+/// A process held by its pidfd.
 #[derive(Debug)]
 pub struct Held(OwnedFd);
 
@@ -136,12 +136,12 @@ impl Held {
         self.send(Signal::TERM)
     }
 
-    /// Stops it where it stands (SIGSTOP).
+    /// Sends it SIGSTOP.
     pub fn freeze(&self) -> io::Result<()> {
         self.send(Signal::STOP)
     }
 
-    /// Lets it go on (SIGCONT); nothing happens to one that is not stopped.
+    /// Sends it SIGCONT; no effect if it is not stopped.
     pub fn thaw(&self) -> io::Result<()> {
         self.send(Signal::CONT)
     }
@@ -152,14 +152,14 @@ impl Held {
         ended(&self.0)
     }
 
-    /// Waits until it has ended, or for so long; tells whether it has. A signal may end the wait
-    /// early.
+    /// Waits until it has ended, for at most `timeout`; returns whether it has. A signal may end
+    /// the wait early.
     #[must_use]
     pub fn wait_ended(&self, timeout: Nanos) -> bool {
         ended_within(&self.0, timeout)
     }
 
-    /// Sends it any signal that has a name, by its number.
+    /// Sends it a signal by its number.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         self.send(Signal::from_named_raw(signal).ok_or(Errno::INVAL)?)
     }
@@ -169,17 +169,17 @@ impl Held {
     }
 }
 
-/// Processes that are looked at again and again. One that lives is held by a descriptor, so that
-/// the next look at it costs one system call and no file of `/proc`.
+/// Repeatedly checked processes. Each live one is held by a pidfd, so that a check costs one system
+/// call instead of reading `/proc`.
 #[derive(Debug, Default)]
 pub struct Lives(HashMap<Process, OwnedFd>);
 
-/// So many are held at once, well below the usual limit of descriptors; others are looked up each
-/// time.
+/// The maximum number of pidfds, well below the usual limit of descriptors; other processes are
+/// looked up each time.
 const HELD_MAX: usize = 400;
 
 impl Lives {
-    /// Whether no thread of it runs any more. In doubt it does.
+    /// Whether no thread of it runs any more; false if unknown.
     pub fn is_dead(&mut self, process: Process) -> bool {
         if let Some(held) = self.0.get(&process) {
             let dead = ended(held);
@@ -200,7 +200,7 @@ impl Lives {
         }
     }
 
-    /// Lets go of all others.
+    /// Drops all others.
     pub fn keep(&mut self, wanted: impl Fn(Process) -> bool) {
         self.0.retain(|process, _| wanted(*process));
     }
@@ -213,20 +213,20 @@ impl AsFd for Held {
     }
 }
 
-/// The children of this process that have not been reaped, those included that it adopted
+/// The children of this process that have not been reaped, including adopted ones
 /// ([`super::sched::adopt_orphans`]).
 pub fn children() -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {
-        // A thread may end between the two looks; its children then belong to another.
+        // If a thread ends in between, its children move to another thread.
         let Ok(text) = std::fs::read_to_string(task?.path().join("children")) else { continue };
         found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
     }
     Ok(found)
 }
 
-/// Reaps a child that has ended; tells whether it had. Of a child that somebody else waits for, the
-/// status is lost to that one: this is for adopted ones.
+/// Reaps a child that has ended; returns whether it had. Only for adopted children: another waiter
+/// for this child would lose its status.
 pub fn reap(child: u32) -> bool {
     pid(child).is_some_and(|pid| matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(Some(_))))
 }
@@ -235,9 +235,9 @@ fn pid(number: u32) -> Option<Pid> {
     i32::try_from(number).ok().and_then(Pid::from_raw)
 }
 
-/// Forks this process: the child's number, or `None` in the child. The child has the calling thread
-/// alone, and may wait for ever for a lock that another one held. For tests of what a child finds;
-/// whoever starts a program uses `std::process`.
+/// Forks this process: returns the child's pid, or `None` in the child. The child has the calling
+/// thread alone, and may deadlock on a lock held by another thread. Only for tests of forked
+/// children; to start a program, use `std::process`.
 #[doc(hidden)]
 pub fn fork() -> io::Result<Option<u32>> {
     // SAFETY: the call takes nothing. What a child must not rely on is said above; memory it has
@@ -258,8 +258,8 @@ fn stat(pid: &str) -> io::Result<Vec<u8>> {
 
 /// Field `number` of a process's `stat`, from 3 on.
 fn field(stat: &[u8], number: usize) -> Option<&str> {
-    // Field 2 is the command in brackets, which may itself hold blanks and brackets; field 3
-    // follows the last one.
+    // Field 2 is the command in parentheses, which may itself contain blanks and parentheses; field
+    // 3 follows the last one.
     let fields = stat.iter().rposition(|&b| b == b')').and_then(|at| stat.get(at + 1..)).unwrap_or_default();
     let mut fields = fields.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
     fields.nth(number.checked_sub(3)?).and_then(|f| core::str::from_utf8(f).ok())

@@ -1,22 +1,19 @@
-//! The memory that the program itself takes: its code and constants, of which the kernel keeps
-//! mapped whatever was once used and what lies around it, and what was allocated once and is free
-//! again.
+//! The memory of the program itself: code and constants, which the kernel keeps mapped once they
+//! and their surroundings were used, and freed allocations.
 #![allow(unsafe_code)]
 
 use rustix::mm::{Advice, madvise};
 use std::fs;
 
-/// Lets go of what starting took and going on does not need: code, constants, and memory that is
-/// free again.
+/// Releases memory that was only needed to start: code, constants, and freed allocations.
 pub fn release() {
     release_files();
     release_memory();
 }
 
-/// Lets go of what is mapped of the program's files, so that only what is used from now on counts
-/// as this process's memory: starting takes far more code than going on, and reads tables that
-/// nothing else does. What is used next is found in the page cache. Nothing happens where that can
-/// not be done.
+/// Unmaps the pages of the program's files, so that only those used from now on count as this
+/// process's memory: starting uses far more code than running, and tables that nothing else reads.
+/// Pages used again are found in the page cache. Does nothing if unsupported.
 fn release_files() {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     for (from, to) in unchanged(&maps) {
@@ -26,8 +23,7 @@ fn release_files() {
     }
 }
 
-/// Gives what was allocated and is free again back to the kernel. Nothing happens where the
-/// allocator can not do that.
+/// Returns freed allocations to the kernel. Does nothing if the allocator does not support that.
 fn release_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and may be called at any time by any thread.
@@ -36,8 +32,7 @@ fn release_memory() {
     }
 }
 
-/// The ranges that map a file's bytes as they are in the file: what was relocated has pages of its
-/// own.
+/// The ranges that map a file's bytes unmodified: relocated parts have pages of their own.
 fn unchanged(maps: &str) -> Vec<(usize, usize)> {
     let mut mapping = None;
     let mut found = Vec::new();
@@ -51,7 +46,7 @@ fn unchanged(maps: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Whether a line begins a mapping, and its range if that maps a file that can not be written.
+/// Whether a line starts a mapping, and its range if that maps a read-only file.
 fn range(line: &str) -> Option<Option<(usize, usize)>> {
     let mut words = line.split_whitespace();
     let (from, to) = words.next()?.split_once('-')?;

@@ -1,5 +1,5 @@
-//! What observers read from a region: snapshots of its parts, each checked for what a writer that
-//! died or runs may have left torn.
+//! Reads a region for observers: snapshots of its parts, each checked for torn data of a writer
+//! that died or still runs.
 
 use crate::host::seats::{Answer, Request};
 use crate::layout::{Header, Layout, Seat, ViewHead};
@@ -18,12 +18,12 @@ use zerocopy::FromBytes;
 pub struct Reader<'a> {
     words: &'a [AtomicU64],
     layout: &'a Layout,
-    /// What of the region is there; everything without it.
+    /// The parts that a copy contains; `None` for the whole region.
     held: Option<&'a Held>,
 }
 
-/// What a copy of a region holds beside its header, its fence, and the id of its view. What it does
-/// not hold may be another region's, so a [`Reader`] says that it is not there.
+/// The parts that a copy contains besides the header, the fence, and the id of the view. Other
+/// parts may be of another region, so a [`Reader`] reports them as absent.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// The lease page.
@@ -32,19 +32,18 @@ pub(crate) struct Held {
     pub(crate) view: bool,
     /// The slot ring.
     pub(crate) slots: bool,
-    /// Of each histogram the buckets from the first to before the last.
+    /// For each histogram, the range of its copied buckets.
     pub(crate) buckets: [(usize, usize); HISTOGRAMS],
-    /// The seats that are taken, each with its counters and how many events its flight recorder
-    /// noted.
+    /// The taken seats, each with its counters and the number of recorded events.
     pub(crate) seats: Vec<u16>,
-    /// Those of them whose flight recorders are here.
+    /// Those of them whose flight recorders are included.
     pub(crate) recorders: Vec<u16>,
 }
 
-/// Of each histogram.
+/// Per histogram.
 pub(crate) const EVERY_BUCKET: [(usize, usize); HISTOGRAMS] = [(0, HISTOGRAM_WORDS); HISTOGRAMS];
 
-/// A seat at one moment.
+/// The state of a seat at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeatInfo {
     /// Its number.
@@ -53,25 +52,24 @@ pub struct SeatInfo {
     pub generation: u32,
     /// The occupant's process.
     pub process: super::Process,
-    /// Its name; empty if the words make none.
+    /// Its name; empty if the words are not a valid one.
     pub name: Name,
     /// Its incarnation, [`Incarnation::NONE`] if it is not a member.
     pub incarnation: Incarnation,
-    /// How far its heartbeat is.
+    /// Its heartbeat counter.
     pub heartbeat: u64,
-    /// How far the application is, if it tells.
+    /// The application's progress counter, if it uses it.
     pub progress: u64,
-    /// Whether the kernel has seen its thread end.
+    /// Whether the kernel has reported the end of its thread.
     pub dead: bool,
-    /// Whether it left the cluster as it asked, and has not asked to join since. Says nothing of a
-    /// region's owner: its flight recorder does.
+    /// Whether it left the cluster at its own request, and has not rejoined. Meaningless for a
+    /// region's owner: see its flight recorder.
     pub left: bool,
-    /// Until when its join is held back, by its host's clock, if it is: programs of its name died
-    /// again and again.
+    /// The end of the hold on its join, by its host's clock, if its join is held back.
     pub held_until: Option<Instant>,
-    /// What it runs.
+    /// The version that it runs.
     pub version: Version,
-    /// Who tells of its death first.
+    /// The mechanism that reports its death first.
     pub detection: Detection,
 }
 
@@ -80,7 +78,7 @@ impl<'a> Reader<'a> {
         Self { words, layout, held: None }
     }
 
-    /// Of a copy that holds no more than this.
+    /// For a copy that contains only these parts.
     pub(crate) fn of(words: &'a [AtomicU64], layout: &'a Layout, held: &'a Held) -> Self {
         Self { words, layout, held: Some(held) }
     }
@@ -89,7 +87,7 @@ impl<'a> Reader<'a> {
         self.held.is_none_or(part)
     }
 
-    /// Whether there is such a seat, and it is here.
+    /// Whether there is such a seat, and it is included.
     fn holds_seat(&self, seat: u16) -> bool {
         u32::from(seat) < self.layout.limits().seats && self.holds(|held| held.seats.contains(&seat))
     }
@@ -114,7 +112,7 @@ impl<'a> Reader<'a> {
         Incarnation(word.map_or(0, memory::relaxed))
     }
 
-    /// A seat's fixed part; `None` if there is no such seat or nobody ever sat there.
+    /// A seat's fixed part; `None` if there is no such seat or it was never used.
     #[must_use]
     pub fn seat(&self, seat: u16) -> Option<SeatInfo> {
         if !self.holds_seat(seat) {
@@ -146,14 +144,14 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The lease page, whole; `None` if it was not read, or its holder stopped in the middle of a
+    /// The whole lease page; `None` if it is not included, or its holder stopped in the middle of a
     /// publication.
     #[must_use]
     pub fn page(&self) -> Option<Page> {
         self.page_counted(&mut 0)
     }
 
-    /// As [`Reader::page`]; adds to `torn` how many times it had to read again.
+    /// As [`Reader::page`]; adds the number of repeated reads to `torn`.
     #[must_use]
     pub fn page_counted(&self, torn: &mut u64) -> Option<Page> {
         let page = self.page_words().filter(|_| self.holds(|held| held.page));
@@ -170,15 +168,15 @@ impl<'a> Reader<'a> {
         self.part(self.layout.page(), page::WORDS * 8).first_chunk()
     }
 
-    /// The newest decided view, whole; `None` if there is none yet, it was not read, or its owner
-    /// stopped in the middle of a publication.
+    /// The newest decided view, whole; `None` if there is none yet, it is not included, or its
+    /// owner stopped in the middle of a publication.
     #[must_use]
     pub fn view(&self) -> Option<(ViewId, Vec<u8>)> {
         let mut bytes = Vec::new();
         self.view_into(&mut bytes).map(|id| (id, bytes))
     }
 
-    /// As [`Reader::view`], into a buffer that is used again.
+    /// As [`Reader::view`], into a reusable buffer.
     pub fn view_into(&self, bytes: &mut Vec<u8>) -> Option<ViewId> {
         self.view_counted(bytes, &mut 0)
     }
@@ -196,7 +194,7 @@ impl<'a> Reader<'a> {
         id.checked_sub(1).map(ViewId).filter(|_| whole)
     }
 
-    /// As [`Reader::view_into`]; adds to `torn` how many times it had to read again.
+    /// As [`Reader::view_into`]; adds the number of repeated reads to `torn`.
     pub fn view_counted(&self, bytes: &mut Vec<u8>, torn: &mut u64) -> Option<ViewId> {
         if !self.holds(|held| held.view) {
             return None;
@@ -221,7 +219,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// The words of the slot ring, each of one moment; empty if they were not read.
+    /// The words of the slot ring, each atomic by itself; empty if they are not included.
     pub fn slots(&self) -> impl Iterator<Item = u64> + use<'a> {
         let ring = self.layout.slots();
         let words = self.part(ring.start, (ring.end - ring.start) as usize);
@@ -229,8 +227,8 @@ impl<'a> Reader<'a> {
         words.iter().map(memory::relaxed)
     }
 
-    /// A seat's counters by slot, those included that nobody uses; empty if there is no such seat,
-    /// or it was not read.
+    /// A seat's counters by slot, including unused ones; empty if there is no such seat, or it is
+    /// not included.
     #[must_use]
     pub fn counters(&self, seat: u16) -> Vec<u64> {
         if !self.holds_seat(seat) {
@@ -239,8 +237,7 @@ impl<'a> Reader<'a> {
         metrics::snapshot(self.part(self.layout.counters(seat), COUNTER_WORDS * 8))
     }
 
-    /// The buckets of one of the owner's histograms that were read and hold any sample: which, and
-    /// how many.
+    /// The non-empty buckets of one of the owner's histograms: their indices and counts.
     pub fn buckets(&self, which: HistogramSlot) -> impl Iterator<Item = (u16, u64)> + use<'a> {
         let words = self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8);
         let (first, end) =
@@ -251,7 +248,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A seat's events from number `from` on, oldest first; `None` if there is no such seat, or
-    /// events that were asked for were not read.
+    /// requested events are not included.
     #[must_use]
     pub fn events<K: TryFrom<EventCode>>(&self, seat: u16, from: u64) -> Option<Vec<Stamped<K>>> {
         if !self.holds_seat(seat) {
@@ -261,12 +258,12 @@ impl<'a> Reader<'a> {
         if self.holds(|held| held.recorders.contains(&seat)) {
             return Some(recorder::read(recorder, from));
         }
-        // A recorder is not read where it noted nothing since the last time.
+        // A recorder is not read if it has no new events.
         recorder.first().filter(|noted| memory::relaxed(noted) <= from).map(|_| Vec::new())
     }
 
-    /// A copy of any part, which may be torn; `None` if it is misaligned or lies outside, or not
-    /// all of the region was read.
+    /// A copy of any part, possibly torn; `None` if it is misaligned, outside, or not all of the
+    /// region is included.
     #[must_use]
     pub fn bytes(&self, offset: u32, len: usize) -> Option<Vec<u8>> {
         if self.held.is_some() {

@@ -1,8 +1,8 @@
-//! A region's file: how its owner makes or renews it, and how peers and observers map it.
+//! A region's file: how its owner creates or renews it, and how peers and observers map it.
 //!
-//! A coordinator's file outlives its process, because it holds acceptor memory. Any other owner
-//! makes a new file, so that the memory of its predecessor is never initialised again under
-//! outstanding operations.
+//! A coordinator's file outlives its process, because it holds acceptor memory. All other owners
+//! create a new file, so that a predecessor's memory is never reinitialised under pending
+//! operations.
 
 use crate::host::cluster::Cluster;
 use crate::host::error::HostError;
@@ -39,45 +39,45 @@ impl Deref for Region {
     }
 }
 
-/// A region that is mapped for reading only, as the console does.
+/// A region that is mapped read-only, as by the console.
 #[derive(Clone, Debug)]
 pub struct Observed(Region);
 
 impl Observed {
-    /// Maps a region of the cluster, whether its owner lives or not.
+    /// Maps a region of the cluster, whether its owner is alive or not.
     pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
         Region::map(cluster, region, Access::ReadOnly).map(Self)
     }
 
-    /// What is in it.
+    /// A reader of its contents.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         self.0.reader()
     }
 
-    /// Lets go of the memory through which it was read, until it is read again: for observers of
-    /// many regions that must stay small. Costs a page fault or two at the next look.
+    /// Releases the memory through which it was read, until the next read: for observers of many
+    /// regions that must stay small. Costs a page fault or two at the next read.
     pub fn release(&self) {
         self.0.map.release();
     }
 }
 
 impl Region {
-    /// Maps a region of the cluster, whether its owner lives or not.
+    /// Maps a region of the cluster, whether its owner is alive or not.
     pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
         Self::map(cluster, region, Access::ReadWrite)
     }
 
-    /// Faults in what the owner uses: a process that acts in a failover must not fault then. Not
-    /// the lanes, most of which are never used, nor values, which only acceptors have. Not for
-    /// programs in seats: what they map, the kernel has to unmap when they die.
+    /// Prefaults the parts that the owner uses: a process that acts in a failover must not fault
+    /// then. Excludes the lanes, most of which are never used, and the values, which only acceptors
+    /// have. Not for programs in seats: the kernel has to unmap prefaulted pages when they die.
     pub(crate) fn prefault(&self, is_acceptor: bool) {
         self.map.prefault(0..self.layout.slots().end as usize);
         self.prefault_values(is_acceptor);
     }
 
-    /// Faults in what peers' machines use, in their mapping: page, death words and heartbeats, the
-    /// view and the slots. Not what only observers read.
+    /// Prefaults the parts that peers' machines use, in their mapping: page, death words and
+    /// heartbeats, the view and the slots. Excludes parts that only observers read.
     pub(crate) fn prefault_as_peer(&self, is_acceptor: bool) {
         for seat in 0..self.layout.limits().seats {
             let at = self.layout.seat(seat as u16) as usize;
@@ -104,7 +104,7 @@ impl Region {
         let layout = *cluster.layout();
         let found = Self { map: Arc::new(map::open(&path, Some(layout.bytes()), access)?), layout };
         if access == Access::ReadWrite {
-            // A page that is read first brings its neighbours along, which nobody needs.
+            // Reading a page maps its neighbours as well, which are not needed.
             found.map.prefault(0..size_of::<layout::Header>());
         }
         let header = found.reader().header();
@@ -123,8 +123,8 @@ impl Region {
         Ok(found)
     }
 
-    /// Makes or renews the file of a region that the calling process has claimed. Its death words
-    /// are left to [`crate::host::death::register`].
+    /// Creates or renews the file of a region that the calling process has claimed. The death words
+    /// are written by [`crate::host::death::register`].
     pub(crate) fn prepare(
         cluster: &Cluster,
         claim: &Claim<'_>,
@@ -134,7 +134,7 @@ impl Region {
         let number = claim.region;
         let region = match Self::kept(cluster, number)? {
             Some(region) => region,
-            // Empty memory would look as if nothing had ever been promised there.
+            // With empty memory the acceptor would seem to have promised nothing.
             None if number < FIRST_FREE && claim.is_used() => {
                 return Err(HostError::MemoryLost { path: cluster.region_path(number), number });
             }
@@ -155,8 +155,8 @@ impl Region {
         match Self::open(cluster, number) {
             Ok(region) => Ok(Some(region)),
             Err(HostError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
-            // The magic is written last: without it nobody has ever used the file. Anything else
-            // that is wrong with acceptor memory is for the operator to decide.
+            // The magic is written last: a file without it was never used. Any other fault of
+            // acceptor memory is for the operator to handle.
             Err(error) => {
                 let path = cluster.region_path(number);
                 let is_empty = std::fs::metadata(&path).is_ok_and(|meta| meta.len() == 0);
@@ -183,8 +183,8 @@ impl Region {
         // The magic is written last: see `kept`.
         let header = Header { magic: 0, ..Header::of(number, limits, layout.bytes() as u64) };
         memory::copy_in(&region, header.as_bytes());
-        // A seat's generation holds the region's in its high half, so that a seat of a
-        // predecessor's file is never taken for one of this file.
+        // A seat's generation includes the region's in its high half, so that a seat of a
+        // predecessor's file is distinguishable from one of this file.
         for seat in 1..limits.seats {
             let at = region.layout.seat(seat as u16) as usize / 8 + offset_of!(Seat, generation) / 8;
             memory::low_half(&region[at]).store(generation << 16, Ordering::Relaxed);
@@ -192,9 +192,9 @@ impl Region {
         Ok(region)
     }
 
-    /// Sets what belongs to the process: seat 0 with its counters and recorder, histograms, and the
-    /// header's part. The page is voided: a successor never inherits a lease. The fence stays, and
-    /// so does acceptor memory.
+    /// Sets the parts that belong to the process: seat 0 with its counters and recorder,
+    /// histograms, and its part of the header. The page is voided: a successor never inherits a
+    /// lease. The fence and acceptor memory are kept.
     fn renew(&self, generation: u32, role: &Role, me: Process) {
         let layout = &self.layout;
         memory::high_half(self.word(offset_of!(Header, kind) & !7)).store(role.kind, Ordering::Relaxed);
@@ -210,10 +210,10 @@ impl Region {
         self.occupy(0, generation, role.name, me);
     }
 
-    /// Writes who sits in a seat. The seat's state and death words are left alone.
+    /// Writes a seat's occupant. The seat's state and death words are unchanged.
     pub(crate) fn occupy(&self, seat: u16, generation: u32, name: crate::types::Name, me: Process) {
         let at = self.layout.seat(seat) as usize;
-        // Behind what was cleared for it. Pairs with the fence of a reader of seats.
+        // After its parts were cleared. Pairs with the fence of a reader of seats.
         fence(Ordering::Release);
         let set = |offset, value| self.word(at + offset).store(value, Ordering::Relaxed);
         set(offset_of!(Seat, generation), u64::from(generation) | u64::from(me.pid) << 32);
@@ -245,7 +245,7 @@ impl Region {
         }
     }
 
-    /// The words of a part of the own layout, all of which lie within the mapping.
+    /// The words of a part of the layout, which lies within the mapping.
     pub(crate) fn part(&self, offset: u32, bytes: usize) -> &[AtomicU64] {
         memory::span(&self.map, offset, bytes).unwrap_or_default()
     }
@@ -273,15 +273,15 @@ impl Region {
         memory::high_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
     }
 
-    /// Whether the calling process is the one that mapped it. A child that was forked since finds
-    /// nothing in it, and what the child writes there nobody sees.
+    /// Whether the calling process mapped it. A forked child finds it empty, and its writes are
+    /// private.
     #[inline]
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.map.is_here()
     }
 
-    /// Whether the kernel has seen the occupant's thread end, or there never was one.
+    /// Whether the kernel has reported the end of the occupant's thread, or there never was one.
     #[inline]
     pub(crate) fn is_dead(&self, seat: u16) -> bool {
         // Word 0 is the first that the kernel marks.
@@ -304,7 +304,7 @@ impl Region {
         Incarnation(self.word(offset_of!(Header, incarnation)).load(Ordering::Acquire))
     }
 
-    /// Which occupant of the seat this file holds.
+    /// The generation of the seat's occupant in this file.
     pub(crate) fn generation(&self, seat: u16) -> u32 {
         self.seat_word(seat, offset_of!(Seat, generation)).load(Ordering::Acquire) as u32
     }
@@ -323,18 +323,18 @@ impl Region {
         memory::high_half(self.word(offset_of!(Header, doorbell)))
     }
 
-    /// Tells the owner to look at its lanes and seats, and wakes it if it sleeps.
+    /// Rings the owner to poll its lanes and seats, and wakes it if it sleeps.
     pub(crate) fn ring(&self) {
-        // Dekker with the sleeper: it sets `sleeping` before the kernel compares the doorbell.
-        // Whoever comes second sees the other. The flag is not taken, so that a ringer that dies
-        // before its wake-up call hinders no other.
+        // Dekker with the sleeper: it sets `sleeping` before the kernel compares the doorbell. The
+        // second of the two sees the other's write. The flag is not cleared here, so that a ringer
+        // that dies before its wake-up call hinders no other.
         self.doorbell().fetch_add(1, Ordering::SeqCst);
         if self.sleeping().load(Ordering::SeqCst) != 0 {
             futex::wake(self.doorbell(), 1);
         }
     }
 
-    /// Tells attached programs to look at page and view again, and wakes those that wait.
+    /// Notifies attached programs of a changed page or view, and wakes the waiters.
     pub(crate) fn announce(&self) {
         let word = &self.page()[page::CHANGED];
         memory::low_half(word).fetch_add(1, Ordering::SeqCst);
@@ -345,21 +345,21 @@ impl Region {
         }
     }
 
-    /// Asks the owner to ask the acceptors about its view: see [`page::want`]. `since` is a time of
-    /// this host's clock.
+    /// Requests that the owner confirms its view with the acceptors: see [`page::want`]. `since` is
+    /// a time of this host's clock.
     pub fn want_confirmed(&self, since: crate::types::Instant) {
         page::want(self.page(), since);
         self.ring();
     }
 
-    /// Counts changes of lease page and view; for [`Region::wait_changed`].
+    /// The number of changes of lease page and view; for [`Region::wait_changed`].
     #[must_use]
     pub fn changes(&self) -> u32 {
         page::changed(self.page()).load(Ordering::Acquire)
     }
 
-    /// Waits until page or view have changed since `last_seen`; tells the count, also when the time
-    /// is over.
+    /// Waits until page or view have changed since `last_seen`; returns the count, also after a
+    /// timeout.
     pub fn wait_changed(&self, last_seen: u32, timeout: Nanos) -> u32 {
         let until = clock::now() + timeout;
         let word = &self.page()[page::CHANGED];
@@ -386,13 +386,13 @@ impl Region {
         }
     }
 
-    /// Where everything lies.
+    /// The layout.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What is in it.
+    /// A reader of its contents.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.map, &self.layout)

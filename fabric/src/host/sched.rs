@@ -1,4 +1,4 @@
-//! How a process is scheduled, and that it does not outlive its supervisor.
+//! Scheduling of a process, and its termination with its supervisor.
 #![allow(unsafe_code)]
 
 use rustix::io::Errno;
@@ -8,31 +8,31 @@ use std::io;
 use std::os::unix::process::parent_id;
 use std::process::Command;
 
-/// The variable in which a parent tells a child who it is, for [`die_with_parent`].
+/// The variable in which a parent passes its pid to a child, for [`die_with_parent`].
 const PARENT: &str = "OBOL_PARENT";
 
-/// Gives a child the id of this process, so that [`die_with_parent`] notices a parent that was
+/// Passes the pid of this process to a child, so that [`die_with_parent`] notices a parent that was
 /// killed before the call.
 pub fn pass_parent_id(command: &mut Command) -> &mut Command {
     command.env(PARENT, std::process::id().to_string())
 }
 
-/// Has the kernel kill this process when the thread that started it ends. A parent that is gone
-/// already is an error: always if it has used [`pass_parent_id`], otherwise if it goes during the
+/// Has the kernel kill this process when the thread that started it ends. If the parent is already
+/// gone, this is an error: always after [`pass_parent_id`], otherwise only if it ends during the
 /// call.
 pub fn die_with_parent() -> io::Result<()> {
     let told = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok());
     let parent = told.unwrap_or_else(parent_id);
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before the request stood.
+    // The parent may have died before the request took effect.
     if parent_id() != parent {
         return Err(io::Error::other("the process that started this one is gone"));
     }
     Ok(())
 }
 
-/// Makes this process the one that orphans among its descendants come to, so that it can end and
-/// reap them.
+/// Makes this process the reaper of orphans among its descendants, so that it can end and reap
+/// them.
 pub fn adopt_orphans() -> io::Result<()> {
     // The kernel takes any number but zero for "yes".
     Ok(set_child_subreaper(Some(getpid()))?)
@@ -43,12 +43,12 @@ pub fn run_fifo(priority: u32) -> io::Result<()> {
     schedule(libc::SCHED_FIFO, priority)
 }
 
-/// The same for this thread alone: what it starts is scheduled as any program.
+/// The same for this thread alone: threads and processes that it starts have ordinary scheduling.
 pub fn run_fifo_alone(priority: u32) -> io::Result<()> {
     schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
-/// Whether a thread of this process may be under SCHED_FIFO with this priority. It is tried.
+/// Whether a thread of this process may use SCHED_FIFO with this priority. Determined by trying.
 #[must_use]
 pub fn may_run_fifo(priority: u32) -> bool {
     std::thread::spawn(move || run_fifo_alone(priority).is_ok()).join().unwrap_or(false)
@@ -62,7 +62,7 @@ fn schedule(policy: libc::c_int, priority: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Keeps the calling thread on one core.
+/// Pins the calling thread to one core.
 pub fn pin_to_core(core: u32) -> io::Result<()> {
     let core = core as usize;
     if core >= CpuSet::MAX_CPU {

@@ -1,9 +1,8 @@
-//! The owner's side of the seats: what programs ask for, what they are told, and when a seat is
-//! free again.
+//! The owner's side of the seats: requests of programs, answers to them, and when a seat is free
+//! again.
 //!
-//! A request counts up and an answer names the count of the request that the machine was handed
-//! last, so that an answer to an earlier request is never taken for one to a later, and one that
-//! refuses is one.
+//! Requests are numbered, and an answer names the last request passed to the machine. So an answer
+//! to an earlier request, including a refusal, never counts for a later one.
 //!
 //! ```text
 //! request  kind:8 | sequence:16 << 8 | rings << 32
@@ -52,7 +51,7 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     code: u8,
-    /// Of the last request that was answered.
+    /// The number of the last answered request.
     pub(crate) sequence: u16,
     changes: u8,
 }
@@ -66,7 +65,7 @@ impl Answer {
         Self { code: word as u8, sequence: (word >> 8) as u16, changes: (word >> 24) as u8 }
     }
 
-    /// Whether the last that was told is that the view has no room.
+    /// Whether the last answer is that the view has no room.
     pub(crate) const fn is_full(self) -> bool {
         self.code == FULL
     }
@@ -76,12 +75,12 @@ impl Answer {
         self.code == LEFT && self.sequence == request.sequence
     }
 
-    /// Whether the last that was told is that its name failed too often.
+    /// Whether the last answer is that its name failed too often.
     pub(crate) const fn is_held_back(self) -> bool {
         self.code == HELD_BACK
     }
 
-    /// What it says, `None` before the first answer.
+    /// The answer; `None` before the first.
     pub(crate) const fn status(self, incarnation: Incarnation) -> Option<SeatStatus> {
         match self.code {
             MEMBER => Some(SeatStatus::Member(incarnation)),
@@ -96,16 +95,16 @@ impl Answer {
     }
 }
 
-/// What the owner keeps about the seats of its region.
+/// The owner's state of the seats of its region.
 pub(crate) struct Seats {
     region: Region,
     /// The owner's.
     home: Address,
-    /// What the machine was handed of each seat.
+    /// The last input to the machine, per seat.
     handed: Vec<Handed>,
 }
 
-/// What the machine was handed of a seat.
+/// The last input to the machine from a seat.
 #[derive(Clone, Copy, Default)]
 struct Handed {
     /// The occupant's.
@@ -126,8 +125,8 @@ impl Seats {
         Occupancy::of(self.region.seat_word(seat, offset_of!(Seat, state)).load(Ordering::Acquire))
     }
 
-    /// The first unanswered request from seat `from` on that was not handed out since its last
-    /// ring, or promise that differs from the one that was.
+    /// The first unanswered request from seat `from` on that was not passed on since its last ring,
+    /// or a changed promise.
     pub(crate) fn next_request(&mut self, from: u16) -> Option<(u16, SeatRequest)> {
         for seat in from.max(1)..self.handed.len() as u16 {
             let word = self.region.seat_word(seat, offset_of!(Seat, request)).load(Ordering::Acquire);
@@ -165,10 +164,10 @@ impl Seats {
         Some(SeatRequest::Join { name, token, address, progress_within })
     }
 
-    /// Tells the program in a seat how it stands.
+    /// Answers the program in a seat.
     pub(crate) fn publish(&self, seat: u16, status: SeatStatus) {
         let Some(handed) = self.handed.get(usize::from(seat)) else { return };
-        // What is told of an earlier occupant is not for this one.
+        // An answer to an earlier occupant is not for this one.
         if seat == 0 || handed.generation != self.region.generation(seat) {
             return;
         }
@@ -181,7 +180,7 @@ impl Seats {
             SeatStatus::Full => (FULL, Incarnation::NONE),
             SeatStatus::HeldBack { .. } => (HELD_BACK, Incarnation::NONE),
         };
-        // A join that finds no room, or waits, still stands.
+        // A join without room, or held back, remains valid.
         let sequence = if matches!(code, FULL | HELD_BACK) {
             before.sequence
         } else {
@@ -202,8 +201,8 @@ impl Seats {
         futex::wake(word, u32::MAX);
     }
 
-    /// Frees the seats whose occupants let go, and are no members any more; also those whose
-    /// occupants are proved dead, if that is to be looked for.
+    /// Frees the seats whose occupants released them and are no longer members, and, if `dead` is
+    /// set, those whose occupants are proved dead.
     pub(crate) fn free(&self, also_dead: bool) {
         for seat in 1..self.handed.len() as u16 {
             let state = self.region.seat_word(seat, offset_of!(Seat, state));
@@ -215,13 +214,13 @@ impl Seats {
             let may_be_over = match occupancy.phase {
                 Phase::Free => false,
                 Phase::Closed => true,
-                // No system call for a seat whose occupant's thread lives.
+                // No system call for a seat whose occupant's thread is alive.
                 Phase::Live => also_dead && self.region.is_dead(seat) && occupancy.is_open(),
                 Phase::Claimed => also_dead && occupancy.is_open(),
             };
             if may_be_over && !is_member {
                 self.region.seat_word(seat, offset_of!(Seat, request)).store(0, Ordering::Relaxed);
-                // That its last occupant left stays to be seen until the next one sits down.
+                // That its last occupant left remains visible until the next one.
                 let kept = answer.code == LEFT;
                 let gone = Answer { code: LEFT, sequence: 0, changes: 0 };
                 status.store(if kept { gone.word() } else { 0 }, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! Regions read through their files, into memory that serves one after the other: for an observer
-//! of hundreds of regions, which as mappings would all count as its memory, and whose page faults
-//! would cost more than all else that it does.
+//! Regions read through their files into reusable memory. This is for an observer of hundreds of
+//! regions: as mappings they would all count as its memory, and their page faults would dominate
+//! its cost.
 //!
 //! A snapshot copies what an observer reads each time; views, histograms and flight recorders only
-//! when they are wanted or have changed. What lies under a sequence lock is copied again until the
-//! lock was the same before and after.
+//! on request or when they have changed. Data under a sequence lock is copied again until the lock
+//! is the same before and after.
 
 use crate::host::cluster::Cluster;
 use crate::host::error::HostError;
@@ -20,28 +20,27 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-/// What seldom changes is looked at every so many snapshots, and with every view: who joins is in a
-/// new one.
+/// The interval, in snapshots, at which rarely changing parts are read; they are also read with
+/// every new view, which names every newcomer.
 const ALL_EVERY: u32 = 8;
 /// A lease page up to its end, within one cache line.
 const PAGE_BYTES: usize = (page::END + 1) * 8;
 /// A seat's fixed part, its counters and the head of its flight recorder lie side by side.
 const SEAT_BYTES: usize = size_of::<Seat>() + COUNTER_WORDS * 8 + 8;
 
-/// A region's file, and what was seen in it.
+/// A region's file, and what is known of its contents.
 #[derive(Debug)]
 pub struct RegionFile {
     file: File,
     region: u32,
     snapshots: u32,
     view: Option<ViewId>,
-    /// The buckets of each histogram from the first to the last that held a sample, and as many
-    /// again on either side.
+    /// For each histogram, the buckets from the first to the last non-empty one, and as many again
+    /// on either side.
     buckets: [(usize, usize); HISTOGRAMS],
-    /// Snapshots at the histograms.
+    /// The number of snapshots of histograms.
     distributions: u32,
-    /// The seats that are taken, the owner's first: which, by whom, and how many events each had
-    /// noted.
+    /// The taken seats, the owner's first: number, occupant, and number of recorded events.
     seats: Vec<(u16, u64, u64)>,
 }
 
@@ -49,7 +48,7 @@ impl RegionFile {
     /// Opens the file of a region.
     pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
         let path = cluster.region_path(region);
-        // To note when it was read is a tenth of the work. Nobody but its owner can ask for that.
+        // Recording access times costs a tenth of the work. Only the file's owner may disable it.
         let quiet = OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(&path);
         let file = quiet.or_else(|_| File::open(&path)).map_err(HostError::io("open", path))?;
         let buckets = [(0, 0); HISTOGRAMS];
@@ -57,36 +56,34 @@ impl RegionFile {
     }
 }
 
-/// Which buckets of a histogram are wanted.
+/// Which buckets of a histogram are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buckets {
-    /// Those in which samples usually fall, and now and then all of them: what falls elsewhere is
-    /// seen later.
+    /// Those in which samples usually fall, and occasionally all: other samples are seen later.
     Usual,
     /// All of them.
     All,
 }
 
-/// What is wanted of a region beside seats, counters and the lease page.
+/// The parts to read besides seats and counters.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotParts {
     /// Its lease page; a coordinator has none.
     pub page: bool,
     /// Its histograms.
     pub histograms: Option<Buckets>,
-    /// Its slot ring; only a coordinator's says anything.
+    /// Its slot ring, which is meaningful only for a coordinator.
     pub slots: bool,
-    /// The owner's flight recorder from its oldest event on; else it is read when it noted
-    /// something since the last time.
+    /// The owner's flight recorder from its oldest event on; otherwise only after new events.
     pub recorder: bool,
 }
 
-/// Memory for a copy of one region after the other.
+/// Reusable memory for a copy of one region.
 pub struct RegionSnapshot {
     words: Box<[AtomicU64]>,
     layout: Layout,
     raw: Vec<u8>,
-    /// What of the last region was copied.
+    /// The copied parts of the last region.
     held: Held,
 }
 
@@ -94,7 +91,7 @@ impl RegionSnapshot {
     /// For the regions of one cluster.
     #[must_use]
     pub fn new(layout: &Layout) -> Self {
-        // What follows the slots, observers do not read.
+        // Observers do not read what follows the slots.
         let words = memory::zeroed(layout.slots().end as usize);
         Self { words, layout: *layout, raw: Vec::new(), held: Held::default() }
     }
@@ -113,11 +110,11 @@ impl RegionSnapshot {
         Ok(())
     }
 
-    /// Copies header, lease page and the owner's seat. A page that stays torn is left as torn.
+    /// Copies header, lease page and the owner's seat. A page that stays torn is left torn.
     ///
-    /// The page is whole if a second copy is the same to its last byte: whoever publishes changes
-    /// the sequence before and after the rest, so two equal copies with an even sequence have
-    /// nobody at work between them.
+    /// The page is whole if a second copy is identical: a publication changes the sequence before
+    /// and after the rest, so two equal copies with an even sequence exclude a publication in
+    /// between.
     fn copy_head(&mut self, from: &File, page: bool, torn: &mut u64) -> io::Result<()> {
         let bytes = self.layout.seat(0) as usize + SEAT_BYTES;
         let at = self.layout.page() as usize;
@@ -136,7 +133,7 @@ impl RegionSnapshot {
         Ok(())
     }
 
-    /// Copies the view; one that stays torn is left as torn.
+    /// Copies the view; one that stays torn is left torn.
     fn copy_view(&mut self, from: &File, torn: &mut u64) -> io::Result<()> {
         let at = self.layout.view();
         let sequence = || {
@@ -156,8 +153,8 @@ impl RegionSnapshot {
         Ok(())
     }
 
-    /// Copies the slot ring. Coordinators swap its words while they are copied, so it counts once
-    /// two copies are the same; a ring that never is, is left as it was read last.
+    /// Copies the slot ring. Coordinators swap its words meanwhile, so it counts once two copies
+    /// are equal; otherwise the last copy is kept.
     fn copy_slots(&mut self, from: &File, torn: &mut u64) -> io::Result<()> {
         let ring = self.layout.slots();
         let bytes = (ring.end - ring.start) as usize;
@@ -173,9 +170,9 @@ impl RegionSnapshot {
         Ok(())
     }
 
-    /// Copies a region, and reads what was copied: there is no other way to read a snapshot, so
-    /// nothing of the region before is taken for this one's. `knows` says of a view that it need
-    /// not be copied again. Adds what it has repeated to `torn`.
+    /// Copies a region and reads the copy: snapshots can be read in no other way, so that data of
+    /// another region is never mixed in. `knows` says whether a view need not be copied again. Adds
+    /// the number of repeated copies to `torn`.
     pub fn take(
         &mut self,
         source: &mut RegionFile,
@@ -184,7 +181,7 @@ impl RegionSnapshot {
         torn: &mut u64,
     ) -> io::Result<Reader<'_>> {
         self.held = Held { page: wanted.page, ..Held::default() };
-        // Not of all regions at the same time.
+        // Staggered over regions.
         let all = source.snapshots == 0 || (source.snapshots + source.region).is_multiple_of(ALL_EVERY);
         self.copy_head(&source.file, wanted.page, torn)?;
         let view = self.layout.view();
@@ -194,8 +191,8 @@ impl RegionSnapshot {
         if all || leased != source.view.map(|view| view.0) {
             self.copy(&source.file, view, size_of::<ViewHead>())?;
         } else if let Some(known) = source.view {
-            // Whoever renews its lease on a view that it had knows no newer one; else it is seen a
-            // little later.
+            // An owner that renews its lease on a known view has no newer one; otherwise the view
+            // is read a little later.
             self.word(view as usize).store(0, Ordering::Relaxed);
             self.word(view as usize + offset_of!(ViewHead, id_plus_one))
                 .store(known.0 + 1, Ordering::Relaxed);
@@ -226,7 +223,7 @@ impl RegionSnapshot {
         Ok(Reader::of(&self.words, &self.layout, &self.held))
     }
 
-    /// Copies histograms. They only grow, so a sample whose bucket is not copied is seen later.
+    /// Copies histograms. They only grow, so samples outside the copied buckets are seen later.
     fn copy_histograms(&mut self, source: &mut RegionFile, buckets: Buckets) -> io::Result<()> {
         let all = buckets == Buckets::All
             || source.distributions == 0
@@ -250,7 +247,7 @@ impl RegionSnapshot {
         Ok(())
     }
 
-    /// Looks at all seats but the owner's.
+    /// Reads all seats but the owner's.
     fn find_seats(&mut self, source: &mut RegionFile) -> io::Result<()> {
         let mut found = Vec::new();
         for seat in 1..self.layout.limits().seats as u16 {
@@ -266,13 +263,13 @@ impl RegionSnapshot {
         Ok(())
     }
 
-    /// Generation and pid of a seat's occupant in one.
+    /// Generation and pid of a seat's occupant in one word.
     fn who(&self, seat: u16) -> u64 {
         self.word(self.layout.seat(seat) as usize + offset_of!(Seat, generation)).load(Ordering::Relaxed)
     }
 
-    /// Copies the flight recorders in which something was noted since the last snapshot, and the
-    /// owner's if it is wanted.
+    /// Copies the flight recorders with new events since the last snapshot, and the owner's on
+    /// request.
     fn copy_recorders(&mut self, source: &mut RegionFile, owners: bool) -> io::Result<()> {
         for n in 0..source.seats.len() {
             let (seat, who, noted) = source.seats[n];
@@ -348,7 +345,7 @@ mod tests {
             let mut torn = 0;
             let taken = snapshot.take(&mut source, wanted, |_| false, &mut torn).expect("read");
             if taken.seat(2).is_some() == observed.reader().seat(2).is_some() {
-                // A seat that is taken shows with the next view, or a little later.
+                // A newly taken seat shows with the next view, or a little later.
                 same(taken, &observed);
             }
             assert_eq!(torn, 0);
@@ -362,7 +359,7 @@ mod tests {
         // A thread owns one region at most.
         let at = [(8u32, 100usize), (9, 700)];
         std::thread::scope(|scope| {
-            // Their drop ends the owners, also that of a test that fails.
+            // Dropping them ends the owners, also when a test fails.
             let held = at.map(|(number, _)| {
                 let ((opened, is_open), (release, released)) =
                     (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());

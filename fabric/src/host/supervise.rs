@@ -1,5 +1,4 @@
-//! What a process needs to start programs of others, to end all that they started, and to prove
-//! that it ended.
+//! Supervision: starting programs, ending all their descendants, and proving that they ended.
 #![allow(unsafe_code)]
 
 use rustix::io::Errno;
@@ -10,9 +9,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-/// Splits this process in two; the parent gets the process id of the child, the child gets `None`.
-/// Refused once there is a second thread: the child would have copies of the locks that it holds,
-/// and nobody to open them.
+/// Forks this process; the parent gets the pid of the child, the child gets `None`. Fails if there
+/// is a second thread: the child would have copies of locks that nobody releases.
 pub fn fork() -> io::Result<Option<u32>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("a process with several threads can not be split"));
@@ -26,21 +24,20 @@ pub fn fork() -> io::Result<Option<u32>> {
     }
 }
 
-/// Puts this process into a process group of its own, which no terminal sends signals to.
+/// Puts this process into its own process group, which receives no signals from terminals.
 pub fn leave_group() -> io::Result<()> {
     Ok(setpgid(None, None)?)
 }
 
-/// What became of the children of this process.
+/// The state of the children of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// This one has ended so, and is reaped.
+    /// This one has ended with this status, and is reaped.
     Ended(u32, ExitStatus),
-    /// There are some, and none has ended that was not reaped.
+    /// There are children, and none to reap.
     Running,
-    /// There is none. Of a process that adopts orphans ([`super::sched::adopt_orphans`]) this
-    /// proves that it has no descendant at all: whoever loses its parent becomes its child before
-    /// the parent can be reaped.
+    /// There is none. If the process adopts orphans ([`super::sched::adopt_orphans`]), this proves
+    /// that it has no descendants: an orphan becomes its child before its parent can be reaped.
     None,
 }
 
@@ -56,14 +53,14 @@ pub fn reap_any() -> io::Result<Reaped> {
     }
 }
 
-/// The descendants of a process. One that begins or ends meanwhile may be missed.
+/// The descendants of a process. One that starts or ends meanwhile may be missed.
 #[must_use]
 pub fn descendants(of: u32) -> Vec<u32> {
     let mut found = children_of(of);
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
         next += 1;
-        // A process that moved to another parent meanwhile is listed once.
+        // A process that was reparented meanwhile is listed once.
         let more: Vec<u32> = children_of(pid).into_iter().filter(|pid| !found.contains(pid)).collect();
         found.extend(more);
     }
@@ -81,17 +78,17 @@ fn children_of(pid: u32) -> Vec<u32> {
 }
 
 /// Makes a command die with the thread that starts it, as long as it does not change its user, and
-/// begin in a control group whose `cgroup.procs` this is. What fails there is the error of `spawn`.
+/// start in the control group of this `cgroup.procs`. Failures are errors of `spawn`.
 pub fn tie(command: &mut Command, group: Option<File>) {
     let parent = std::process::id();
     let begin = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the request stood.
+        // The parent may have died before the request took effect.
         if parent_id() != parent {
             return Err(Errno::SRCH.into());
         }
         let Some(group) = &group else { return Ok(()) };
-        // It stands for the process that writes it.
+        // It denotes the writing process.
         rustix::io::write(group, b"0")?;
         Ok(())
     };
@@ -100,7 +97,7 @@ pub fn tie(command: &mut Command, group: Option<File>) {
     unsafe { command.pre_exec(begin) };
 }
 
-/// Whether the manager of the control groups says of this one that its user may divide it further.
+/// Whether this control group is delegated to its user.
 #[must_use]
 pub fn is_delegated(group: &Path) -> bool {
     [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
@@ -134,13 +131,13 @@ mod tests {
         let mut child = Command::new("/bin/sh").args(["-c", "sleep 1000 & wait"]).spawn().expect("it runs");
         let found = loop {
             let found = descendants(std::process::id());
-            // The shell first, then what it has started.
+            // The shell first, then its child.
             if children_of(child.id()).iter().any(|pid| found.contains(pid)) && found.contains(&child.id()) {
                 break found;
             }
             std::thread::yield_now();
         };
-        // Looked up before the first is killed: whoever loses its parent is no descendant any more.
+        // Looked up before the first is killed: an orphan is no longer a descendant.
         let ours = children_of(child.id());
         for pid in found.iter().filter(|pid| **pid == child.id() || ours.contains(pid)) {
             let held = crate::host::Process::of(*pid).and_then(crate::host::Process::hold);

@@ -1,4 +1,4 @@
-//! The cluster's table: who holds which region, in one mapped file.
+//! The cluster's table of region owners, in one mapped file.
 //!
 //! ```text
 //! 0     header   magic, layout version, limits, nonce, cluster name
@@ -21,15 +21,15 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::path::{Path, PathBuf};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Region numbers that a cluster has, 0 included, which is nobody's.
+/// Region numbers of a cluster, including 0, which is never assigned.
 pub const REGIONS: u32 = 1024;
-/// Region numbers that each host of a cluster of several hosts gives out: host `h` those from
-/// `h * PER_HOST` on. The numbers below the first host's are the coordinators'.
+/// Region numbers of each host in a cluster of several hosts: host `h` assigns those from `h *
+/// PER_HOST` on. The numbers below the first host's are the coordinators'.
 pub const PER_HOST: u32 = 32;
-/// Hosts are numbered from 1 to this. Host 0 is all of a cluster that stays within one host.
+/// The maximum host number. Host 0 is all of a cluster within one host.
 pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
-/// A host gives out so many numbers before it gives one out again whose owner is gone: enough to
-/// read those that died last, few enough that they take little memory.
+/// The number of region numbers that a host assigns before it reuses one: enough to read recently
+/// dead processes, few enough to use little memory.
 const UNUSED_FIRST: u32 = 16;
 /// The first number that is not a coordinator's.
 pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
@@ -51,24 +51,24 @@ const STATE: usize = 0;
 const GENERATION: usize = 1;
 const ROLE: usize = 2;
 const NAME: usize = 3;
-/// In the word of the generation: the region's memory has been used.
+/// A flag in the word of the generation: the region's memory has been used.
 const USED: u64 = 1 << 32;
 const IMPAIRMENT: usize = 6;
 const DELAY: usize = 7;
 
 const _: () = assert!(size_of::<Limits>() == (HEADER_NONCE - HEADER_LIMITS) * 8);
 
-/// What tells a cluster, and this host in it, from others.
+/// The identity of a cluster, and of this host in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The same on all hosts of the cluster, and of no other cluster, also not of an earlier one of
-    /// the same name.
+    /// The same on all hosts of the cluster, and of no other cluster, including earlier ones of the
+    /// same name.
     pub nonce: u64,
     /// This host's number, from 1 to [`HOST_MAX`]; 0 if the cluster stays within this host.
     pub host: u8,
 }
 
-/// What a region's owner says about itself.
+/// A region owner's self-description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Role {
     pub(crate) kind: u32,
@@ -85,7 +85,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether its owner works: it has not let go, and its process is not dead.
+    /// Whether its owner is active: it has not released the region, and its process is not dead.
     pub(crate) fn is_alive(&self) -> bool {
         self.occupancy.phase == Phase::Live && !self.occupancy.process.is_dead()
     }
@@ -100,7 +100,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Writes a new table to `path`, which nobody else knows yet.
+    /// Writes a new table to `path`, which no other process knows yet.
     pub(crate) fn create(path: &Path, name: Name, limits: Limits, origin: Origin) -> Result<(), HostError> {
         let map = map::create(path, WORDS * 8)?;
         map[0].store(MAGIC, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Table {
         Ok(())
     }
 
-    /// Whether the calling process has opened it, and not one whose child it is.
+    /// Whether the calling process opened it, and is not a forked child of that process.
     pub(crate) fn is_here(&self) -> bool {
         self.map.is_here()
     }
@@ -147,17 +147,17 @@ impl Table {
         self.name
     }
 
-    /// Tells this cluster from others of the same name, before and after it.
+    /// Distinguishes this cluster from earlier and later ones of the same name.
     pub(crate) fn nonce(&self) -> u64 {
         self.map[HEADER_NONCE].load(Ordering::Relaxed)
     }
 
-    /// Which of the cluster's hosts this is; 0 if there is only one.
+    /// This host's number; 0 if there is only one host.
     pub(crate) fn host(&self) -> u8 {
         self.map[HEADER_HOST].load(Ordering::Relaxed) as u8
     }
 
-    /// The numbers that this host gives out.
+    /// The numbers assigned by this host.
     fn own_numbers(&self) -> core::ops::Range<u32> {
         match u32::from(self.host()) {
             0 => FIRST_FREE..REGIONS,
@@ -165,7 +165,7 @@ impl Table {
         }
     }
 
-    /// Counts changes of entries, so that a reader can keep what it found.
+    /// The number of changes of entries, for readers that cache them.
     pub(crate) fn changes(&self) -> u64 {
         self.map[CHANGES].load(Ordering::Acquire)
     }
@@ -183,18 +183,18 @@ impl Table {
         self.entry(region).map_or(0, |e| e[GENERATION].load(Ordering::Acquire) as u32)
     }
 
-    /// Whether a finished region file of this number was there: see [`Claim::note_used`].
+    /// Whether a finished region file of this number existed: see [`Claim::note_used`].
     pub(crate) fn is_used(&self, region: u32) -> bool {
         self.entry(region).is_some_and(|e| e[GENERATION].load(Ordering::Acquire) & USED != 0)
     }
 
-    /// Whether anybody's links are impaired. Nearly never: this is all that each operation pays.
+    /// Whether any links are impaired. Almost never; an operation pays for this check only.
     #[inline]
     pub(crate) fn has_impaired(&self) -> bool {
         self.map[IMPAIRED].load(Ordering::Relaxed) != 0
     }
 
-    /// What the links of a region's newest owner suffer.
+    /// The impairment of a region's newest owner.
     pub(crate) fn impairment(&self, region: u32) -> Impairment {
         self.entry(region).map_or(Impairment::default(), |entry| {
             let words = [IMPAIRMENT, DELAY].map(|word| entry[word].load(Ordering::Relaxed));
@@ -202,8 +202,8 @@ impl Table {
         })
     }
 
-    /// Impairs the links of a region's owner, or restores them. `false` if the owner is another one by
-    /// now. For one process at a time, as the lock of drills has it.
+    /// Impairs the links of a region's owner, or restores them. `false` if the owner has changed.
+    /// Only one process may do so at a time, which the lock of drills ensures.
     pub(crate) fn impair(&self, region: u32, generation: u32, what: Impairment) -> bool {
         let Some(entry) = self.entry(region) else { return false };
         if self.generation(region) != generation {
@@ -215,7 +215,7 @@ impl Table {
         entry[IMPAIRMENT].store(words[0], Ordering::Relaxed);
         entry[DELAY].store(words[1], Ordering::Relaxed);
         if whole(what) {
-            // Counted anew: owners that went took their impairments with them.
+            // Counted anew: impairments end with their owners.
             let impaired = (1..REGIONS).filter(|region| !whole(self.impairment(*region)));
             self.map[IMPAIRED].store(impaired.count() as u64, Ordering::Release);
         } else if was_whole {
@@ -224,7 +224,7 @@ impl Table {
         true
     }
 
-    /// The entry of a region, or `None` if it is free, does not exist, or changes just now.
+    /// The entry of a region; `None` if it is free, does not exist, or is changing.
     pub(crate) fn get(&self, region: u32) -> Option<Entry> {
         let entry = self.entry(region)?;
         let state = entry[STATE].load(Ordering::Acquire);
@@ -242,8 +242,8 @@ impl Table {
         Some(Entry { occupancy, generation, role })
     }
 
-    /// Claims a region, this one or any that is no coordinator's. The claim is to be made live or
-    /// given back.
+    /// Claims a region: the given one, or any that is not a coordinator's. The claim has to be made
+    /// live or given back.
     pub(crate) fn claim(&self, region: Option<u32>, me: Process) -> Result<Claim<'_>, HostError> {
         if let Some(region) = region {
             let entry = self.entry(region).ok_or(HostError::NoSuchRegion { region, max: REGIONS - 1 })?;
@@ -259,10 +259,10 @@ impl Table {
         Err(HostError::TableFull { path: self.path.clone(), regions: self.own_numbers().len() })
     }
 
-    /// The numbers of this host in the order in which they are tried. Whoever died last can be read
-    /// for longest, so [`UNUSED_FIRST`] are given out before one is given out again, and then the
-    /// one that changed hands least often. Memory that was never used comes last: a cluster whose
-    /// processes come and go must not take more and more of it.
+    /// This host's numbers in order of preference. A recently dead process should stay readable, so
+    /// [`UNUSED_FIRST`] numbers are assigned before one is reused, and then the one with the fewest
+    /// owners. Numbers with unused memory come last, so that a cluster with short-lived processes
+    /// does not use ever more memory.
     fn candidates(&self) -> impl Iterator<Item = u32> {
         let was_used = |region: &u32| self.generation(*region) != 0;
         let (mut used, unused): (Vec<u32>, Vec<u32>) = self.own_numbers().partition(was_used);
@@ -279,16 +279,16 @@ impl Table {
         if !holder.is_open() {
             return Err(holder.process.pid);
         }
-        // A dead process does not come back, so a state that was found open is not open again under
-        // the same word. Only `Closed` of a live process could be; it then is open all the same.
+        // A dead process does not come back, so a free state does not reappear with the same word.
+        // The exception is `Closed` of a live process; it is free nevertheless.
         let claimed = Occupancy::word(Phase::Claimed, me);
         entry[STATE]
             .compare_exchange(found, claimed, Ordering::AcqRel, Ordering::Acquire)
             .map_err(|word| Occupancy::of(word).process.pid)?;
         let word = entry[GENERATION].load(Ordering::Relaxed);
         let next = match word as u32 {
-            // The first view names coordinators by their first life. One that has lost its memory
-            // has no later one.
+            // The first view names coordinators by their first life. A coordinator that has lost
+            // its memory has no later life.
             0 if region < FIRST_FREE => 1,
             0 => self.map[HEADER_FIRST].load(Ordering::Relaxed) as u32,
             last => last.checked_add(1).unwrap_or(1),
@@ -302,7 +302,7 @@ impl Table {
         self.map[CHANGES].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Lets go of a region that `me` holds.
+    /// Releases a region held by `me`.
     pub(crate) fn close(&self, region: u32, me: Process) {
         if let Some(entry) = self.entry(region) {
             entry[STATE].store(Occupancy::word(Phase::Closed, me), Ordering::Release);
@@ -311,9 +311,9 @@ impl Table {
     }
 }
 
-/// The generation of a region's first owner, but for coordinators. A host that has lost its table,
-/// by a reboot, must not give out again what other hosts still know, so it starts from the time in
-/// seconds: no region changes hands once a second for long.
+/// The generation of a region's first owner, except for coordinators. A host that has lost its
+/// table in a reboot must not reuse values that other hosts know, so it starts from the time in
+/// seconds: no region changes owners once per second in the long run.
 fn first_generation(host: u8) -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     match host {
@@ -322,7 +322,7 @@ fn first_generation(host: u8) -> u32 {
     }
 }
 
-/// A region number that the calling process has claimed. Nobody else writes its entry.
+/// A region number claimed by the calling process. Nobody else writes its entry.
 pub(crate) struct Claim<'a> {
     table: &'a Table,
     pub(crate) region: u32,
@@ -344,8 +344,8 @@ impl Claim<'_> {
         self.table.is_used(self.region)
     }
 
-    /// Notes, before the region's file is finished, that it was there. The note outlives the file:
-    /// a coordinator whose file is gone must not begin with an empty one.
+    /// Records, before the region's file is finished, that it exists. The record outlives the file:
+    /// a coordinator whose file is gone must not start with an empty one.
     pub(crate) fn note_used(&self) {
         if let Some(entry) = self.table.entry(self.region) {
             entry[GENERATION].fetch_or(USED, Ordering::AcqRel);
@@ -360,7 +360,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Gives the number back after a failure.
+    /// Releases the number after a failure.
     pub(crate) fn give_back(self) {
         self.table.close(self.region, self.me);
     }

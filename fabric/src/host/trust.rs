@@ -1,5 +1,5 @@
-//! Whether a directory is this user's alone, and lies where no other user can exchange it. Root is
-//! trusted: it can do anything anyway.
+//! Whether a directory belongs to this user alone, in a place where no other user can exchange it.
+//! Root is trusted.
 
 use crate::host::error::HostError;
 use crate::host::peer::user;
@@ -9,14 +9,14 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// As many symbolic links on one way as the kernel follows.
+/// The limit of symbolic links on a path, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// As whom the kernel shows users that a user namespace does not have.
+/// The user id by which the kernel represents users outside a user namespace.
 const OVERFLOW_USER: u32 = 65534;
 /// The map of a process that is in no user namespace.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
-/// Refuses a directory that another user may have put there, or can reach into.
+/// Refuses a directory that another user may have created, or can access.
 pub(crate) fn check_private(dir: &Path) -> Result<(), HostError> {
     let meta = fs::symlink_metadata(dir).map_err(HostError::io("look at", dir))?;
     let fault = if meta.is_symlink() {
@@ -33,9 +33,8 @@ pub(crate) fn check_private(dir: &Path) -> Result<(), HostError> {
     Err(HostError::Unsafe { path: dir.into(), fault })
 }
 
-/// Refuses a root that others can exchange for one of their own, because they own or may write a
-/// directory on the way to it, or a symbolic link there. A sticky directory of root's, as
-/// `/dev/shm` is, keeps them from that.
+/// Refuses a root that others can exchange, because they own or may write a parent directory, or a
+/// symbolic link in the path. A sticky directory of root's, such as `/dev/shm`, prevents that.
 pub(crate) fn check_way(root: &Path) -> Result<(), HostError> {
     let parent = match root.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -45,13 +44,13 @@ pub(crate) fn check_way(root: &Path) -> Result<(), HostError> {
     match walk(parent) {
         Ok(None) => Ok(()),
         Ok(Some(fault)) => Err(HostError::Unsafe { path: root.into(), fault }),
-        // One that is not there is found out by whoever needs it.
+        // A missing directory is reported by its user.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
         Err(error) => Err(HostError::io("look at the way to", root)(error)),
     }
 }
 
-/// Goes from `/` to a directory as the kernel does; what is wrong on the way.
+/// Walks from `/` to a directory as the kernel does; returns the first fault.
 fn walk(to: &Path) -> io::Result<Option<String>> {
     let trust = Trust::here();
     let mut at = PathBuf::from("/");
@@ -62,7 +61,7 @@ fn walk(to: &Path) -> io::Result<Option<String>> {
     }
     while let Some(step) = left.pop() {
         if step == ".." {
-            // No link is in what was walked so far.
+            // The path walked so far contains no link.
             at.pop();
             continue;
         }
@@ -88,7 +87,7 @@ fn walk(to: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// The steps of a path, the first one last.
+/// The components of a path, the first one last.
 fn steps(path: &Path) -> Vec<OsString> {
     let step = |component: Component<'_>| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -98,10 +97,10 @@ fn steps(path: &Path) -> Vec<OsString> {
     path.components().rev().filter_map(step).collect()
 }
 
-/// Whom the calling process trusts.
+/// The users that the calling process trusts.
 struct Trust {
     user: u32,
-    /// Root, as a user namespace shows it that does not have it. Other users look the same there.
+    /// Root, as seen in a user namespace without root. Other users look the same there.
     foreign_root: Option<u32>,
 }
 
@@ -116,7 +115,7 @@ impl Trust {
         owner == 0 || owner == self.user || Some(owner) == self.foreign_root
     }
 
-    /// What is wrong with a directory or link on the way.
+    /// The fault of a directory or link in the path.
     fn fault_of(&self, path: &Path, meta: &Metadata) -> Option<String> {
         let (path, owner, mode) = (path.display(), meta.uid(), meta.mode() & 0o7777);
         if !self.trusts(owner) {
@@ -126,13 +125,12 @@ impl Trust {
                 format!("lies in {path}, where user {owner} can exchange it")
             });
         }
-        // The mode of a link says nothing, and a sticky directory lets nobody exchange what is
-        // another's.
+        // The mode of a link is meaningless, and in a sticky directory nobody can exchange the
+        // files of others.
         if meta.is_symlink() || mode & 0o1000 != 0 {
             return None;
         }
-        // Many systems give each user a group of the same number, and let it write what the user
-        // makes.
+        // Many systems give each user a group of the same number, with write permission.
         let group_is_own = meta.gid() == 0 || meta.gid() == self.user;
         if mode & 0o002 != 0 {
             Some(format!("lies in {path}, where every user can exchange it (mode {mode:o})"))

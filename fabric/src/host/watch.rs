@@ -1,10 +1,9 @@
 //! The watcher's side of death notices: a robust-futex word of the victim's seat gives the
-//! suspicion, a pidfd the proof. Where the victim is registered with the module deadbeat or with
-//! eBPF programs, its kernel tells both, and sooner ([`crate::host::kernel_notifier`]).
+//! suspicion, a pidfd the proof. If the victim is registered with the module deadbeat or with eBPF
+//! programs, its kernel reports both earlier ([`crate::host::kernel_notifier`]).
 //!
-//! The kernel wakes one waiter per word, so each watcher has a word of its own: coordinator `i` has
-//! word `i - 1`, any other process claims one of the rest. A watcher that finds none left looks at
-//! word 0 from time to time.
+//! The kernel wakes one waiter per word, so each watcher has its own word: coordinator `i` has word
+//! `i - 1`, any other process claims one of the rest. A watcher without a word polls word 0.
 
 use crate::contract::{Evidence, LinkError};
 use crate::ebpf::Deaths;
@@ -24,38 +23,38 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// How soon after a suspicion the proof is looked for again.
+/// The first interval between checks for the proof after a suspicion.
 const PROOF_EVERY_MIN: Nanos = Nanos::from_micros(100);
-/// How rarely at last: a process that let go of its seat may live on for long.
+/// The last interval: a process that released its seat may live on for long.
 const PROOF_EVERY_MAX: Nanos = Nanos::from_millis(10);
-/// How often a victim without a word of ours is looked at.
+/// The polling interval of a victim without a word of ours.
 const WORDLESS_EVERY: Nanos = Nanos::from_millis(1);
-/// How often all victims are checked for what the kernel's words do not tell: a successor, a cut
-/// robust list.
+/// The interval at which all victims are checked for changes without a mark of the kernel: a
+/// successor, a cut robust list.
 const SWEEP_EVERY: Nanos = Nanos::from_millis(100);
 /// Bits of a watcher's generation in its claim of a word; the rest is its region.
 const CLAIM_GENERATION_BITS: u32 = 22;
 const _: () = assert!(REGIONS <= 1 << (u32::BITS - CLAIM_GENERATION_BITS));
 
-/// Where a watched process sits.
+/// The seat of a watched process.
 struct Target {
     region: Region,
-    /// As notices name it: without a host, and with the generation.
+    /// As named by notices: without a host, and with the generation.
     at: Address,
     process: Process,
     pidfd: Option<OwnedFd>,
-    /// The word that wakes us.
+    /// Our word in its seat.
     word: Option<usize>,
 }
 
 struct Watch {
     whom: Address,
-    /// Its death need not wake us.
+    /// Whether its death need not wake us.
     lazy: bool,
     target: Target,
     suspected: Option<Instant>,
     proved: bool,
-    /// When the proof is looked for again.
+    /// The next check for the proof.
     look_at: Instant,
 }
 
@@ -63,21 +62,21 @@ struct Watch {
 pub(crate) struct Watches {
     me: RegionOwner,
     all: Vec<Watch>,
-    /// Watched addresses at which nobody was found.
+    /// Watched addresses without a process.
     vacant: Vec<Address>,
-    /// Addresses whose process may be starting; looked for at each sweep.
+    /// Addresses whose process may be starting; checked at each sweep.
     unborn: Vec<(Address, bool)>,
     events: VecDeque<(Address, Evidence)>,
     swept: Instant,
-    /// Some watch has no word of its own.
+    /// Whether some watch has no word of its own.
     wordless: bool,
-    /// What the kernel has told by datagrams.
+    /// Notices of the kernel by datagram.
     inbox: Arc<Inbox>,
-    /// Where eBPF programs tell it, if they do.
+    /// The array in which eBPF programs report deaths, if used.
     deaths: Option<Arc<Deaths>>,
-    /// Taken from the inbox; empty but for its room.
+    /// A reusable buffer for the inbox.
     mail: VecDeque<Notice>,
-    /// Notices that were believed, and those that were not, since [`Watches::take_counts`].
+    /// Accepted and rejected notices since [`Watches::take_counts`].
     counts: (u64, u64),
 }
 
@@ -86,7 +85,7 @@ impl Target {
         self.region.death_word(self.at.seat, self.word.unwrap_or(0))
     }
 
-    /// Whether another process sits there now.
+    /// Whether the seat has another occupant now.
     fn is_replaced(&self, regions: &MappedRegions) -> bool {
         let Address { region, seat, generation, .. } = self.at;
         self.region.generation(seat) != generation || seat == 0 && regions.generation(region) != generation
@@ -124,11 +123,10 @@ impl Target {
         }
     }
 
-    /// Asks the kernel to wake us. `false` if the victim is dead already.
+    /// Requests a wake-up from the kernel. `false` if the victim is already dead.
     fn ask(&self) -> bool {
         let word = self.word();
-        // Never set on a word without a thread id: the kernel would not find its own there and tell
-        // nobody.
+        // Never set on a word without a thread id: the kernel would not recognise it as its own.
         word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| (w & TID_MASK != 0).then_some(w | WAITERS))
             .is_ok()
     }
@@ -140,14 +138,14 @@ impl Target {
         }
     }
 
-    /// Whether the occupant itself handed this token to its kernel.
+    /// Whether the occupant itself registered this token with its kernel.
     fn has_drawn(&self, stage: Stage, token: u64) -> bool {
         let drawn = self.region.token(self.at.seat, stage).load(Ordering::Acquire);
         // In this order: a successor changes the generation before it draws tokens.
         token == drawn && self.region.generation(self.at.seat) == self.at.generation
     }
 
-    /// Whether the eBPF programs have told this of the occupant.
+    /// Whether the eBPF programs have reported this about the occupant.
     fn is_reported_by(&self, deaths: &Deaths, stage: Stage) -> bool {
         let word = self.region.seat_word(self.at.seat, offset_of!(Seat, detection)).load(Ordering::Acquire);
         let token = Detection::slot(word).map_or(0, |slot| deaths.token(slot, stage));
@@ -184,24 +182,24 @@ impl Watches {
         }
     }
 
-    /// Where notices of the kernel are to be put.
+    /// The inbox for notices of the kernel.
     pub(crate) fn inbox(&self) -> Arc<Inbox> {
         Arc::clone(&self.inbox)
     }
 
-    /// Says where eBPF programs report deaths from now on.
+    /// Sets the array in which eBPF programs report deaths.
     pub(crate) fn look_at(&mut self, deaths: Option<&Arc<Deaths>>) {
         if self.deaths.as_ref().map(Arc::as_ptr) != deaths.map(Arc::as_ptr) {
             self.deaths = deaths.cloned();
         }
     }
 
-    /// Notices of the kernel that were believed, and those that were not, since the last call.
+    /// Accepted and rejected notices of the kernel since the last call.
     pub(crate) fn take_counts(&mut self) -> (u64, u64) {
         core::mem::take(&mut self.counts)
     }
 
-    /// Tells the thread that hears notices for whom to wake this one.
+    /// Sets the processes for which the listening thread wakes this one.
     fn publish_urgent(&self) {
         self.inbox.set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|w| w.target.at));
     }
@@ -247,7 +245,8 @@ impl Watches {
         }
         self.all.push(Watch { whom, lazy, target, suspected: None, proved: false, look_at: now });
         if let Some(watch) = self.all.last_mut() {
-            // A successor may have come while the pidfd was opened: then it is the successor's.
+            // A successor may have started while the pidfd was opened: then it refers to the
+            // successor.
             check(watch, true, regions, &mut self.events, now);
         }
         self.publish_urgent();
@@ -266,7 +265,7 @@ impl Watches {
         self.publish_urgent();
     }
 
-    /// Looks at all victims. Costs one load each, two more where eBPF programs report deaths, and
+    /// Checks all victims. Costs one load each, two more where eBPF programs report deaths, and
     /// system calls only after a suspicion.
     pub(crate) fn check(&mut self, regions: &mut MappedRegions, now: Instant) {
         if self.inbox.has_mail() {
@@ -282,7 +281,7 @@ impl Watches {
         }
         if let Some(deaths) = &self.deaths {
             for watch in self.all.iter_mut().filter(|watch| !watch.proved) {
-                // A proof holds the suspicion.
+                // A proof implies the suspicion.
                 let told = if watch.target.is_reported_by(deaths, Stage::Dead) {
                     Stage::Dead
                 } else if watch.suspected.is_none() && watch.target.is_reported_by(deaths, Stage::Dying) {
@@ -323,8 +322,7 @@ impl Watches {
         self.events.is_empty() && !self.inbox.has_mail()
     }
 
-    /// Adds the words to wait on, and says how long a wait may last. `None` if a victim has died
-    /// just now.
+    /// Adds the words to wait on, and returns the maximum wait. `None` if a victim has just died.
     pub(crate) fn waiters(&self, waiters: &mut Vec<Waiter>, max: usize, now: Instant) -> Option<Nanos> {
         let mut span = if self.wordless { WORDLESS_EVERY } else { Nanos::MAX };
         for watch in self.all.iter().filter(|watch| !watch.lazy) {
@@ -360,30 +358,29 @@ impl Drop for Watches {
     }
 }
 
-/// Why there is nobody at an address.
+/// Why there is no process at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Vacant {
-    /// The region has not had so late an owner yet, or is just being made: whoever was named may be
-    /// starting.
+    /// The region has not had this owner yet, or is being created: the process may be starting.
     NotYet,
-    /// Nobody is there, which proves nothing.
+    /// There is none, which proves nothing.
     Empty,
-    /// A later process is there, so the one that was meant is over.
+    /// A later process is there, so the intended one is gone.
     Replaced,
 }
 
 /// The process at an address, or why there is none.
 ///
-/// A region or seat is given to a successor only after its holder was proved dead, or had let go
-/// and ended its lease. But when a region got a new file, the programs in the seats of the old one
-/// may live on; and a region that nobody holds, or that can not be mapped, proves nothing.
+/// A region or seat is given to a successor only after its holder was proved dead, or released it
+/// and ended its lease. But after a region got a new file, the programs in the seats of the old one
+/// may live on; and a region without a holder, or that can not be mapped, proves nothing.
 fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
     const FILE_SHIFT: u32 = 16;
     let newest = regions.generation(whom.region);
     let is_later = |newest: u32| whom.generation != 0 && newest.wrapping_sub(whom.generation) as i32 > 0;
     let (region, newest) = regions.get(whom.region).map_err(|error| match whom.seat {
         0 if is_later(newest) => Vacant::Replaced,
-        // Looked for again: only this process is short of something.
+        // Retried: only this process lacks resources.
         _ if error == LinkError::Unmapped => Vacant::NotYet,
         0 if whom.generation != 0 => Vacant::NotYet,
         _ => Vacant::Empty,
@@ -406,14 +403,14 @@ fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
     Ok(Target { region: region.clone(), at, process, pidfd: None, word: None })
 }
 
-/// Takes a believed notice.
+/// Handles an accepted notice.
 fn report(watch: &mut Watch, stage: Stage, events: &mut VecDeque<(Address, Evidence)>, now: Instant) {
     if watch.proved {
         return;
     }
     if watch.suspected.is_none() {
         watch.suspected = Some(now);
-        // Should the notice of the death itself be lost, the pidfd tells it.
+        // If the notice of the death itself is lost, the pidfd reports it.
         watch.look_at = now + PROOF_EVERY_MIN;
         events.push_back((watch.whom, Evidence::Suspicion));
     }
@@ -438,7 +435,7 @@ fn check(
         return;
     }
     if watch.suspected.is_none() && died {
-        // Told without a system call; the proof is looked for in the next turn.
+        // Reported without a system call; the proof is checked for in the next turn.
         watch.suspected = Some(now);
         watch.look_at = now;
         events.push_back((watch.whom, Evidence::Suspicion));

@@ -1,18 +1,17 @@
-//! What is on its way over links that a drill has made slow.
+//! Operations and datagrams in transit on links that a drill has slowed down.
 //!
-//! Whoever posts something to such a link holds it back and carries it out when it is due, so that
-//! nobody waits and no link that is whole pays. To one peer everything stays in order, also behind
-//! what was posted while the link was still slow. Who dies meanwhile takes with it what it held
-//! back, as a network card does.
+//! The poster of an operation on such a link queues it until it is due, so that nothing blocks and
+//! intact links cost nothing. Order is kept per peer, also after the link is restored. If the
+//! poster dies, its queue is lost, as with a network card.
 
 use crate::contract::{Remote, Token};
 use crate::types::{Address, Instant, Nanos};
 use std::collections::VecDeque;
 
-/// So much may be on its way from one process; a slow link that is given more breaks.
+/// The limit of queued bytes of one process; a slow link that exceeds it breaks.
 const DELAYED_MAX: usize = 4096;
 
-/// Something that is carried out later.
+/// A queued operation or datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DelayedOperation {
     Read { from: Remote, len: u32, token: Token },
@@ -22,7 +21,7 @@ pub(crate) enum DelayedOperation {
 }
 
 impl DelayedOperation {
-    /// Where it goes.
+    /// Its destination.
     pub(crate) const fn region(&self) -> u32 {
         match self {
             Self::Read { from, .. } => from.at.region,
@@ -32,7 +31,7 @@ impl DelayedOperation {
         }
     }
 
-    /// The operation that somebody waits for.
+    /// The operation whose completion is awaited.
     pub(crate) const fn token(&self) -> Option<Token> {
         match self {
             Self::Read { token, .. } | Self::Write { token, .. } | Self::Cas { token, .. } => Some(*token),
@@ -41,7 +40,7 @@ impl DelayedOperation {
     }
 }
 
-/// All that is on its way from one process, in the order in which it was posted.
+/// Everything queued by one process, in the order of posting.
 #[derive(Debug, Default)]
 pub(crate) struct DelayQueue(VecDeque<(Instant, DelayedOperation)>);
 
@@ -51,13 +50,13 @@ impl DelayQueue {
         self.0.is_empty()
     }
 
-    /// When something for this region is due that is posted now; `None` if it is not held back.
+    /// When a post to this region now would be due; `None` if it is not delayed.
     pub(crate) fn due(&self, region: u32, delay: Nanos, now: Instant) -> Option<Instant> {
         let last = self.0.iter().rev().find(|(_, late)| late.region() == region).map(|(due, _)| *due);
         (delay > Nanos::ZERO || last.is_some()).then(|| last.unwrap_or(now).max(now + delay))
     }
 
-    /// Holds something back. It is given back where there is no room.
+    /// Queues it; returned if there is no room.
     pub(crate) fn put(&mut self, due: Instant, late: DelayedOperation) -> Result<(), DelayedOperation> {
         if self.0.len() >= DELAYED_MAX {
             return Err(late);
@@ -82,7 +81,7 @@ impl DelayQueue {
         self.0.iter().map(|(due, _)| *due).fold(Instant::NEVER, Instant::min)
     }
 
-    /// Takes all operations for a region, which its broken link does not carry any more.
+    /// Takes all operations for a region whose link is broken.
     pub(crate) fn fail(&mut self, region: u32) -> Vec<Token> {
         let failed = |late: &DelayedOperation| late.token().filter(|_| late.region() == region);
         let tokens = self.0.iter().filter_map(|(_, late)| failed(late)).collect();

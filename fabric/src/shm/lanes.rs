@@ -2,7 +2,7 @@
 //!
 //! A sender claims a lane by writing its identity into it, fills slots, and publishes them by
 //! advancing `head`; the receiver takes them at `tail`. A sender that dies while it fills a slot
-//! has published nothing. A full lane loses.
+//! has published nothing. Datagrams to a full lane are lost.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout};
@@ -10,14 +10,14 @@ use crate::memory;
 use crate::types::RegionOwner;
 use core::mem::offset_of;
 
-/// What [`take`] found.
+/// The result of [`take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// No datagram waits.
+    /// No datagram is pending.
     Empty,
-    /// A datagram of so many bytes, now in the buffer.
+    /// A datagram of this length, now in the buffer.
     Datagram(RegionOwner, usize),
-    /// The lane or the datagram made no sense and was skipped.
+    /// The lane or the datagram was invalid and was skipped.
     Refused,
 }
 
@@ -39,8 +39,8 @@ fn slot<'a>(
     memory::span(words, layout.datagram(lane, n), bytes)?.split_first()
 }
 
-/// The lane of this sender in a receiver's region, claimed now if need be; `None` if all are taken.
-/// Each sender begins to look somewhere else, so that few pages are touched until one is found.
+/// This sender's lane in a receiver's region, claimed now if necessary; `None` if all are taken.
+/// Senders start their searches at different lanes, so that few pages are touched.
 #[must_use]
 pub(crate) fn claim(words: &[AtomicU64], layout: &Layout, sender: RegionOwner) -> Option<u32> {
     let lanes = layout.limits().lanes;
@@ -62,8 +62,8 @@ pub(crate) fn is_held(words: &[AtomicU64], layout: &Layout, lane: u32, sender: R
         .is_some_and(|w| w.load(Ordering::Relaxed) == sender.word())
 }
 
-/// Puts a datagram into a lane that the caller holds. `false` if it is lost because the lane is
-/// full.
+/// Puts a datagram into a lane that the caller holds. `false` if the lane is full and the datagram
+/// is lost.
 #[must_use]
 pub(crate) fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]) -> bool {
     let at = |offset| word(words, layout, lane, offset);
@@ -89,8 +89,8 @@ pub(crate) fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]
     }
 }
 
-/// Takes the oldest datagram of a lane into `out`, which is made as long as needed. Only the
-/// receiver may call this.
+/// Takes the oldest datagram of a lane into `out`, which is resized. Only the receiver may call
+/// this.
 pub(crate) fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Vec<u8>) -> Taken {
     let at = |offset| word(words, layout, lane, offset);
     let (Some(owner), Some(head), Some(tail)) =

@@ -1,5 +1,5 @@
-//! Links to peers: the mapping of each peer's region, checked at every use for whom it belongs to
-//! and whether that process lives, and the one-sided operations on it.
+//! Links to peers and the one-sided operations on them. The mapping of a peer's region is checked
+//! at every use for its owner and whether that process is alive.
 
 use crate::contract::{LinkError, Remote};
 use crate::host::clock;
@@ -17,10 +17,10 @@ use core::sync::atomic::{Ordering, fence};
 /// This process's lane in a peer's region.
 #[derive(Clone, Copy, Default)]
 struct Outgoing {
-    /// Of which owner of the region.
+    /// The generation of the region's owner.
     generation: u32,
     lane: Option<u32>,
-    /// Something was sent since the doorbell was rung.
+    /// Whether a datagram was sent since the doorbell was rung.
     dirty: bool,
 }
 
@@ -29,14 +29,14 @@ pub(crate) struct Links {
     pub(crate) regions: MappedRegions,
     me: RegionOwner,
     outgoing: Vec<Outgoing>,
-    /// Regions whose doorbells are to be rung.
+    /// Regions whose doorbells have to be rung.
     dirty: Vec<u32>,
-    /// Live regions and their groups, as of this state of the table.
+    /// Live regions and their groups, as of this count of table changes.
     groups: Vec<(u32, u32)>,
     groups_as_of: Option<u64>,
-    /// Draws which datagrams an impaired link loses.
+    /// The random state that decides which datagrams an impaired link loses.
     dice: u64,
-    /// What a drill delays on its way.
+    /// Posts delayed by a drill.
     pub(crate) delayed: DelayQueue,
     stores: Stores,
 }
@@ -56,23 +56,23 @@ impl Links {
         }
     }
 
-    /// Whether any link may be slow, or was so just before. Nearly never.
+    /// Whether any link may be slow, or was recently. Almost never.
     #[inline]
     pub(crate) fn may_be_late(&self) -> bool {
         self.regions.has_impaired() || !self.delayed.is_empty()
     }
 
-    /// When what is posted to a region now is due, if it is to be held back.
+    /// When a post to a region now would be due, if it is delayed.
     pub(crate) fn due(&self, region: u32) -> Option<Instant> {
         self.delayed.due(region, self.regions.delay(region), clock::now())
     }
 
-    /// Whether a datagram is lost on a link that loses so many of a hundred.
+    /// Whether to lose a datagram on a link with this percentage of loss.
     fn loses(&mut self, percent: u8) -> bool {
         if percent == 0 {
             return false;
         }
-        // Marsaglia's xorshift; nothing depends on more than that it is spread.
+        // Marsaglia's xorshift; uniformity is all that matters.
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
@@ -129,14 +129,14 @@ impl Links {
         Ok(found)
     }
 
-    /// Returns when what this process has WRITTEN and swapped is visible to everybody.
+    /// Returns when all WRITEs and CASs of this process are visible to all.
     #[inline]
     pub(crate) fn settle_stores(&mut self) {
         self.stores.settle();
     }
 
-    /// Puts a datagram into the peer's lane; its doorbell is rung by [`Links::ring`]. `false` if it
-    /// is lost.
+    /// Puts a datagram into the peer's lane; [`Links::ring`] rings the doorbell. `false` if it is
+    /// lost.
     pub(crate) fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
         let percent = self.regions.impairment(to.region).loss_percent;
         if self.loses(percent) {
@@ -150,7 +150,7 @@ impl Links {
         self.deliver(to, bytes)
     }
 
-    /// The same for a datagram that has arrived.
+    /// The same for a datagram after its delay.
     pub(crate) fn deliver(&mut self, to: Address, bytes: &[u8]) -> bool {
         let Ok((region, generation)) = self.regions.peer(to) else { return false };
         let Some(own) = self.outgoing.get_mut(to.region as usize) else { return false };
@@ -162,7 +162,7 @@ impl Links {
         own.lane = held.or_else(|| lanes::claim(region, &layout, self.me));
         let Some(lane) = own.lane else { return false };
         let sent = lanes::push(region, &layout, lane, bytes);
-        // A full lane is rung too: its reader may have slept through a ring of a sender that died.
+        // A full lane is rung too: its reader may have missed the ring of a sender that died.
         if !own.dirty {
             own.dirty = true;
             self.dirty.push(to.region);
@@ -170,7 +170,7 @@ impl Links {
         sent
     }
 
-    /// Rings the doorbells of all that were sent something.
+    /// Rings the doorbells of all peers with new datagrams.
     #[inline]
     pub(crate) fn ring(&mut self) {
         while let Some(number) = self.dirty.pop() {
@@ -183,8 +183,8 @@ impl Links {
         }
     }
 
-    /// Sends to all live regions with this group's bit but the own one. Says how many lost it; the
-    /// dead do not count.
+    /// Sends to all live regions with this group's bit except the own one. Returns how many lost
+    /// it, not counting dead ones.
     pub(crate) fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
         self.refresh_groups();
         let members = core::mem::take(&mut self.groups);
@@ -203,7 +203,7 @@ impl Links {
     }
 
     fn refresh_groups(&mut self) {
-        // Read before the entries are, so that a change meanwhile is seen the next time.
+        // Read before the entries are, so that a concurrent change is seen the next time.
         let changes = self.regions.cluster().table.changes();
         if self.groups_as_of == Some(changes) {
             return;

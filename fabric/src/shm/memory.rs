@@ -1,6 +1,6 @@
-//! Shared memory as a [`Transport`]: one-sided operations are executed by the call that posts them;
-//! only their completions wait for the loop, but where a drill has made a link slow. Datagrams go
-//! through lanes in the receiver's region.
+//! Shared memory as a [`Transport`]: one-sided operations are executed by the call that posts them,
+//! unless a drill delays the link; only their completions wait for the loop. Datagrams go through
+//! lanes in the receiver's region.
 
 use crate::contract::{Evidence, LinkError, Remote, Token};
 use crate::endpoint::transport::{Done, Received, Transport};
@@ -27,15 +27,15 @@ pub struct Memory {
     spare: Vec<Vec<u8>>,
     /// Regions whose links are broken: see [`Memory::post`].
     broken: Vec<(u32, LinkError)>,
-    /// The lane that is looked at next, and how many datagrams it gave in this round.
+    /// The next lane to poll, and how many datagrams it gave in this round.
     lane: u32,
     taken: u32,
-    /// The last round did not empty every lane.
+    /// Whether the last round left datagrams in a lane.
     more: bool,
 }
 
 impl Endpoint<Memory> {
-    /// Takes a region of the cluster for the calling thread. Peers may use it as soon as this
+    /// Claims a region of the cluster for the calling thread. Peers may use it as soon as this
     /// returns.
     pub fn open(cluster: &Cluster, owner: Owner, wait: Wait) -> Result<Self, HostError> {
         let taken = Taken::take(cluster, &owner)?;
@@ -56,11 +56,11 @@ impl Endpoint<Memory> {
 }
 
 impl Memory {
-    /// Carries out an operation at once, unless its link is broken, and queues its completion.
+    /// Executes an operation immediately, unless its link is broken, and queues its completion.
     ///
-    /// A link breaks when an operation finds its target dead, and works again when all queued
-    /// completions are taken: a WRITE that failed is never followed by a CAS that succeeds because
-    /// the target came back in between.
+    /// A link breaks when an operation finds its target dead, and is restored once all queued
+    /// completions are taken: a failed WRITE is never followed by a successful CAS because the
+    /// target came back in between.
     fn post(&mut self, at: Address, token: Token, act: impl FnOnce(&mut Self) -> Result<Done, LinkError>) {
         let broken = self.broken_by(at.region);
         let done = broken.map_or_else(|| act(self), Err);
@@ -79,14 +79,14 @@ impl Memory {
         self.broken.iter().find(|(broken, _)| *broken == region).map(|(_, error)| *error)
     }
 
-    /// Whatever was posted before this is known fails as well.
+    /// All posts before the failure is delivered fail as well.
     fn break_link(&mut self, region: u32, error: LinkError) {
         self.broken.push((region, error));
         let failed = self.links.delayed.fail(region);
         self.done.extend(failed.into_iter().map(|token| (token, Done::Failed(error))));
     }
 
-    /// Holds an operation back if its link is slow.
+    /// Queues an operation if its link is slow.
     #[cold]
     fn hold_back(&mut self, operation: DelayedOperation) {
         let region = operation.region();
@@ -110,7 +110,7 @@ impl Memory {
             DelayedOperation::Cas { at, expected, desired, token } => {
                 self.cas_now(at, expected, desired, token);
             }
-            // A datagram that does not arrive tells nobody.
+            // A lost datagram is not reported.
             DelayedOperation::Datagram { to, bytes } => drop(self.links.deliver(to, &bytes)),
         }
     }
@@ -131,7 +131,7 @@ impl Memory {
     }
 
     fn read_bytes(&mut self, from: Remote, len: usize) -> Result<Done, LinkError> {
-        // Checked first, so that a wild length allocates nothing.
+        // Checked first, so that an invalid length allocates nothing.
         if len > self.region.layout().bytes() {
             return Err(LinkError::OutOfBounds);
         }
@@ -191,7 +191,7 @@ impl Transport for Memory {
         self.links.multicast(bit, bytes)
     }
 
-    /// Rings the doorbells of all peers that were sent something.
+    /// Rings the doorbells of all peers with new datagrams.
     #[inline]
     fn flush(&mut self) {
         self.links.ring();
@@ -207,8 +207,8 @@ impl Transport for Memory {
         self.links.delayed.next()
     }
 
-    /// A completion is told when its operation is visible to everybody: what is read after it was
-    /// read after it.
+    /// A completion is delivered only after its operation is visible to all, which orders later
+    /// reads after it.
     fn complete(&mut self) -> Option<(Token, Done)> {
         let done = self.done.pop_front()?;
         if matches!(done.1, Done::Written | Done::Swapped(_)) {
@@ -234,7 +234,7 @@ impl Transport for Memory {
         self.done.len()
     }
 
-    /// Of each lane, in one round, at most as many as it holds.
+    /// Takes from each lane, in one round, at most as many datagrams as it holds.
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Received {
         let limits = *self.region.layout().limits();
         if self.lane == 0 && self.taken == 0 {
@@ -287,7 +287,7 @@ impl Transport for Memory {
     }
 
     fn arm(&mut self) -> bool {
-        // Whoever sends rings.
+        // Senders ring.
         true
     }
 }

@@ -1,5 +1,4 @@
-//! The state of a world except its machines, and what all its parts share: time, draws, the trace
-//! hash.
+//! The state of a world except its machines, and the shared parts: time, draws, the trace hash.
 
 use super::link::{Link, Links, Op};
 use super::messages::{Message, Payload};
@@ -18,7 +17,7 @@ use std::sync::Arc;
 pub(super) struct Core {
     pub(super) layout: Layout,
     pub(super) network: Network,
-    /// What the testbed takes, if one is modelled: then it counts, and not the network's delays.
+    /// The model of the testbed, if any; it replaces the network's delays.
     pub(super) model: Option<Box<Model>>,
     pub(super) rng: Rng,
     pub(super) mishaps: Mishaps,
@@ -31,9 +30,9 @@ pub(super) struct Core {
     pub(super) ops: Slab<Op>,
     pub(super) messages: Slab<Message>,
     pub(super) payloads: Slab<Payload>,
-    /// What long READs have found last.
+    /// The values that long READs found last.
     pub(super) snapshots: Vec<Arc<[u8]>>,
-    /// Numbers watches; never reused, so that a notice of an ended watch finds nothing.
+    /// Numbers watches; never reused, so that a notice of an ended watch is ignored.
     pub(super) watches: u32,
 }
 
@@ -74,22 +73,21 @@ impl Core {
         self.links.at(source, target)
     }
 
-    /// Draws the one-way time of so many bytes.
+    /// Draws the one-way time of this many bytes.
     #[inline]
     pub(super) const fn travel(&mut self, source: u32, target: u32, bytes: u32) -> u64 {
         let way = if source == target { self.network.loopback } else { self.network.one_way };
         way.draw(&mut self.rng) + self.carry(bytes)
     }
 
-    /// The time that bytes take beyond the first few.
+    /// The additional time of further bytes.
     #[inline]
     pub(super) const fn carry(&self, bytes: u32) -> u64 {
         (bytes as u64 * self.network.per_kib.0) >> 10
     }
 
-    /// How long a drawn latency or delay of `cost` takes on its way in a modelled testbed, from
-    /// when it leaves `from`: it waits for the ports of both NICs, and for what other traffic is in
-    /// between.
+    /// The duration of a drawn latency or delay of `cost` in a modelled testbed, from when it
+    /// leaves `from`. It includes waiting for the ports of both NICs, and for other traffic.
     pub(super) fn transit(&mut self, from: u32, to: u32, departs: u64, latency: u64, bytes: u32) -> u64 {
         let Some(model) = &self.model else { return departs + latency };
         if from == to {
@@ -111,7 +109,7 @@ impl Core {
         self.model.as_ref().map_or(0, |model| cost(model).overhead.0)
     }
 
-    /// What an idle node takes to look at what has come.
+    /// The polling delay of an idle node.
     fn wake_up(&mut self) -> u64 {
         match &self.model {
             Some(model) => model.pick_up(&mut self.rng),
@@ -119,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Sees to it that a node with something to do gets a step, or a wake-up at its deadline.
+    /// Ensures that a node with pending work gets a step, or a wake-up at its deadline.
     pub(super) fn arm(&mut self, at: u32) {
         let node = &self.nodes[at as usize];
         if node.stepping || node.state != State::Running {
@@ -136,7 +134,7 @@ impl Core {
         let due = node.clock.to_true(node.deadline);
         let floor = node.busy_until.max(self.now);
         if due == u64::MAX || due.max(floor) >= node.wake_at {
-            // A wake-up that comes too early looks at the deadline again.
+            // An early wake-up checks the deadline again.
             return;
         }
         let time = if due > floor { due + self.wake_up() } else { floor };
@@ -147,8 +145,8 @@ impl Core {
         }
     }
 
-    /// Brings the heartbeat words of a region up to now. Doing it when somebody looks gives the
-    /// same words as a timer would, without an event for each beat.
+    /// Brings the heartbeat words of a region up to date. Doing so on demand gives the same words
+    /// as a timer, without an event per increment.
     pub(super) fn beat(&mut self, at: u32) {
         let every = self.network.heartbeat_every.0;
         if every == 0 {

@@ -1,4 +1,4 @@
-//! Death: who watches whom, and the notices: first a suspicion, then a proof.
+//! Deaths: watches and notices, first a suspicion, then a proof.
 
 use super::core::Core;
 use super::node::{Input, Node, State, Watch};
@@ -39,7 +39,7 @@ impl Core {
         self.nodes[watcher as usize].watches.retain(|w| w.whom != whom);
     }
 
-    /// Tells everybody who watches this process that it died.
+    /// Notifies all watchers of a process that it died.
     pub(super) fn announce_death(&mut self, region: u32, seat: u16, generation: u32) {
         let drawn = self.draw_death();
         for (watcher, watch) in self.watchers(region, seat, generation) {
@@ -48,7 +48,7 @@ impl Core {
         }
     }
 
-    /// Tells everybody who watches this process that it may have died.
+    /// Notifies all watchers of a process that it may have died.
     pub(super) fn announce_suspicion(&mut self, region: u32, seat: u16, generation: u32) {
         for (watcher, watch) in self.watchers(region, seat, generation) {
             let time = self.now + self.network.notice.draw(&mut self.rng);
@@ -64,8 +64,7 @@ impl Core {
         self.nodes.iter().enumerate().flat_map(of).collect()
     }
 
-    /// In a modelled testbed: when all watchers of a death are told, and how much later it is
-    /// proved.
+    /// In a modelled testbed: when all watchers get the notice, and how much later the proof.
     fn draw_death(&mut self) -> Option<(u64, u64)> {
         let model = self.model.as_ref()?;
         Some((model.notice.draw(&mut self.rng), model.proof.draw(&mut self.rng)))
@@ -90,7 +89,7 @@ impl Core {
         }
     }
 
-    /// A notice has reached a watcher. A partition swallows it, as it does any datagram.
+    /// Delivers a notice to a watcher. A partition drops it, like any datagram.
     pub(super) fn notice(&mut self, watcher: u32, watch: u32, evidence: Evidence) {
         let node = &self.nodes[watcher as usize];
         let Some(known) = node.watches.iter().find(|w| w.id == watch) else { return };
@@ -102,7 +101,7 @@ impl Core {
         self.arm(watcher);
     }
 
-    /// Ends a process: its watches, its inbox and its posts go with it.
+    /// Ends a process, with its watches, its inbox and its posts.
     pub(super) fn kill(&mut self, at: u32) {
         let node = &self.nodes[at as usize];
         if node.state != State::Dead {
@@ -125,9 +124,9 @@ impl Core {
         self.empty_inbox(at);
     }
 
-    /// A fatal signal: the process runs no more, and those who watch it are told; but it is still
-    /// being taken apart, and its region answers until it has ended, one datagram before that
-    /// proves its death.
+    /// A fatal signal: the process runs no more, and its watchers are notified. It is still being
+    /// torn down: its region answers until it has ended, shortly before a datagram proves its
+    /// death.
     pub(super) fn signal(&mut self, at: u32) {
         self.beat(at);
         let node = &mut self.nodes[at as usize];
@@ -148,7 +147,7 @@ impl Core {
         self.queue.push(ends, Pending::Exit { node: at, life: generation, told: self.watches });
     }
 
-    /// A process that was signalled has ended. Who has begun to watch it since is told, too.
+    /// A signalled process has ended. Its new watchers are notified as well.
     pub(super) fn exit(&mut self, at: u32, life: u32, told: u32) {
         if self.nodes[at as usize].lives(life) {
             self.end(at);

@@ -1,5 +1,4 @@
-//! What a driver may do to a world between two steps, and what it may see: true time and
-//! everybody's memory.
+//! The driver's interface between two steps: faults, true time, and all memory.
 
 use super::clock::Clock;
 use super::model::Model;
@@ -17,22 +16,22 @@ use core::sync::atomic::AtomicU64;
 
 /// Faults of processes.
 impl<M: Machine> World<M> {
-    /// Ends a node's process. Its region answers no more, but the programs in its seats live on and
-    /// still see it.
+    /// Ends a node's process. Its region no longer answers, but the programs in its seats live on
+    /// and still see it.
     pub fn kill(&mut self, node: u32) {
         self.core.kill(node);
     }
 
-    /// Sends a node's process a fatal signal, of which kernels tell at once: it runs no more, and
-    /// its watchers are told as after a kill, but its region answers until it has ended, just
+    /// Sends a node's process a fatal signal, which kernels report at once: it runs no more, and
+    /// its watchers are notified as after a kill. Its region answers until it has ended, just
     /// before its death is proved.
     pub fn signal(&mut self, node: u32) {
         self.core.signal(node);
     }
 
-    /// Starts a later process in a region, killing the one that is there. `keep_memory` keeps the
-    /// words of the region, as acceptors need it; otherwise they are zero. Programs of the earlier
-    /// process are attached to nobody.
+    /// Starts a later process in a region, killing the present one. `keep_memory` keeps the words
+    /// of the region, as for acceptors; otherwise they are zeroed. Programs of the earlier process
+    /// are no longer attached.
     pub fn restart(&mut self, node: u32, machine: M, keep_memory: bool) {
         self.kill(node);
         let now = self.core.now;
@@ -52,7 +51,7 @@ impl<M: Machine> World<M> {
         self.core.arm(node);
     }
 
-    /// Stops a node's process; its region goes on answering. What arrives waits.
+    /// Stops a node's process; its region keeps answering. Inputs are queued.
     pub fn freeze(&mut self, node: u32) {
         self.core.beat(node);
         let n = &mut self.core.nodes[node as usize];
@@ -61,9 +60,9 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Lets a stopped process go on.
+    /// Resumes a stopped process.
     pub fn thaw(&mut self, node: u32) {
-        // Programs keep their own beat, which must not be lost to the owner's.
+        // Programs advance their own heartbeats, which must not be lost to the owner's.
         self.core.beat(node);
         let now = self.core.now;
         let n = &mut self.core.nodes[node as usize];
@@ -74,7 +73,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Makes the watchers of a seat's occupant (0: the node itself) suspect it, though it lives.
+    /// Makes the watchers of a seat's occupant (0: the node itself) suspect it, though it is alive.
     pub fn suspect(&mut self, node: u32, seat: u16) {
         let generation = match seat {
             0 => self.core.nodes[node as usize].generation,
@@ -83,24 +82,24 @@ impl<M: Machine> World<M> {
         self.core.announce_suspicion(node, seat, generation);
     }
 
-    /// Puts a new program into a seat; one that sits there is killed. `None` if the node is dead or
-    /// has no such seat.
+    /// Puts a new program into a seat and kills a present one. `None` if the node is dead or has no
+    /// such seat.
     pub fn attach(&mut self, node: u32, seat: u16, name: Name) -> Option<Address> {
         self.core.attach(node, seat, name)
     }
 
-    /// Lets a program ask to join, under a new token, until it is answered.
+    /// Makes a program request to join, with a new token, until it is answered.
     pub fn join_program(&mut self, node: u32, seat: u16) {
         self.core.request(node, seat, false);
     }
 
-    /// Lets a program that maps the present region of a node, or the node's own, want its view to
-    /// be confirmed as of now ([`crate::page::confirmed`]); gives that time of the node's clock.
+    /// Makes a program with the region of a node, or the node itself, request a confirmation of its
+    /// view as of now ([`crate::page::confirmed`]); returns that time of the node's clock.
     pub fn want_confirmed(&mut self, node: u32) -> Instant {
         self.core.want(node)
     }
 
-    /// Lets a program ask to leave until it is answered.
+    /// Makes a program request to leave until it is answered.
     pub fn leave_program(&mut self, node: u32, seat: u16) {
         self.core.request(node, seat, true);
     }
@@ -115,22 +114,22 @@ impl<M: Machine> World<M> {
         self.core.freeze_program(node, seat);
     }
 
-    /// Lets a program promise progress from now on; zero takes the promise back.
+    /// Makes a program promise progress from now on; zero cancels the promise.
     pub fn promise_progress(&mut self, node: u32, seat: u16, within: Nanos) {
         self.core.promise(node, seat, within);
     }
 
-    /// Lets a program hang: its process lives and beats, but makes no progress.
+    /// Hangs a program: its process lives and its heartbeat advances, but it makes no progress.
     pub fn hang_program(&mut self, node: u32, seat: u16) {
         self.core.hang(node, seat, true);
     }
 
-    /// Lets a hung program make progress again.
+    /// Resumes the progress of a hung program.
     pub fn unhang_program(&mut self, node: u32, seat: u16) {
         self.core.hang(node, seat, false);
     }
 
-    /// Lets a stopped program go on.
+    /// Resumes a stopped program.
     pub fn thaw_program(&mut self, node: u32, seat: u16) {
         self.core.thaw_program(node, seat);
     }
@@ -138,14 +137,14 @@ impl<M: Machine> World<M> {
 
 /// Faults of the network.
 impl<M: Machine> World<M> {
-    /// Cuts one direction between two nodes. What departed before still arrives.
+    /// Cuts one direction between two nodes. Messages already sent still arrive.
     pub fn partition(&mut self, from: u32, to: u32) {
         if from != to {
             self.core.link(from, to).cut = true;
         }
     }
 
-    /// Ends a partition of one direction.
+    /// Restores a direction.
     pub fn heal(&mut self, from: u32, to: u32) {
         if self.is_cut(from, to) {
             self.core.heal(from, to);
@@ -158,19 +157,19 @@ impl<M: Machine> World<M> {
         self.core.links.is_cut(from, to)
     }
 
-    /// From now on everything takes what it takes on a modelled testbed; of the [`Network`], only
-    /// what may go wrong, timeouts, and what programs do still count.
+    /// Uses the durations of a modelled testbed from now on. Of the [`Network`], only faults,
+    /// timeouts, and the behaviour of programs still apply.
     pub fn calibrate(&mut self, model: Model) {
         self.core.model = Some(Box::new(model));
     }
 
-    /// The parameters; a change holds for what is drawn from now on.
+    /// The parameters; a change applies to later draws.
     pub const fn network_mut(&mut self) -> &mut Network {
         &mut self.core.network
     }
 }
 
-/// What a driver sees.
+/// Observations of the driver.
 impl<M: Machine> World<M> {
     /// True time in nanoseconds.
     #[must_use]
@@ -184,7 +183,7 @@ impl<M: Machine> World<M> {
         self.core.queue.next_time()
     }
 
-    /// A hash over all that has happened. Two runs with equal hashes were the same run.
+    /// A hash of all events. Runs with equal hashes are identical.
     #[must_use]
     pub const fn hash(&self) -> u64 {
         self.core.hash
@@ -202,7 +201,7 @@ impl<M: Machine> World<M> {
         &self.core.layout
     }
 
-    /// How many nodes there are, dead ones included.
+    /// The number of nodes, including dead ones.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.machines.len() as u32
@@ -218,7 +217,7 @@ impl<M: Machine> World<M> {
         &self.core.nodes[node as usize]
     }
 
-    /// What the fabric did at its worst until now.
+    /// Counts of the fabric's adverse behaviour so far.
     #[must_use]
     pub const fn mishaps(&self) -> Mishaps {
         self.core.mishaps
@@ -254,8 +253,8 @@ impl<M: Machine> World<M> {
         self.node(node).clock.to_true(local)
     }
 
-    /// The words of a node's region, up to the lanes. Heartbeat words are brought up to date when a
-    /// READ or a fault needs them, so that they may lag here.
+    /// The words of a node's region, up to the lanes. Heartbeat words are updated when a READ or a
+    /// fault needs them, so they may lag here.
     #[must_use]
     pub fn memory(&self, node: u32) -> &[AtomicU64] {
         &self.node(node).memory
@@ -268,14 +267,14 @@ impl<M: Machine> World<M> {
         &self.memory(node)[first..first + self.core.layout.recorder_bytes() / 8]
     }
 
-    /// What a node's own process has counted.
+    /// The counters of a node's own process.
     #[must_use]
     pub fn counter(&self, node: u32, counter: impl Into<CounterSlot>) -> u64 {
         let first = self.core.layout.counters(0) as usize / 8;
         memory::relaxed(&self.memory(node)[first + usize::from(counter.into().number())])
     }
 
-    /// The lease page of a node's region, fence included.
+    /// The lease page of a node's region, including the fence.
     #[must_use]
     pub fn page(&self, node: u32) -> &[AtomicU64; page::WORDS] {
         page_words(&self.node(node).memory, self.core.layout.page())
@@ -287,14 +286,14 @@ impl<M: Machine> World<M> {
         page_words(program.memory(), self.core.layout.page())
     }
 
-    /// A node's machine. That of a dead node is as the process left it.
+    /// A node's machine. For a dead node, its last state.
     #[must_use]
     pub fn machine(&self, node: u32) -> &M {
         &self.machines[node as usize]
     }
 
-    /// A node's machine, to change it behind the world's back. A changed deadline counts from the
-    /// next step on.
+    /// A node's machine, for changes outside its steps. A changed deadline counts from the next
+    /// step on.
     pub fn machine_mut(&mut self, node: u32) -> &mut M {
         &mut self.machines[node as usize]
     }
@@ -305,7 +304,7 @@ impl<M: Machine> World<M> {
         self.node(node).seats.get(usize::from(seat))?.occupant.as_ref()
     }
 
-    /// The programs in a node's seats, dead ones included.
+    /// The programs in a node's seats, including dead ones.
     pub fn programs(&self, node: u32) -> impl Iterator<Item = &Program> {
         self.node(node).seats.iter().filter_map(|place| place.occupant.as_ref())
     }

@@ -4,7 +4,7 @@ use crate::contract::LinkError;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What an operation does. Payloads of up to 8 bytes are inline.
+/// The kind of an operation. Payloads of up to 8 bytes are inline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verb {
     #[default]
@@ -13,7 +13,7 @@ pub(super) enum Verb {
     Cas,
 }
 
-/// How an operation ended, without its bytes.
+/// The result of an operation, without its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Outcome {
     #[default]
@@ -22,10 +22,10 @@ pub(super) enum Outcome {
     Failed(LinkError),
 }
 
-/// Where an operation is.
+/// The state of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// On its way, or half executed.
+    /// In transit, or half executed.
     #[default]
     Flying,
     /// Held up by a partition, not executed.
@@ -36,7 +36,7 @@ pub(super) enum Phase {
     Answered,
 }
 
-/// A posted operation. It is freed when nobody refers to it: its poster, or an entry of the queue.
+/// A posted operation. It is freed when neither its poster nor an entry of the queue refers to it.
 #[derive(Debug, Default)]
 pub(super) struct Op {
     pub(super) source: u32,
@@ -45,7 +45,7 @@ pub(super) struct Op {
     pub(super) target: u32,
     /// Generation of the process that the link was connected to.
     pub(super) connection: u32,
-    /// Seat and generation that were addressed.
+    /// The addressed seat and generation.
     pub(super) seat: u16,
     pub(super) generation: u32,
     pub(super) verb: Verb,
@@ -62,13 +62,13 @@ pub(super) struct Op {
     pub(super) departs: u64,
     /// Time between the halves of a long operation.
     pub(super) gap: u64,
-    /// In a modelled testbed: how long the answer takes.
+    /// In a modelled testbed: the duration of the answer.
     pub(super) back: u64,
-    /// What a long READ found, in place of `bytes`.
+    /// The result of a long READ, in place of `bytes`.
     pub(super) shared: Option<Arc<[u8]>>,
     /// Bytes of the first half.
     pub(super) split: u32,
-    /// The half that lies behind is executed first.
+    /// Whether the second half is executed first.
     pub(super) backwards: bool,
     pub(super) phase: Phase,
     pub(super) outcome: Outcome,
@@ -79,8 +79,8 @@ pub(super) struct Op {
     pub(super) refs: u8,
 }
 
-/// A link and the partition of its direction. Of a link's state, only what a network keeps survives
-/// the poster.
+/// A link and the partition of its direction. If the poster dies, only the network's part of its
+/// state is kept.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Nothing gets through in this direction.
@@ -97,22 +97,22 @@ pub(super) struct Link {
     pub(super) outstanding: VecDeque<u32>,
     pub(super) stuck: Vec<u32>,
     pub(super) answers_stuck: Vec<u32>,
-    /// Whether a timeout runs for what is stuck.
+    /// Whether a timeout for stuck operations is running.
     pub(super) timing: bool,
-    /// Tells a timeout that is void.
+    /// Identifies void timeouts.
     pub(super) epoch: u32,
-    /// Datagrams of the source that wait in the target's inbox.
+    /// Datagrams of the source in the target's inbox.
     pub(super) datagrams: u32,
 }
 
 impl Link {
-    /// Voids the timeout that runs.
+    /// Voids the running timeout.
     pub(super) const fn stop_timeout(&mut self) {
         self.timing = false;
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    /// Forgets the connection, as its poster died.
+    /// Forgets the connection when its poster died.
     pub(super) fn reset(&mut self) {
         self.connection = 0;
         self.broken = false;
@@ -125,12 +125,12 @@ impl Link {
     }
 }
 
-/// All links, by source and target. One that was never used takes no memory: of thousands of nodes,
-/// most never talk to each other.
+/// All links, by source and target. Unused ones take no memory: of thousands of nodes, most pairs
+/// never communicate.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// `[source][target]`: one more than the place in `used`, 0 if it is not there. Rows end behind
-    /// their last use.
+    /// `[source][target]`: the index in `used` plus one, 0 if there is none. Rows end after their
+    /// last use.
     places: Vec<Vec<u32>>,
     used: Vec<Link>,
 }

@@ -1,5 +1,5 @@
-//! Datagrams: carried without order, lost and repeated as the network draws it, and queued at a
-//! receiver up to the length of a lane.
+//! Datagrams: unordered, lost and repeated at random, and queued at a receiver up to the length of
+//! a lane.
 
 use super::core::Core;
 use super::node::{Input, State};
@@ -15,7 +15,7 @@ pub(super) struct Payload {
     refs: u32,
 }
 
-/// A datagram on its way.
+/// A datagram in transit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Message {
     source: u32,
@@ -24,7 +24,7 @@ pub(super) struct Message {
     /// When it leaves the sender, unless the sender dies before.
     departs: u64,
     target: u32,
-    /// The receiver that is meant; 0 for any.
+    /// The intended receiver; 0 for any.
     generation: u32,
     payload: u32,
 }
@@ -34,7 +34,7 @@ impl Core {
         if to.region as usize >= self.nodes.len() || !self.fits(source, bytes) {
             return;
         }
-        // Datagrams to a seat go to the region's owner, whose generation the address does not tell.
+        // Datagrams to a seat go to the region's owner, whose generation is not in the address.
         let generation = if to.seat == 0 { to.generation } else { 0 };
         let payload = self.hold(bytes);
         self.transmit(source, to.region, generation, payload, departs, false);
@@ -109,7 +109,7 @@ impl Core {
         }
     }
 
-    /// A datagram has arrived; returns where.
+    /// A datagram arrives; returns where.
     pub(super) fn deliver(&mut self, id: u32) -> u32 {
         let Message { source, life, departs, target, generation, payload } = self.messages[id];
         self.messages.free(id);
@@ -169,7 +169,7 @@ impl Core {
     }
 }
 
-/// Tells payloads apart well enough for the trace hash: length, head and tail.
+/// A fingerprint of a payload for the trace hash: length, head and tail.
 fn payload_digest(bytes: &[u8]) -> u32 {
     let head = bytes.first_chunk().map_or(0, |c| u64::from_le_bytes(*c));
     let tail = bytes.last_chunk().map_or(0, |c| u64::from_le_bytes(*c));

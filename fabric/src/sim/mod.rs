@@ -1,10 +1,9 @@
-//! A deterministic cluster in virtual time: all nodes of a [`World`] in one thread, one seed for
-//! everything drawn.
+//! A deterministic cluster in virtual time: all nodes of a [`World`] in one thread, with one seed
+//! for all draws.
 //!
-//! A machine sees what an RDMA fabric would show it: ordered links that break, torn long READs,
-//! datagrams that get lost, deaths that are noticed late, and a clock that is not quite right. A
-//! driver adds faults and watches the whole memory of the cluster in true time. Nothing here reads
-//! a clock, a thread or an unordered map.
+//! A machine experiences an RDMA fabric: ordered links that break, torn long READs, lost datagrams,
+//! delayed death notices, and an inexact clock. A driver injects faults and observes the whole
+//! memory of the cluster in true time. Nothing here reads a clock, a thread or an unordered map.
 
 mod clock;
 mod core;

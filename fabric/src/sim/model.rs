@@ -1,17 +1,17 @@
-//! A calibrated fabric: what posting, carrying, executing and noticing take on a given testbed, as
-//! measured distributions. LogGP with the parameters of DARE (HPDC 2015, section 2.3): overhead `o`
-//! of the processor for each post, latency `L`, gap per byte `G`; and beside it what a NIC gets
-//! through.
+//! A calibrated fabric: the durations of posting, transport, execution and detection on a given
+//! testbed, as measured distributions. LogGP with the parameters of DARE (HPDC 2015, section 2.3):
+//! overhead `o` of the processor for each post, latency `L`, gap per byte `G`; in addition, the
+//! throughput of a NIC.
 //!
-//! A world without a model draws from its [`Network`](super::Network) alone, which is made to be
-//! adverse, not to be like any testbed. Both never look at each other's parameters: see
+//! A world without a model draws from its [`Network`](super::Network) alone, which is adverse
+//! rather than realistic. The two are independent: see
 //! [`World::calibrate`](super::World::calibrate).
 
 use super::link::Verb;
 use super::rng::Rng;
 use crate::types::Nanos;
 
-/// Quantiles are counted in billionths.
+/// The unit of quantiles is a billionth.
 pub const BILLION: u32 = 1_000_000_000;
 
 /// A distribution of durations by its inverse: points `(quantile in billionths, duration)` from 0
@@ -19,14 +19,14 @@ pub const BILLION: u32 = 1_000_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantiles(Vec<(u32, Nanos)>);
 
-/// Why points are no distribution.
+/// Why points do not make a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantilesError {
-    /// They must begin at quantile 0 and end at 1.
+    /// The quantiles must span 0 to 1.
     #[error("the first quantile must be 0 and the last one 1")]
     Ends,
-    /// Quantiles must rise from point to point, durations must not fall: this point does not follow
-    /// its predecessor.
+    /// Quantiles must increase from point to point, and durations must not decrease: this point
+    /// violates that.
     #[error("point {} must have a higher quantile than the one before, and no shorter duration", .0 + 1)]
     Order(usize),
 }
@@ -50,7 +50,7 @@ impl Quantiles {
         }
     }
 
-    /// Always the same.
+    /// A constant.
     #[must_use]
     pub fn fixed(span: Nanos) -> Self {
         Self(vec![(0, span), (BILLION, span)])
@@ -62,7 +62,7 @@ impl Quantiles {
         &self.0
     }
 
-    /// The duration at a quantile in billionths; more than [`BILLION`] counts as that.
+    /// The duration at a quantile in billionths, at most [`BILLION`].
     #[must_use]
     pub fn at(&self, billionths: u32) -> Nanos {
         let after = self.0.partition_point(|point| point.0 < billionths);
@@ -82,7 +82,7 @@ impl Quantiles {
         self.at(BILLION / 2)
     }
 
-    /// The mean: that of each straight piece is its middle.
+    /// The mean; that of each linear piece is its middle.
     #[must_use]
     pub fn mean(&self) -> Nanos {
         let pieces = self.0.windows(2).map(|pair| {
@@ -91,8 +91,7 @@ impl Quantiles {
         Nanos((pieces.sum::<u128>() / (2 * u128::from(BILLION))) as u64)
     }
 
-    /// A mixture that lies `permille` of the way from this distribution to `other`, quantile by
-    /// quantile.
+    /// A mixture at `permille` of the way from this distribution to `other`, quantile by quantile.
     #[must_use]
     pub fn towards(&self, other: &Self, permille: u32) -> Self {
         let share = u128::from(permille.min(1000));
@@ -116,7 +115,7 @@ impl Quantiles {
     }
 }
 
-/// What a verb takes.
+/// The durations of a verb.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// `o`: how long the poster's processor is busy.
@@ -128,38 +127,38 @@ pub struct Cost {
     pub per_kib: Nanos,
 }
 
-/// What everything takes on a testbed. All times are true time.
+/// All durations of a testbed, in true time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     /// READ.
     pub read: Cost,
     /// WRITE of more than [`Model::inline_bytes`].
     pub write: Cost,
-    /// WRITE whose bytes go with the post.
+    /// WRITE with inline bytes.
     pub write_inline: Cost,
     /// CAS.
     pub cas: Cost,
     /// A datagram of more than [`Model::inline_bytes`].
     pub datagram: Cost,
-    /// A datagram whose bytes go with the post.
+    /// A datagram with inline bytes.
     pub datagram_inline: Cost,
     /// Added to a datagram's latency when it goes to a group.
     pub multicast: Quantiles,
-    /// The longest payload that goes with its post.
+    /// The maximum inline payload.
     pub inline_bytes: u32,
     /// Bytes of a packet.
     pub mtu_bytes: u32,
-    /// `op`: what taking a completion costs the processor.
+    /// `op`: the processor time for taking a completion.
     pub poll: Nanos,
     /// A NIC's time for one message, out or in.
     pub gap: Nanos,
     /// A link's time for one KiB.
     pub link_per_kib: Nanos,
-    /// What other traffic adds to each way.
+    /// The delay added by other traffic in each direction.
     pub queueing: Quantiles,
-    /// What a machine takes to handle an event.
+    /// A machine's time for an event.
     pub step: Quantiles,
-    /// From one look of a polling core at its queues to the next.
+    /// The polling interval of a core.
     pub interval: Quantiles,
     /// From a kill to its notice at the watchers. One draw for all of them: it is one datagram of
     /// one kernel.
@@ -169,7 +168,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// What an operation of so many bytes takes.
+    /// The durations of an operation with this many bytes.
     pub(super) fn cost(&self, verb: Verb, bytes: u32) -> &Cost {
         match verb {
             Verb::Read => &self.read,
@@ -179,24 +178,23 @@ impl Model {
         }
     }
 
-    /// What a datagram of so many bytes takes.
+    /// The durations of a datagram with this many bytes.
     pub(super) const fn cost_of_datagram(&self, bytes: u32) -> &Cost {
         if bytes > self.inline_bytes { &self.datagram } else { &self.datagram_inline }
     }
 
-    /// What bytes add to the latency of the first: `(s - 1) G` up to a packet, the link's rate
-    /// behind it.
+    /// The latency of further bytes: `(s - 1) G` up to a packet, then the link's rate.
     pub(super) fn carry(&self, cost: &Cost, bytes: u32) -> u64 {
         let (first, rest) = (bytes.min(self.mtu_bytes), bytes.saturating_sub(self.mtu_bytes));
         (u64::from(first.saturating_sub(1)) * cost.per_kib.0 + u64::from(rest) * self.link_per_kib.0) >> 10
     }
 
-    /// How long a NIC's port is occupied by a message.
+    /// How long a message occupies a NIC's port.
     pub(super) fn occupation(&self, bytes: u32) -> u64 {
         self.gap.0.max((u64::from(bytes) * self.link_per_kib.0) >> 10)
     }
 
-    /// When a core that polls looks next: somewhere in the interval that runs.
+    /// The next poll of a polling core: a random point in the current interval.
     pub(super) fn pick_up(&self, rng: &mut Rng) -> u64 {
         let interval = self.interval.draw(rng);
         rng.below(interval + 1)

@@ -1,5 +1,4 @@
-//! The parameters of a simulated cluster: how long everything takes and how often it goes wrong.
-//! All times are true time.
+//! The parameters of a simulated cluster: durations and rates of faults, in true time.
 
 use super::rng::Rng;
 use crate::types::Nanos;
@@ -7,7 +6,7 @@ use crate::types::Nanos;
 /// A distribution of delays with a floor and a tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Delay {
-    /// The least delay.
+    /// The minimum delay.
     pub min: Nanos,
     /// Half of the draws add less than this; each further multiple of it is half as likely (a
     /// discrete exponential tail without floating point, which differs between platforms).
@@ -35,14 +34,14 @@ impl Delay {
             return self.min.0;
         }
         let bits = rng.next_u64();
-        // The low bits choose the multiple, the high ones the place within it.
+        // The low bits select the multiple, the high ones the position within it.
         let multiple = (bits | 1 << 20).trailing_zeros() as u64;
         let within = (((bits >> 32) as u128 * jitter as u128) >> 32) as u64;
         self.min.0.saturating_add(jitter.saturating_mul(multiple)).saturating_add(within)
     }
 }
 
-/// The model of everything that is not a machine. The default is a quiet RDMA fabric.
+/// The model of everything but the machines. The default is a quiet RDMA fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
     /// One way of an operation, a completion or a datagram.
@@ -70,23 +69,24 @@ pub struct Network {
     pub notice_loss_permille: u32,
     /// Proofs that never arrive, for each watcher, in a thousand.
     pub proof_loss_permille: u32,
-    /// After which an operation fails whose target is dead or does not answer.
+    /// The timeout of an operation whose target is dead or does not answer.
     pub link_timeout: Delay,
-    /// What handling one event takes. Posts leave at its end.
+    /// The time to handle one event. Posts leave at its end.
     pub step: Delay,
-    /// What an idle node takes to wake up for an event or a timer.
+    /// The time of an idle node to wake up for an event or a timer.
     pub wake_up: Delay,
-    /// Steps that are held up between reading the clock and posting (a preemption), in a thousand.
+    /// Steps delayed between reading the clock and posting (a preemption), per thousand.
     pub stall_permille: u32,
-    /// How long such a step is held up.
+    /// The delay of such a step.
     pub stall: Delay,
     /// Between a program in a seat and the owner of the region, each way.
     pub seat: Delay,
-    /// A program repeats an unanswered request after this.
+    /// The retry interval of a program's unanswered request.
     pub ask_every: Delay,
-    /// When a program that finds itself excluded asks to join again; `None` if it does not.
+    /// When an excluded program asks to rejoin; `None` if it does not.
     pub rejoin: Option<Delay>,
-    /// A running process advances its heartbeat word at least so often; zero for only at its steps.
+    /// The maximum interval between increments of a running process's heartbeat; zero for only at
+    /// its steps.
     pub heartbeat_every: Nanos,
     /// Whether flight recorders are written.
     pub record: bool,
@@ -140,22 +140,22 @@ mod tests {
     }
 }
 
-/// How often the fabric itself did what a fabric does at its worst.
+/// Counts of the fabric's adverse behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mishaps {
-    /// Datagrams that got lost on their way to one receiver.
+    /// Datagrams lost on the way to one receiver.
     pub lost: u64,
     /// Datagrams that arrived twice.
     pub doubled: u64,
     /// Receivers that a multicast missed.
     pub multicasts_lost: u64,
-    /// First news of a death that got lost.
+    /// Lost suspicions of a death.
     pub notices_lost: u64,
-    /// Proofs of a death that got lost.
+    /// Lost proofs of a death.
     pub proofs_lost: u64,
-    /// Turns of a machine that took far longer than usual.
+    /// Turns of a machine that took much longer than usual.
     pub stalls: u64,
-    /// Links that broke because nobody answered in time.
+    /// Links broken by a timeout.
     pub timeouts: u64,
     /// Operations whose two halves were executed at different times.
     pub torn: u64,

@@ -1,5 +1,5 @@
-//! A simulated process with its region, clock and inbox. Machines are kept apart from it, so that a
-//! machine can be stepped while it posts.
+//! A simulated process with its region, clock and inbox. Machines are stored separately, so that a
+//! machine can post during its step.
 
 use super::clock::Clock;
 use super::seats::Seat;
@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 /// Whether a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// It takes events.
+    /// It runs.
     Running,
     /// It is stopped; its region still answers.
     Frozen,
@@ -23,7 +23,7 @@ pub enum State {
     Dead,
 }
 
-/// Something that a machine has yet to handle. What does not fit lies in a slab.
+/// An event that a machine has yet to handle. Large data is in a slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Input {
     Start,
@@ -34,13 +34,13 @@ pub(super) enum Input {
     Confirm,
 }
 
-/// Interest of a node in a death.
+/// A node's watch on a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     pub(super) id: u32,
-    /// As the machine gave it.
+    /// As given by the machine.
     pub(super) whom: Address,
-    /// The occupant that is meant.
+    /// The watched occupant.
     pub(super) generation: u32,
 }
 
@@ -54,16 +54,16 @@ pub(super) struct Node {
     /// Shared with the programs in its seats, which keep the region of a dead owner mapped.
     pub(super) memory: Arc<Box<[AtomicU64]>>,
     pub(super) inbox: VecDeque<Input>,
-    /// True time at which the step under way ends.
+    /// True time at which the current step ends.
     pub(super) busy_until: u64,
     /// Whether a step is scheduled.
     pub(super) stepping: bool,
-    /// Whether a wish for a confirmation waits in the inbox. There is one word for it, so there is
-    /// never a second.
+    /// Whether a request for a confirmation is in the inbox. It is a single word, so there is never
+    /// a second.
     pub(super) wanted: bool,
-    /// True time of the wake-up that is scheduled, or `u64::MAX`.
+    /// True time of the scheduled wake-up, or `u64::MAX`.
     pub(super) wake_at: u64,
-    /// What the machine last asked for.
+    /// The machine's last deadline.
     pub(super) deadline: Instant,
     /// True time of the last death.
     pub(super) died_at: u64,
@@ -71,7 +71,7 @@ pub(super) struct Node {
     pub(super) port_out_free: u64,
     /// The same for what it receives.
     pub(super) port_in_free: u64,
-    /// True time up to which the heartbeat word accounts.
+    /// True time up to which the heartbeat word is updated.
     pub(super) beat_at: u64,
     pub(super) watches: Vec<Watch>,
     /// By number; seat 0 is the owner's and stays empty.
@@ -119,7 +119,7 @@ impl Node {
     }
 }
 
-/// A fresh region of so many bytes of a layout.
+/// A new region of this many bytes of a layout.
 pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32, bytes: u32) -> Arc<Box<[AtomicU64]>> {
     let words = zeroed(bytes as usize / 8);
     let header = Header { groups, ..Header::of(region, *layout.limits(), bytes.into()) };
@@ -127,8 +127,8 @@ pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32, bytes: u3
     words.into()
 }
 
-/// Zeroed words whose pages the system provides when they are first touched: of the regions of
-/// thousands of nodes, most is never used.
+/// Zeroed words whose pages are allocated on first use: most of the regions of thousands of nodes
+/// is never used.
 #[expect(
     unsafe_code,
     reason = "a boxed slice of words becomes one of atomic words without touching its pages"

@@ -1,5 +1,5 @@
-//! The life of a one-sided operation: posted, carried, executed at its target, answered; and every
-//! way to fail.
+//! The life of a one-sided operation: posting, transport, execution at its target, the answer, and
+//! all failures.
 
 use super::core::Core;
 use super::link::{Op, Outcome, Phase, Verb};
@@ -17,20 +17,20 @@ pub(super) enum Order<'a> {
     Cas(u64, u64),
 }
 
-/// A generation that no process gets.
+/// A generation that no process has.
 const NOBODY: u32 = u32::MAX;
 
-/// From so many bytes on, what READs find is kept once for all, and no buffer is kept for the next
-/// operation.
+/// The minimum length of READs whose results are shared, and of buffers that are not kept for
+/// reuse.
 const SHARED_MIN: usize = 16 * 1024;
-/// What was found last, to be shared.
+/// The last result, to be shared.
 const SNAPSHOTS_MAX: usize = 4;
 
 impl Core {
     /// Posts an operation that leaves its node at `departs`.
     pub(super) fn post(&mut self, source: u32, at: Remote, order: &Order<'_>, token: Token, departs: u64) {
         let known = (at.at.region as usize) < self.nodes.len();
-        // A region that nobody ever had answers like one that has another process.
+        // A region that never had an owner answers like one with another owner.
         let (target, seat, generation) =
             if known { (at.at.region, at.at.seat, at.at.generation) } else { (source, 0, NOBODY) };
         let (verb, len, expected, word) = match *order {
@@ -114,7 +114,7 @@ impl Core {
         };
         let link = self.links.at(source, target);
         let arrives = arrives.max(link.last_arrival);
-        // What follows waits for the second half.
+        // Later operations wait for the second half.
         link.last_arrival = if gap > 0 { arrives + gap + 1 } else { arrives };
         let op = &mut self.ops[id];
         op.phase = Phase::Flying;
@@ -122,13 +122,13 @@ impl Core {
         self.queue.push(arrives, Pending::Arrive(id));
     }
 
-    /// Whether the process that posted it still exists, so that there is somebody to answer.
+    /// Whether the posting process still exists, so that it can get an answer.
     fn is_awaited(&self, id: u32) -> bool {
         let op = &self.ops[id];
         self.nodes[op.source as usize].lives(op.life)
     }
 
-    /// An operation has reached its target.
+    /// An operation reaches its target.
     pub(super) fn arrive(&mut self, id: u32) {
         let op = &self.ops[id];
         let failed = op.outcome != Outcome::Open;
@@ -225,8 +225,8 @@ impl Core {
         self.mix(digest);
     }
 
-    /// Keeps what a long READ found once, however many read the same: thousands that fetch a large
-    /// view at once.
+    /// Shares the result of a long READ among all readers: thousands may fetch a large view at
+    /// once.
     fn share(&mut self, id: u32) {
         let op = &mut self.ops[id];
         if op.verb != Verb::Read || op.bytes.len() < SHARED_MIN {
@@ -280,7 +280,7 @@ impl Core {
         self.queue.push(link.last_completion, Pending::Complete(id));
     }
 
-    /// An operation failed at its target: the link breaks, and what is behind it fails too.
+    /// An operation failed at its target: the link breaks, and later operations fail too.
     fn fail(&mut self, id: u32, error: LinkError) {
         if !self.is_awaited(id) || self.ops[id].outcome != Outcome::Open {
             return;
@@ -297,8 +297,8 @@ impl Core {
         self.break_link(source, target, self.now + delay, true);
     }
 
-    /// Fails all that is not answered yet. `void` tells that nothing of it may be executed any
-    /// more; otherwise what flies may be, and nobody will know.
+    /// Fails all unanswered operations. With `void` none of them may be executed any more;
+    /// otherwise those in transit may be, with an unknown result.
     fn break_link(&mut self, source: u32, target: u32, time: u64, void: bool) {
         let link = self.link(source, target);
         link.stop_timeout();
@@ -324,7 +324,7 @@ impl Core {
         link.broken |= !first;
     }
 
-    /// Starts the timeout of what is stuck on a link, unless it runs already.
+    /// Starts the timeout for stuck operations on a link, unless it is running.
     fn time_link(&mut self, source: u32, target: u32) {
         let delay = self.network.link_timeout.draw(&mut self.rng);
         let now = self.now;
@@ -336,7 +336,7 @@ impl Core {
         }
     }
 
-    /// A timeout has run out.
+    /// A timeout expires.
     pub(super) fn link_timeout(&mut self, source: u32, target: u32, epoch: u32) {
         if self.link(source, target).epoch == epoch {
             self.mishaps.timeouts += 1;
@@ -344,7 +344,7 @@ impl Core {
         }
     }
 
-    /// Lets what was stuck in one direction go on.
+    /// Releases the operations stuck in one direction.
     pub(super) fn heal(&mut self, from: u32, to: u32) {
         self.link(from, to).cut = false;
         let ahead = core::mem::take(&mut self.link(from, to).stuck);
@@ -365,7 +365,7 @@ impl Core {
         }
     }
 
-    /// A completion has reached its poster. Returns whether there is one.
+    /// A completion reaches its poster. Returns whether there is one.
     pub(super) fn completed(&mut self, id: u32) -> bool {
         let awaited = self.is_awaited(id);
         let (source, target) = (self.ops[id].source, self.ops[id].target);
@@ -377,13 +377,13 @@ impl Core {
         awaited
     }
 
-    /// The poster died: what it had in flight is lost from a drawn point on, and what it would have
-    /// posted later, had it not been stalled, was never posted.
+    /// The poster died: its operations in flight are lost from a random point on, and operations of
+    /// a delayed step were never posted.
     pub(super) fn drop_posts(&mut self, source: u32) {
         let now = self.now;
         for target in 0..self.nodes.len() as u32 {
             if self.links.get(source, target).is_none() {
-                // As many draws, whether a link was used or not.
+                // The same number of draws, whether a link was used or not.
                 self.rng.next_u64();
                 continue;
             }
@@ -398,7 +398,7 @@ impl Core {
         }
     }
 
-    /// Gives up one reference.
+    /// Drops one reference.
     pub(super) fn release(&mut self, id: u32) {
         let op = &mut self.ops[id];
         op.refs -= 1;

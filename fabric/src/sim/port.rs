@@ -1,4 +1,4 @@
-//! The fabric as a machine sees it while it steps.
+//! The fabric as seen by a machine during a step.
 
 use super::core::Core;
 use super::link::Verb;
@@ -15,8 +15,8 @@ use crate::types::{Address, Incarnation, Nanos, ViewId};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
-/// One node's access to the world during one step. What it posts leaves at the end of the step;
-/// what it writes to its own region is there at once.
+/// One node's access to the world during one step. Posts leave at the end of the step; writes to
+/// its own region take effect at once.
 #[derive(Debug)]
 pub struct Port<'a> {
     pub(super) core: &'a mut Core,
@@ -31,8 +31,7 @@ pub(super) fn page_words(region: &[AtomicU64], offset: u32) -> &[AtomicU64; page
 }
 
 impl Port<'_> {
-    /// When a post leaves: each keeps the processor busy for its overhead, which what follows waits
-    /// for.
+    /// When a post leaves: each occupies the processor for its overhead, which delays later ones.
     fn departs(&mut self, overhead: u64) -> u64 {
         self.departs += overhead;
         let node = &mut self.core.nodes[self.me as usize];
@@ -110,7 +109,7 @@ impl Fabric for Port<'_> {
 
     /// # Panics
     ///
-    /// If the view is longer than the layout's `value_bytes`: its maker should have refused it.
+    /// If the view is longer than the layout's `value_bytes`: its proposer should have rejected it.
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]) {
         let fits = reader::publish_view(self.memory(), &self.core.layout, id, bytes);
         assert!(fits, "a view of {} bytes in an area of {}", bytes.len(), self.core.layout.view_bytes());

@@ -1,11 +1,10 @@
-//! What is going to happen: one heap, ordered by time and then by the order in which things were
-//! scheduled.
+//! The schedule: one heap, ordered by time and then by the order of scheduling.
 
 use crate::contract::Evidence;
 use core::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// An event of the simulation. Numbers of operations and datagrams are places in slabs.
+/// An event of the simulation. Numbers of operations and datagrams are indices into slabs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
     /// A node takes its next input.
@@ -20,19 +19,19 @@ pub(super) enum Pending {
     Complete(u32),
     /// A datagram reaches a node.
     Datagram(u32),
-    /// Operations have been stuck on a link for too long.
+    /// Operations on a link have timed out.
     Timeout { source: u32, target: u32, epoch: u32 },
     /// A death notice reaches a watcher.
     Notice { watcher: u32, watch: u32, evidence: Evidence },
-    /// A signalled process ends; watches up to this number know.
+    /// A signalled process ends; watches up to this number were notified.
     Exit { node: u32, life: u32, told: u32 },
-    /// A program has rung because it wants a confirmation.
+    /// A program requests a confirmation.
     Want { node: u32, life: u32 },
-    /// A program asks.
+    /// A program sends a request.
     Ask { node: u32, seat: u16, generation: u32 },
-    /// A program is told.
+    /// A program gets an answer.
     Told { node: u32, seat: u16, generation: u32 },
-    /// An excluded program asks to join again.
+    /// An excluded program asks to rejoin.
     Rejoin { node: u32, seat: u16, generation: u32 },
 }
 
@@ -64,14 +63,13 @@ impl PartialOrd for Entry {
 }
 
 impl Ord for Entry {
-    /// Reversed: the heap gives its greatest entry first.
+    /// Reversed: the heap returns its greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-/// The heap. Entries are never taken back: whoever handles one checks whether it still means
-/// anything.
+/// The heap. Entries are never removed early: handlers check whether they are still valid.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Entry>,

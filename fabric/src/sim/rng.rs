@@ -1,8 +1,8 @@
 //! The one source of randomness of a simulated world: the same seed draws the same numbers on every
 //! platform.
 
-/// xoshiro256++ (Blackman, Vigna, 2019), seeded by SplitMix64 so that neighbouring seeds have
-/// nothing in common.
+/// xoshiro256++ (Blackman, Vigna, 2019), seeded by SplitMix64 so that neighbouring seeds are
+/// unrelated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rng([u64; 4]);
 
@@ -43,7 +43,7 @@ impl Rng {
         ((self.next_u64() as u128 * limit as u128) >> 64) as u64
     }
 
-    /// True in so many of a thousand draws. Never and always cost no draw.
+    /// True with a probability of `n` in a thousand. Never and always cost no draw.
     #[inline]
     pub const fn permille(&mut self, permille: u32) -> bool {
         match permille {
@@ -53,7 +53,7 @@ impl Rng {
         }
     }
 
-    /// True in half of all draws.
+    /// True with probability one half.
     #[inline]
     pub const fn coin(&mut self) -> bool {
         self.next_u64() >> 63 == 1

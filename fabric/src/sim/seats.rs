@@ -1,5 +1,5 @@
-//! Programs that are attached to a node: they sit in its seats, ask its machine to join or leave,
-//! hear how they stand, and keep the node's region mapped even when the node dies before them.
+//! Programs attached to a node. They take its seats, ask its machine to join or leave, get its
+//! answers, and keep the node's region mapped even if the node dies before them.
 
 use super::core::Core;
 use super::node::{Input, State};
@@ -23,27 +23,27 @@ pub struct Program {
     pub(super) home: u32,
     alive: bool,
     frozen: bool,
-    /// Its process lives, but it makes no progress.
+    /// Whether its process lives without making progress.
     hung: bool,
     progress_within: Nanos,
-    /// The promise that its owner's machine was handed last.
+    /// The last promise passed to its owner's machine.
     promised: Nanos,
     request: Option<SeatRequest>,
     /// Counts its requests.
     sequence: u32,
-    /// The request that its owner's machine was handed last; 0 before the first.
+    /// The last request passed to its owner's machine; 0 before the first.
     handed: u32,
     status: Option<SeatStatus>,
-    /// Published, but not yet taken by the program; and the request that it answers.
+    /// An answer that is published but not taken yet, with the number of its request.
     told: Option<(SeatStatus, u32)>,
     token: u64,
-    /// True time of its next (repeated) request; what is scheduled for another time is void.
+    /// True time of its next (repeated) request; requests scheduled for other times are void.
     request_at: u64,
     pub(super) beat_at: u64,
 }
 
 impl Program {
-    /// Where it sits; the generation is its own.
+    /// Its address, with its own generation.
     #[must_use]
     pub const fn address(&self) -> Address {
         self.address
@@ -73,24 +73,24 @@ impl Program {
         self.alive && !self.frozen
     }
 
-    /// Whether its owner has to look at it: it has no answer, or has another promise than before.
+    /// Whether its owner has work for it: an unanswered request, or a changed promise.
     fn has_request(&self) -> bool {
         self.request.is_some() || self.handed > 0 && self.promised != self.progress_within
     }
 
-    /// Whether it makes no progress although it lives.
+    /// Whether it makes no progress although it is alive.
     #[must_use]
     pub const fn is_hung(&self) -> bool {
         self.hung
     }
 
-    /// What it asks for and has no answer to.
+    /// Its unanswered request.
     #[must_use]
     pub const fn request(&self) -> Option<SeatRequest> {
         self.request
     }
 
-    /// What it was told last.
+    /// The last answer.
     #[must_use]
     pub const fn status(&self) -> Option<SeatStatus> {
         self.status
@@ -102,21 +102,21 @@ impl Program {
         self.token
     }
 
-    /// The region as the program maps it. It is the region of a dead predecessor if the node
-    /// restarted.
+    /// The region that the program maps. After a restart of the node it is the region of the
+    /// predecessor.
     #[must_use]
     pub fn memory(&self) -> &[AtomicU64] {
         &self.memory
     }
 }
 
-/// A seat: who sits in it, and how many have.
+/// A seat: its occupant, and the number of occupants so far.
 #[derive(Debug, Default)]
 pub(super) struct Seat {
     pub(super) generation: u32,
     pub(super) occupant: Option<Program>,
-    /// Whether a request waits in the owner's inbox. A seat has one request word, so there is never
-    /// a second.
+    /// Whether a request is in the owner's inbox. A seat has one request word, so there is never a
+    /// second.
     pub(super) asked: bool,
 }
 
@@ -127,7 +127,7 @@ impl Core {
         if place.generation == generation { place.occupant.as_mut() } else { None }
     }
 
-    /// The program in a seat, whichever it is.
+    /// The program in a seat, whatever its generation.
     pub(super) fn occupant(&mut self, node: u32, seat: u16) -> Option<&mut Program> {
         self.nodes.get_mut(node as usize)?.seats.get_mut(usize::from(seat))?.occupant.as_mut()
     }
@@ -173,7 +173,7 @@ impl Core {
         Some(address)
     }
 
-    /// Lets a program ask for something.
+    /// Makes a program send a request.
     pub(super) fn request(&mut self, at: u32, seat: u16, leave: bool) {
         let token = self.rng.next_u64() | 1;
         let Some(program) = self.occupant(at, seat).filter(|p| p.alive) else { return };
@@ -227,7 +227,7 @@ impl Core {
         }
     }
 
-    /// What the owner finds in the seat's request word.
+    /// The request in the seat's request word.
     pub(super) fn request_of(&mut self, node: u32, seat: u16, generation: u32) -> Option<SeatRequest> {
         self.nodes[node as usize].seats[usize::from(seat)].asked = false;
         let program = self.program(node, seat, generation)?;
@@ -245,8 +245,9 @@ impl Core {
         program.request
     }
 
-    /// A program that maps a node's present region, or the node's own, wants its view to be
-    /// confirmed as of now by the node's clock; gives that time. The node hears of it when it runs.
+    /// A program with a node's present region, or the node itself, requests a confirmation of its
+    /// view as of now by the node's clock; returns that time. The node gets the request when it
+    /// runs.
     pub(super) fn want(&mut self, node: u32) -> Instant {
         let (now, layout_page) = (self.now, self.layout.page());
         let owner = &self.nodes[node as usize];
@@ -268,16 +269,16 @@ impl Core {
         }
     }
 
-    /// The owner publishes how the program in a seat stands. It reads that when it runs.
+    /// The owner publishes an answer to the program in a seat, which reads it when it runs.
     pub(super) fn publish_seat(&mut self, node: u32, seat: u16, status: SeatStatus, departs: u64) {
         let incarnation = match status {
             SeatStatus::Member(incarnation) => incarnation,
             SeatStatus::Excluded | SeatStatus::Left => Incarnation::NONE,
-            // The join stands, so the program waits on.
+            // The join stays valid, so the program keeps waiting.
             SeatStatus::Full | SeatStatus::HeldBack { .. } => return,
         };
         let owner = self.nodes[node as usize].generation;
-        // What is told of an earlier occupant is not for this one.
+        // An answer to an earlier occupant is not for this one.
         let is_heard = |p: &&mut Program| p.home == owner && p.handed > 0;
         let Some(program) = self.occupant(node, seat).filter(is_heard) else { return };
         program.told = Some((status, program.handed));
@@ -288,7 +289,7 @@ impl Core {
         self.queue.push(time, Pending::Told { node, seat, generation });
     }
 
-    /// A program looks at its status word.
+    /// A program reads its status word.
     pub(super) fn told(&mut self, node: u32, seat: u16, generation: u32) {
         let Some(program) = self.program(node, seat, generation).filter(|p| p.is_running()) else { return };
         let Some((status, answers)) = program.told.take() else { return };
@@ -299,7 +300,7 @@ impl Core {
         }
         if status == SeatStatus::Excluded {
             if leaving {
-                // It wanted to be out and is; a rejoin that an earlier exclusion has scheduled must
+                // It asked to leave and has left; a rejoin scheduled by an earlier exclusion must
                 // not undo that.
                 program.status = Some(SeatStatus::Left);
             } else {
@@ -315,7 +316,7 @@ impl Core {
         }
     }
 
-    /// An excluded program asks to join again, under a new token.
+    /// An excluded program asks to rejoin, with a new token.
     pub(super) fn rejoin(&mut self, node: u32, seat: u16, generation: u32) {
         let excluded = |p: &&mut Program| {
             p.is_running() && p.request.is_none() && p.status == Some(SeatStatus::Excluded)
@@ -325,18 +326,18 @@ impl Core {
         }
     }
 
-    /// Lets a program promise progress.
+    /// Makes a program promise progress.
     pub(super) fn promise(&mut self, node: u32, seat: u16, within: Nanos) {
         let Some(program) = self.occupant(node, seat).filter(|p| p.alive) else { return };
         program.progress_within = within;
-        // Before that, its join says it.
+        // Before that, the promise is part of its join.
         if program.handed > 0 {
             let generation = program.address.generation;
             self.request_soon(node, seat, generation);
         }
     }
 
-    /// Lets a program make no progress, or make some again.
+    /// Stops or resumes a program's progress.
     pub(super) fn hang(&mut self, node: u32, seat: u16, hung: bool) {
         self.beat(node);
         if let Some(program) = self.occupant(node, seat) {

@@ -1,8 +1,8 @@
-//! Places that are used again, so that a running world allocates nothing for an event.
+//! Reusable entries, so that a running world allocates nothing for an event.
 
 use core::ops::{Index, IndexMut};
 
-/// Values by number. A freed value stays in its place and keeps its buffers for the next user.
+/// Values by number. A freed value stays in its entry and keeps its buffers for reuse.
 #[derive(Debug, Default)]
 pub(super) struct Slab<T> {
     all: Vec<T>,
@@ -10,7 +10,7 @@ pub(super) struct Slab<T> {
 }
 
 impl<T: Default> Slab<T> {
-    /// A place; what it holds is left over from its last user.
+    /// An entry with the contents of its last user.
     pub(super) fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.all.push(T::default());
@@ -22,7 +22,7 @@ impl<T: Default> Slab<T> {
         self.free.push(id);
     }
 
-    /// Places in use: a test's check for leaks.
+    /// Used entries, to check for leaks in tests.
     #[cfg(test)]
     pub(super) fn used(&self) -> usize {
         self.all.len() - self.free.len()

@@ -1,5 +1,4 @@
-//! The world: nodes with their machines, driven one event at a time, and the faults that a driver
-//! can cause.
+//! The world: nodes with their machines, driven one event at a time, and the faults of a driver.
 
 use super::clock::Clock;
 use super::core::Core;
@@ -14,7 +13,7 @@ use crate::metrics::{self, FabricCounter};
 use crate::page;
 use crate::types::{Address, Instant};
 
-/// What a step of the world was.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum What {
@@ -32,9 +31,9 @@ pub enum What {
     Timeout,
     /// A death notice arrived.
     Notice,
-    /// A program asked, was told, or decided to join again.
+    /// A program sent a request, got an answer, or decided to rejoin.
     Program,
-    /// Nothing: what was scheduled has lost its meaning.
+    /// Nothing: the scheduled event was void.
     Idle,
     /// A signalled process ended.
     Exit,
@@ -47,9 +46,9 @@ pub struct StepInfo {
     pub time: u64,
     /// True time before it.
     pub prev_time: u64,
-    /// Where it happened.
+    /// The node.
     pub node: u32,
-    /// What it was.
+    /// The kind.
     pub what: What,
 }
 
@@ -75,12 +74,12 @@ impl<M: Machine> World<M> {
     /// Adds a process with a fresh region; `groups` is its mask of [`crate::Group::bit`]s. It
     /// starts with the next steps of the world.
     pub fn add(&mut self, machine: M, clock: Clock, groups: u32) -> u32 {
-        // The simulator carries datagrams by itself: there are no lanes.
+        // The simulator transports datagrams itself: there are no lanes.
         self.add_with(machine, clock, groups, self.core.layout.lane(0))
     }
 
-    /// As [`Self::add`], of a process that accepts nothing and publishes no view: its region ends
-    /// where that would lie, so that thousands take little memory.
+    /// As [`Self::add`], for a process that accepts nothing and publishes no view: its region omits
+    /// these areas, so that thousands take little memory.
     pub fn add_small(&mut self, machine: M, clock: Clock, groups: u32) -> u32 {
         self.add_with(machine, clock, groups, self.core.layout.view())
     }
@@ -95,7 +94,7 @@ impl<M: Machine> World<M> {
         region
     }
 
-    /// Executes exactly one event; `None` if nothing will ever happen again.
+    /// Executes exactly one event; `None` if there will be no more.
     pub fn step(&mut self) -> Option<StepInfo> {
         let (time, pending) = self.core.queue.pop()?;
         let prev_time = core::mem::replace(&mut self.core.now, time);
@@ -193,7 +192,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Occupies a node for one drawn step; returns its clock and when what it posts leaves.
+    /// Occupies a node for one drawn step; returns its clock and when its posts leave.
     fn begin_turn(&mut self, at: u32) -> (Instant, u64) {
         let core = &mut self.core;
         let mut cost = match &core.model {
@@ -231,7 +230,7 @@ impl<M: Machine> World<M> {
         let (now, departs) = self.begin_turn(at);
         let node = &self.core.nodes[at as usize];
         let due = node.deadline <= now && !matches!(node.inbox.front(), Some(Input::Start));
-        // Neither a full inbox nor a machine that is always due keeps the other waiting for ever.
+        // Neither a full inbox nor an always expired timer starves the other.
         let tick = due && (node.inbox.is_empty() || self.core.rng.coin());
         let input = if tick { None } else { self.core.nodes[at as usize].inbox.pop_front() };
         let machine = &mut self.machines[at as usize];
@@ -269,8 +268,8 @@ impl<M: Machine> World<M> {
         self.end_turn(at);
     }
 
-    /// Lets a driver call a machine, as a user of the process would: in a step of its own. `None`
-    /// if the node does not run, or has not started yet.
+    /// Lets a driver call a machine, as a user of the process would, in a separate step. `None` if
+    /// the node does not run, or has not started yet.
     pub fn with_machine<R>(
         &mut self,
         node: u32,
@@ -304,8 +303,7 @@ fn complete<M: Machine>(machine: &mut M, now: Instant, id: u32, port: &mut Port<
         (_, Verb::Cas) => Ok(Completion::Swapped(op.word)),
     };
     if op.breaks {
-        // The poster learns of the failure now; what it posts from now on goes over a new
-        // connection.
+        // The poster learns of the failure now; later posts use a new connection.
         let (source, target) = (op.source, op.target);
         let link = port.core.link(source, target);
         link.broken = false;

@@ -103,7 +103,7 @@ impl Config {
         }
         if let Some(group) = self.groups.iter().find(|group| !group.is_multicast()) {
             let fault =
-                format!("{group} is no multicast address; choose two, such as 239.0.0.1 and 239.0.0.2");
+                format!("{group} is not a multicast address; choose two, such as 239.0.0.1 and 239.0.0.2");
             return wrong("groups", fault);
         }
         if self.groups[0] == self.groups[1] {

@@ -1,5 +1,4 @@
-//! Statements about the simulated fabric, held by a small machine that notes all that happens to
-//! it.
+//! Tests of the simulated fabric, with a small machine that records all events.
 
 mod links;
 mod messages;
@@ -21,7 +20,7 @@ enum Ended {
     Failed(LinkError),
 }
 
-/// What a probe has seen.
+/// The events of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Start(u32),
@@ -33,7 +32,7 @@ enum Seen {
     Tick,
 }
 
-/// A machine that notes everything and does nothing, except to tick at a period if it has one.
+/// A machine that records all events and does nothing but tick periodically if it has a period.
 #[derive(Debug, Default)]
 struct Probe {
     seen: Vec<(Instant, Seen)>,
@@ -111,7 +110,7 @@ fn layout() -> Layout {
     Layout::new(limits).expect("in bounds")
 }
 
-/// A jittery network: whatever can be overtaken will be.
+/// A network with much jitter and reordering.
 fn rough() -> Network {
     Network { one_way: super::Delay::new(500, 2_000), ..Network::default() }
 }
@@ -128,7 +127,7 @@ fn world(nodes: u32, network: Network, seed: u64) -> World<Probe> {
 
 const MILLI: u64 = 1_000_000;
 
-/// Runs for so long.
+/// Runs for this time.
 fn pass(world: &mut World<Probe>, nanos: u64) {
     let until = world.now() + nanos;
     world.run_until(until);

@@ -1,10 +1,10 @@
-//! Whole runs: they repeat exactly, leave nothing behind, and are fast.
+//! Whole runs: they are reproducible, leave nothing behind, and are fast.
 
 use super::*;
 use crate::contract::Group;
 use crate::sim::Rng;
 
-/// A machine that keeps all kinds of traffic going.
+/// A machine that generates all kinds of traffic.
 #[derive(Debug)]
 struct Busy {
     peers: u32,
@@ -47,7 +47,7 @@ impl Machine for Busy {
     }
 }
 
-/// A run with every fault there is; its hash and its length.
+/// A run with all faults: its hash and its length.
 fn storm(seed: u64) -> (u64, u64) {
     const NODES: u32 = 6;
     let network = Network {
