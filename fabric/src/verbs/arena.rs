@@ -1,4 +1,4 @@
-//! Memory for a device: large pages where the host has them, on the device's NUMA node, never
+//! Memory for a device: with large pages if the host has them, on the device's NUMA node, never
 //! copied on a fork.
 #![allow(unsafe_code)]
 
@@ -11,26 +11,26 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::sync::Arc;
 
-/// What pages are wished for. Each falls back to the next smaller that the host has.
+/// The requested page size. Each falls back to the next smaller one available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HugePages {
-    /// Of the reserved pool (`vm.nr_hugepages`), else transparent.
+    /// Huge pages of the reserved pool (`vm.nr_hugepages`), else transparent ones.
     #[default]
     Explicit,
-    /// Transparent, if the kernel gives them on advice.
+    /// Transparent huge pages, if the kernel grants them on advice.
     Transparent,
-    /// Ordinary ones.
+    /// Ordinary pages.
     Plain,
 }
 
-/// What pages memory has. A device walks fewer entries for larger ones.
+/// The actual page size. A device translates fewer entries for larger pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pages {
-    /// Huge ones of the reserved pool.
+    /// Huge pages of the reserved pool.
     Explicit,
-    /// Huge ones, in part at least, that the kernel may split again.
+    /// Transparent huge pages, at least in part; the kernel may split them again.
     Transparent,
-    /// Ordinary ones.
+    /// Ordinary pages.
     Plain,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Pages {
     }
 }
 
-/// Bytes of a huge page. Where they have another size, ordinary ones are used.
+/// Bytes of a huge page. With another size, ordinary pages are used.
 const HUGE: usize = 2 << 20;
 
 /// Zeroed, private memory of this process.
@@ -71,7 +71,7 @@ unsafe impl Memory for Arena {
 }
 
 impl Arena {
-    /// Takes at least `bytes`, on this NUMA node if there is room on it, all of it present at once.
+    /// Allocates at least `bytes`, on this NUMA node if possible, all present at once.
     pub fn new(bytes: usize, wish: HugePages, node: Option<u32>) -> Result<Arc<Self>, VerbsError> {
         let bytes = bytes.max(8).next_multiple_of(8);
         let explicit = (wish == HugePages::Explicit)
@@ -84,7 +84,7 @@ impl Arena {
                 (mapped, mapped.0)
             }
             None => {
-                // One more, so that a huge page can begin at its multiple.
+                // One more, so that a huge page can be aligned.
                 let mapped = map(bytes.next_multiple_of(HUGE) + HUGE, MapFlags::empty())?;
                 let skip = mapped.0.as_ptr().align_offset(HUGE);
                 // SAFETY: `skip` is less than `HUGE`, and the mapping is longer.
@@ -99,13 +99,13 @@ impl Arena {
             unsafe { madvise(at.as_ptr().cast(), len, advice) }
         };
         if explicit.is_none() && wish != HugePages::Plain {
-            // A kernel without transparent huge pages refuses; `pages` tells what came of it.
+            // A kernel without transparent huge pages refuses; `pages` returns the actual result.
             let _ = advise(Advice::LinuxHugepage);
         }
         if let Some(node) = node {
             prefer_node(at, len, node);
         }
-        // A child of a fork must not make this process's pages copies of what the device writes.
+        // After a fork, the device's writes must still reach this process's pages.
         advise(Advice::LinuxDontFork)
             .map_err(|errno| VerbsError::failed("madvise", "the memory of a device", errno.raw_os_error()))?;
         if advise(Advice::LinuxPopulateWrite).is_err() {
@@ -118,7 +118,7 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// What pages it has.
+    /// The actual page size.
     #[must_use]
     pub const fn pages(&self) -> Pages {
         self.pages
@@ -149,10 +149,10 @@ fn map(bytes: usize, flags: MapFlags) -> Result<(NonNull<u8>, usize), VerbsError
         .map_err(|errno| VerbsError::failed("mmap", format!("{bytes} bytes"), errno.raw_os_error()))
 }
 
-/// Nodes that a mask can name.
+/// The number of nodes in a mask.
 const NODES_MAX: usize = 1024;
 
-/// Asks for pages of a node. A node that is full or unknown is no fault: others are used.
+/// Requests pages of a node. A full or unknown node is no error: others are used.
 fn prefer_node(at: NonNull<u8>, len: usize, node: u32) {
     let mut mask = [0_u64; NODES_MAX / 64];
     let Some(word) = mask.get_mut(node as usize / 64) else { return };
@@ -171,7 +171,7 @@ fn prefer_node(at: NonNull<u8>, len: usize, node: u32) {
     }
 }
 
-/// What pages the mapping at an address has, as far as the kernel tells (`/proc/self/smaps`).
+/// The page size of the mapping at an address, according to `/proc/self/smaps`.
 pub(crate) fn pages_at(address: usize) -> Pages {
     std::fs::read_to_string("/proc/self/smaps").map_or(Pages::Plain, |smaps| pages_in(&smaps, address))
 }
@@ -202,18 +202,18 @@ fn pages_in(smaps: &str, address: usize) -> Pages {
     Pages::Plain
 }
 
-/// What this host has for memory of a device.
+/// The host's resources for device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMemory {
-    /// Huge pages of the reserved pool that nobody has, and all of them.
+    /// Free huge pages of the reserved pool, and all of them.
     pub huge_pages: (u64, u64),
-    /// Whether the kernel gives transparent huge pages on advice.
+    /// Whether the kernel grants transparent huge pages on advice.
     pub transparent: bool,
-    /// Bytes that this process may lock, and so register; `None` if there is no limit.
+    /// The limit of bytes that this process may lock, and so register; `None` if there is none.
     pub lockable: Option<u64>,
 }
 
-/// What this host has for memory of a device. What the kernel does not tell counts as not there.
+/// The host's resources for device memory. Unknown ones count as absent.
 #[must_use]
 pub fn host_memory() -> HostMemory {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -229,12 +229,11 @@ pub fn host_memory() -> HostMemory {
     }
 }
 
-/// The NUMA node of a device; `None` if the host has one node, or the device (one in software) sits
-/// nowhere.
+/// The NUMA node of a device; `None` if the host has one node, or for a software device.
 #[must_use]
 pub fn numa_node(device: &str) -> Option<u32> {
     let path = format!("/sys/class/infiniband/{device}/device/numa_node");
-    // -1 stands for none.
+    // -1 means none.
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 

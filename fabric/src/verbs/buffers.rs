@@ -1,6 +1,6 @@
-//! Registered memory for what is under way: where READs and CASes put what they find, and where
-//! WRITEs and datagrams come from. All of it is made when an endpoint opens; taking and giving back
-//! a block costs a push and a pop.
+//! Registered memory for pending operations: the targets of READs and CASes, and the sources of
+//! WRITEs and datagrams. It is allocated when an endpoint opens; taking and returning a block costs
+//! a push and a pop.
 use super::arena::{Arena, HugePages};
 use super::context::ProtectionDomain;
 use super::error::VerbsError;
@@ -9,7 +9,7 @@ use crate::memory;
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
-/// Which pages, and of which NUMA node.
+/// The page size and the NUMA node.
 pub(crate) type Place = (HugePages, Option<u32>);
 
 /// Blocks of one size.
@@ -20,17 +20,17 @@ pub(crate) struct Buffers {
     free: Vec<u32>,
 }
 
-/// A taken block.
+/// An allocated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block(u32);
 
 impl Block {
-    /// Its number among those of its size.
+    /// Its number among the blocks of its size.
     pub(crate) const fn number(self) -> u32 {
         self.0
     }
 
-    /// The block of a number that [`Block::number`] gave.
+    /// The block for a number from [`Block::number`].
     pub(crate) const fn of(number: u32) -> Self {
         Self(number)
     }
@@ -44,7 +44,7 @@ impl Buffers {
         bytes: usize,
         (pages, node): Place,
     ) -> Result<Self, VerbsError> {
-        // Whole cache lines, so that the device and this process do not pull at one.
+        // Whole cache lines, to avoid false sharing between the device and this process.
         let block_bytes = bytes.next_multiple_of(64);
         let all = blocks as usize * block_bytes;
         let arena = Arena::new(all, pages, node)?;
@@ -71,18 +71,18 @@ impl Buffers {
         all.get(block.0 as usize * words..).and_then(|rest| rest.get(..words)).unwrap_or_default()
     }
 
-    /// Puts bytes into a block, from its start. What does not fit is left out: check against
+    /// Copies bytes to the start of a block. Excess bytes are dropped: check against
     /// [`Buffers::block_bytes`].
     pub(crate) fn fill(&self, block: Block, bytes: &[u8]) {
         memory::copy_in(self.words(block), bytes);
     }
 
-    /// Copies bytes out of a block, from byte `from` on, a multiple of 8.
+    /// Copies bytes from a block, from byte `from` on, a multiple of 8.
     pub(crate) fn copy(&self, block: Block, from: usize, out: &mut [u8]) {
         memory::copy_out(self.words(block).get(from / 8..).unwrap_or_default(), out);
     }
 
-    /// The first `bytes` bytes of a block, as the own device names them.
+    /// The first `bytes` bytes of a block, as addressed by the own device.
     pub(crate) fn local(&self, block: Block, bytes: u32) -> Local {
         self.registration.local(block.0 as usize * self.block_bytes, bytes)
     }

@@ -1,9 +1,9 @@
 //! Connections and multicast groups by IP address: librdmacm.
 //!
-//! The queue pairs are the caller's, not the library's: an [`Id`] finds the way, carries the
-//! handshake, and brings a pair from state to state ([`Id::init`], [`Id::ready`]), so the caller
-//! says what a peer may do before any peer can. Nothing here belongs on a post path: it makes
-//! system calls, allocates and waits.
+//! The queue pairs belong to the caller, not to the library: an [`Id`] resolves the route,
+//! transports the handshake, and changes a pair's state ([`Id::init`], [`Id::ready`]). So the
+//! caller sets a peer's rights before the peer can use them. Nothing here belongs on a post path:
+//! it makes system calls, allocates and blocks.
 #![allow(unsafe_code)]
 
 use super::context::Gid;
@@ -31,15 +31,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a request or an answer of a connection can carry: 56 bytes of a request remain for the
-/// caller behind the library's head, and 196 of an answer.
+/// The private data of a connection request: 56 bytes remain for the caller behind the library's
+/// header; 196 in an answer.
 pub const REQUEST_BYTES_MAX: usize = 56;
-/// As [`REQUEST_BYTES_MAX`], of the answer that accepts.
+/// As [`REQUEST_BYTES_MAX`], for an accepting answer.
 pub const ACCEPT_BYTES_MAX: usize = 196;
-/// As [`REQUEST_BYTES_MAX`], of the answer that rejects.
+/// As [`REQUEST_BYTES_MAX`], for a rejecting answer.
 pub const REJECT_BYTES_MAX: usize = 148;
 
-/// What an [`Id`] is for.
+/// The use of an [`Id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
     /// Reliable connections.
@@ -48,7 +48,7 @@ pub enum Space {
     Datagrams,
 }
 
-/// Where events of its ids come out.
+/// The source of events of its ids.
 #[derive(Debug)]
 pub struct EventChannel {
     raw: NonNull<rdma_event_channel>,
@@ -61,7 +61,7 @@ unsafe impl Send for EventChannel {}
 unsafe impl Sync for EventChannel {}
 
 impl EventChannel {
-    /// Makes one whose reads do not block.
+    /// Creates a non-blocking channel.
     pub fn new() -> Result<Arc<Self>, VerbsError> {
         let cm = Cm::get()?;
         // SAFETY: takes nothing.
@@ -111,38 +111,38 @@ impl Drop for EventChannel {
     }
 }
 
-/// Tells ids apart.
+/// Identifies an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(usize);
 
-/// What happened to an id.
+/// An event of an id.
 #[derive(Debug)]
 pub struct Event {
-    /// Which id; of a request, the one that listens.
+    /// The id; for a request, the listening one.
     pub key: Key,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// What happened.
+/// The kind of an event, with its data.
 #[derive(Debug)]
 pub enum What {
-    /// The peer's address leads to a device: next is the route.
+    /// The peer's address is resolved to a device; resolve the route next.
     AddressResolved,
-    /// The route is known: next is the connection.
+    /// The route is resolved; connect next.
     RouteResolved,
-    /// A peer wants to connect: accept it, reject it, or drop the id.
+    /// A peer's connection request: accept it, reject it, or drop the id.
     Request {
         /// The new connection.
         id: Id,
-        /// The peer's queue pair, and what it said.
+        /// The peer's queue pair, and its private data.
         peer: Peer,
     },
     /// The peer has accepted: move the queue pair to RTS, then [`Id::establish`].
     Response(Peer),
     /// Both sides are connected.
     Established,
-    /// The peer has rejected; what it said. Empty if nobody listens there.
+    /// The peer has rejected, with this private data. Empty if nobody listens there.
     Rejected(Vec<u8>),
     /// The connection has ended.
     Disconnected,
@@ -150,26 +150,26 @@ pub enum What {
     Joined(Joined),
     /// Joining failed, or the membership has ended.
     JoinFailed(i32),
-    /// Address, route or connection can not be had: an error number.
+    /// Address, route or connection failed, with this error number.
     Failed(i32),
-    /// The device is going: drop everything on it.
+    /// The device is being removed: drop everything on it.
     DeviceRemoved,
-    /// Something that needs no answer.
+    /// An event that requires no action.
     Other(u32),
 }
 
-/// The other end of a connection.
+/// The peer's end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Its queue pair.
     pub queue_pair: u32,
-    /// READs and CASes that it can answer at a time, and wants to ask at a time.
+    /// Concurrent READs and CASes that it can serve, and can request.
     pub reads: (u8, u8),
-    /// What it said; padded with zeros by the library.
+    /// Its private data; padded with zeros by the library.
     pub data: Vec<u8>,
 }
 
-/// A group, as one sends to it and hears it.
+/// A group, for sending and receiving.
 #[derive(Clone, Copy, Debug)]
 pub struct Joined {
     /// Its GID.
@@ -178,7 +178,7 @@ pub struct Joined {
     pub lid: u16,
     /// The key of its datagrams.
     pub qkey: u32,
-    /// The queue pair number that its datagrams go to.
+    /// The queue pair number of its datagrams.
     pub number: u32,
     pub(crate) path: ibv_ah_attr,
 }
@@ -192,7 +192,7 @@ impl Joined {
         super::pair::AddressHandle::from_raw_path(domain, self.path)
     }
 
-    /// The group as the kernel module deadbeat wants it, on the port that has joined it.
+    /// The group in the form of the kernel module deadbeat, on the port that has joined it.
     #[must_use]
     pub fn destination(&self, device: &str, port: u8) -> VerbsGroup {
         let path = &self.path;
@@ -274,7 +274,7 @@ unsafe fn copied(at: *const c_void, len: u8) -> Vec<u8> {
     unsafe { core::slice::from_raw_parts(at.cast::<u8>(), usize::from(len)) }.to_vec()
 }
 
-/// One end of a connection, one listener, or one member of groups.
+/// One end of a connection, a listener, or a member of groups.
 #[derive(Debug)]
 pub struct Id {
     raw: NonNull<rdma_cm_id>,
@@ -285,7 +285,7 @@ pub struct Id {
 unsafe impl Send for Id {}
 
 impl Id {
-    /// Makes one on a channel.
+    /// Creates an id on a channel.
     pub fn new(channel: &Arc<EventChannel>, space: Space) -> Result<Self, VerbsError> {
         let space = match space {
             Space::Connections => RDMA_PS_TCP,
@@ -300,7 +300,7 @@ impl Id {
         }
     }
 
-    /// By what events name it.
+    /// Its identifier in events.
     #[must_use]
     pub fn key(&self) -> Key {
         Key(self.raw.as_ptr().addr())
@@ -319,18 +319,17 @@ impl Id {
         self.check("rdma_set_option", || format!("option {option}"), done)
     }
 
-    /// The byte that routers and switches sort by. Before the route is resolved.
+    /// The byte by which routers and switches prioritise. Set it before the route is resolved.
     pub fn set_traffic_class(&self, class: u8) -> Result<(), VerbsError> {
         self.set(RDMA_OPTION_ID_TOS, class)
     }
 
-    /// Lets a port be bound although a connection of a process before still lingers. Before
-    /// binding.
+    /// Allows a port to be bound although an earlier connection lingers. Set it before binding.
     pub fn set_reuse_address(&self) -> Result<(), VerbsError> {
         self.set::<c_int>(RDMA_OPTION_ID_REUSEADDR, 1)
     }
 
-    /// Binds to an own address, and by that to its device.
+    /// Binds to a local address, which selects its device.
     pub fn bind(&self, own: SocketAddr) -> Result<(), VerbsError> {
         let mut raw = SockAddr::of(own);
         // SAFETY: the id lives, and the address is valid for reads.
@@ -338,21 +337,21 @@ impl Id {
         self.check("rdma_bind_addr", || own.to_string(), done)
     }
 
-    /// Has peers' requests come as events.
+    /// Starts to receive peers' requests as events.
     pub fn listen(&self, backlog: u16) -> Result<(), VerbsError> {
         // SAFETY: the id lives.
         let done = unsafe { (self.channel.cm.listen)(self.raw.as_ptr(), c_int::from(backlog)) };
         self.check("rdma_listen", || format!("port {}", self.port()), done)
     }
 
-    /// The own port number; 0 before the id is bound.
+    /// The local port number; 0 before the id is bound.
     #[must_use]
     pub fn port(&self) -> u16 {
         // SAFETY: the id lives.
         u16::from_be(unsafe { (self.channel.cm.get_src_port)(self.raw.as_ptr()) })
     }
 
-    /// Looks for the device that leads to a peer; answered by an event.
+    /// Resolves a peer's address to a device; answered by an event.
     pub fn resolve_address(
         &self,
         own: Option<IpAddr>,
@@ -369,14 +368,14 @@ impl Id {
         self.check("rdma_resolve_addr", || peer.to_string(), done)
     }
 
-    /// Looks for the route to the peer; answered by an event.
+    /// Resolves the route to the peer; answered by an event.
     pub fn resolve_route(&self, timeout: Duration) -> Result<(), VerbsError> {
         // SAFETY: the id lives.
         let done = unsafe { (self.channel.cm.resolve_route)(self.raw.as_ptr(), milliseconds(timeout)) };
         self.check("rdma_resolve_route", || "the peer".to_owned(), done)
     }
 
-    /// Asks the peer to connect a queue pair, which is in INIT; answered by an event.
+    /// Requests a connection for a queue pair in INIT; answered by an event.
     pub fn connect(&self, pair: &QueuePair, offer: &Offer<'_>) -> Result<(), VerbsError> {
         let mut param = offer.raw(pair, REQUEST_BYTES_MAX)?;
         // SAFETY: the id lives, and the parameters and their data are valid for reads.
@@ -384,7 +383,7 @@ impl Id {
         self.check("rdma_connect", || "the peer".to_owned(), done)
     }
 
-    /// Accepts a request for a queue pair, which is in RTS.
+    /// Accepts a request for a queue pair in RTS.
     pub fn accept(&self, pair: &QueuePair, offer: &Offer<'_>) -> Result<(), VerbsError> {
         let mut param = offer.raw(pair, ACCEPT_BYTES_MAX)?;
         // SAFETY: as above.
@@ -392,7 +391,7 @@ impl Id {
         self.check("rdma_accept", || "a request".to_owned(), done)
     }
 
-    /// Rejects a request, and says why.
+    /// Rejects a request with private data.
     pub fn reject(&self, reason: &[u8]) -> Result<(), VerbsError> {
         let len = length(reason, REJECT_BYTES_MAX)?;
         // SAFETY: the id lives, and the data is valid for reads.
@@ -400,29 +399,29 @@ impl Id {
         self.check("rdma_reject", || "a request".to_owned(), done)
     }
 
-    /// Tells the peer that the answer was heard and the queue pair is in RTS.
+    /// Confirms to the peer that the answer arrived and the queue pair is in RTS.
     pub fn establish(&self) -> Result<(), VerbsError> {
         // SAFETY: the id lives.
         let done = unsafe { (self.channel.cm.establish)(self.raw.as_ptr()) };
         self.check("rdma_establish", || "the peer".to_owned(), done)
     }
 
-    /// Ends the connection. The queue pair is the caller's to stop.
+    /// Ends the connection. The caller has to stop the queue pair.
     pub fn disconnect(&self) -> Result<(), VerbsError> {
         // SAFETY: the id lives.
         let done = unsafe { (self.channel.cm.disconnect)(self.raw.as_ptr()) };
         self.check("rdma_disconnect", || "the peer".to_owned(), done)
     }
 
-    /// Brings a queue pair from RESET to INIT for this connection: the address must be resolved, or
-    /// be a request's. From now on the peer may do this through it, and nothing else.
+    /// Changes a queue pair from RESET to INIT for this connection; the address must be resolved,
+    /// or be a request's. From now on the peer has these rights through it, and no others.
     pub fn init(&self, pair: &QueuePair, rights: Rights) -> Result<(), VerbsError> {
         let (mut attr, mask) = self.attributes(IBV_QPS_INIT)?;
         attr.qp_access_flags = rights.flags();
         pair.modify(&mut attr, mask | IBV_QP_ACCESS_FLAGS)
     }
 
-    /// Brings a queue pair from INIT to RTS: before [`Id::accept`] on the one side, before
+    /// Changes a queue pair from INIT to RTS: before [`Id::accept`] on one side, before
     /// [`Id::establish`] on the other.
     pub fn ready(&self, pair: &QueuePair, reads: u8, retry: Retry) -> Result<(), VerbsError> {
         let (mut attr, mask) = self.attributes(IBV_QPS_RTR)?;
@@ -439,8 +438,8 @@ impl Id {
         )
     }
 
-    /// What `ibv_modify_qp` wants to bring a queue pair of this connection into a state, and the
-    /// mask of it.
+    /// The attributes and the mask for `ibv_modify_qp` to bring a queue pair of this connection
+    /// into a state.
     pub(crate) fn attributes(&self, state: u32) -> Result<(ibv_qp_attr, c_int), VerbsError> {
         let mut attr = ibv_qp_attr { qp_state: state, ..Default::default() };
         let mut mask = 0;
@@ -450,7 +449,7 @@ impl Id {
         Ok((attr, mask))
     }
 
-    /// Has the port of the bound device join a group; answered by an event. The membership ends
+    /// Joins a group with the port of the bound device; answered by an event. The membership ends
     /// with the id.
     pub fn join(&self, group: IpAddr) -> Result<(), VerbsError> {
         let mut raw = SockAddr::of(SocketAddr::new(group, 0));
@@ -476,14 +475,14 @@ impl Drop for Id {
     }
 }
 
-/// What one side says when it connects or accepts.
+/// The parameters of one side when it connects or accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
-    /// READs and CASes under way in each direction.
+    /// Concurrent READs and CASes in each direction.
     pub reads: u8,
     /// [`super::pair::Retry::count`].
     pub retries: u8,
-    /// For the peer; see [`REQUEST_BYTES_MAX`] and [`ACCEPT_BYTES_MAX`].
+    /// Private data for the peer; see [`REQUEST_BYTES_MAX`] and [`ACCEPT_BYTES_MAX`].
     pub data: &'a [u8],
 }
 
@@ -511,7 +510,7 @@ fn length(data: &[u8], max: usize) -> Result<u8, VerbsError> {
     })
 }
 
-/// Never 0, which would be for ever or not at all.
+/// Never 0, which would mean infinite or none.
 fn milliseconds(timeout: Duration) -> c_int {
     c_int::try_from(timeout.as_millis().max(1)).unwrap_or(c_int::MAX)
 }

@@ -1,4 +1,4 @@
-//! How a process takes part in a cluster over RDMA.
+//! A process's configuration in a cluster over RDMA.
 
 use super::arena::HugePages;
 use super::device::Wish;
@@ -6,44 +6,44 @@ use super::pair::Retry;
 use crate::types::Nanos;
 use std::net::{IpAddr, SocketAddr};
 
-/// How a process takes part in a cluster over RDMA. All of it but `listen`, `raises_fences` and
-/// `keeps_mailbox` is the same for all.
+/// A process's configuration in a cluster over RDMA. Except for `listen`, `raises_fences` and
+/// `keeps_mailbox` it is the same for all processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where coordinator `n` listens, at index `n - 1`.
+    /// The address of coordinator `n`, at index `n - 1`.
     pub coordinators: Vec<SocketAddr>,
-    /// Where this process listens: an address of the device; port 0 takes any free one. For a
+    /// The address at which this process listens, on the device; port 0 selects any free one. For a
     /// coordinator, its entry above.
     pub listen: SocketAddr,
     /// The multicast addresses of the groups of coordinators and of everyone.
     pub groups: [IpAddr; 2],
-    /// The device; what is left out is found by the address of `listen`.
+    /// The device; omitted parts are selected by the address of `listen`.
     pub device: Wish,
-    /// The byte that routers and switches sort by (DSCP in its high six bits).
+    /// The byte by which routers and switches prioritise (DSCP in its high six bits).
     pub traffic_class: u8,
-    /// Pages of the memory for what is under way.
+    /// The page size of the memory for pending operations.
     pub pages: HugePages,
-    /// A death shows as a failed operation within so long, at the latest. See [`retry_within`].
+    /// The maximum time after which a death shows as a failed operation. See [`retry_within`].
     pub detection: Nanos,
-    /// This process raises fences though it is no coordinator: a lease cache does.
+    /// Whether this process raises fences although it is no coordinator, as a lease cache does.
     pub raises_fences: bool,
-    /// Members may WRITE the value areas of this process's region. Not for a coordinator: views are
-    /// decided in its.
+    /// Whether members may WRITE the value areas of this process's region. Not for a coordinator,
+    /// where these areas hold views.
     pub keeps_mailbox: bool,
 }
 
-/// One try of the smallest timeout: 4.096 us, doubled by each step of `timeout`.
+/// One try with the smallest timeout: 4.096 us, doubled by each increment of `timeout`.
 const TRY: Nanos = Nanos(4_096);
-/// Devices take a count of 7 for infinity.
+/// Devices interpret a count of 7 as infinity.
 const COUNT_MAX: u8 = 6;
-/// So many tries, where the bound allows, that a few lost packets are no death.
+/// The desired number of tries, so that a few lost packets do not count as a death.
 const COUNT_MIN: u8 = 3;
 /// The specification's five bits.
 const TIMEOUT_MAX: u8 = 31;
 
-/// How often and how long a device shall try, so that all tries together end within `detection`:
-/// the count and timeout with the longest total, and of those the most tries. Never for ever. A
-/// bound below 8.2 us, the least that can be said, is taken for that.
+/// The retry count and timeout with which all tries together end within `detection`: those with the
+/// longest total, and among these the most tries. Never infinite. The smallest possible bound is
+/// 8.2 us.
 #[must_use]
 pub fn retry_within(detection: Nanos) -> Retry {
     let longest = |count: u8| -> Option<(u64, Retry)> {
@@ -56,20 +56,20 @@ pub fn retry_within(detection: Nanos) -> Retry {
     many.or_else(few).map_or(Retry { count: 0, timeout: 1 }, |(_, retry)| retry)
 }
 
-/// How long all tries together last.
+/// The duration of all tries together.
 #[must_use]
 pub const fn detection_of(retry: Retry) -> Nanos {
     Nanos((retry.count as u64 + 1) * (TRY.0 << retry.timeout))
 }
 
-/// So often within a device's timeout it is looked whether something ends on a link: a lost packet
-/// is found then by a probe.
+/// How many times within a device's timeout a link is checked for completions: a probe then detects
+/// a lost packet.
 const LOOKS: u64 = 8;
-/// Processes do not look more often: it is for devices whose timeout is long.
+/// The shortest interval of these checks, which are meant for devices with long timeouts.
 const LOOK_EVERY_MIN: Nanos = Nanos::from_millis(1);
 
-/// How often links are looked at on which operations are under way; `None` if the device's own
-/// timeout is as good.
+/// The interval of checks of links with pending operations; `None` if the device's own timeout is
+/// as good.
 #[must_use]
 pub(crate) fn look_within(retry: Retry) -> Option<Nanos> {
     let every = Nanos((TRY.0 << retry.timeout) / LOOKS);

@@ -1,11 +1,11 @@
-//! The thread that connects: it listens, answers requests, makes connections that the endpoint asks
-//! for, and joins groups. Everything here may take system calls, allocate and wait for peers;
-//! nothing here is on a post path.
+//! The connector thread: it listens, answers requests, establishes connections for the endpoint,
+//! and joins groups. It may make system calls, allocate and wait for peers; nothing here is on a
+//! post path.
 //!
-//! A link goes one way. Who wants to operate on a peer's region connects; the peer lets it do what
-//! its role allows and never posts on that queue pair. So two processes that connect at the same
-//! time do not collide, and what a peer may do here is switched by the access flags of its queue
-//! pair alone.
+//! A link has one direction. A process that operates on a peer's region connects; the peer grants
+//! the rights of its role and never posts on that queue pair. So two processes that connect at the
+//! same time do not conflict, and a peer's rights here depend on the access flags of its queue pair
+//! alone.
 
 use super::cm::{Event, EventChannel, Id, Joined, Key, Offer, Peer, Space, What};
 use super::config::{Config, retry_within};
@@ -29,90 +29,89 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 use std::time::{Duration, Instant as Time};
 
-/// Requests that wait for this thread.
+/// Commands queued for this thread.
 const BACKLOG: u16 = 128;
-/// Connections of peers that are served at a time.
+/// The maximum number of connections of peers.
 const SERVED_MAX: usize = 2048;
-/// READs and CASes under way on a link, in the device, at most; what more is posted waits there.
+/// The maximum of concurrent READs and CASes on a link, in the device; further posts wait there.
 const READS_MAX: u8 = 16;
-/// A connection that is not made within so many times the bound of detection counts as failed: the
-/// peer's host is silent. Making one takes several round trips and the peer's connector thread, not
-/// just its device.
+/// A connection attempt fails after this many times the bound of detection: the peer's host is
+/// silent. It takes several round trips and the peer's connector thread, not just its device.
 const CONNECT_DETECTIONS: u64 = 8;
-/// But no sooner than this: on a busy host the thread may have to wait for a core.
+/// The minimum timeout: on a busy host the thread may have to wait for a core.
 const CONNECT_MIN: Nanos = Nanos::from_millis(500);
 
-/// What the endpoint asks for.
+/// A command of the endpoint.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Connect to a region's owner.
     Connect { attempt: u64, to: SocketAddr, region: u32, generation: u32 },
-    /// Let go of a connection that is not used any more.
+    /// Release an unused connection.
     Bury { attempt: u64, pair: QueuePair },
-    /// Let the owner of a region do this, and nothing else, from now on.
+    /// Set the rights of a region's owner from now on.
     Permit { region: u32, rights: Rights, done: Sender<Result<(), VerbsError>> },
 }
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Nobody answers there, or the connection was lost.
+    /// No answer, or the connection was lost.
     Silent(String),
-    /// The process there does not let this one in.
+    /// The process there rejects this one.
     Refused(Refusal),
-    /// The peer has ended the connection, or its kernel has for it.
+    /// The peer, or its kernel, has ended the connection.
     Ended,
 }
 
-/// What the endpoint is told.
+/// An event for the endpoint.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A connection stands.
+    /// A connection is established.
     Up {
         attempt: u64,
         region: u32,
         pair: QueuePair,
         welcome: Welcome,
         handle: AddressHandle,
-        /// How the peer's clock relates to this host's.
+        /// The relation of the peer's clock to this host's.
         clock: ClockRelation,
     },
     /// An attempt has failed, or a connection has ended.
     Down { attempt: u64, region: u32, cause: Cause },
-    /// A connection was let go of: the device has forgotten all that was posted on it.
+    /// A connection was released: the device has dropped all its posts.
     Buried { attempt: u64 },
-    /// The port is in a group.
+    /// The port has joined a group.
     Group { index: usize, handle: AddressHandle, number: u32, qkey: u32, place: VerbsGroup },
     /// The port is not in a group (any more).
     GroupLost { index: usize, error: String },
 }
 
-/// What this process is to others.
+/// This process's identity for its peers.
 #[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) cluster: Identity,
     pub(crate) address: Address,
     pub(crate) role: Role,
     pub(crate) exposed: Exposed,
-    /// Where its datagrams go.
+    /// The destination of its datagrams.
     pub(crate) datagrams: Arc<QueuePair>,
     pub(crate) qkey: u32,
-    /// Bits of the groups that it is a member of.
+    /// Bits of its groups.
     pub(crate) groups: u32,
-    /// Of its notices of death.
+    /// The tokens of its death notices.
     pub(crate) tokens: [u64; 2],
 }
 
-/// Where a connection that this process asked for stands.
+/// The state of a connection that this process requested.
 #[derive(Debug)]
 struct Attempt {
     id: Id,
     attempt: u64,
     region: u32,
     generation: u32,
-    /// `None` before the route is known, and after the endpoint has it.
+    /// `None` before the route is resolved, and after the endpoint has taken it.
     pair: Option<QueuePair>,
-    /// When the peer was asked.
+    /// When the request was sent.
     asked: Instant,
     until: Option<Time>,
 }
@@ -138,7 +137,7 @@ pub(crate) struct Connector {
     channel: Arc<EventChannel>,
     listener: Option<Id>,
     own: Option<Own>,
-    /// Who this process says it is.
+    /// This process's identity.
     from: Address,
     role: Role,
     cluster: Identity,
@@ -148,7 +147,7 @@ pub(crate) struct Connector {
     traffic_class: u8,
     reads: u8,
     sends: Arc<CompletionQueue>,
-    /// Of pairs that never post.
+    /// For pairs that never post.
     idle: Arc<CompletionQueue>,
     size: Size,
     attempts: BTreeMap<Key, Attempt>,
@@ -157,13 +156,13 @@ pub(crate) struct Connector {
     members: BTreeMap<Key, Member>,
     commands: Receiver<Command>,
     news: Sender<News>,
-    /// Rung after news; `None` if somebody looks anyway.
+    /// Rung after events; `None` if the endpoint polls anyway.
     bell: Option<Region>,
     told: Arc<AtomicBool>,
     wake: Arc<Wake>,
 }
 
-/// What a connector needs to know to start.
+/// The parameters of a connector.
 pub(crate) struct Start<'a> {
     pub(crate) nic: &'a Arc<Nic>,
     pub(crate) config: &'a Config,
@@ -209,10 +208,10 @@ impl Connector {
         })
     }
 
-    /// Binds the address that peers connect to; says which port it is.
+    /// Binds the address for peers; returns its port.
     pub(crate) fn bind(&mut self, listen: SocketAddr) -> Result<u16, VerbsError> {
         let id = Id::new(&self.channel, Space::Connections)?;
-        // A coordinator that restarts finds connections of its predecessor lingering.
+        // Connections of a coordinator's predecessor may linger.
         id.set_reuse_address()?;
         id.bind(listen)?;
         let port = id.port();
@@ -220,7 +219,7 @@ impl Connector {
         Ok(port)
     }
 
-    /// Serves peers from now on, and joins the groups.
+    /// Starts to serve peers, and joins the groups.
     pub(crate) fn serve(&mut self, own: Own, groups: [IpAddr; 2]) -> Result<(), VerbsError> {
         self.from = own.address;
         self.role = own.role;
@@ -243,7 +242,7 @@ impl Connector {
         Ok(())
     }
 
-    /// Works until the endpoint goes.
+    /// Runs until the endpoint is dropped.
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             let now = Time::now();
@@ -257,7 +256,7 @@ impl Connector {
                 match self.channel.next() {
                     Ok(Some(event)) => self.take(event),
                     Ok(None) => break,
-                    // Nothing can be connected any more; the endpoint learns it from its next
+                    // No connection is possible any more; the endpoint learns it from its next
                     // command.
                     Err(_) => return,
                 }
@@ -267,7 +266,7 @@ impl Connector {
     }
 
     fn report(&self, news: News) {
-        // Nobody listens any more only when the endpoint is going, and this thread with it.
+        // Nobody receives only when the endpoint is being dropped, and this thread with it.
         let _ = self.news.send(news);
         self.told.store(true, Ordering::Release);
         if let Some(bell) = &self.bell {
@@ -284,7 +283,7 @@ impl Connector {
             }
             Command::Bury { attempt, pair } => {
                 self.attempts.retain(|_, a| a.attempt != attempt);
-                // Once it is destroyed, the device writes into no buffer that was posted on it.
+                // Once it is destroyed, the device writes to none of its posted buffers.
                 drop(pair);
                 self.report(News::Buried { attempt });
             }
@@ -295,8 +294,8 @@ impl Connector {
         }
     }
 
-    /// Switches what a region's owner may do through the connections that stand. One that can not
-    /// be switched is closed: the peer connects again, under the new rights.
+    /// Changes the rights of a region's owner on established connections. A connection that can not
+    /// be changed is closed: the peer reconnects with the new rights.
     fn permit(&mut self, region: u32, rights: Rights) -> Result<(), VerbsError> {
         let closed: Vec<Key> = self
             .served
@@ -307,7 +306,7 @@ impl Connector {
         let mut switched = Ok(());
         for key in closed {
             if let Some(served) = self.served.remove(&key) {
-                // All others are closed whatever comes of this one.
+                // All others are closed, whatever its result.
                 switched = switched.and(served.pair.reset());
             }
         }
@@ -332,7 +331,7 @@ impl Connector {
         Ok(())
     }
 
-    /// Attempts that have lasted too long have failed.
+    /// Fails attempts that have timed out.
     fn give_up(&mut self, now: Time) {
         let late: Vec<Key> = self
             .attempts
@@ -438,13 +437,13 @@ impl Connector {
     }
 
     fn answer(&mut self, id: Id, peer: &Peer) {
-        // A stranger: dropping the id rejects it.
+        // A foreign request: dropping the id rejects it.
         let Some(hello) = Hello::decode(&peer.data) else { return };
         let refusal = match hello.and_then(|hello| self.check(&hello)) {
             Ok((hello, role, rights)) => {
-                // A later connection of the same process, or of its successor, takes the place of
-                // the earlier, which ends before: nothing of it that is still on the way comes
-                // after what is posted on the new one.
+                // A later connection of the same process, or of its successor, replaces the earlier
+                // one, which ends first: none of its operations arrives after a post on the new
+                // one.
                 if hello.from.region != 0 {
                     self.served.retain(|_, s| s.from.region != hello.from.region);
                 }
@@ -458,7 +457,7 @@ impl Connector {
             }
             Err(refusal) => refusal,
         };
-        // If it can not be told, dropping the id tells it that there is no connection.
+        // If the rejection can not be sent, dropping the id reports that there is no connection.
         let _ = id.reject(&refusal.encode());
     }
 
@@ -479,7 +478,7 @@ impl Connector {
         if self.served.len() >= SERVED_MAX {
             return Err(Refusal::Full);
         }
-        // Only coordinators propose, and they are known by their numbers; a member has a region.
+        // Only coordinators propose, and their numbers identify them; a member has a region.
         let role = match hello.role {
             Role::Proposer if !is_coordinator(hello.from.region) => Role::Reader,
             Role::Member if hello.from.region == 0 => Role::Reader,
@@ -488,7 +487,7 @@ impl Connector {
         Ok((*hello, role, self.rights(own, hello.from, role)))
     }
 
-    /// What a peer may do here: what was said of its region, or what its role allows.
+    /// A peer's rights here: as set for its region, or those of its role.
     fn rights(&self, own: &Own, from: Address, role: Role) -> Rights {
         let permitted = self.permits.get(&from.region).filter(|_| from.region != 0);
         permitted.copied().unwrap_or_else(|| role.rights(own.exposed.purpose()))
@@ -539,8 +538,7 @@ const fn is_coordinator(region: u32) -> bool {
 impl Drop for Connector {
     fn drop(&mut self) {
         for served in self.served.values() {
-            // The peer learns it now instead of by a timeout. It learns it all the same if this
-            // fails.
+            // Informs the peer now instead of by a timeout, which is the fallback.
             let _ = served.id.disconnect();
         }
         for member in self.members.values() {

@@ -1,4 +1,4 @@
-//! An open device and its protection domain, and what they tell about themselves.
+//! An open device, its protection domain, and their attributes.
 #![allow(unsafe_code)]
 
 use super::error::VerbsError;
@@ -13,13 +13,13 @@ use core::ptr::NonNull;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// A global identifier: of a port, or of a multicast group. The IP address of a RoCE v2 port is in
-/// it.
+/// A global identifier of a port or of a multicast group. For a RoCE v2 port it contains the IP
+/// address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// As an IP address: IPv4 if it is a mapped one (`::ffff:a.b.c.d`).
+    /// As an IP address: IPv4 for a mapped one (`::ffff:a.b.c.d`).
     #[must_use]
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
@@ -36,18 +36,18 @@ impl fmt::Display for Gid {
     }
 }
 
-/// What a port is made of.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkLayer {
     /// InfiniBand.
     InfiniBand,
     /// Ethernet: RoCE.
     Ethernet,
-    /// Neither, or the provider does not tell.
+    /// Neither, or unknown.
     Unspecified,
 }
 
-/// Among whom a device's CAS is atomic.
+/// The scope of a device's atomic CAS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Atomics {
     /// It has none.
@@ -58,35 +58,35 @@ pub enum Atomics {
     Host,
 }
 
-/// What a device can do.
+/// A device's capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// Ports; they count from 1.
+    /// The number of ports, which are numbered from 1.
     pub ports: u8,
-    /// Among whom CAS is atomic.
+    /// The scope of its atomic CAS.
     pub atomics: Atomics,
-    /// READs and CASes that a queue pair can have under way as requester, and as responder.
+    /// Concurrent READs and CASes of a queue pair, as requester and as responder.
     pub reads_under_way: (u8, u8),
-    /// Entries that a completion queue can have.
+    /// The maximum size of a completion queue.
     pub completions: u32,
-    /// Requests that a queue can have.
+    /// The maximum size of a queue.
     pub requests: u32,
-    /// Multicast groups that it can hear; 0 if it knows none.
+    /// Multicast groups that it can receive; 0 if it does not support them.
     pub groups: u32,
 }
 
-/// What a port is and does.
+/// A port's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortFacts {
     /// Whether it can carry traffic.
     pub active: bool,
     /// The kernel's number of its state (`enum ibv_port_state`).
     pub state: u32,
-    /// What it is made of.
+    /// Its link layer.
     pub link_layer: LinkLayer,
-    /// Bytes of the largest packet on the wire now.
+    /// The current maximum packet size on the wire.
     pub mtu: u32,
-    /// Entries of its GID table.
+    /// The size of its GID table.
     pub gids: u32,
     /// Its local identifier, on InfiniBand.
     pub lid: u16,
@@ -131,7 +131,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The library's list of devices, freed in the end.
+/// The library's list of devices, freed on drop.
 struct Listed {
     verbs: &'static Verbs,
     list: NonNull<*mut ibv_device>,
@@ -201,7 +201,7 @@ impl Context {
         self.verbs
     }
 
-    /// What the device can do.
+    /// The device's capabilities.
     pub fn facts(&self) -> Result<DeviceFacts, VerbsError> {
         let mut attr = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the context is open, and `attr` is valid for a write.
@@ -227,7 +227,7 @@ impl Context {
         })
     }
 
-    /// What a port, counted from 1, is and does.
+    /// The attributes of a port, counted from 1.
     pub fn port(&self, port: u8) -> Result<PortFacts, VerbsError> {
         // The call fills a prefix; the rest stays zero.
         let mut attr = ibv_port_attr::default();
@@ -287,7 +287,7 @@ unsafe impl Send for ProtectionDomain {}
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
-    /// Makes one on a device.
+    /// Creates one on a device.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: the context is open.
         let raw = unsafe { (context.verbs.alloc_pd)(context.raw.as_ptr()) };
@@ -295,7 +295,7 @@ impl ProtectionDomain {
         Ok(Arc::new(Self { raw, context: Arc::clone(context) }))
     }
 
-    /// The device it is on.
+    /// Its device.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context

@@ -1,5 +1,5 @@
-//! Unreliable datagrams: one queue pair for all peers and both groups, receives that are always
-//! posted, and the head by which a receiver knows cluster and sender.
+//! Unreliable datagrams: one queue pair for all peers and both groups, permanently posted receives,
+//! and a header with cluster and sender.
 //!
 //! ```text
 //! 0   cluster's nonce
@@ -23,16 +23,15 @@ use crate::types::Address;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Receives that are posted. As many datagrams can arrive while this process does not look; more
-/// are lost.
+/// Posted receives. That many datagrams can arrive between two polls; more are lost.
 const RECEIVES: u32 = 512;
-/// Datagrams that the device may still be sending.
+/// The maximum number of datagrams in sending.
 const SENDS: u32 = 128;
-/// Datagrams of this size are copied at the post, where the device can.
+/// The maximum size of inline datagrams, where the device supports it.
 const INLINE_BYTES: u32 = 256;
-/// Datagrams that one round of listening takes at most.
+/// The maximum number of datagrams per polling round.
 const ROUND: u32 = 64;
-/// Completions that one look takes.
+/// Completions per poll.
 const BATCH: usize = 16;
 const MAGIC: u32 = u32::from_le_bytes(*b"obdg");
 
@@ -52,7 +51,7 @@ struct Head {
 pub(crate) const HEAD_BYTES: usize = size_of::<Head>();
 const _: () = assert!(HEAD_BYTES == 40 && HEAD_BYTES.is_multiple_of(8));
 
-/// A datagram as it travels.
+/// A datagram's header on the wire.
 pub(crate) fn frame(nonce: u64, from: Address, payload: &[u8], out: &mut Vec<u8>) {
     let head = Head {
         nonce,
@@ -68,8 +67,8 @@ pub(crate) fn frame(nonce: u64, from: Address, payload: &[u8], out: &mut Vec<u8>
     out.extend_from_slice(payload);
 }
 
-/// Who sent a datagram that begins like this, and how long its payload is. `None` if it is not of
-/// this cluster.
+/// The sender and the payload length of a datagram with this header. `None` if it is not of this
+/// cluster.
 fn parse(head: &[u8], nonce: u64) -> Option<(Address, usize)> {
     let (head, _) = Head::read_from_prefix(head).ok()?;
     let from = Address {
@@ -82,7 +81,7 @@ fn parse(head: &[u8], nonce: u64) -> Option<(Address, usize)> {
     (head.magic == MAGIC && head.nonce == nonce).then_some((from, usize::from(head.bytes)))
 }
 
-/// Where the datagrams of a peer or a group go.
+/// The destination for a peer or a group.
 #[derive(Debug)]
 pub(crate) struct To<'a> {
     pub(crate) handle: &'a AddressHandle,
@@ -90,7 +89,7 @@ pub(crate) struct To<'a> {
     pub(crate) qkey: u32,
 }
 
-/// The own end.
+/// The local end.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     pair: Arc<QueuePair>,
@@ -99,23 +98,21 @@ pub(crate) struct Datagrams {
     incoming: Buffers,
     blocks: Vec<Block>,
     outgoing: Buffers,
-    /// Taken from the completion queue, not yet handed out: block and length, routing header
-    /// included.
+    /// Polled but not handed out yet: block and length, including the routing header.
     waiting: std::collections::VecDeque<(u32, u32)>,
-    /// What the last look at a queue has taken.
+    /// The results of the last poll.
     batch: Box<[WorkCompletion]>,
     nonce: u64,
     own: Address,
     frame: Vec<u8>,
     round: u32,
     payload_max: usize,
-    /// Nothing was heard since the queue was armed.
+    /// Whether nothing has arrived since the queue was armed.
     is_armed: bool,
 }
 
 impl Datagrams {
-    /// Opens it: it hears what is sent to it, and to the groups that it is attached to, from now
-    /// on.
+    /// Opens it: from now on it receives datagrams to it and to its groups.
     pub(crate) fn new(
         nic: &Nic,
         channel: &Arc<super::queue::CompletionChannel>,
@@ -165,7 +162,7 @@ impl Datagrams {
         Ok(this)
     }
 
-    /// From now on datagrams come from this address.
+    /// Sets the source address of later datagrams.
     pub(crate) fn set_own(&mut self, own: Address) {
         self.own = own;
     }
@@ -174,7 +171,7 @@ impl Datagrams {
         &self.pair
     }
 
-    /// What `payload` looks like on the wire, for others to send in this process's name.
+    /// The encoded `payload`, for others to send on behalf of this process.
     pub(crate) fn framed(&self, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD_BYTES + payload.len());
         frame(self.nonce, self.own, payload, &mut out);
@@ -210,7 +207,7 @@ impl Datagrams {
         posted.is_ok()
     }
 
-    /// Takes back the blocks of datagrams that were sent.
+    /// Frees the blocks of sent datagrams.
     fn reclaim(&mut self) {
         while let Ok(n @ 1..) = self.sent.poll(&mut self.batch) {
             for completion in &self.batch[..n] {
@@ -222,7 +219,7 @@ impl Datagrams {
         }
     }
 
-    /// Takes from the completion queue what has arrived. Whether anything waits.
+    /// Polls the completion queue. Returns whether any datagram is pending.
     pub(crate) fn look(&mut self) -> bool {
         if !self.waiting.is_empty() {
             return true;
@@ -234,13 +231,12 @@ impl Datagrams {
             if completion.status() == Status::SUCCESS {
                 self.waiting.push_back((index, completion.bytes()));
             }
-            // A receive fails only when the queue pair is stopped, and then it is of no use to post
-            // it again.
+            // A receive fails only when the queue pair is stopped; reposting it would be useless.
         }
         n > 0
     }
 
-    /// Hands out the next datagram.
+    /// Returns the next datagram.
     pub(crate) fn receive(&mut self, out: &mut Vec<u8>) -> Received {
         loop {
             if self.round == ROUND || !self.look() {
@@ -250,8 +246,8 @@ impl Datagrams {
             let Some((index, bytes)) = self.waiting.pop_front() else { continue };
             self.round += 1;
             let heard = self.open(index, bytes as usize, out);
-            // Only copied here, so the block can be posted again at once. If the device does not
-            // take it, one receive less is posted; the queue pair is broken then, anyway.
+            // The data is copied here, so the block is reposted at once. If the device refuses, one
+            // receive is missing; the queue pair is broken then, anyway.
             let _ = self.post(index);
             match heard {
                 Some(from) if from == self.own => {}
@@ -274,10 +270,10 @@ impl Datagrams {
         Some(from)
     }
 
-    /// Has the next datagram make the channel readable. `false` if one waits already.
+    /// Makes the channel readable on the next datagram. `false` if one is already pending.
     pub(crate) fn arm(&mut self) -> bool {
         self.is_armed = self.is_armed || self.heard.arm().is_ok();
-        // A queue that can not be armed is looked at all the time.
+        // A queue that can not be armed is polled continuously.
         self.is_armed && !self.look()
     }
 }

@@ -1,5 +1,5 @@
-//! Which device, port and GID an endpoint uses: what the host has ([`survey`]), and which of it
-//! fits ([`choose`]).
+//! The device, port and GID of an endpoint: the host's devices ([`survey`]), and the choice among
+//! them ([`choose`]).
 
 use super::arena::numa_node;
 use super::context::{Atomics, Context, DeviceFacts, Gid, LinkLayer, PortFacts, device_names};
@@ -13,7 +13,7 @@ use std::path::Path;
 pub enum GidKind {
     /// InfiniBand.
     InfiniBand,
-    /// RoCE v1: frames that no router forwards.
+    /// RoCE v1: frames that are not routed.
     RoceV1,
     /// RoCE v2: UDP.
     RoceV2,
@@ -28,36 +28,36 @@ pub struct GidEntry {
     pub gid: Gid,
     /// Its protocol.
     pub kind: GidKind,
-    /// The network interface that it belongs to, if the kernel tells.
+    /// Its network interface, if known.
     pub interface: Option<String>,
 }
 
-/// What a port of this host is.
+/// A port of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its number, from 1.
     pub number: u8,
-    /// What it is and does.
+    /// Its attributes.
     pub facts: PortFacts,
     /// Its GID table, without empty entries.
     pub gids: Vec<GidEntry>,
 }
 
-/// What a device of this host is.
+/// A device of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its name.
     pub name: String,
-    /// The NUMA node that it sits on.
+    /// Its NUMA node.
     pub numa_node: Option<u32>,
-    /// What it can do and its ports, or why it can not be asked.
+    /// Its capabilities and ports, or the error of querying them.
     pub opened: Result<(DeviceFacts, Vec<Port>), VerbsError>,
 }
 
-/// Entries of a GID table that are looked at. An index has a byte in `ibv_ah_attr`.
+/// The number of GID table entries considered. An index has a byte in `ibv_ah_attr`.
 const GIDS_MAX: u32 = 256;
 
-/// What a deployment wishes. What it leaves out is chosen.
+/// The requirements of a deployment. Omitted ones are chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// The device's name.
@@ -66,30 +66,30 @@ pub struct Wish {
     pub port: Option<u8>,
     /// The index in the port's GID table.
     pub gid_index: Option<u8>,
-    /// The own IP address: the port that it belongs to.
+    /// The local IP address, which identifies the port.
     pub address: Option<IpAddr>,
 }
 
-/// What was chosen.
+/// The choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The device's name.
     pub device: String,
     /// Its NUMA node.
     pub numa_node: Option<u32>,
-    /// What it can do.
+    /// Its capabilities.
     pub facts: DeviceFacts,
     /// The port, from 1.
     pub port: u8,
-    /// What it is.
+    /// Its attributes.
     pub port_facts: PortFacts,
     /// The entry of its GID table.
     pub gid: GidEntry,
-    /// The IP address by which peers reach it.
+    /// The IP address for peers.
     pub address: Option<IpAddr>,
 }
 
-/// All devices of this host. An error means that none can be had.
+/// All devices of this host. An error means that none is available.
 pub fn survey() -> Result<Vec<Device>, VerbsError> {
     let names = device_names()?;
     if names.is_empty() {
@@ -101,7 +101,7 @@ pub fn survey() -> Result<Vec<Device>, VerbsError> {
         .collect())
 }
 
-/// Devices that the kernel has, driven by a provider or not.
+/// The kernel's devices, with or without a provider.
 fn kernel_devices() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/sys/class/infiniband") else { return Vec::new() };
     let mut names: Vec<String> =
@@ -135,7 +135,7 @@ fn query(name: &str) -> Result<(DeviceFacts, Vec<Port>), VerbsError> {
     Ok((facts, ports))
 }
 
-/// The kernel calls InfiniBand and RoCE v1 by one name.
+/// The kernel uses one name for InfiniBand and RoCE v1.
 fn kind_of(link_layer: LinkLayer, text: Option<&str>) -> GidKind {
     match (link_layer, text) {
         (LinkLayer::InfiniBand, _) => GidKind::InfiniBand,
@@ -146,9 +146,9 @@ fn kind_of(link_layer: LinkLayer, text: Option<&str>) -> GidKind {
 
 /// Chooses among the devices of a survey, given the host's interfaces.
 ///
-/// A port must carry traffic, have a GID, and its device must have CAS. Among those that fit the
-/// wish, one that peers reach by IPv4 is better than by IPv6, that by a link-local or no address,
-/// and RoCE v2 better than v1; among equals the first in the kernel's order.
+/// A port must be active, have a GID, and its device must support CAS. Among the matching ones,
+/// reachability by IPv4 is preferred to IPv6, and that to a link-local or no address; RoCE v2 is
+/// preferred to v1. On a tie, the first in the kernel's order is chosen.
 pub fn choose(devices: &[Device], interfaces: &[Interface], wish: &Wish) -> Result<Choice, VerbsError> {
     let mut refused = Vec::new();
     let mut best: Option<((u8, u8), Choice)> = None;
@@ -204,14 +204,14 @@ pub fn choose(devices: &[Device], interfaces: &[Interface], wish: &Wish) -> Resu
     }
 }
 
-/// An entry of a GID table, how good it is, and the address by which peers reach it.
+/// An entry of a GID table, its rank, and the address for peers.
 struct Rated<'a> {
     rating: (u8, u8),
     entry: &'a GidEntry,
     address: Option<IpAddr>,
 }
 
-/// The best GID of a port, or why the port can not be used.
+/// The best GID of a port, or why the port is not usable.
 fn rate<'a>(
     facts: &DeviceFacts,
     port: &'a Port,
@@ -239,7 +239,7 @@ fn rate<'a>(
         .map(|entry| (entry, address_of(entry, interfaces)))
         .filter(|(_, address)| wish.address.is_none() || *address == wish.address)
         .map(|(entry, address)| Rated { rating: (reach(address), entry.kind as u8), entry, address })
-        // Of equals the first, so that an index does not wander.
+        // On a tie the first, so that the index is stable.
         .rev()
         .max_by_key(|rated| rated.rating);
     rated.ok_or_else(|| match wish.address {
@@ -248,8 +248,8 @@ fn rate<'a>(
     })
 }
 
-/// The address by which peers reach a GID: on RoCE it is in the GID, on InfiniBand it is that of
-/// the IPoIB interface.
+/// The address of a GID for peers: on RoCE it is part of the GID, on InfiniBand it is that of the
+/// IPoIB interface.
 fn address_of(entry: &GidEntry, interfaces: &[Interface]) -> Option<IpAddr> {
     if entry.kind == GidKind::InfiniBand {
         interfaces

@@ -1,6 +1,6 @@
-//! Opening an endpoint over RDMA. The region stays a file of this host, as over shared memory, so
-//! that attached programs, observers on this host and acceptor memory that outlives its process are
-//! as there; here it is registered with the device, too.
+//! Opening an endpoint over RDMA. The region is a file of this host, as over shared memory, so that
+//! attached programs, local observers and persistent acceptor memory work in the same way; in
+//! addition it is registered with the device.
 #![allow(unsafe_code)]
 
 use super::config::{Config, look_within, retry_within};
@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
-/// An operation may have so many bytes whatever the limits: what members write into mailboxes is no
-/// view.
+/// The minimum size of operations whatever the limits: members also write to mailboxes, not only
+/// views.
 const OPERATION_BYTES: u32 = 4096;
 
 // SAFETY: a region's mapping is never moved or replaced, is held by every clone of it, and was made
@@ -48,21 +48,21 @@ unsafe impl Memory for Region {
     }
 }
 
-/// Why there is no endpoint.
+/// Why an endpoint can not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The cluster or region of this host can not be had.
+    /// The cluster or region of this host is not available.
     #[error("{0}")]
     Shm(#[from] HostError),
-    /// The device can not be had, or can not do what is wanted of it.
+    /// The device is not available, or lacks a capability.
     #[error("{0}")]
     Verbs(#[from] VerbsError),
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("{field}: {fault}")]
     Config {
         /// The field.
         field: &'static str,
-        /// What is wrong with it, and what to do.
+        /// The fault, with a remedy.
         fault: String,
     },
 }
@@ -112,8 +112,8 @@ impl Config {
         Ok(())
     }
 
-    /// Where the owner of a region listens: a coordinator as configured, anybody else as its
-    /// address says.
+    /// The address of a region's owner: for a coordinator as configured, for others from the
+    /// address itself.
     pub(super) fn place(&self, at: Address) -> Option<SocketAddr> {
         if at.host != 0 {
             return Some(SocketAddr::new(ip_of(at.host), at.port));
@@ -123,13 +123,13 @@ impl Config {
 }
 
 impl Endpoint<Rdma> {
-    /// Takes a region of the cluster for the calling thread and offers it on an RDMA device. Peers
-    /// may use it as soon as this returns. The port joins the groups in the background: see
+    /// Claims a region of the cluster for the calling thread and exposes it on an RDMA device.
+    /// Peers may use it as soon as this returns. The port joins the groups in the background: see
     /// [`Self::is_in_groups`].
     pub fn open(cluster: &Cluster, owner: Owner, wait: Wait, config: &Config) -> Result<Self, OpenError> {
         config.check()?;
         config.check_owner(&owner)?;
-        // Before anything is taken: most that can go wrong does so here.
+        // Before any resource is taken: most errors occur here.
         let wish = Wish { address: Some(config.listen.ip()), ..config.device.clone() };
         let nic = Arc::new(Nic::open(&wish, config.traffic_class)?);
         let taken = Taken::take(cluster, &owner)?;
@@ -145,50 +145,50 @@ impl Endpoint<Rdma> {
         }
     }
 
-    /// Switches what the owner of a region may do with the own region, from now on, whatever its
-    /// role: Mu's permission switch (OSDI 2020, section 5.2). A connection that its device can not
-    /// switch is closed and made anew.
+    /// Changes the rights of a region's owner on the own region, from now on, whatever its role:
+    /// Mu's permission switch (OSDI 2020, section 5.2). A connection that its device can not change
+    /// is closed and re-established.
     pub fn permit(&self, region: u32, rights: Rights) -> Result<(), VerbsError> {
         self.transport.permit(region, rights)
     }
 
-    /// A datagram of this process as it travels: given to the kernel to be sent when this process
-    /// dies, it arrives as if the process had sent it to the group itself.
+    /// An encoded datagram of this process. The kernel sends it when this process dies, and it
+    /// arrives as if the process had sent it to the group.
     #[must_use]
     pub fn notice(&self, payload: &[u8]) -> Vec<u8> {
         self.transport.datagrams.framed(payload)
     }
 
-    /// Whether the port has joined both groups. Before it has, what is sent to a group is lost.
+    /// Whether the port has joined both groups. Until then, datagrams to a group are lost.
     #[must_use]
     pub fn is_in_groups(&self) -> bool {
         self.transport.has_groups()
     }
 
-    /// Why the port is not in a group, if it is not, by the group's index.
+    /// Why the port is not in a group, by the group's index.
     pub fn group_troubles(&self) -> impl Iterator<Item = (usize, &str)> {
         self.transport.group_troubles()
     }
 
-    /// The links that were ever used.
+    /// All links used so far.
     #[must_use]
     pub fn link_status(&self) -> Vec<LinkStatus> {
         self.transport.status()
     }
 }
 
-/// Where this process listens, as peers address it.
+/// The address of this process for peers.
 fn own_address(sender: RegionOwner, owner: &Owner, config: &Config, port: u16) -> Address {
     let RegionOwner { region, generation, .. } = sender;
     if owner.region.is_some() {
-        // Coordinators are known by their numbers; where they listen, everybody knows from the
+        // Coordinators are identified by their numbers; their addresses are in everyone's
         // configuration.
         return Address { generation, ..Address::region(region) };
     }
     Address { host: host_of(config.listen.ip()), port, seat: 0, region, generation }
 }
 
-/// What peers may do with the region, and what this process does with theirs.
+/// The rights of peers on the region, and of this process on theirs.
 fn duties(owner: &Owner, config: &Config) -> (Purpose, Role) {
     if owner.region.is_some() {
         return (Purpose::Acceptor, Role::Proposer);

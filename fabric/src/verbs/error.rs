@@ -1,10 +1,10 @@
-//! What can go wrong between this program and an RDMA device: what, where, and what to do next.
+//! The errors of RDMA devices: what, where, and a remedy.
 
 use core::ffi::CStr;
 use core::fmt;
 use std::io;
 
-/// A library that is loaded at run time.
+/// A library loaded at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Library {
     /// libibverbs: devices, queues, memory.
@@ -37,15 +37,15 @@ impl fmt::Display for Library {
     }
 }
 
-/// Why an RDMA device, or something on it, can not be had.
+/// Why an RDMA device, or a resource on it, is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerbsError {
     /// A library can not be loaded.
     #[error("{library} can not be loaded ({reason}); {}", .library.how_to_get())]
     NoLibrary {
-        /// Which.
+        /// The library.
         library: Library,
-        /// What the loader says.
+        /// The loader's error.
         reason: String,
     },
     /// A library is too old.
@@ -54,25 +54,25 @@ pub enum VerbsError {
         .symbol.to_string_lossy(), .version.to_string_lossy()
     )]
     NoSymbol {
-        /// Which.
+        /// The library.
         library: Library,
-        /// The function that it lacks.
+        /// The missing function.
         symbol: &'static CStr,
-        /// In which version.
+        /// Its version.
         version: &'static CStr,
     },
-    /// The kernel has no RDMA, or no device of it.
+    /// The kernel has no RDMA, or no RDMA device.
     #[error("{}", no_device(.undriven))]
     NoDevice {
-        /// Devices of the kernel that no provider in user space drives.
+        /// Kernel devices without a provider in user space.
         undriven: Vec<String>,
     },
-    /// There is no device of the name that was asked for.
+    /// There is no device of the requested name.
     #[error("no RDMA device {wanted}; {}", listed(.existing))]
     NoSuchDevice {
         /// The name.
         wanted: String,
-        /// The devices that are there.
+        /// The existing devices.
         existing: Vec<String>,
     },
     /// The device has no port of this number.
@@ -80,36 +80,36 @@ pub enum VerbsError {
     NoSuchPort {
         /// The device.
         device: String,
-        /// The number that was asked for.
+        /// The requested number.
         wanted: u8,
-        /// How many ports it has; they count from 1.
+        /// The number of its ports, which are numbered from 1.
         ports: u8,
     },
-    /// No port fits: each with the reason.
+    /// No port is usable: each with the reason.
     #[error("no RDMA port can be used{}", each(.refused))]
     NoUsablePort {
-        /// Device and port, and why not.
+        /// Device and port, with the reason.
         refused: Vec<(String, String)>,
     },
-    /// Registering memory exceeds what this process may lock.
+    /// Registering memory exceeds this process's locking limit.
     #[error(
         "{bytes} bytes can not be registered: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with \
          `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, or /etc/security/limits.conf"
     )]
     LockedMemory {
-        /// Bytes to be registered.
+        /// The bytes to register.
         bytes: usize,
-        /// What RLIMIT_MEMLOCK allows.
+        /// The value of RLIMIT_MEMLOCK.
         limit: u64,
     },
-    /// An argument lies outside what the region, the device or the call can take.
+    /// An argument exceeds a limit of the region, the device or the call.
     #[error("{what} is {value}, but at most {max} works")]
     OutOfBounds {
-        /// What, as in "the length of private data".
+        /// The argument, as in "the length of private data".
         what: &'static str,
         /// The value.
         value: u64,
-        /// The largest that works.
+        /// The maximum.
         max: u64,
     },
     /// A call failed.
@@ -117,7 +117,7 @@ pub enum VerbsError {
     Failed {
         /// The C function.
         call: &'static str,
-        /// On what: a device, an address.
+        /// Its object: a device, an address.
         on: String,
         /// Its error number.
         errno: i32,
@@ -129,12 +129,12 @@ impl VerbsError {
         Self::Failed { call, on: on.into(), errno }
     }
 
-    /// The error of a call that just failed and left its reason in `errno`.
+    /// The error of a call that just failed and set `errno`.
     pub(crate) fn last(call: &'static str, on: impl Into<String>) -> Self {
         Self::failed(call, on, io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 
-    /// What can be done about a failed call, if its number tells.
+    /// A remedy for a failed call, if the error number suggests one.
     fn advice(call: &str, errno: i32) -> String {
         let advice = match errno {
             libc::ENODEV | libc::ENOENT if call == "rdma_create_event_channel" => {

@@ -1,5 +1,4 @@
-//! A region as peers may reach it: which of its bytes are registered with which right, and which
-//! peer gets which key.
+//! A region as exposed to peers: the rights of its registrations, and which peers get which key.
 //!
 //! | registration | what | right | who gets its key |
 //! |---|---|---|---|
@@ -9,11 +8,10 @@
 //! | `values` | the value areas, of an acceptor | WRITE | coordinators |
 //! | `values` | the value areas, of a mailbox | WRITE | members |
 //!
-//! A key is no secret: it can be guessed. So the queue pair of a peer allows no more than its role,
-//! either ([`Role::rights`]), and both must allow an operation. What is left for a coordinator is
-//! to CAS its way to a word that it has a key for; nobody can WRITE a member's region unless it is
-//! a mailbox, and then the value areas alone, which a member has no other use for; and only its
-//! fence word can be swapped.
+//! Keys are not secret: they can be guessed. So the queue pair of a peer also limits it to its role
+//! ([`Role::rights`]), and both must allow an operation. A coordinator can CAS the words for which
+//! it has a key. Nobody can WRITE a member's region, except the value areas of a mailbox, which a
+//! member does not use otherwise; and only its fence word can be swapped.
 
 use super::context::ProtectionDomain;
 use super::error::VerbsError;
@@ -22,12 +20,12 @@ use crate::layout::Layout;
 use core::ops::Range;
 use std::sync::Arc;
 
-/// What a peer is to the owner of a region.
+/// A peer's role for the owner of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// An observer, or a stranger.
+    /// An observer, or an unknown process.
     Reader,
-    /// A member: it may write to who keeps a mailbox.
+    /// A member: it may write to owners of a mailbox.
     Member,
     /// A lease cache: it raises fences.
     Fencer,
@@ -36,7 +34,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// What a queue pair allows a peer of this role at a region that is used so.
+    /// The rights of a peer of this role on the queue pair of a region with this use.
     #[must_use]
     pub fn rights(self, purpose: Purpose) -> Rights {
         match self {
@@ -48,10 +46,10 @@ impl Role {
     }
 }
 
-/// What a region is used for beside membership: who changes more of it than the fence word.
+/// The use of a region besides membership: who changes more of it than the fence word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// For nothing.
+    /// None.
     #[default]
     Plain,
     /// Members WRITE its value areas.
@@ -60,7 +58,7 @@ pub enum Purpose {
     Acceptor,
 }
 
-/// By which keys a peer reaches a region. A key that it was not given is `None`.
+/// A peer's keys for a region; `None` for keys that it was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// The address of the region's first byte in its owner's process.
@@ -80,7 +78,7 @@ impl Keys {
         Some(Target { address: self.base.checked_add(u64::from(offset))?, rkey: key? })
     }
 
-    /// For a READ; `None` if it lies outside the region, or the peer gave no key.
+    /// For a READ; `None` if it is outside the region, or without a key.
     #[must_use]
     pub fn read(&self, layout: &Layout, offset: u32, bytes: u32) -> Option<Target> {
         let inside = u64::from(offset) + u64::from(bytes) <= layout.bytes() as u64;
@@ -109,14 +107,14 @@ fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
     range.start <= offset && u64::from(offset) + u64::from(bytes) <= u64::from(range.end)
 }
 
-/// A region that is registered with a device. Dropping it ends every peer's access at once.
+/// A region registered with a device. Dropping it ends the access of all peers at once.
 #[derive(Debug)]
 pub struct Exposed {
     read: Registration,
     fence: Registration,
-    /// Of an acceptor.
+    /// For an acceptor.
     slots: Option<Registration>,
-    /// Of an acceptor or a mailbox.
+    /// For an acceptor or a mailbox.
     values: Option<Registration>,
     purpose: Purpose,
 }
@@ -146,13 +144,13 @@ impl Exposed {
         })
     }
 
-    /// What it is used for.
+    /// Its use.
     #[must_use]
     pub const fn purpose(&self) -> Purpose {
         self.purpose
     }
 
-    /// The keys that a peer of this role gets.
+    /// The keys for a peer of this role.
     #[must_use]
     pub fn keys(&self, role: Role) -> Keys {
         let rights = role.rights(self.purpose);

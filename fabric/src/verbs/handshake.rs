@@ -1,6 +1,5 @@
-//! What two processes say when one connects to the other: who they are, whether they are of one
-//! cluster, and what the one that is connected to lets the other do. It travels as private data of
-//! the connection.
+//! The handshake of a connection, as private data: the identity of both processes, whether they are
+//! of the same cluster, and the rights granted by the accepting one.
 
 use super::cm::{ACCEPT_BYTES_MAX, REJECT_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::context::Gid;
@@ -9,15 +8,15 @@ use crate::layout::{self, Layout};
 use crate::types::{Address, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// `obol` and the version of what follows. The first four bytes say that this is ours at all.
+/// `obol` and the version of the rest. The first four bytes identify the protocol.
 const MAGIC: u32 = u32::from_le_bytes(*b"obol");
-/// Changes whenever an older peer would misread, on the wire or in a region.
+/// Changes whenever an older peer would misread a message or a region.
 const VERSION: u16 = 2;
 
-/// What tells one cluster from another.
+/// The identity of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Drawn when the cluster was made.
+    /// Drawn when the cluster was created.
     pub(crate) nonce: u64,
     /// Of the layout of its regions.
     pub(crate) layout: u64,
@@ -25,27 +24,26 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new(nonce: u64, layout: &Layout) -> Self {
-        // FNV-1a: peers of one cluster must agree by accident of nothing; no adversary is kept out
-        // by it.
+        // FNV-1a: detects mismatches by mistake; it is no protection against an adversary.
         let digest = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         let limits = layout.limits().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, digest);
         Self { nonce, layout: layout::VERSION.to_le_bytes().iter().fold(limits, digest) }
     }
 }
 
-/// What the one that connects says.
+/// The message of the connecting process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) cluster: Identity,
-    /// The region that it wants, and which owner of it; 0 for any.
+    /// The requested region and generation; 0 for any.
     pub(crate) region: u32,
     pub(crate) generation: u32,
-    /// Itself; region 0 for an observer.
+    /// The sender; region 0 for an observer.
     pub(crate) from: Address,
     pub(crate) role: Role,
 }
 
-/// 0 was a member's, too, when nobody kept a mailbox.
+/// 0 also stood for a member before there were mailboxes.
 const fn code(role: Role) -> u8 {
     match role {
         Role::Reader => 0,
@@ -55,7 +53,7 @@ const fn code(role: Role) -> u8 {
     }
 }
 
-/// A role that is not known may as little as any.
+/// An unknown role has the fewest rights.
 const fn role(code: u8) -> Role {
     match code {
         3 => Role::Member,
@@ -81,22 +79,22 @@ struct RawHello {
     from_generation: u32,
 }
 
-/// What the one that accepts says.
+/// The message of the accepting process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// Counts owners of the region.
+    /// The generation of the region's owner.
     pub(crate) generation: u32,
-    /// By which the region is reached.
+    /// The keys of the region.
     pub(crate) keys: Keys,
-    /// Where its datagrams go.
+    /// The destination of its datagrams.
     pub(crate) gid: Gid,
     pub(crate) lid: u16,
     pub(crate) queue_pair: u32,
     pub(crate) qkey: u32,
-    /// By which a notice of its death is believed, see [`crate::notice`]: of dying, and of being
-    /// dead; 0 for none.
+    /// The tokens of its death notices, see [`crate::notice`]: of dying, and of being dead; 0 for
+    /// none.
     pub(crate) tokens: [u64; 2],
-    /// What its clock showed when it said this.
+    /// The reading of its clock when it was sent.
     pub(crate) clock: Instant,
 }
 
@@ -108,7 +106,7 @@ struct RawWelcome {
     lid: u16,
     base: u64,
     gid: [u8; 16],
-    /// Whole region, fence, slots, values; the bits of `given` say which of them were given.
+    /// Whole region, fence, slots, values; the bits of `given` mark those present.
     keys: [u32; 4],
     given: u32,
     generation: u32,
@@ -118,7 +116,7 @@ struct RawWelcome {
     clock: u64,
 }
 
-/// Why a process does not let another one in.
+/// Why a process rejects another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It speaks another version of the handshake.
@@ -135,19 +133,19 @@ pub enum Refusal {
     /// The limits of its cluster, or the layout version of its program, differ.
     #[error("its regions have another layout; use one profile and release everywhere")]
     Layout,
-    /// Another region lives there.
+    /// The address belongs to another region.
     #[error("region {region} lives at that address; check the addresses of the coordinators")]
     Elsewhere {
         /// That region.
         region: u32,
     },
-    /// The region belongs to another owner than was asked for.
+    /// The region has another owner than the requested one.
     #[error("its owner was replaced; owner {generation} is there")]
     Generation {
-        /// The present one.
+        /// The present owner.
         generation: u32,
     },
-    /// It has no room for one more connection.
+    /// It has reached its limit of connections.
     #[error("it has no room for one more connection")]
     Full,
 }
@@ -164,7 +162,7 @@ struct RawRefusal {
 const _: () = assert!(size_of::<RawHello>() <= REQUEST_BYTES_MAX);
 const _: () = assert!(size_of::<RawWelcome>() <= ACCEPT_BYTES_MAX);
 const _: () = assert!(size_of::<RawRefusal>() <= REJECT_BYTES_MAX);
-/// A request has no room for the port; it rides in the upper half of the version's word.
+/// A request has no field for the port; it is in the upper half of the version's word.
 const PORT_SHIFT: u32 = 16;
 
 impl Hello {
@@ -185,7 +183,7 @@ impl Hello {
         raw.as_bytes().to_vec()
     }
 
-    /// `None` if it is none of ours.
+    /// `None` for another protocol.
     pub(crate) fn decode(data: &[u8]) -> Option<Result<Self, Refusal>> {
         let (raw, _) = RawHello::read_from_prefix(data).ok()?;
         if raw.magic != MAGIC {
@@ -262,7 +260,7 @@ impl Refusal {
         RawRefusal { magic: MAGIC, version: VERSION, reason, value }.as_bytes().to_vec()
     }
 
-    /// `None` if the rejection is not ours: nobody listens there, for example.
+    /// `None` if the rejection is of another origin, for example because nobody listens there.
     pub(crate) fn decode(data: &[u8]) -> Option<Self> {
         let (raw, _) = RawRefusal::read_from_prefix(data).ok()?;
         if raw.magic != MAGIC {
@@ -336,7 +334,7 @@ mod tests {
         assert_eq!(of(limits), of(limits));
     }
 
-    /// Whatever a stranger says is refused, or said again as it was meant.
+    /// Any foreign input is rejected, or encodes again to the same.
     #[test]
     fn fuzz_what_is_said() {
         let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };

@@ -1,4 +1,4 @@
-//! This host's IP addresses, and the InfiniBand ports that they lead to.
+//! This host's IP addresses, and their InfiniBand ports.
 #![allow(unsafe_code)]
 
 use super::context::Gid;
@@ -14,7 +14,7 @@ pub struct Interface {
     pub name: String,
     /// One of its addresses.
     pub address: IpAddr,
-    /// The port below it, of an interface over InfiniBand.
+    /// The underlying port, for an interface over InfiniBand.
     pub gid: Option<Gid>,
 }
 
@@ -54,8 +54,8 @@ pub fn interfaces() -> Result<Vec<Interface>, VerbsError> {
     Ok(found)
 }
 
-/// A hardware address of IP over InfiniBand has 20 bytes: flags, a queue pair, and the port's GID
-/// (RFC 4391, section 9.1.1).
+/// A hardware address of IP over InfiniBand has 20 bytes: flags, a queue pair number, and the
+/// port's GID (RFC 4391, section 9.1.1).
 fn gid_in(hardware: &str) -> Option<Gid> {
     let bytes: Vec<u8> =
         hardware.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;

@@ -1,5 +1,4 @@
-//! A link to a peer: its queue pair, what is under way on it in the order of the posts, and what
-//! waits for it.
+//! A link to a peer: its queue pair, the posted operations in order, and the queued ones.
 
 use super::connector::Cause;
 use super::datagrams::{Datagrams, To};
@@ -15,31 +14,31 @@ use crate::types::{Instant, Nanos};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// Operations that a queue pair holds; what more is posted waits here.
+/// The capacity of a queue pair; further posts are queued here.
 pub(crate) const DEPTH: u32 = 128;
-/// Operations and datagrams that wait for a link to be made or to have room; more fail.
+/// Operations and datagrams queued until a link is established or has room; more fail.
 const WAITING_MAX: usize = 4096;
 /// Datagrams among them; more are lost.
 const WAITING_DATAGRAMS_MAX: usize = 32;
-/// Probes of a link on which nothing ends: one, or the answer to it, may be lost as well. After
-/// them the device tries again by itself.
+/// Probes of a link without completions: one, or its answer, may be lost as well. Afterwards the
+/// device's own retries are left to detect a failure.
 const PROBES_MAX: u32 = 3;
-/// Bytes of a WRITE that are copied at the post, where the device can.
+/// The maximum size of inline WRITEs, where the device supports them.
 pub(crate) const INLINE_BYTES: u32 = 256;
-/// How soon a link that could not be made is tried again, and how rarely at last.
+/// The first and the last retry interval of a link that could not be established.
 const BACK_OFF_MIN: Nanos = Nanos::from_millis(2);
 const BACK_OFF_MAX: Nanos = Nanos::from_millis(500);
 
-/// What stands in the order of the posts.
+/// An entry in the order of the posts.
 #[derive(Debug)]
 enum Entry {
     /// Posted, or held back to be posted with its successor.
     Op(Slot),
-    /// Failed before it was posted; told when those before it are done.
+    /// Failed before it was posted; reported after its predecessors.
     Failed(Token, LinkError),
 }
 
-/// What waits.
+/// A queued item.
 #[derive(Debug)]
 enum Job {
     Op { token: Token, what: What, offset: u32, payload: Vec<u8> },
@@ -47,7 +46,7 @@ enum Job {
     Datagram(Vec<u8>),
 }
 
-/// A connection that stands.
+/// An established connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) attempt: u64,
@@ -58,7 +57,7 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing is tried before this moment.
+    /// The earliest time of the next attempt.
     Down(Instant),
     Connecting(u64),
     Up(Connection),
@@ -69,20 +68,20 @@ enum State {
 pub(crate) struct Link {
     region: u32,
     pub(crate) to: SocketAddr,
-    /// The owner of the region that was last connected to; 0 if there never was one.
+    /// The generation of the last connected owner of the region; 0 if there never was one.
     pub(crate) generation: u32,
     layout: Layout,
     state: State,
     under_way: VecDeque<Entry>,
-    /// Those of them that the device has or will have.
+    /// Those of them that are, or will be, posted to the device.
     posted: u32,
-    /// Counts those that ended well.
+    /// The number of successful completions.
     ended: u64,
-    /// What that was at the last look at this link, if something was under way.
+    /// That number at the last check of this link, if operations were pending.
     seen: Option<u64>,
-    /// Probes since one ended well.
+    /// Probes since the last success.
     probes: u32,
-    /// The last WRITE, not posted yet: with a CAS behind it, one completion tells of both.
+    /// The last WRITE, not posted yet: with a CAS behind it, one completion covers both.
     held: Option<Slot>,
     waiting: VecDeque<Job>,
     back_off: Nanos,
@@ -90,14 +89,14 @@ pub(crate) struct Link {
     trouble: Option<Cause>,
 }
 
-/// What came of handing something to a link.
+/// The result of passing an item to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handed {
-    /// It goes its way.
+    /// It was accepted.
     Taken,
-    /// It goes its way once a connection is made, which nobody has asked for yet.
+    /// It was queued for a connection, which has to be requested.
     Connect,
-    /// There is no connection and none may be tried yet, or too much waits.
+    /// It was refused: there is no connection and no attempt is due, or the queue is full.
     Refused,
 }
 
@@ -125,7 +124,7 @@ impl Link {
         matches!(self.state, State::Up(_))
     }
 
-    /// Whether a connection should be asked for now.
+    /// Whether a connection should be requested now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         matches!(self.state, State::Down(from) if from <= now)
     }
@@ -142,17 +141,17 @@ impl Link {
         self.trouble.as_ref()
     }
 
-    /// A connection was asked for.
+    /// Records that a connection was requested.
     pub(crate) fn connecting(&mut self, attempt: u64) {
         self.state = State::Connecting(attempt);
     }
 
-    /// Whether the peer gave no key for this, so that it is not even tried.
+    /// Whether the peer gave no key for this, so that it fails without an attempt.
     fn is_denied(&self, what: What, offset: u32) -> bool {
         matches!(&self.state, State::Up(connection) if connection.target(&self.layout, what, offset).is_none())
     }
 
-    /// Takes an operation. A WRITE stays here until [`Link::flush`] or the next operation.
+    /// Accepts an operation. A WRITE stays here until [`Link::flush`] or the next operation.
     pub(crate) fn hand(
         &mut self,
         token: Token,
@@ -186,7 +185,7 @@ impl Link {
         Ok(if matches!(self.state, State::Down(_)) { Handed::Connect } else { Handed::Taken })
     }
 
-    /// Has a failure told after all that was posted before.
+    /// Queues a failure to be reported after all earlier posts.
     pub(crate) fn refuse(&mut self, token: Token, error: LinkError, ops: &mut Ops) {
         if self.waiting.is_empty() {
             self.fail_in_order(token, error, ops);
@@ -203,7 +202,7 @@ impl Link {
         }
     }
 
-    /// Takes a datagram that has to wait for a connection.
+    /// Queues a datagram until there is a connection.
     pub(crate) fn keep(&mut self, bytes: &[u8], now: Instant) -> Handed {
         match &self.state {
             State::Down(from) if *from > now => Handed::Refused,
@@ -235,7 +234,7 @@ impl Link {
         }
     }
 
-    /// Posts what was held back.
+    /// Posts a held WRITE.
     pub(crate) fn flush(&mut self, ops: &Ops) -> Result<(), PostError> {
         match self.held.take() {
             Some(write) => self.post(write, true, ops),
@@ -243,9 +242,9 @@ impl Link {
         }
     }
 
-    /// Looks whether nothing has ended since the last look though something was under way. If so,
-    /// posts a probe: by what comes behind it a device learns that a packet was lost, and tries it
-    /// again at once. Without that it waits for its timeout.
+    /// Checks whether pending operations have completed since the last check. If none has, posts a
+    /// probe: from a following packet a device learns that an earlier one was lost, and retransmits
+    /// it at once. Otherwise it waits for its timeout.
     pub(crate) fn look(&mut self, ops: &mut Ops) -> Result<(), PostError> {
         let seen = self.seen.take();
         if self.posted == 0 {
@@ -269,7 +268,7 @@ impl Link {
         connection.pair.post(&connection.work(slot, signal, &self.layout, ops)?)
     }
 
-    /// Posts a WRITE and what comes behind it, whose completion tells of both.
+    /// Posts a WRITE and its successor, whose completion covers both.
     fn post_both(&self, write: Slot, behind: Slot, ops: &Ops) -> Result<(), PostError> {
         let connection = self.connection()?;
         let first = connection.work(write, false, &self.layout, ops)?;
@@ -284,7 +283,7 @@ impl Link {
         }
     }
 
-    /// An operation ended well, and with it all that were posted before it.
+    /// An operation succeeded, and so did all posted before it.
     pub(crate) fn ended(&mut self, slot: Slot, ops: &mut Ops) {
         while let Some(entry) = self.under_way.pop_front() {
             match entry {
@@ -305,7 +304,7 @@ impl Link {
         }
     }
 
-    /// Hands what waits to the device, as far as it has room.
+    /// Posts queued items, as far as the device has room.
     pub(crate) fn pump(&mut self, ops: &mut Ops, datagrams: &mut Datagrams) -> Result<(), PostError> {
         while let (State::Up(connection), Some(job)) = (&self.state, self.waiting.front()) {
             match job {
@@ -330,7 +329,7 @@ impl Link {
                     self.fail_in_order(token, error, ops);
                 }
                 Job::Datagram(bytes) => {
-                    // A datagram that is lost here would have been lost on the way.
+                    // A datagram that is lost here might have been lost on the network.
                     let _ = datagrams.send(&connection.to(), bytes);
                     self.waiting.pop_front();
                 }
@@ -343,7 +342,7 @@ impl Link {
         !self.waiting.is_empty()
     }
 
-    /// The connection stands.
+    /// The connection is established.
     pub(crate) fn up(&mut self, attempt: u64, pair: QueuePair, welcome: Welcome, handle: AddressHandle) {
         self.generation = welcome.generation;
         self.back_off = BACK_OFF_MIN;
@@ -351,9 +350,9 @@ impl Link {
         self.state = State::Up(Connection { attempt, pair, welcome, handle });
     }
 
-    /// There is no connection (any more). What was under way or waits fails: `first`, if given,
-    /// with its own error, all else with `error`. Gives back the connection, and the operations
-    /// that the device may still know.
+    /// There is no connection (any more). Pending and queued operations fail: `first`, if given,
+    /// with its own error, all others with `error`. Returns the connection, and the operations that
+    /// the device may still execute.
     pub(crate) fn down(
         &mut self,
         cause: Cause,
@@ -384,7 +383,7 @@ impl Link {
         let was = core::mem::replace(&mut self.state, State::Down(now));
         self.trouble = Some(cause);
         match was {
-            // A connection that broke is tried again at once.
+            // A broken connection is retried at once.
             State::Up(connection) => Some((connection, left)),
             State::Down(_) | State::Connecting(_) => {
                 self.state = State::Down(now + self.back_off);
@@ -394,7 +393,7 @@ impl Link {
         }
     }
 
-    /// Nobody needs to wait any more: the peer is known to be reachable.
+    /// Resets the back-off: the peer is known to be reachable.
     pub(crate) fn reset_back_off(&mut self) {
         self.back_off = BACK_OFF_MIN;
         if let State::Down(from) = &mut self.state {
@@ -404,8 +403,8 @@ impl Link {
 }
 
 impl Connection {
-    /// What an operation touches, as the peer's device names it; `None` if the peer gave no key for
-    /// that.
+    /// The target of an operation, as addressed by the peer's device; `None` if the peer gave no
+    /// key for it.
     fn target(&self, layout: &Layout, what: What, offset: u32) -> Option<Target> {
         let keys = &self.welcome.keys;
         match what {
@@ -416,7 +415,7 @@ impl Connection {
         }
     }
 
-    /// An operation as the device is told it.
+    /// An operation in the device's form.
     fn work(&self, slot: Slot, signal: bool, layout: &Layout, ops: &Ops) -> Result<Work<'static>, PostError> {
         let what = ops.what(slot);
         let there = self.target(layout, what, ops.offset(slot)).ok_or(PostError(libc::EACCES))?;
@@ -424,7 +423,7 @@ impl Connection {
         let verb = match what {
             What::Read(_) | What::Probe => Verb::Read(here),
             What::Cas(expected, desired) => Verb::Cas { found: here, expected, desired },
-            // Copied at the post, the device need not fetch it.
+            // Inline, so that the device need not fetch it.
             What::Write(bytes) if bytes <= INLINE_BYTES.min(self.pair.inline_bytes()) => {
                 Verb::WriteCopied(here)
             }
@@ -442,7 +441,7 @@ impl Connection {
     }
 }
 
-/// What a failed completion says about the link.
+/// The link error for a failed completion.
 pub(crate) const fn error_of(status: Status) -> LinkError {
     match status {
         Status::REMOTE_ACCESS | Status::REMOTE_INVALID => LinkError::Denied,
@@ -450,7 +449,7 @@ pub(crate) const fn error_of(status: Status) -> LinkError {
     }
 }
 
-/// What a connection that can not be made says about the peer.
+/// The link error for a failed connection.
 pub(crate) const fn error_of_cause(cause: &Cause) -> LinkError {
     match cause {
         Cause::Refused(Refusal::Generation { .. } | Refusal::Elsewhere { .. }) => LinkError::PeerReplaced,

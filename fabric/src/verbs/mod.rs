@@ -1,10 +1,10 @@
 //! Real RDMA: devices of this host by libibverbs, connections and groups by librdmacm.
 //!
-//! Both libraries are loaded when they are first wanted; a host without them gets a [`VerbsError`]
-//! that says how to get them. What is here, from the bottom up: `sys` (the libraries as C has
-//! them), objects that free themselves ([`context`], [`registration`], [`queue`], [`pair`] and
-//! [`post`], [`cm`], [`arena`]), the choice of a device ([`device`], [`nic`]), a region as peers
-//! may reach it ([`exposed`]), a process's [`Endpoint`], and an [`Observer`].
+//! Both libraries are loaded on first use; a host without them gets a [`VerbsError`] with
+//! instructions. The modules, from the bottom up: `sys` (the C libraries), objects that free
+//! themselves ([`context`], [`registration`], [`queue`], [`pair`] and [`post`], [`cm`], [`arena`]),
+//! the choice of a device ([`device`], [`nic`]), a region as exposed to peers ([`exposed`]), a
+//! process's [`Endpoint`], and an [`Observer`].
 
 pub mod arena;
 mod buffers;
@@ -35,8 +35,7 @@ mod wake;
 mod watch;
 mod wire;
 
-/// The largest datagram that any RDMA port carries for us: its MTU less our head. Most Ethernets
-/// carry 960.
+/// The largest datagram of any RDMA port: its MTU less our header. Most Ethernets support 960.
 pub const DATAGRAM_PAYLOAD_MAX: u32 = (crate::contract::DATAGRAM_BYTES_MAX - datagrams::HEAD_BYTES) as u32;
 
 pub use config::{Config, detection_of, retry_within};

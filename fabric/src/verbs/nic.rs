@@ -1,5 +1,5 @@
-//! A device as an endpoint uses it: open, with one protection domain, and the way from its port to
-//! a peer's.
+//! A device as used by an endpoint: open, with one protection domain, and address handles from its
+//! port to peers'.
 
 use super::context::{Context, Gid, ProtectionDomain};
 use super::device::{Choice, Wish, choose, survey};
@@ -8,7 +8,7 @@ use super::interfaces::interfaces;
 use super::pair::Path;
 use std::sync::Arc;
 
-/// An open device and the port that is used of it.
+/// An open device and its selected port.
 #[derive(Debug)]
 pub struct Nic {
     domain: Arc<ProtectionDomain>,
@@ -17,15 +17,15 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Opens what fits the wish best. `traffic_class` is the byte that routers and switches sort
-    /// packets by.
+    /// Opens the device that matches best. `traffic_class` is the byte by which routers and
+    /// switches prioritise packets.
     pub fn open(wish: &Wish, traffic_class: u8) -> Result<Self, VerbsError> {
         let choice = choose(&survey()?, &interfaces()?, wish)?;
         let domain = ProtectionDomain::new(&Context::open(&choice.device)?)?;
         Ok(Self { domain, choice, traffic_class })
     }
 
-    /// The protection domain of everything of this process on the device.
+    /// The protection domain of all objects of this process on the device.
     #[must_use]
     pub const fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
@@ -37,13 +37,13 @@ impl Nic {
         self.domain.context()
     }
 
-    /// What was chosen.
+    /// The choice.
     #[must_use]
     pub const fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// The way to a peer's port. `lid` is 0 on Ethernet.
+    /// The path to a peer's port. `lid` is 0 on Ethernet.
     #[must_use]
     pub const fn path(&self, gid: Gid, lid: u16) -> Path {
         Path {
@@ -55,7 +55,7 @@ impl Nic {
         }
     }
 
-    /// The way to the own port: for operations on the own memory through the device.
+    /// The path to the own port: for operations on the own memory through the device.
     #[must_use]
     pub const fn loopback(&self) -> Path {
         self.path(self.choice.gid.gid, self.choice.port_facts.lid)

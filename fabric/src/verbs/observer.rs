@@ -1,6 +1,6 @@
-//! READs regions of a cluster's processes from any host that has a way to them, as
-//! [`crate::host::Observed`] does on their own: no process is asked, and one that freezes goes on
-//! answering. Only a connection has to be made first, and that a frozen process does not.
+//! READs regions of a cluster's processes from any connected host, as [`crate::host::Observed`]
+//! does on their own. The processes are not involved, so a frozen one remains readable. Only
+//! connecting requires the process to run.
 
 use super::arena::HugePages;
 use super::buffers::{Block, Buffers};
@@ -30,24 +30,23 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant as Time};
 
-/// READs of one look: the copy, and the lease page once more.
+/// READs of one observation: the copy, and the lease page again.
 const READS: u32 = 2;
-/// Those of a look, and of one before that was given up.
+/// Those of an observation, and of an abandoned one before.
 const COMPLETIONS: u32 = 4 * READS;
-/// A page that is being published is read so often before it counts as torn.
+/// The maximum number of reads of a page during its publication before it counts as torn.
 const TORN_READS_MAX: u32 = 16;
-/// A connection is made anew after so long, because that measures the clocks: two that are 500 ppm
-/// off have gone 10 ms apart by then.
+/// The maximum age of a connection, because connecting measures the clocks: with a relative drift
+/// of 500 ppm they are 10 ms apart by then.
 const RELATE_EVERY: Nanos = Nanos::from_secs(10);
-/// How much longer than the bound of detection a device may take to say so, before it counts as
-/// silent.
+/// The tolerance beyond the bound of detection before a device counts as silent.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Reads regions of other processes, of any host.
 pub struct Observer {
     config: Config,
     layout: Layout,
-    /// From the start of a region: all that an observer looks at.
+    /// From the start of a region: the part for observers.
     bytes: u32,
     buffers: Buffers,
     copy: Block,
@@ -67,7 +66,7 @@ struct Peer {
     attempt: u64,
     pair: QueuePair,
     keys: Keys,
-    /// Which owner it is.
+    /// The generation of the owner.
     generation: u32,
     clock: ClockRelation,
 }
@@ -83,25 +82,25 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// What is in it. The value areas and lanes are not.
+    /// A reader of its contents, without value areas and lanes.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.words, &self.layout)
     }
 
-    /// Which owner of the region it is of.
+    /// The generation of the region's owner.
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// How the owner's clock relates to this host's. Stamps in the copy are the owner's.
+    /// The relation of the owner's clock to this host's. Stamps in the copy are the owner's.
     #[must_use]
     pub const fn clock(&self) -> ClockRelation {
         self.clock
     }
 
-    /// When it was begun to be READ, by the own clock.
+    /// When the READ was started, by the own clock.
     #[must_use]
     pub const fn read_at(&self) -> Instant {
         self.read_at
@@ -109,7 +108,7 @@ impl Copy {
 }
 
 impl Observer {
-    /// Opens a device for reading the regions of a cluster. Of the configuration, `listen` says the
+    /// Opens a device for reading the regions of a cluster. In the configuration, `listen` is the
     /// own address; nobody listens there.
     pub fn open(config: &Config, nonce: u64, layout: &Layout) -> Result<Self, OpenError> {
         config.check()?;
@@ -156,7 +155,7 @@ impl Observer {
         })
     }
 
-    /// Reads a region once; connects first if need be. Blocks until its owner's device has
+    /// Reads a region once, and connects first if necessary. Blocks until its owner's device has
     /// answered, or has not within the bound of detection.
     pub fn look(&mut self, at: Address) -> Result<Copy, LinkError> {
         let stale = |peer: &Peer| clock::now().since(peer.clock.measured_at()) >= RELATE_EVERY;
@@ -186,8 +185,8 @@ impl Observer {
         self.commands.send(command).map_err(|_| LinkError::PeerDead)?;
         self.threads.wake();
         loop {
-            // The connector gives up by itself. What it says of other peers, their next READ says,
-            // too.
+            // The connector has its own timeout. Its events about other peers are handled at their
+            // next READ.
             match self.news.recv().map_err(|_| LinkError::PeerDead)? {
                 News::Up { attempt: one, region, pair, welcome, clock, .. } if one == attempt => {
                     let (keys, generation) = (welcome.keys, welcome.generation);
@@ -204,10 +203,11 @@ impl Observer {
 
     fn forget(&mut self, region: u32) {
         if let Some(Peer { attempt, pair, .. }) = self.peers.remove(&region) {
-            // If the connector is gone, its end has buried all.
+            // If the connector has ended, its end has released everything.
             let _ = self.commands.send(Command::Bury { attempt, pair });
             self.threads.wake();
-            // Until the queue pair is gone, the device may write into the blocks of the next look.
+            // Until the queue pair is gone, the device may write to the blocks of the next
+            // observation.
             while let Ok(news) = self.news.recv() {
                 if matches!(news, News::Buried { attempt: one } if one == attempt) {
                     return;
@@ -236,14 +236,14 @@ impl Observer {
             let mut again = vec![0; page_bytes as usize];
             self.buffers.copy(self.page, 0, &mut again);
             let first = raw.get(page_at as usize..(page_at + page_bytes) as usize);
-            // Two READs, one behind the other, that found the same: nobody published in between, so
-            // each is whole.
+            // Two consecutive READs with the same result: no publication in between, so each is
+            // whole.
             let is_whole = first == Some(&again[..]);
             if is_whole || tries == TORN_READS_MAX {
                 let words = memory::zeroed(raw.len());
                 memory::copy_in(&words, &raw);
                 if let Some(sequence) = words.get(page_at as usize / 8).filter(|_| !is_whole) {
-                    // As one whose holder stopped while it published.
+                    // As if the holder had stopped during a publication.
                     sequence.fetch_or(1, Ordering::Relaxed);
                 }
                 return Ok(Copy { words, layout: self.layout, generation, clock, read_at });
@@ -256,12 +256,12 @@ impl Observer {
         let until = Time::now() + self.config.detection.to_std() + GRACE;
         let mut left = READS;
         loop {
-            // Armed before it is polled, so that nothing is slept through.
+            // Armed before polling, so that no completion is missed.
             self.completions.arm().map_err(|_| LinkError::PeerDead)?;
             let mut done = [WorkCompletion::default(); READS as usize];
             let n = self.completions.poll(&mut done).map_err(|_| LinkError::PeerDead)?;
             for completion in &done[..n] {
-                // Of a READ before: it was flushed when its queue pair ended.
+                // Of an earlier READ: flushed when its queue pair ended.
                 if completion.id() + u64::from(READS) <= self.posts {
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! Posted operations: what each was, where its bytes lie, and how its completion is found again.
-//! All of it is made when an endpoint opens; nothing here allocates in the steady state.
+//! Posted operations: their kinds, their buffers, and their identification in completions.
+//! Everything is allocated when an endpoint opens; nothing here allocates in the steady state.
 
 use super::buffers::{Block, Buffers, Place};
 use super::context::ProtectionDomain;
@@ -10,12 +10,12 @@ use crate::endpoint::transport::Done;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Operations under way on all links together.
+/// The maximum of pending operations on all links together.
 pub(crate) const OPS_MAX: u32 = 2048;
-/// Of these, so many can carry more than a word: READs and WRITEs.
+/// The maximum of pending READs and WRITEs longer than a word.
 const LONG_MAX: u32 = 512;
-/// Memory that longer ones may take together; at least [`LONG_MIN`] blocks are made, whatever their
-/// size.
+/// The memory limit of longer ones together; at least [`LONG_MIN`] blocks are allocated, whatever
+/// their size.
 const LONG_BYTES_MAX: usize = 16 << 20;
 const LONG_MIN: u32 = 32;
 /// Bytes of a CAS's result and of most READs.
@@ -23,39 +23,39 @@ const WORD_BYTES: usize = 8;
 /// READ buffers that are kept for reuse.
 const SPARE_MAX: usize = 64;
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// READ so many bytes.
+    /// READ this many bytes.
     Read(u32),
     /// WRITE so many bytes.
     Write(u32),
     /// CAS from the first to the second.
     Cas(u64, u64),
-    /// READ a word for nothing but what the device learns by it; nobody is told how it ends.
+    /// READ a word to make the device detect lost packets; its result is not reported.
     Probe,
 }
 
-/// A place in [`Ops`].
+/// An index in [`Ops`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
 #[derive(Clone, Copy, Debug)]
 struct Op {
-    /// Counts uses, so that a completion of an earlier one is known.
+    /// Counts uses, to recognise a completion of an earlier one.
     epoch: u32,
-    /// Whose it is.
+    /// Its link.
     region: u32,
     token: Token,
     what: What,
     offset: u32,
     block: Block,
-    /// Its result is awaited; otherwise it was given up and its memory is the device's until its
-    /// link is buried.
+    /// Whether its result is awaited; otherwise it was abandoned and its memory belongs to the
+    /// device until its link is released.
     awaited: bool,
 }
 
-/// All posted operations, and the results that wait to be delivered.
+/// All posted operations, and the results to be delivered.
 #[derive(Debug)]
 pub(crate) struct Ops {
     all: Vec<Op>,
@@ -67,7 +67,7 @@ pub(crate) struct Ops {
 }
 
 impl Ops {
-    /// Room for operations of at most `bytes` bytes.
+    /// Allocates for operations of at most `bytes` bytes.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         bytes: usize,
@@ -93,7 +93,7 @@ impl Ops {
         })
     }
 
-    /// The longest operation.
+    /// The maximum length of an operation.
     pub(crate) const fn bytes_max(&self) -> usize {
         self.long.block_bytes()
     }
@@ -109,8 +109,7 @@ impl Ops {
         if Self::bytes(what) <= WORD_BYTES { &mut self.words } else { &mut self.long }
     }
 
-    /// Makes room for an operation; `payload` is what a WRITE writes. `None` if too many are under
-    /// way.
+    /// Registers an operation; `payload` is the data of a WRITE. `None` if too many are pending.
     pub(crate) fn start(
         &mut self,
         region: u32,
@@ -132,16 +131,16 @@ impl Ops {
     }
 
     fn op(&self, slot: Slot) -> &Op {
-        // A slot is only made by `start` and `find`, both of which have seen it.
+        // A slot is only created by `start` and `find`, both of which have checked it.
         &self.all[slot.0 as usize]
     }
 
-    /// The number to post it with.
+    /// The work request number for it.
     pub(crate) fn id(&self, slot: Slot) -> u64 {
         u64::from(self.op(slot).epoch) << 32 | u64::from(slot.0)
     }
 
-    /// The operation that was posted with a number, if it is awaited, and its link.
+    /// The operation with this number, if it is awaited, and its link.
     pub(crate) fn find(&self, id: u64) -> Option<(Slot, u32)> {
         let (epoch, index) = ((id >> 32) as u32, id as u32);
         let op = self.all.get(index as usize).filter(|op| op.epoch == epoch && op.awaited)?;
@@ -156,7 +155,7 @@ impl Ops {
         self.op(slot).offset
     }
 
-    /// Where its bytes lie.
+    /// Its buffer.
     pub(crate) fn local(&self, slot: Slot) -> Local {
         let op = self.op(slot);
         let bytes = Self::bytes(op.what);
@@ -164,7 +163,7 @@ impl Ops {
         buffers.local(op.block, bytes as u32)
     }
 
-    /// It ended well: its result is delivered, its memory free again.
+    /// It succeeded: delivers its result and frees its memory.
     pub(crate) fn finish(&mut self, slot: Slot) {
         let Op { token, what, block, .. } = *self.op(slot);
         let done = match what {
@@ -191,7 +190,7 @@ impl Ops {
         self.release(slot);
     }
 
-    /// It failed: that is delivered; its memory is the device's until [`Ops::release`].
+    /// It failed: delivers that; its memory belongs to the device until [`Ops::release`].
     pub(crate) fn give_up(&mut self, slot: Slot, error: LinkError) {
         let Op { token, what, .. } = *self.op(slot);
         if what != What::Probe {
@@ -202,7 +201,7 @@ impl Ops {
         }
     }
 
-    /// The device has forgotten it.
+    /// The device no longer uses it.
     pub(crate) fn release(&mut self, slot: Slot) {
         let Op { what, block, .. } = *self.op(slot);
         self.buffers(what).give(block);
@@ -213,7 +212,7 @@ impl Ops {
         self.free.push(slot.0);
     }
 
-    /// Delivers a failure of what was never posted.
+    /// Delivers a failure of an operation that was never posted.
     pub(crate) fn refuse(&mut self, token: Token, error: LinkError) {
         self.done.push_back((token, Done::Failed(error)));
     }
@@ -228,12 +227,12 @@ impl Ops {
         self.free.len() < self.all.len()
     }
 
-    /// How many results wait.
+    /// The number of pending results.
     pub(crate) fn results(&self) -> usize {
         self.done.len()
     }
 
-    /// Keeps a delivered READ's buffer.
+    /// Keeps a delivered READ's buffer for reuse.
     pub(crate) fn recycle(&mut self, done: Done) {
         if let Done::Bytes(bytes) = done
             && self.spare.len() < SPARE_MAX

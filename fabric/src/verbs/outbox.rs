@@ -1,13 +1,13 @@
-//! Datagrams that leave with the end of the event that sent them. What a datagram wakes takes the
-//! processor from the sender where they share one, and the sender's own operations must not wait
-//! for that: a leader announces a view and raises fences in one event.
+//! Datagrams that are sent at the end of the event that produced them. A woken receiver may preempt
+//! the sender where they share a core, and the sender's own operations must not wait for that: a
+//! leader announces a view and raises fences in one event.
 
 use std::collections::VecDeque;
 
-/// Datagrams that wait. A full outbox is emptied at once.
+/// The capacity. A full outbox is flushed at once.
 const WAITING_MAX: usize = 64;
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// To the owner of a region.
@@ -16,7 +16,7 @@ pub(crate) enum Destination {
     Group(usize),
 }
 
-/// Datagrams in the order in which they were sent.
+/// Datagrams in the order of sending.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     waiting: VecDeque<(Destination, Vec<u8>)>,
@@ -46,7 +46,7 @@ impl Outbox {
         self.waiting.pop_front()
     }
 
-    /// Takes back what [`Outbox::take`] gave.
+    /// Takes back a result of [`Outbox::take`] for reuse.
     pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
         if self.spare.len() < WAITING_MAX {
             bytes.clear();

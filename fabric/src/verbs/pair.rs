@@ -1,5 +1,5 @@
-//! Queue pairs: reliable connections (RC) and datagrams (UD), and their states. What is posted on
-//! them: [`super::post`].
+//! Queue pairs: reliable connections (RC) and datagrams (UD), and their states. For posting, see
+//! [`super::post`].
 #![allow(unsafe_code)]
 
 use super::context::{Gid, ProtectionDomain};
@@ -17,42 +17,42 @@ use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-/// What a queue pair does.
+/// The kind of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// One-sided operations with one peer, in order, reliably.
+    /// Ordered, reliable one-sided operations with one peer.
     Reliable,
-    /// Datagrams with anybody.
+    /// Datagrams with any peer.
     Datagram,
 }
 
-/// How large a queue pair is.
+/// The size of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Operations that can be posted before a completion of them is taken.
     pub sends: u32,
-    /// Receives that can wait.
+    /// Posted receives.
     pub receives: u32,
-    /// Bytes of a WRITE or datagram that are copied at the post. What is granted may be less.
+    /// Bytes of an inline WRITE or datagram. The device may grant less.
     pub inline_bytes: u32,
 }
 
-/// The way to a peer's port.
+/// The path to a peer's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The own port, from 1.
+    /// The local port, from 1.
     pub port: u8,
-    /// The own entry of the GID table.
+    /// The index in the local GID table.
     pub gid_index: u8,
     /// The peer's GID.
     pub gid: Gid,
     /// The peer's local identifier; 0 on Ethernet.
     pub lid: u16,
-    /// The byte that routers and switches sort by (DSCP in its high six bits).
+    /// The byte by which routers and switches prioritise (DSCP in its high six bits).
     pub traffic_class: u8,
 }
 
-/// Routers that a packet may cross.
+/// The hop limit.
 const HOP_LIMIT: u8 = 64;
 
 impl Path {
@@ -67,8 +67,8 @@ impl Path {
     }
 }
 
-/// How often and how long a device tries before it gives an operation up. Never for ever: some
-/// devices take a count of 7, and a timeout of 0, for infinity.
+/// A device's retries before an operation fails. Never infinite: some devices interpret a count of
+/// 7, and a timeout of 0, as infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// Tries after the first: 0 to 6.
@@ -77,10 +77,10 @@ pub struct Retry {
     pub timeout: u8,
 }
 
-/// One end of a queue pair, by which the other end finds it.
+/// One end of a queue pair, for the other end to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The way there.
+    /// The path to it.
     pub path: Path,
     /// Its number.
     pub number: u32,
@@ -98,7 +98,7 @@ pub struct QueuePair {
     kind: Kind,
     inline_bytes: u32,
     domain: Arc<ProtectionDomain>,
-    /// Held so that they outlive the pair: sends, receives.
+    /// Kept so that they outlive the pair: sends, receives.
     _queues: [Arc<CompletionQueue>; 2],
 }
 
@@ -108,7 +108,7 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// Makes one, which is in the state RESET. Only operations that ask for it make a completion.
+    /// Creates one in the state RESET. Only signaled operations make a completion.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         kind: Kind,
@@ -118,7 +118,7 @@ impl QueuePair {
     ) -> Result<Self, VerbsError> {
         let context = domain.context();
         for queue in [sends, receives] {
-            // Providers believe that a queue is of their making.
+            // Providers assume that they created a queue themselves.
             if !Arc::ptr_eq(queue.context(), context) {
                 return Err(VerbsError::failed("ibv_create_qp", context.device(), libc::EXDEV));
             }
@@ -149,7 +149,7 @@ impl QueuePair {
                 .map(|raw| (raw, attr.cap.max_inline_data))
                 .ok_or_else(|| VerbsError::last("ibv_create_qp", context.device()))
         };
-        // No call tells the most inline bytes of a device.
+        // No call returns a device's maximum of inline bytes.
         let (raw, inline_bytes) = match create(size.inline_bytes) {
             Err(VerbsError::Failed { errno: libc::EINVAL | libc::ENOMEM | libc::EOPNOTSUPP, .. })
                 if size.inline_bytes > 0 =>
@@ -176,7 +176,7 @@ impl QueuePair {
         self.number
     }
 
-    /// Bytes of a WRITE or datagram that can be posted inline.
+    /// The maximum size of inline data.
     #[must_use]
     pub const fn inline_bytes(&self) -> u32 {
         self.inline_bytes
@@ -192,7 +192,7 @@ impl QueuePair {
         }
     }
 
-    /// RESET to INIT, of an RC pair: what the peer may do through it.
+    /// RESET to INIT, of an RC pair, with the peer's rights on it.
     pub fn init(&self, port: u8, rights: Rights) -> Result<(), VerbsError> {
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_INIT,
@@ -203,8 +203,8 @@ impl QueuePair {
         self.modify(&mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
     }
 
-    /// INIT to RTS, of an RC pair: connects it to a peer that has done, or will do, the same.
-    /// `reads` is how many READs and CASes may be under way in each direction.
+    /// INIT to RTS, of an RC pair: connects it to a peer that does the same. `reads` is the number
+    /// of concurrent READs and CASes in each direction.
     pub fn connect(
         &self,
         own_first_packet: u32,
@@ -252,7 +252,7 @@ impl QueuePair {
         )
     }
 
-    /// RESET to RTS, of a UD pair: it hears datagrams of this key from now on.
+    /// RESET to RTS, of a UD pair: it receives datagrams with this key from now on.
     pub fn open(&self, port: u8, qkey: u32) -> Result<(), VerbsError> {
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: port, qkey, ..Default::default() };
         self.modify(&mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
@@ -262,25 +262,25 @@ impl QueuePair {
         self.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
-    /// Changes what the peer may do through a pair that is connected (RTS). Mu (OSDI 2020, section
-    /// 5.2) has measured that this is the fast way to switch permissions, and that a device may
-    /// refuse it while operations are under way; then the pair must go through RESET.
+    /// Changes the peer's rights on a connected pair (RTS). According to Mu (OSDI 2020, section
+    /// 5.2) this is the fast way to switch permissions. A device may refuse it while operations are
+    /// pending; then the pair must go through RESET.
     pub fn permit(&self, rights: Rights) -> Result<(), VerbsError> {
         let mut attr = ibv_qp_attr { qp_access_flags: rights.flags(), ..Default::default() };
         self.modify(&mut attr, IBV_QP_ACCESS_FLAGS)
     }
 
-    /// Any state to RESET. What was posted is forgotten without a completion.
+    /// Any state to RESET. All posts are dropped without a completion.
     pub fn reset(&self) -> Result<(), VerbsError> {
         self.modify(&mut ibv_qp_attr { qp_state: IBV_QPS_RESET, ..Default::default() }, IBV_QP_STATE)
     }
 
-    /// Any state to ERR: all that was posted completes as flushed.
+    /// Any state to ERR: all posts complete as flushed.
     pub fn stop(&self) -> Result<(), VerbsError> {
         self.modify(&mut ibv_qp_attr { qp_state: IBV_QPS_ERR, ..Default::default() }, IBV_QP_STATE)
     }
 
-    /// Has a UD pair hear a multicast group. The port must have joined it, too: see
+    /// Attaches a UD pair to a multicast group. The port must also have joined it: see
     /// [`super::cm::Id::join`].
     pub fn attach(&self, group: Gid, lid: u16) -> Result<(), VerbsError> {
         let context = self.domain.context();
@@ -312,10 +312,10 @@ impl Drop for QueuePair {
     }
 }
 
-/// `min_rnr_timer`: 0.01 ms. Nothing that is posted here needs a receive at the peer of an RC pair.
+/// `min_rnr_timer`: 0.01 ms. No post here needs a receive at the peer of an RC pair.
 const RNR_TIMER: u8 = 1;
 
-/// A prepared way to a peer, for datagrams.
+/// An address handle to a peer, for datagrams.
 #[derive(Debug)]
 pub struct AddressHandle {
     raw: NonNull<ibv_ah>,
@@ -328,7 +328,7 @@ unsafe impl Send for AddressHandle {}
 unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
-    /// Prepares a way.
+    /// Creates an address handle.
     pub fn new(domain: &Arc<ProtectionDomain>, path: &Path) -> Result<Self, VerbsError> {
         Self::from_raw_path(domain, path.raw())
     }

@@ -1,6 +1,6 @@
 //! Posting on a queue pair. It allocates nothing and makes no system call of its own: most
-//! providers ring a doorbell that is mapped. That of soft-RoCE makes one call for each time it is
-//! given something, so what goes together is given together.
+//! providers ring a mapped doorbell. The provider of soft-RoCE makes one call per submission, so
+//! related requests are submitted together.
 #![allow(unsafe_code)]
 
 use super::pair::{AddressHandle, Kind, QueuePair};
@@ -14,20 +14,21 @@ use super::sys::{
 use core::ptr::null_mut;
 use std::sync::Arc;
 
-/// What a one-sided operation does.
+/// The kind of a one-sided operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Verb<'a> {
-    /// READs into own memory.
+    /// READs into local memory.
     Read(Local),
-    /// WRITEs from own memory, which must not change before the completion.
+    /// WRITEs from local memory, which must not change before the completion.
     Write(Local),
-    /// WRITEs at most [`QueuePair::inline_bytes`] bytes from own memory, which are copied at once.
+    /// WRITEs at most [`QueuePair::inline_bytes`] bytes from local memory, which are copied at
+    /// once.
     WriteCopied(Local),
     /// As above, from any memory.
     WriteInline(&'a [u8]),
     /// CASes a word.
     Cas {
-        /// 8 bytes of own memory for what it found.
+        /// 8 bytes of local memory for the value found.
         found: Local,
         /// Swaps if it finds this,
         expected: u64,
@@ -39,13 +40,13 @@ pub enum Verb<'a> {
 /// A one-sided operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
-    /// The number that its completion tells.
+    /// The number in its completion.
     pub id: u64,
-    /// What it does.
+    /// Its kind.
     pub verb: Verb<'a>,
-    /// What it touches at the peer.
+    /// Its target at the peer.
     pub there: Target,
-    /// Whether it makes a completion when it ends well. A failure always makes one.
+    /// Whether its success makes a completion. A failure always does.
     pub signal: bool,
 }
 
@@ -58,7 +59,7 @@ impl QueuePair {
         self.post_send(Kind::Reliable, &mut request)
     }
 
-    /// Posts two operations with one ring of the doorbell, in this order. If the second is refused,
+    /// Posts two operations in this order with one ring of the doorbell. If the second is refused,
     /// the first is posted.
     #[inline]
     pub fn post_both(&self, first: &Work<'_>, second: &Work<'_>) -> Result<(), PostError> {
@@ -70,7 +71,7 @@ impl QueuePair {
         self.post_send(Kind::Reliable, &mut request)
     }
 
-    /// The request for an operation, to which its entry is to be tied.
+    /// The request for an operation, without its entry.
     #[inline]
     fn one_sided(&self, work: &Work<'_>) -> Result<(ibv_sge, ibv_send_wr), PostError> {
         let there = work.there;
@@ -96,13 +97,13 @@ impl QueuePair {
         Ok((sge, request(work.id, opcode, flags | signalled(work.signal), wr)))
     }
 
-    /// READs into own memory.
+    /// READs into local memory.
     #[inline]
     pub fn read(&self, id: u64, into: Local, there: Target, signal: bool) -> Result<(), PostError> {
         self.post(&Work { id, verb: Verb::Read(into), there, signal })
     }
 
-    /// WRITEs from own memory, which must not change before the completion.
+    /// WRITEs from local memory, which must not change before the completion.
     #[inline]
     pub fn write(&self, id: u64, from: Local, there: Target, signal: bool) -> Result<(), PostError> {
         self.post(&Work { id, verb: Verb::Write(from), there, signal })
@@ -114,7 +115,7 @@ impl QueuePair {
         self.post(&Work { id, verb: Verb::WriteInline(bytes), there, signal })
     }
 
-    /// CASes a word; what it found goes into 8 bytes of own memory.
+    /// CASes a word; the value found is stored in 8 bytes of local memory.
     #[inline]
     pub fn cas(
         &self,
@@ -128,7 +129,7 @@ impl QueuePair {
         self.post(&Work { id, verb: Verb::Cas { found, expected, desired }, there, signal })
     }
 
-    /// Sends a datagram from own memory, which must not change before the completion.
+    /// Sends a datagram from local memory, which must not change before the completion.
     #[inline]
     pub fn send(
         &self,
@@ -163,7 +164,7 @@ impl QueuePair {
         self.post_send(Kind::Datagram, &mut request)
     }
 
-    /// Receives one datagram, behind 40 bytes of its global routing header.
+    /// Receives one datagram, preceded by its 40-byte global routing header.
     #[inline]
     pub fn receive(&self, id: u64, into: Local) -> Result<(), PostError> {
         let mut sge = into.raw();
@@ -182,7 +183,7 @@ impl QueuePair {
     }
 
     fn ud(&self, to: &AddressHandle, remote_qpn: u32, remote_qkey: u32) -> Result<ibv_send_wr_wr, PostError> {
-        // Providers believe that a handle is of their making.
+        // Providers assume that they created a handle themselves.
         if !Arc::ptr_eq(self.domain(), to.domain()) {
             return Err(PostError(libc::EINVAL));
         }
@@ -198,10 +199,10 @@ impl QueuePair {
         }
     }
 
-    /// Posts a chain of requests, each tied to its entry.
+    /// Posts a chain of requests, each linked to its entry.
     #[inline]
     fn post_send(&self, kind: Kind, chain: &mut ibv_send_wr) -> Result<(), PostError> {
-        // Providers believe that the request is of the pair's kind, and read it so.
+        // Providers assume that the request matches the pair's kind.
         if kind != self.kind() {
             return Err(PostError(libc::EINVAL));
         }
@@ -225,7 +226,7 @@ const NO_WINDOW: ibv_send_wr_bind_mw = ibv_send_wr_bind_mw {
     bind_info: ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
 };
 
-/// A request with one entry, which is to be tied to it.
+/// A request with one entry, not linked yet.
 const fn request(id: u64, opcode: u32, send_flags: u32, wr: ibv_send_wr_wr) -> ibv_send_wr {
     ibv_send_wr {
         wr_id: id,

@@ -1,4 +1,4 @@
-//! Completion queues, and the descriptors on which a thread can sleep until there is a completion.
+//! Completion queues, and descriptors to wait for completions.
 #![allow(unsafe_code)]
 
 use super::context::Context;
@@ -12,31 +12,31 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// How a posted operation ended, as the device says it (`struct ibv_wc`).
+/// The result of a posted operation, from the device (`struct ibv_wc`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(transparent)]
 pub struct WorkCompletion(pub(crate) ibv_wc);
 
 impl WorkCompletion {
-    /// The number that the operation was posted with.
+    /// The number of the posted operation.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.0.wr_id
     }
 
-    /// How it ended.
+    /// Its status.
     #[must_use]
     pub const fn status(&self) -> Status {
         Status(self.0.status)
     }
 
-    /// Whether it is a receive; only told if it ended well.
+    /// Whether it is a receive; only valid on success.
     #[must_use]
     pub const fn is_receive(&self) -> bool {
         self.0.opcode & sys::IBV_WC_RECV != 0
     }
 
-    /// The bytes that were received, the header of a datagram included.
+    /// The number of received bytes, including the header of a datagram.
     #[must_use]
     pub const fn bytes(&self) -> u32 {
         self.0.byte_len
@@ -56,15 +56,14 @@ pub struct Status(pub(crate) u32);
 impl Status {
     /// It was executed.
     pub const SUCCESS: Self = Self(sys::IBV_WC_SUCCESS);
-    /// It was not tried: an operation before it failed, or the queue pair was stopped.
+    /// Not executed: an earlier operation failed, or the queue pair was stopped.
     pub const FLUSHED: Self = Self(sys::IBV_WC_WR_FLUSH_ERR);
-    /// The peer's device does not allow it: no such key, no right, outside of the range.
+    /// Refused by the peer's device: invalid key, missing right, or out of range.
     pub const REMOTE_ACCESS: Self = Self(sys::IBV_WC_REM_ACCESS_ERR);
-    /// The peer's device does not understand it: misaligned, too long, or not allowed through this
-    /// queue pair.
+    /// Invalid for the peer's device: misaligned, too long, or not permitted on this queue pair.
     pub const REMOTE_INVALID: Self = Self(sys::IBV_WC_REM_INV_REQ_ERR);
 
-    /// `enum ibv_wc_status` by its name in the InfiniBand specification.
+    /// The name of an `enum ibv_wc_status` in the InfiniBand specification.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
@@ -101,7 +100,7 @@ unsafe impl Send for CompletionChannel {}
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {
-    /// Makes one whose reads do not block.
+    /// Creates a non-blocking one.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: the context is open.
         let raw = unsafe { (context.verbs().create_comp_channel)(context.raw().as_ptr()) };
@@ -112,8 +111,8 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// Takes one event, if there is one. Takes none for another thread: the queue that it is of
-    /// must be polled then.
+    /// Takes one event, if there is one. Another thread may have taken it: poll the queue in that
+    /// case.
     pub fn take_event(&self) -> Result<bool, VerbsError> {
         let (mut queue, mut user) = (null_mut(), null_mut());
         let verbs = self.context.verbs();
@@ -154,7 +153,7 @@ impl Drop for CompletionChannel {
 pub struct CompletionQueue {
     raw: NonNull<ibv_cq>,
     context: Arc<Context>,
-    /// Held so that it outlives the queue.
+    /// Kept so that it outlives the queue.
     _channel: Option<Arc<CompletionChannel>>,
 }
 
@@ -164,8 +163,7 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Makes one with room for at least `entries` completions. More than that at a time break all
-    /// its queue pairs.
+    /// Creates one for at least `entries` completions. An overflow breaks all its queue pairs.
     pub fn new(
         context: &Arc<Context>,
         entries: u32,
@@ -184,7 +182,7 @@ impl CompletionQueue {
         Ok(Arc::new(Self { raw, context: Arc::clone(context), _channel: channel.cloned() }))
     }
 
-    /// The device it is on.
+    /// Its device.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
@@ -194,8 +192,8 @@ impl CompletionQueue {
         self.raw
     }
 
-    /// Takes completions, the oldest first; returns how many of `out` were filled. No system call
-    /// with providers that map their queues, which are all.
+    /// Takes completions, oldest first; returns how many of `out` were filled. Makes no system call
+    /// with providers that map their queues, which all do.
     #[inline]
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, PostError> {
         let len = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
@@ -210,7 +208,7 @@ impl CompletionQueue {
         usize::try_from(taken).map_err(|_| PostError(libc::EIO))
     }
 
-    /// Has the next completion make the channel readable, once. Poll again after this, before
+    /// Makes the channel readable on the next completion, once. Poll again after this, before
     /// sleeping.
     pub fn arm(&self) -> Result<(), PostError> {
         // SAFETY: the queue lives.
@@ -231,7 +229,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// Why the device did not take an operation; holds an error number.
+/// The error number with which the device refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device refused an operation: {}", io::Error::from_raw_os_error(*.0))]
 pub struct PostError(pub i32);
@@ -247,7 +245,7 @@ impl PostError {
     }
 }
 
-/// Has reads of a descriptor return at once.
+/// Makes reads of a descriptor non-blocking.
 pub(crate) fn no_block(fd: BorrowedFd<'_>) -> Result<(), i32> {
     let done = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
     done.map_err(Errno::raw_os_error)

@@ -1,4 +1,4 @@
-//! Memory that a device may reach, and what peers may do there.
+//! Memory registered with a device, and the rights of peers on it.
 #![allow(unsafe_code)]
 
 use super::context::ProtectionDomain;
@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::sync::Arc;
 
-/// Memory that stays mapped, at one place and with one length, as long as it lives.
+/// Memory that stays mapped at a constant address and length as long as it exists.
 ///
 /// # Safety
 ///
@@ -25,7 +25,7 @@ pub unsafe trait Memory: Debug + Send + Sync + 'static {
     fn words(&self) -> &[AtomicU64];
 }
 
-/// What peers may do: with a registration, or through a queue pair. Both must allow it.
+/// The rights of peers: of a registration, or of a queue pair. Both must allow an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rights(u32);
 
@@ -41,7 +41,7 @@ impl Rights {
     /// Everything.
     pub const ALL: Self = Self(Self::READ.0 | Self::WRITE.0 | Self::CAS.0);
 
-    /// Whether all of `other` is in it.
+    /// Whether it includes all of `other`.
     #[must_use]
     pub const fn allows(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -59,7 +59,7 @@ impl BitOr for Rights {
     }
 }
 
-/// Own memory in a posted operation. The device refuses what lies outside the registration of the
+/// Local memory in a posted operation. The device refuses accesses outside the registration of the
 /// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
@@ -71,7 +71,8 @@ pub struct Local {
     pub lkey: u32,
 }
 
-/// A peer's memory in a posted operation. The peer's device refuses what the key does not allow.
+/// A peer's memory in a posted operation. The peer's device refuses accesses that the key does not
+/// allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Its address in the peer's process.
@@ -80,8 +81,7 @@ pub struct Target {
     pub rkey: u32,
 }
 
-/// A registration: a range of memory that is pinned, with a key for the own device and one for
-/// peers.
+/// A registration: a range of pinned memory, with a key for the own device and one for peers.
 #[derive(Debug)]
 pub struct Registration {
     raw: NonNull<ibv_mr>,
@@ -134,31 +134,31 @@ impl Registration {
         Ok(Self { raw, domain: Arc::clone(domain), memory, keys })
     }
 
-    /// All the memory, of which the range is a part.
+    /// The whole memory that includes the range.
     #[must_use]
     pub fn memory(&self) -> &Arc<dyn Memory> {
         &self.memory
     }
 
-    /// The key that peers name.
+    /// The key for peers.
     #[must_use]
     pub const fn rkey(&self) -> u32 {
         self.keys.1
     }
 
-    /// The address of byte `offset` of the memory, of which a part alone may be registered.
+    /// The address of byte `offset` of the memory, which may be registered only in part.
     #[must_use]
     pub fn address(&self, offset: usize) -> u64 {
         (self.memory.words().as_ptr().expose_provenance() + offset) as u64
     }
 
-    /// Bytes of the memory as the own device names them.
+    /// Bytes of the memory, as addressed by the own device.
     #[must_use]
     pub fn local(&self, offset: usize, bytes: u32) -> Local {
         Local { address: self.address(offset), bytes, lkey: self.keys.0 }
     }
 
-    /// A place of the memory as a peer's device names it.
+    /// A location of the memory, as addressed by a peer's device.
     #[must_use]
     pub fn target(&self, offset: usize) -> Target {
         Target { address: self.address(offset), rkey: self.keys.1 }
@@ -172,7 +172,7 @@ impl Drop for Registration {
     }
 }
 
-/// Bytes that this process may lock; `None` if there is no limit.
+/// The limit of bytes that this process may lock; `None` if there is none.
 pub(crate) fn locked_memory_limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }

@@ -1,11 +1,9 @@
-//! How the clock of another host relates to this host's: one question, one answer, and the middle
-//! between them.
+//! The relation of another host's clock to this host's, from one request and its reply.
 
 use crate::types::{Instant, Nanos};
 
-/// What a process of another host read off its clock while this one waited for the answer. The
-/// reading falls somewhere between question and answer; it is dated to the middle, and is off by
-/// half of that time at most.
+/// A reading of another process's clock, taken between this process's request and the reply. It is
+/// dated to the middle; the error is at most half of that interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockRelation {
     ours: Instant,
@@ -27,20 +25,20 @@ impl ClockRelation {
         self.ours
     }
 
-    /// A reading of their clock on ours.
+    /// Converts a reading of their clock to ours.
     #[must_use]
     pub const fn here(&self, theirs: Instant) -> Instant {
         shift(theirs, self.theirs, self.ours)
     }
 
-    /// A reading of our clock on theirs.
+    /// Converts a reading of our clock to theirs.
     #[must_use]
     pub const fn there(&self, ours: Instant) -> Instant {
         shift(ours, self.ours, self.theirs)
     }
 
-    /// By how much [`ClockRelation::here`] may be off for a moment near `at`: what the measurement
-    /// left open, and what two clocks that are each off by `drift_ppm` have gone apart since.
+    /// The maximum error of [`ClockRelation::here`] for a moment near `at`: that of the
+    /// measurement, plus the relative drift since then of two clocks with `drift_ppm` each.
     #[must_use]
     pub fn doubt(&self, at: Instant, drift_ppm: u32) -> Nanos {
         let apart = u128::from(at.0.abs_diff(self.ours.0)) * 2 * u128::from(drift_ppm) / 1_000_000;
@@ -48,7 +46,7 @@ impl ClockRelation {
     }
 }
 
-/// A clock's reading on another clock that showed `to` when this one showed `from`.
+/// Converts a clock's reading to another clock that showed `to` when this one showed `from`.
 const fn shift(at: Instant, from: Instant, to: Instant) -> Instant {
     if at.0 >= from.0 {
         Instant(to.0.saturating_add(at.0 - from.0))
@@ -63,7 +61,7 @@ mod tests {
 
     #[test]
     fn wherever_the_clock_was_read_the_truth_is_within_the_doubt() {
-        // Their clock is 5000 ahead; the question is out from 100 to 201.
+        // Their clock is 5000 ahead; the request is pending from 100 to 201.
         for read_at in 100..=201 {
             let relation = ClockRelation::measured(Instant(100), Instant(read_at + 5_000), Instant(201));
             let doubt = relation.doubt(Instant(150), 0);

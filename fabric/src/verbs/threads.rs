@@ -1,4 +1,4 @@
-//! The two threads beside an endpoint's own: one connects, one sleeps on the device's events and
+//! The two threads besides an endpoint's own: one connects, one sleeps on the device's events and
 //! rings the doorbell.
 
 use super::connector::Connector;
@@ -14,12 +14,12 @@ use std::thread::{Builder, JoinHandle};
 #[derive(Debug)]
 pub(super) struct Threads {
     stop: Arc<AtomicBool>,
-    /// Each thread with what ends its wait; the connector's first.
+    /// Each thread with its wake-up; the connector's first.
     all: Vec<(Arc<Wake>, JoinHandle<()>)>,
 }
 
 impl Threads {
-    /// Starts the connector's.
+    /// Starts the connector thread.
     pub(super) fn start(connector: Connector, wake: &Arc<Wake>) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Self { stop: Arc::clone(&stop), all: Vec::new() };
@@ -28,20 +28,20 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Starts the one that rings.
+    /// Starts the ringing thread.
     pub(super) fn sleep_on(&mut self, channel: Arc<CompletionChannel>, region: Region) -> io::Result<()> {
         let wake = Arc::new(Wake::new()?);
         let (awake, stop) = (Arc::clone(&wake), Arc::clone(&self.stop));
         let sleep = Builder::new().name("obol-sleep".to_owned()).spawn(move || {
             while !stop.load(Ordering::Acquire) {
                 awake.wait(&*channel, None);
-                // A futex and a descriptor can not be waited on together, so the event becomes a
-                // ring. The endpoint's thread compares the doorbell before it sleeps: a ring that
-                // comes before is not lost.
+                // A thread can not wait on a futex and a descriptor together, so the event is
+                // converted to a ring. The endpoint's thread compares the doorbell before it
+                // sleeps, so an earlier ring is not lost.
                 match channel.take_event() {
                     Ok(true) => region.ring(),
                     Ok(false) => {}
-                    // A device that is gone tells nothing any more, and its descriptor may stay
+                    // A removed device reports nothing any more, and its descriptor may stay
                     // readable for ever.
                     Err(_) => return,
                 }
@@ -51,7 +51,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Has the connector look at its commands.
+    /// Makes the connector check its commands.
     pub(super) fn wake(&self) {
         if let Some((wake, _)) = self.all.first() {
             wake.wake();
@@ -66,7 +66,7 @@ impl Drop for Threads {
             wake.wake();
         }
         for (_, thread) in self.all.drain(..) {
-            // One that panicked has told so already.
+            // A panic was already reported.
             let _ = thread.join();
         }
     }

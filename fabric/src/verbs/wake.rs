@@ -14,22 +14,22 @@ impl Wake {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Ends the wait that is under way, or the next one.
+    /// Ends the current wait, or the next one.
     pub(crate) fn wake(&self) {
-        // It fails only when the count is full, and then the wait ends anyway.
+        // It fails only when the counter is full, and then the wait ends anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Waits until `fd` can be read, [`Wake::wake`] is called, or `span` has passed. May return
+    /// Waits until `fd` is readable, [`Wake::wake`] is called, or `span` has passed. May return
     /// early.
     pub(crate) fn wait(&self, fd: &impl AsFd, span: Option<Duration>) {
         let mut both = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
-        // A span that is too long for the kernel is endless.
+        // A span too long for the kernel is infinite.
         let span = span.and_then(|span| Timespec::try_from(span).ok());
         // An error is an early return.
         let _ = poll(&mut both, span.as_ref());
         if !both[1].revents().is_empty() {
-            // It fails only when another wait has taken the count.
+            // It fails only when another wait has reset the counter.
             let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
         }
     }

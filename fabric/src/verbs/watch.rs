@@ -1,7 +1,7 @@
-//! Watches on processes of other hosts. A link that breaks is a suspicion; that a region has a
-//! later owner is a proof, because it was given out only after the earlier one was proved dead or
-//! had let go. Where the module deadbeat is, the other host's kernel tells both by a datagram,
-//! which is believed by the token that the peer gave when it was met.
+//! Watches on processes of other hosts. A broken link is a suspicion. A later owner of the region
+//! is a proof, because the region was reassigned only after the earlier owner was proved dead or
+//! had released it. With the module deadbeat, the other host's kernel reports both by a datagram,
+//! which is accepted if it has the token that the peer sent in the handshake.
 
 use crate::contract::Evidence;
 use crate::notice::{Notice, Stage};
@@ -11,20 +11,20 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 struct Watch {
     whom: Address,
-    /// The owner that is meant; 0 while nobody has been met at an address that names none.
+    /// The watched owner; 0 while the address names none and no connection was made.
     generation: u32,
     suspected: bool,
     proved: bool,
 }
 
-/// All of them.
+/// All watches.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     all: Vec<Watch>,
     events: VecDeque<(Address, Evidence)>,
-    /// By region: the owner that was met last, and the tokens of its notices.
+    /// By region: the last connected owner, and the tokens of its notices.
     tokens: HashMap<u32, (u32, [u64; 2])>,
-    /// Notices that were believed, and those that were not, since [`Watches::take_counts`].
+    /// Accepted and rejected notices since [`Watches::take_counts`].
     counts: (u64, u64),
 }
 
@@ -48,7 +48,7 @@ impl Watch {
 }
 
 impl Watches {
-    /// Watches whoever is at an address; `generation` is the owner that was met there last, 0 for
+    /// Watches the process at an address; `generation` is the last connected owner there, 0 for
     /// none.
     pub(super) fn add(&mut self, whom: Address, generation: u32, reachable: bool) {
         if self.all.iter().any(|watch| watch.whom == whom) {
@@ -77,14 +77,14 @@ impl Watches {
         self.events.retain(|(address, _)| *address != whom);
     }
 
-    /// The link to a region is broken, or could not be made.
+    /// The link to a region is broken, or could not be established.
     pub(super) fn suspect(&mut self, region: u32) {
         for watch in self.all.iter_mut().filter(|watch| watch.whom.region == region) {
             watch.suspect(&mut self.events);
         }
     }
 
-    /// A region has this owner now; `known` was met before, 0 for none.
+    /// A region has this owner now; `known` was connected before, 0 for none.
     pub(super) fn replaced(&mut self, region: u32, known: u32, generation: u32) {
         for watch in self.all.iter_mut().filter(|watch| watch.whom.region == region) {
             if watch.generation == 0 {
@@ -96,7 +96,7 @@ impl Watches {
         }
     }
 
-    /// As [`Watches::replaced`], and that owner answers, and has given the tokens of its notices.
+    /// As [`Watches::replaced`], for an owner that answers, and sent the tokens of its notices.
     pub(super) fn met(&mut self, region: u32, known: u32, generation: u32, tokens: [u64; 2]) {
         self.replaced(region, known, generation);
         self.tokens.insert(region, (generation, tokens));
@@ -104,14 +104,14 @@ impl Watches {
             if watch.generation == 0 {
                 watch.generation = generation;
             }
-            // It lives after all; its death is to be told again.
+            // It is alive after all; its death has to be reported again.
             if watch.generation == generation {
                 watch.suspected = false;
             }
         }
     }
 
-    /// A kernel tells a death. Not believed unless the process that it names drew the token.
+    /// A death reported by a kernel. Accepted only if the process itself drew the token.
     pub(super) fn take_notice(&mut self, notice: &Notice) {
         let Notice { who, stage, token, .. } = *notice;
         let Some((generation, [dying, dead])) = self.tokens.get(&who.region).copied() else { return };
@@ -133,7 +133,7 @@ impl Watches {
         }
     }
 
-    /// Notices that were believed, and those that were not, since the last call.
+    /// Accepted and rejected notices since the last call.
     pub(super) fn take_counts(&mut self) -> (u64, u64) {
         core::mem::take(&mut self.counts)
     }
@@ -150,7 +150,7 @@ impl Watches {
         self.all.len()
     }
 
-    /// The address of a watch whose end is not proved.
+    /// The address of a watch without a proof.
     pub(super) fn unproved(&self, index: usize) -> Option<Address> {
         self.all.get(index).filter(|watch| !watch.proved).map(|watch| watch.whom)
     }

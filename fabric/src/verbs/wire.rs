@@ -1,13 +1,13 @@
-//! RDMA as a [`Transport`]: operations go through the queue pair of their link, datagrams through
-//! one queue pair for all.
+//! RDMA as a [`Transport`]: operations use the queue pair of their link, datagrams one queue pair
+//! for all.
 //!
-//! Posts to a peer that is not connected wait, bounded, until the connector thread has made the
-//! connection or found that it can not. A failed completion breaks the link: all that is under way
-//! or waits on it fails, and so does what is posted before those failures are taken. Then the link
-//! is made anew, with back-off while the peer does not answer.
+//! Posts to a peer without a connection are queued, up to a limit, until the connector thread has
+//! established one or failed. A failed completion breaks the link: all pending and queued
+//! operations on it fail, and so do posts until those failures are delivered. Then the link is
+//! re-established, with back-off while the peer does not answer.
 //!
-//! Operations on the own region take the same way, through a connection of the device with itself:
-//! the device's CAS is atomic among its own operations, not with those of the CPU.
+//! Operations on the own region use a connection of the device with itself: the device's CAS is
+//! atomic among its own operations, not with those of the CPU.
 
 use super::config::Config;
 use super::connector::{Cause, Command, News};
@@ -37,10 +37,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-/// Completions that one look takes.
+/// Completions per poll.
 pub(super) const BATCH: usize = 32;
 
-/// A group that datagrams can be sent to.
+/// A multicast group for datagrams.
 #[derive(Debug)]
 struct Group {
     handle: AddressHandle,
@@ -62,30 +62,29 @@ pub struct Rdma {
     pub(super) host: u8,
     pub(super) layout: Layout,
     pub(super) config: Config,
-    /// Mapped regions of processes of this host, which tell their deaths.
+    /// Mapped regions of processes of this host, which report their deaths.
     pub(super) local: MappedRegions,
     pub(super) links: Vec<Option<Box<Link>>>,
     pub(super) ops: Ops,
     pub(super) completions: Arc<CompletionQueue>,
-    /// What the last look has taken.
+    /// The results of the last poll.
     pub(super) batch: Box<[WorkCompletion]>,
     pub(super) datagrams: Datagrams,
     pub(super) outbox: Outbox,
-    /// Datagrams that were lost when they left the outbox.
+    /// Datagrams lost when they left the outbox.
     pub(super) lost: u64,
     pub(super) groups: Groups,
     pub(super) watches: Watches,
-    /// Regions whose failures were not all taken yet.
+    /// Regions with undelivered failures.
     pub(super) broken: Vec<u32>,
     /// Regions whose links wait for room that other links may free.
     pub(super) starved: VecDeque<u32>,
     /// Regions whose links hold a WRITE back.
     pub(super) held: Vec<u32>,
-    /// What the device may still know of links that were broken.
+    /// Operations of broken links that the device may still execute.
     pub(super) limbo: Vec<(u64, Vec<Slot>)>,
     pub(super) attempts: u64,
-    /// How often links are looked at while operations are under way, if ever, and when the next
-    /// time.
+    /// The interval of checks of links with pending operations, if any, and the next check.
     pub(super) look_every: Option<Nanos>,
     pub(super) look_at: Instant,
     pub(super) commands: Sender<Command>,
@@ -98,20 +97,20 @@ pub struct Rdma {
 #[derive(Debug, Default)]
 pub(super) struct Groups([Option<Group>; 2], [Option<String>; 2]);
 
-/// A link as an operator sees it.
+/// The state of a link, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStatus {
     /// The peer's region.
     pub region: u32,
-    /// Where it listens.
+    /// The peer's address.
     pub to: SocketAddr,
     /// Whether it is connected.
     pub connected: bool,
-    /// Why it is not, if something went wrong.
+    /// The reason why it is not, if an error occurred.
     pub trouble: Option<String>,
 }
 
-/// An address without its place, as the table of a host has it.
+/// An address without host and port, as in a host's table.
 const fn within_host(at: Address) -> Address {
     Address { host: 0, port: 0, ..at }
 }
@@ -127,7 +126,7 @@ pub(super) fn host_of(ip: IpAddr) -> u128 {
 }
 
 impl Rdma {
-    /// The links that were ever used.
+    /// All links used so far.
     pub(super) fn status(&self) -> Vec<LinkStatus> {
         let shown = |(region, link): (usize, &Option<Box<Link>>)| {
             let link = link.as_ref()?;
@@ -160,12 +159,12 @@ impl Rdma {
         answer.recv().map_err(|_| gone())?
     }
 
-    /// Where the owner of a region listens.
+    /// The address of a region's owner.
     fn place(&self, at: Address) -> Option<SocketAddr> {
         if at.region == self.own.region { Some(self.config.listen) } else { self.config.place(at) }
     }
 
-    /// The link to a region, made now if there is none.
+    /// The link to a region, created if there is none.
     fn link(&mut self, at: Address) -> Result<&mut Link, LinkError> {
         let to = self.place(at).ok_or(LinkError::PeerReplaced)?;
         let layout = self.layout;
@@ -173,8 +172,8 @@ impl Rdma {
         Ok(place.get_or_insert_with(|| Box::new(Link::new(at.region, to, layout))))
     }
 
-    /// Whether an address names the region's owner that this link knows, or why it does not. A
-    /// later owner than that makes the link connect anew.
+    /// Whether an address names the connected owner of the region, or why not. A later owner makes
+    /// the link reconnect.
     fn check_owner(&mut self, at: Address) -> Result<(), LinkError> {
         let to = self.place(at).ok_or(LinkError::PeerReplaced)?;
         let link = self.link(at)?;
@@ -207,7 +206,7 @@ impl Rdma {
         }
     }
 
-    /// What can be said of an operation before it is posted.
+    /// The error of an operation that is known before it is posted.
     fn check(&mut self, remote: Remote, bytes: usize) -> Result<(), LinkError> {
         let at = remote.at;
         self.check_owner(at)?;
@@ -215,7 +214,7 @@ impl Rdma {
             return Err(LinkError::PeerDead);
         }
         if self.is_local(at) {
-            // Its kernel tells at once what the device would find out by trying.
+            // The kernel already knows what the device would find out by trying.
             self.local.peer(within_host(at))?;
         } else if u32::from(at.seat) >= self.layout.limits().seats {
             return Err(LinkError::OutOfBounds);
@@ -256,7 +255,7 @@ impl Rdma {
         }
     }
 
-    /// Asks the connector for a connection to the owner of the region that an address names.
+    /// Requests a connection to the owner of the region of an address.
     fn connect(&mut self, at: Address) {
         let region = at.region;
         let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
@@ -264,7 +263,7 @@ impl Rdma {
         let attempt = self.attempts;
         link.connecting(attempt);
         let to = link.to;
-        // A coordinator is meant whoever it is now, and a seat's generation is not its region's.
+        // For a coordinator, any owner is meant, and a seat's generation is not its region's.
         let any = region < crate::host::table::FIRST_FREE || at.seat != 0;
         let generation = if any { 0 } else { at.generation };
         let sent = self.commands.send(Command::Connect { attempt, to, region, generation });
@@ -274,7 +273,7 @@ impl Rdma {
         }
     }
 
-    /// A link is broken, or could not be made.
+    /// A link is broken, or could not be established.
     fn lose(&mut self, region: u32, cause: Cause, first: Option<(Slot, LinkError)>, error: LinkError) {
         let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
         let now = clock::now();
@@ -287,7 +286,7 @@ impl Rdma {
         if let Some((connection, slots)) = link.down(cause, first, error, now, &mut self.ops) {
             let attempt = connection.attempt;
             self.limbo.push((attempt, slots));
-            // If the connector is gone, its end has buried all.
+            // If the connector has ended, its end has released everything.
             let _ = self.commands.send(Command::Bury { attempt, pair: connection.into_pair() });
             self.threads.wake();
         }
@@ -301,7 +300,7 @@ impl Rdma {
         }
     }
 
-    /// Takes what the connector has to say.
+    /// Handles the connector's events.
     fn take_news(&mut self) {
         if !self.told.swap(false, Ordering::AcqRel) {
             return;
@@ -351,7 +350,7 @@ impl Rdma {
         let link = match self.links.get_mut(region as usize) {
             Some(Some(link)) if link.attempt() == Some(attempt) => link,
             _ => {
-                // Nobody waits for it any more.
+                // It is no longer wanted.
                 let _ = self.commands.send(Command::Bury { attempt, pair });
                 self.threads.wake();
                 return;
@@ -363,7 +362,7 @@ impl Rdma {
         self.pump(region);
     }
 
-    /// Hands what waits for a link to the device.
+    /// Posts a link's queued items.
     fn pump(&mut self, region: u32) {
         let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
         let pumped = link.pump(&mut self.ops, &mut self.datagrams);
@@ -387,7 +386,7 @@ impl Rdma {
         }
     }
 
-    /// Posts WRITEs that no CAS came behind.
+    /// Posts WRITEs without a following CAS.
     fn flush_writes(&mut self) {
         while let Some(region) = self.held.pop() {
             let Some(Some(link)) = self.links.get_mut(region as usize) else { continue };
@@ -397,7 +396,7 @@ impl Rdma {
         }
     }
 
-    /// Holds a datagram back until the end of the event.
+    /// Queues a datagram until the end of the event.
     fn put(&mut self, destination: Destination, bytes: &[u8]) {
         if self.outbox.is_full() {
             self.flush_datagrams();
@@ -425,7 +424,7 @@ impl Rdma {
         }
     }
 
-    /// Has links probed on which nothing ends.
+    /// Probes links without completions.
     fn look_at_links(&mut self) {
         for region in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(region) else { continue };
@@ -435,13 +434,13 @@ impl Rdma {
         }
     }
 
-    /// Takes completions from the device. Tells whether there were any.
+    /// Takes completions from the device. Returns whether there were any.
     fn poll(&mut self) -> bool {
         self.flush_writes();
         let Ok(n) = self.completions.poll(&mut self.batch) else { return false };
         for at in 0..n {
             let Some(completion) = self.batch.get(at).copied() else { break };
-            // One that is not found is of an operation that was given up with its link.
+            // An unknown one belongs to an abandoned operation of a broken link.
             let Some((slot, region)) = self.ops.find(completion.id()) else { continue };
             if completion.status() == Status::SUCCESS {
                 if let Some(Some(link)) = self.links.get_mut(region as usize) {
@@ -504,7 +503,7 @@ impl Transport for Rdma {
         0
     }
 
-    /// Posts what was held back.
+    /// Posts held WRITEs.
     fn flush(&mut self) {
         self.flush_writes();
         self.flush_datagrams();
@@ -584,7 +583,7 @@ impl Transport for Rdma {
             return true;
         }
         match self.config.coordinators.get((whom.region as usize).wrapping_sub(1)) {
-            // Hosts may share an address behind one device, but a coordinator's region lies on its
+            // Hosts may share an address behind one device, but a coordinator's region is on its
             // own host only.
             Some(place) => place.ip() == self.config.listen.ip() && self.local.generation(whom.region) != 0,
             None => {
@@ -623,7 +622,7 @@ impl Transport for Rdma {
         self.watches.next()
     }
 
-    /// Tries links of watched peers again.
+    /// Retries links of watched peers.
     fn tidy(&mut self, now: Instant) {
         for index in 0..self.watches.len() {
             let Some(whom) = self.watches.unproved(index) else { continue };
@@ -635,10 +634,10 @@ impl Transport for Rdma {
         }
     }
 
-    /// Arms the completion queues; the sleeper thread rings the doorbell on their events. What came
-    /// in before they were armed is found here, what comes after rings, so nothing is slept
-    /// through. A queue that is armed for nothing would interrupt the loop with the first operation
-    /// of its next turn.
+    /// Arms the completion queues; the sleeper thread rings the doorbell on their events.
+    /// Completions before arming are found here, later ones ring, so none is missed. An
+    /// unnecessarily armed queue would interrupt the loop with the first operation of its next
+    /// turn.
     fn arm(&mut self) -> bool {
         if self.ops.are_under_way() && self.completions.arm().is_err() || !self.datagrams.arm() {
             return false;

@@ -1,5 +1,5 @@
-//! The definitions of this folder against the real headers: a C program, written from the same
-//! list, prints every size, offset and constant.
+//! Compares the definitions of this folder with the real headers: a C program, generated from the
+//! same list, prints every size, offset and constant.
 
 use super::objects::*;
 use super::rdma_cm::*;
@@ -9,7 +9,7 @@ use core::mem::{align_of, offset_of, size_of};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What the headers are asked: an expression of C, and what it must be.
+/// A C expression and its expected value.
 struct Question {
     c: String,
     ours: u64,
@@ -154,14 +154,14 @@ fn program(questions: &[Question]) -> String {
     c + "return 0; }\n"
 }
 
-/// The C compiler with what `$OBOL_VERBS_CFLAGS` adds, such as a folder of headers.
+/// The C compiler with the options of `$OBOL_VERBS_CFLAGS`, such as a folder of headers.
 fn compiler() -> Command {
     let mut cc = Command::new("cc");
     cc.args(std::env::var("OBOL_VERBS_CFLAGS").unwrap_or_default().split_whitespace()).stdin(Stdio::null());
     cc
 }
 
-/// A folder of its own, removed in the end.
+/// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -174,7 +174,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // It is only litter.
+        // A leftover folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,6 +1,6 @@
-//! The two libraries, looked up at run time with `dlopen` and `dlvsym`, as NCCL does: one binary
-//! starts on hosts with and without them. A library that was loaded stays: providers keep threads
-//! and fork handlers.
+//! The two libraries, resolved at run time with `dlopen` and `dlvsym`, as NCCL does: one binary
+//! starts on hosts with and without them. Libraries are never unloaded: providers keep threads and
+//! fork handlers.
 #![allow(unsafe_code)]
 
 use super::objects::{ibv_ah, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_mr, ibv_pd, ibv_qp};
@@ -37,8 +37,8 @@ fn symbol(
     NonNull::new(at).ok_or(VerbsError::NoSymbol { library, symbol: name, version })
 }
 
-/// `$name($arguments) -> $result = $symbol @ $version;`: a structure of function pointers, and how
-/// it is filled.
+/// `$name($arguments) -> $result = $symbol @ $version;`: a structure of function pointers, and its
+/// initialisation.
 macro_rules! table {
     ($(#[$meta:meta])* $table:ident of $library:expr; $($name:ident($($type:ty),*) $(-> $result:ty)? = $symbol:literal @ $version:literal;)*) => {
         $(#[$meta])*
@@ -62,7 +62,7 @@ macro_rules! table {
                 })
             }
 
-            /// The library's functions; it is loaded by the first call.
+            /// The library's functions; the first call loads it.
             pub(crate) fn get() -> Result<&'static Self, VerbsError> {
                 static TABLE: OnceLock<Result<$table, VerbsError>> = OnceLock::new();
                 TABLE.get_or_init(Self::load).as_ref().map_err(Clone::clone)
@@ -72,7 +72,7 @@ macro_rules! table {
 }
 
 table! {
-    /// libibverbs. What the header calls through `ibv_context_ops` is not here.
+    /// libibverbs, without the functions that the header calls through `ibv_context_ops`.
     Verbs of Library::Ibverbs;
     get_device_list(*mut c_int) -> *mut *mut ibv_device = c"ibv_get_device_list" @ c"IBVERBS_1.1";
     free_device_list(*mut *mut ibv_device) = c"ibv_free_device_list" @ c"IBVERBS_1.1";

@@ -1,10 +1,10 @@
-//! libibverbs and librdmacm as their headers define them, by their C names: structures, constants,
-//! and tables of functions that are looked up at run time. Nothing here decides anything.
+//! libibverbs and librdmacm as defined by their headers, with their C names: structures, constants,
+//! and tables of functions resolved at run time. Definitions only, no logic.
 //!
 //! The definitions are this crate's own, so that building needs neither headers nor libraries;
-//! `layout.rs` compares them with the real headers wherever those are installed. Versions 1.1 of
-//! libibverbs' symbols exist since 2008 and those of librdmacm since 2005; a structure behind such
-//! a symbol can not change.
+//! `layout.rs` compares them with the real headers wherever those are installed. Version 1.1 of
+//! libibverbs' symbols has existed since 2008 and that of librdmacm since 2005; a structure behind
+//! such a symbol can not change.
 #![allow(
     non_camel_case_types,
     dead_code,

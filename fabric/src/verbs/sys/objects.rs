@@ -1,11 +1,11 @@
-//! Objects of libibverbs: made and freed by the library, with those first fields that applications
-//! may read, and the operations that the headers call through the device's context.
+//! Objects of libibverbs: created and freed by the library, with the first fields, which
+//! applications may read, and the operations that the headers call through the device's context.
 
 use super::values::{ibv_recv_wr, ibv_send_wr, ibv_wc};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{pthread_cond_t, pthread_mutex_t};
 
-/// Only its name is wanted, and a function tells it.
+/// Only its name is needed, which a function returns.
 #[repr(C)]
 pub(crate) struct ibv_device {
     opaque: [u8; 0],
@@ -84,10 +84,10 @@ pub(crate) struct ibv_qp {
     events_completed: u32,
 }
 
-/// An entry of the table that is not used here.
+/// An unused entry of the table.
 type Unused = Option<unsafe extern "C" fn()>;
 
-/// What the inline functions of the header call: no symbol of the library stands for these.
+/// The targets of the header's inline functions, for which the library has no symbols.
 #[repr(C)]
 pub(crate) struct ibv_context_ops {
     unused_to_poll: [Unused; 11],
