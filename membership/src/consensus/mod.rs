@@ -3,7 +3,7 @@
 //! An engine implements [`Consensus`]; the coordinator's is [`Engine`]. The contents of an
 //! acceptor's slot are private to the engine: all other code reads it as a [`SlotWord`].
 
-mod cas;
+pub mod cas;
 mod slot_word;
 
 pub use slot_word::{AGE_MAX, Ballot, Head, INSTANCES, LAG_MAX, PROPOSAL_MAX, SlotState, SlotWord};
