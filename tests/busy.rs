@@ -25,8 +25,7 @@ fn real_time_threads(pid: i64) -> usize {
 
 #[test]
 fn whoever_is_watched_in_real_time_is_scheduled_in_real_time() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2", "--profile", "dedicated"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2", "--profile", "dedicated"]);
     let warnings = root.status().json["warnings"].clone();
     if warnings.as_array().is_none_or(|warnings| !warnings.is_empty()) {
         return skipped("real-time-scheduling", warnings);
@@ -39,8 +38,7 @@ fn whoever_is_watched_in_real_time_is_scheduled_in_real_time() {
 
 #[test]
 fn without_the_profile_asking_for_it_nothing_is_scheduled_in_real_time() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let status = root.healthy();
     for name in ["coord-1", "node-1", "app-1"] {
         assert_eq!(real_time_threads(status.pid(name)), 0, "{name}");

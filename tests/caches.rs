@@ -24,8 +24,7 @@ fn renewed_more(root: &Root, before: &Status, cached: bool) -> Status {
 
 #[test]
 fn agents_change_their_cache_when_it_dies_and_need_none() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2", "--caches", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2", "--caches", "2"]);
     let status = root.healthy();
     assert_eq!(status.process("cache-2")["kind"], "lease-cache");
     let status = renewed_more(&root, &status, true);
@@ -44,8 +43,7 @@ fn agents_change_their_cache_when_it_dies_and_need_none() {
 
 #[test]
 fn a_frozen_cache_keeps_nobody_from_renewing() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2", "--caches", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2", "--caches", "1"]);
     let status = renewed_more(&root, &root.healthy(), true);
     let pid = status.pid("cache-1");
     crate::support::signal("STOP", &[pid]);

@@ -182,8 +182,7 @@ fn a_bad_profile_is_refused_with_line_and_column_and_leaves_nothing() {
 
 #[test]
 fn unknown_targets_are_answered_with_what_there_is() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     for target in ["app-9", "app", "", "Leader", "app-1 "] {
         root.run(&["kill", target]).refused(&[
             "no live process",
@@ -200,8 +199,7 @@ fn unknown_targets_are_answered_with_what_there_is() {
 
 #[test]
 fn a_reader_that_goes_away_ends_a_command_quietly() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     for command in
         [&["status"][..], &["status", "--json"], &["events"], &["--help"], &["completions", "bash"]]
     {
@@ -234,8 +232,7 @@ fn an_up_whose_reader_goes_away_ends_its_cluster() {
 
 #[test]
 fn nothing_is_coloured_without_a_terminal_or_against_no_color() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     for command in [
         &["status"][..],
         &["events"],
@@ -271,8 +268,7 @@ fn bin() -> &'static str {
 #[test]
 fn no_text_command_passes_control_sequences_on() {
     const EVIL: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}x";
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let line = serde_json::json!({ "at": 1, "text": EVIL, "drill": { "name": EVIL, "verdict": EVIL } });
     std::fs::write(root.cluster().join("marks"), format!("{line}\n")).expect("written");
     let folder = root.note(format!("evil-{EVIL}"));

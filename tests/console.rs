@@ -136,8 +136,7 @@ fn pid(root: &Root, command: &str) -> i64 {
 
 #[test]
 fn an_operator_sees_the_cluster_and_gets_the_terminal_back() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let mut console = Pty::new(&root, "console");
     console.until_line(&["OBOL", "default", "healthy", "LIVE"]);
     console.until_line(&["app-3", "ok", "node-3", "active"]);
@@ -154,8 +153,7 @@ fn an_operator_sees_the_cluster_and_gets_the_terminal_back() {
 
 #[test]
 fn a_frozen_coordinator_stays_on_the_screen_and_is_marked() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let console = Pty::new(&root, "console");
     console.until_line(&["coord-3", "ok"]);
     let pid = root.status().pid("coord-3");
@@ -172,8 +170,7 @@ fn a_frozen_coordinator_stays_on_the_screen_and_is_marked() {
 
 #[test]
 fn signals_give_the_terminal_back() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let mut console = Pty::new(&root, "console");
     console.until_line(&["OBOL", "healthy"]);
     let process = pid(&root, " console ");
@@ -188,8 +185,7 @@ fn signals_give_the_terminal_back() {
 
 #[test]
 fn ctrl_z_gives_the_terminal_back_until_the_shell_goes_on_with_it() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let mut console = Pty::new(&root, "console");
     console.until_line(&["OBOL", "healthy"]);
     let process = pid(&root, " console ");
@@ -207,8 +203,7 @@ fn ctrl_z_gives_the_terminal_back_until_the_shell_goes_on_with_it() {
 
 #[test]
 fn the_screen_follows_the_size_of_the_terminal() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let mut console = Pty::new(&root, "console");
     console.until_line(&["OBOL", "healthy"]);
     console.until_wide(COLUMNS);
@@ -225,8 +220,7 @@ fn the_screen_follows_the_size_of_the_terminal() {
 
 #[test]
 fn a_configuration_is_the_users_own_or_the_one_that_was_asked_for() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let file = root.note("toml");
     let shown = file.to_str().expect("text").to_owned();
     let write = |text: &str| std::fs::write(&file, text).expect("written");
@@ -259,8 +253,7 @@ fn a_configuration_is_the_users_own_or_the_one_that_was_asked_for() {
 
 #[test]
 fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let file = root.note("obolrec");
     let shown = file.to_str().expect("text").to_owned();
     let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
@@ -280,8 +273,7 @@ fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
 
 #[test]
 fn a_note_divides_before_from_after_in_the_console_and_in_the_report() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let mut console = Pty::new(&root, "console");
     console.until_line(&["OBOL", "healthy", "LIVE"]);
     root.run(&["mark", "deploy 1.4"]).ends(0);

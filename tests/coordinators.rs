@@ -46,8 +46,7 @@ fn decide(status: &Status, names: &[&str]) -> bool {
 
 #[test]
 fn a_coordinator_keeps_the_newest_view_in_a_file_beside_its_decisions() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     root.healthy();
     root.run(&["kill", "coord-2"]).ends(0);
     let path = root.cluster().join("kept.view");
@@ -66,8 +65,7 @@ fn a_coordinator_keeps_the_newest_view_in_a_file_beside_its_decisions() {
 
 #[test]
 fn every_coordinator_is_replaced_in_turn_and_nothing_is_lost() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let before = root.healthy();
     let (mut leases, mut suspicions) = (incarnations(&before), suspected(&before));
     let mut expected = vec![1, 2, 3];
@@ -98,8 +96,7 @@ fn every_coordinator_is_replaced_in_turn_and_nothing_is_lost() {
 
 #[test]
 fn a_dead_coordinator_is_replaced_and_one_that_is_added_makes_it_four() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     root.run(&["kill", "coord-2"]).ends(0);
     root.until("it is missed", |s| s.reasons().contains("coord-2 down"));
     let said = root.run(&["coordinator", "replace", "2", "--with", "7"]).ends(0).out;
@@ -177,8 +174,7 @@ fn a_coordinator_that_was_replaced_comes_back_as_a_spare() {
 
 #[test]
 fn what_can_not_be_done_is_refused_before_anything_is_done() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "2", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "2", "--apps", "1"]);
     let coordinator = |arguments: &[&str]| root.run(&[&["coordinator"], arguments].concat());
     coordinator(&["recover", "--from", "/dev/zero"]).refused(&["/dev/zero: is a device, not a regular file"]);
     coordinator(&["remove", "5"]).refused(&["coordinator 5 decides nothing now", "coord-1, coord-2"]);
@@ -196,8 +192,7 @@ fn what_can_not_be_done_is_refused_before_anything_is_done() {
 
 #[test]
 fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let before = root.healthy();
     let recover = |from: &str| root.run(&["coordinator", "recover", "--from", from, "--json"]);
     recover("agents").refused(&["the memory of a majority", "nothing is lost"]);
@@ -250,8 +245,7 @@ fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
 
 #[test]
 fn a_coordinator_whose_memory_is_gone_does_not_start_with_an_empty_one() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let lose = |number: u16| {
         root.run(&["kill", &format!("coord-{number}")]).ends(0);
         std::fs::remove_file(root.cluster().join(format!("region-{number}"))).expect("it was there");
@@ -290,8 +284,7 @@ fn a_coordinator_whose_memory_is_gone_does_not_start_with_an_empty_one() {
 
 #[test]
 fn a_recovery_that_fails_ends_what_it_began_and_can_be_repeated() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     for name in ["coord-1", "coord-2", "coord-3"] {
         root.run(&["kill", name]).ends(0);
     }
@@ -319,8 +312,7 @@ fn a_recovery_that_fails_ends_what_it_began_and_can_be_repeated() {
 
 #[test]
 fn a_recovery_that_nobody_could_carry_out_is_refused_before_anything_is_written() {
-    let root = Root::new();
-    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let kept = root.saved(1);
     until("the view is kept", || kept.exists());
     let saved = root.cluster().join("saved");
@@ -335,8 +327,7 @@ fn a_recovery_that_nobody_could_carry_out_is_refused_before_anything_is_written(
 
 #[test]
 fn saved_views_outlive_the_memory_of_the_cluster_and_end_with_it() {
-    let root = Root::new();
-    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let kept = root.saved(1);
     let id = |path: &Path| Some(saved_view(path)?.id.0);
     let view = root.status().view();
@@ -360,8 +351,7 @@ fn saved_views_outlive_the_memory_of_the_cluster_and_end_with_it() {
 
 #[test]
 fn a_coordinator_of_before_the_recovery_ends_and_does_not_start_again() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let kept = root.path().join("region-of-before");
     let region = |number: u32| root.cluster().join(format!("region-{number}"));
     for number in [2, 3] {

@@ -39,8 +39,7 @@ fn the_drills_that_ship_are_listed_and_their_text_is_a_start_for_ones_own() {
 
 #[test]
 fn a_plan_tells_whom_it_would_hit_and_what_each_guard_says_and_touches_nothing() {
-    let root = Root::new();
-    let _up = root.up(&["--environment", "lab"]);
+    let (root, _up) = Root::with_cluster(&["--environment", "lab"]);
     let before = root.healthy().pids();
     let own = |changes: &[(&str, &str)]| {
         let text = changes.iter().fold(shown("app+coordinator"), |text, (old, new)| {
@@ -93,8 +92,7 @@ fn a_plan_tells_whom_it_would_hit_and_what_each_guard_says_and_touches_nothing()
 
 #[test]
 fn probes_tell_whether_the_steady_state_holds() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let probed = root.run(&["drill", "probes", "app", "--json"]).ends(0).json();
     assert!(
         probed.as_array().is_some_and(|all| all.len() == 2 && all.iter().all(|one| one["holds"] == true)),
@@ -113,8 +111,7 @@ fn probes_tell_whether_the_steady_state_holds() {
 
 #[test]
 fn a_run_whose_report_would_have_no_place_is_refused_before_anything_is_touched() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let before = root.healthy().pids();
     let (link, dir) = (root.path().join("link"), root.path().join("report"));
     std::os::unix::fs::symlink("nowhere", &link).expect("linked");

@@ -68,8 +68,7 @@ fn summary(of: &Value, measured: u64) {
 
 #[test]
 fn each_drill_reports_one_object() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     for drill in ["app", "leader", "app+leader"] {
         let ran = root.run(&["drill", drill, "--count", "3", "--json"]);
         let report = report(&ran, drill);
@@ -83,8 +82,7 @@ fn each_drill_reports_one_object() {
 /// starts it, that is no less of a failure than one that does not.
 #[test]
 fn a_drill_whose_replacement_never_joins_does_not_pass() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let before = root.healthy().pids();
     let mut command = root.command(&["drill", "app", "--count", "1", "--json"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -110,8 +108,7 @@ fn a_drill_whose_replacement_never_joins_does_not_pass() {
 
 #[test]
 fn programs_without_a_supervisor_are_hit_only_by_name() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let demo = root.healthy().pid("app-1");
     let mut mine = obol();
     mine.arg("--root").arg(root.path()).args(["run", "--node", "node-1", "--name", "mine", "--"]);
@@ -150,8 +147,7 @@ fn programs_without_a_supervisor_are_hit_only_by_name() {
 
 #[test]
 fn caches_are_drilled_where_there_are_some() {
-    let root = Root::new();
-    let _up = root.up(&["--caches", "2"]);
+    let (root, _up) = Root::with_cluster(&["--caches", "2"]);
     for drill in ["cache", "app+cache", "app+leader+cache"] {
         let ran = root.run(&["drill", drill, "--count", "3", "--json"]);
         assert_eq!(report(&ran, drill)["count"], 3);
@@ -161,8 +157,7 @@ fn caches_are_drilled_where_there_are_some() {
 
 #[test]
 fn the_phases_of_a_failover_add_up_to_it() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     for drill in ["app", "leader", "app+leader"] {
         let mut one = Value::Null;
         until("one failover is measured", || {
@@ -178,8 +173,7 @@ fn the_phases_of_a_failover_add_up_to_it() {
 
 #[test]
 fn a_p99_is_claimed_from_299_samples_on() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     // A busy machine may void more repetitions than the run makes up for; then it says that it
     // claims nothing.
     until("a run claims a p99", || {
@@ -195,8 +189,7 @@ fn a_p99_is_claimed_from_299_samples_on() {
 
 #[test]
 fn a_drill_for_people_says_what_it_can_not_claim() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let shown = root.run(&["drill", "app", "--count", "2"]).out;
     for words in ["drill app: ", "2 repetitions", "failover", "  fence", "no p99: it needs 299 samples"] {
         assert!(shown.contains(words), "{words:?} is not in:\n{shown}");
@@ -206,8 +199,7 @@ fn a_drill_for_people_says_what_it_can_not_claim() {
 /// Whether a repetition runs at that moment or not.
 #[test]
 fn a_bystander_that_is_removed_between_two_repetitions_fails_the_drill() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "3"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "3"]);
     let before = root.healthy();
     let mut command = root.command(&["drill", "app", "--count", "3", "--gap", "4s", "--json"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -233,8 +225,7 @@ fn a_bystander_that_is_removed_between_two_repetitions_fails_the_drill() {
 
 #[test]
 fn a_drill_that_is_interrupted_reports_what_it_has() {
-    let root = Root::new();
-    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let mut command = root.command(&["drill", "app", "--count", "100000", "--json"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
     let pid = i64::from(child.id());
@@ -251,8 +242,7 @@ fn a_drill_that_is_interrupted_reports_what_it_has() {
 
 #[test]
 fn a_cluster_that_is_not_healthy_is_not_drilled() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     root.run(&["kill", "coord-1"]).ends(0);
     root.until("leases have ended", |s| s.active().is_empty());
     root.run(&["drill", "app", "--count", "1"]).refused(&["not healthy", "coordinator majority lost"]);
@@ -301,8 +291,7 @@ fn the_papers_table_is_measured_with_real_processes() {
 
 #[test]
 fn a_drill_that_waits_says_at_once_what_for() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     root.healthy();
     root.run(&["kill", "app-1"]).ends(0);
     root.until("it is down", |s| s.reasons().contains("app-1 down"));

@@ -28,8 +28,7 @@ fn active(guest: &Embedded) -> Incarnation {
 
 #[test]
 fn an_embedded_program_joins_acts_and_is_removed_when_dropped() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "2"]);
+    let (root, up) = Root::with_cluster(&["--apps", "2"]);
     let guest = start(&root, "guest");
     let first = active(&guest);
     let seen = root.until("the cluster shows the guest", |s| s.is_active("guest"));
@@ -49,8 +48,7 @@ fn an_embedded_program_joins_acts_and_is_removed_when_dropped() {
 
 #[test]
 fn an_embedded_program_sees_the_death_of_another_member() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let guest = start(&root, "guest");
     active(&guest);
     let who = Incarnation(root.healthy().incarnation("app-2"));
@@ -69,8 +67,7 @@ fn an_embedded_program_sees_the_death_of_another_member() {
 
 #[test]
 fn a_program_that_breaks_its_promise_of_progress_is_removed_and_comes_back_with_it() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let guest = start(&root, "guest");
     guest.promise_progress(Nanos::from_millis(300));
     let busy = |guest: &Embedded| {
@@ -95,8 +92,7 @@ fn a_program_that_breaks_its_promise_of_progress_is_removed_and_comes_back_with_
 
 #[test]
 fn an_attached_program_that_hangs_is_removed_although_its_process_lives() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
     let guest = Attached::open(&site(&root), node, name).expect("there is a seat");
     guest.promise_progress(Nanos::from_millis(300));
@@ -111,8 +107,7 @@ fn an_attached_program_that_hangs_is_removed_although_its_process_lives() {
 
 #[test]
 fn a_program_that_waits_to_be_admitted_beats_and_may_give_up() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
     let (guest, mut presence) = Attached::open_present(&site(&root), node, name).expect("there is a seat");
     let beats = || {
@@ -141,8 +136,7 @@ fn a_program_that_waits_to_be_admitted_beats_and_may_give_up() {
 
 #[test]
 fn a_program_is_told_that_its_agent_is_no_member() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     for target in ["coord-1", "node-1"] {
         root.run(&["kill", target]).ends(0);
     }
@@ -159,8 +153,7 @@ fn a_program_is_told_that_its_agent_is_no_member() {
 
 #[test]
 fn an_embedded_program_holds_no_lease_without_a_majority() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let guest = start(&root, "guest");
     active(&guest);
     root.run(&["kill", "coord-1"]).ends(0);
@@ -173,8 +166,7 @@ fn an_embedded_program_holds_no_lease_without_a_majority() {
 
 #[test]
 fn an_attached_program_may_not_act_before_it_is_a_member_and_sees_views_in_order() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
     let guest = Attached::open(&site(&root), node, name).expect("there is a seat");
     let before = guest.view().expect("the agent knows one");
@@ -208,8 +200,7 @@ fn an_attached_program_may_not_act_before_it_is_a_member_and_sees_views_in_order
 /// The memory of the cluster is in use, so it can not be made anew beside it.
 #[test]
 fn an_up_beside_what_outlived_the_last_one_says_what_to_do() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let guest = start(&root, "guest");
     active(&guest);
     let all: Vec<i64> = root.processes().into_keys().collect();

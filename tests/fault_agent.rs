@@ -210,8 +210,7 @@ fn undo_records(root: &Root) -> usize {
 
 #[test]
 fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let _bystander = Bystander::new();
     let before = root.healthy();
     let mut fault_agent = FaultAgent::start(&root);
@@ -259,8 +258,7 @@ fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
 
 #[test]
 fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let bystander = Bystander::new();
     let before = root.healthy();
     let mut fault_agent = FaultAgent::start(&root);
@@ -298,8 +296,7 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
 
 #[test]
 fn a_helper_is_armed_by_its_parent_alone() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let _bystander = Bystander::new();
     // Its parent is a shell, so this test is a stranger.
     let program = obol().get_program().to_str().expect("text").to_owned();
@@ -324,8 +321,7 @@ fn a_helper_is_armed_by_its_parent_alone() {
 
 #[test]
 fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_killed() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let _bystander = Bystander::new();
     let frozen = |pid: i64| state(pid) == Some('T');
     let begin = |fault_agent: &mut FaultAgent, sender: &mut Sender, dead_man: u64| {
@@ -369,8 +365,7 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
 
 #[test]
 fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let _bystander = Bystander::new();
     let mut sender = Sender::new(&root);
     let begin = |fault_agent: &mut FaultAgent, sender: &mut Sender, name: &str| {
@@ -410,8 +405,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
 
 #[test]
 fn a_drill_from_a_file_is_run_and_reported() {
-    let root = Root::new();
-    let _up = root.up(&["--caches", "2"]);
+    let (root, _up) = Root::with_cluster(&["--caches", "2"]);
     let _bystander = Bystander::new();
     for (name, injections, victims) in
         [("app", 1, "app-"), ("app+coordinator+cache", 3, "app-"), ("host-loss", 2, "node-")]
@@ -462,8 +456,7 @@ fn a_drill_from_a_file_is_run_and_reported() {
 
 #[test]
 fn whoever_leaves_counts_as_no_failure() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let _bystander = Bystander::new();
     let journal = passes(&root, &["rolling-restart", "--count", "2"], || ());
     let count = &journal["judged"][0];
@@ -479,8 +472,7 @@ fn whoever_leaves_counts_as_no_failure() {
 
 #[test]
 fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_once() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let _bystander = Bystander::new();
     let before = root.healthy();
     let run = || {
@@ -503,8 +495,7 @@ fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_onc
 
 #[test]
 fn a_drill_that_may_not_run_touches_nothing() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let _bystander = Bystander::new();
     let before = root.healthy();
     root.run(&["drill", "run", "app+cache"]).refused(&["target cache wants a lease-cache", "--caches"]);

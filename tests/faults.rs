@@ -4,8 +4,7 @@ use crate::support::Root;
 
 #[test]
 fn without_a_majority_nothing_is_active_and_with_it_all_is_again() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let before = root.healthy();
     root.run(&["kill", "coord-1"]).ends(0);
     root.run(&["kill", "coord-3"]).ends(0);
@@ -30,8 +29,7 @@ fn without_a_majority_nothing_is_active_and_with_it_all_is_again() {
 
 #[test]
 fn a_cluster_whose_coordinators_all_died_goes_on_where_they_stopped() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let before = root.healthy();
     let all = ["coord-1", "coord-2", "coord-3"];
     for name in all {
@@ -48,8 +46,7 @@ fn a_cluster_whose_coordinators_all_died_goes_on_where_they_stopped() {
 
 #[test]
 fn an_agent_that_dies_takes_its_app_out_and_the_app_attaches_to_its_successor() {
-    let root = Root::new();
-    let up = root.up(&[]);
+    let (root, up) = Root::with_cluster(&[]);
     let before = root.healthy();
     root.run(&["kill", "node-1"]).ends(0);
     up.until_view("both are removed", |view| view["members"] == 7);
@@ -69,8 +66,7 @@ fn an_agent_that_dies_takes_its_app_out_and_the_app_attaches_to_its_successor() 
 
 #[test]
 fn everything_but_one_coordinator_and_one_node_may_die_in_five() {
-    let root = Root::new();
-    let up = root.up(&["--coordinators", "5", "--apps", "2"]);
+    let (root, up) = Root::with_cluster(&["--coordinators", "5", "--apps", "2"]);
     let dead = ["coord-1", "coord-2", "node-2", "app-2"];
     for name in dead {
         root.run(&["kill", name]).ends(0);

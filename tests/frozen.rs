@@ -75,16 +75,14 @@ fn sleep_and_wake(root: &Root, up: &Up, name: &str, others: &[&str]) -> [Status;
 
 #[test]
 fn a_frozen_app_is_excluded_and_comes_back_as_somebody_new() {
-    let root = Root::new();
-    let up = root.up(&[]);
+    let (root, up) = Root::with_cluster(&[]);
     let [_, during, _] = sleep_and_wake(&root, &up, "app-2", &["app-1", "app-3", "node-2"]);
     assert_eq!(during.process("app-2")["frozen"], true);
 }
 
 #[test]
 fn a_frozen_agent_is_fenced_and_its_app_goes_with_it_and_both_come_back() {
-    let root = Root::new();
-    let up = root.up(&[]);
+    let (root, up) = Root::with_cluster(&[]);
     let [before, during, after] =
         sleep_and_wake(&root, &up, "node-2", &["app-1", "app-3", "node-1", "node-3"]);
     let lease = &during.process("node-2")["lease"];
@@ -96,8 +94,7 @@ fn a_frozen_agent_is_fenced_and_its_app_goes_with_it_and_both_come_back() {
 
 #[test]
 fn a_frozen_leader_is_replaced_and_leads_no_view_when_it_wakes() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "2"]);
+    let (root, up) = Root::with_cluster(&["--apps", "2"]);
     let leader = root.healthy().json["leader"].as_str().expect("somebody leads").to_owned();
     let [_, during, _] = sleep_and_wake(&root, &up, &leader, &["app-1", "app-2"]);
     assert!(during.json["leader"].is_string() && during.json["leader"] != leader, "{during:?}");
@@ -105,15 +102,13 @@ fn a_frozen_leader_is_replaced_and_leads_no_view_when_it_wakes() {
 
 #[test]
 fn a_frozen_follower_is_excluded_and_comes_back() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "2"]);
+    let (root, up) = Root::with_cluster(&["--apps", "2"]);
     sleep_and_wake(&root, &up, "coord-3", &["app-1", "app-2"]);
 }
 
 #[test]
 fn an_agent_that_sleeps_through_more_views_than_the_ring_has_slots_jumps_to_the_newest() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let before = root.healthy();
     let slots = Profile::builtin("laptop").expect("it is built in").limits.slots;
     freeze(before.pid("node-2"));

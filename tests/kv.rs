@@ -7,8 +7,7 @@ use std::process::Stdio;
 
 #[test]
 fn no_answer_is_wrong_while_primaries_are_killed_and_the_cache_is_redundant_again_each_time() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let check = ["kv", "check", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
     let said = root.run(&check).ends(0).json();
     assert_eq!((said["wrong"].as_u64(), said["stopped"].as_bool()), (Some(0), Some(false)));
@@ -18,8 +17,7 @@ fn no_answer_is_wrong_while_primaries_are_killed_and_the_cache_is_redundant_agai
 
 #[test]
 fn a_check_without_the_kills_that_were_asked_for_is_void() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let check = ["kv", "check", "--for", "1s", "--kill-every", "10s", "--clients", "1", "--json"];
     let ran = root.run(&check).ends(6);
     assert_eq!(ran.json()["kills"], 0, "{ran:?}");
@@ -28,8 +26,7 @@ fn a_check_without_the_kills_that_were_asked_for_is_void() {
 
 #[test]
 fn no_answer_of_a_cache_of_two_shards_is_wrong_while_servers_are_killed() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let check =
         ["kv", "check", "--shards", "2", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
     let said = root.run(&check).ends(0).json();
@@ -40,8 +37,7 @@ fn no_answer_of_a_cache_of_two_shards_is_wrong_while_servers_are_killed() {
 
 #[test]
 fn nothing_is_lost_when_servers_are_frozen_while_others_are_killed() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let faults = ["--kill-every", "1s", "--freeze-every", "1s", "--freeze-max", "1200ms"];
     let check =
         [&["kv", "check", "--shards", "2", "--for", "6s", "--clients", "1", "--json"][..], &faults].concat();
@@ -51,8 +47,7 @@ fn nothing_is_lost_when_servers_are_frozen_while_others_are_killed() {
 
 #[test]
 fn a_check_whose_servers_all_die_fails_and_says_that_the_cache_has_stopped() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let mut command = root.command(&["kv", "check", "--for", "4s", "--clients", "1", "--json"]);
     let ran = std::thread::spawn(move || Ran::of(&mut command));
     let servers = ["kv-1", "kv-2", "kv-3", "kv_check-0"];
@@ -67,8 +62,7 @@ fn a_check_whose_servers_all_die_fails_and_says_that_the_cache_has_stopped() {
 
 #[test]
 fn a_first_server_does_not_begin_with_nothing_where_others_died_with_the_state() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let serve = |name: &str, options: &[&str]| {
         let mut command = root.command(&[&["kv", "server", "--name", name], options].concat());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
@@ -92,8 +86,7 @@ fn a_first_server_does_not_begin_with_nothing_where_others_died_with_the_state()
 
 #[test]
 fn a_frozen_server_that_alone_has_the_state_brings_it_back() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let serve = |name: &str| {
         let mut command = root.command(&["kv", "server", "--name", name]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
@@ -118,8 +111,7 @@ fn a_frozen_server_that_alone_has_the_state_brings_it_back() {
 
 #[test]
 fn a_servers_shards_fail_and_leave_together_and_all_servers_have_the_same() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let serve = |name: &str| {
         // The first one is killed, and its state is to be gone.
         let mut command = root.command(&["kv", "server", "--shards", "2", "--begin-anew", "--name", name]);
@@ -151,8 +143,7 @@ fn a_servers_shards_fail_and_leave_together_and_all_servers_have_the_same() {
 
 #[test]
 fn a_value_outlives_the_server_that_took_it() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let serve = |name: &str| {
         let out = File::create(root.note(name)).expect("made");
         let mut command = root.command(&["kv", "server", "--json", "--name", name]);
@@ -181,8 +172,7 @@ fn a_value_outlives_the_server_that_took_it() {
 
 #[test]
 fn a_server_that_was_frozen_is_removed_and_comes_back_with_memory_of_its_own() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let serve = |name: &str| {
         let mut command = root.command(&["kv", "server", "--name", name]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
@@ -213,8 +203,7 @@ fn a_server_that_was_frozen_is_removed_and_comes_back_with_memory_of_its_own() {
 
 #[test]
 fn a_drill_tells_what_a_client_saw_of_the_failovers_beside_what_the_members_did() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let drill = ["drill", "app", "--observe", "client", "--count", "3", "--json"];
     let said = root.run(&drill).ends(0).json();
     assert_eq!(said["count"], 3);
@@ -224,8 +213,7 @@ fn a_drill_tells_what_a_client_saw_of_the_failovers_beside_what_the_members_did(
 
 #[test]
 fn the_demos_cache_serves_its_load() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1", "--kv"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1", "--kv"]);
     // The load writes each of its keys within a second.
     until("the load has written", || root.run(&["kv", "get", "4"]).code == Some(0));
     root.until("all are members", |status| {
@@ -239,8 +227,7 @@ fn the_demos_cache_serves_its_load() {
 
 #[test]
 fn a_cache_dies_with_up() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1", "--kv"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1", "--kv"]);
     signal("KILL", &[up.pid()]);
     until("nothing of it runs", || root.processes().is_empty());
     drop(up);
@@ -249,8 +236,7 @@ fn a_cache_dies_with_up() {
 
 #[test]
 fn nobody_misses_the_state_of_a_check_that_was_killed() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let mut check = root
         .command(&["kv", "check", "--servers", "1", "--for", "600s", "--json"])
         .stdin(Stdio::null())

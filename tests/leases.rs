@@ -92,8 +92,7 @@ fn where_no_lease_lasts_as_long_as_a_renewal_views_are_confirmed_for_attached_an
 
 #[test]
 fn leases_of_the_usual_profile_grow_past_the_delays_by_themselves() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     delay(&site(&root), PAUSE);
     until("a view brings leases that outlast the delays", || leases(&up).iter().any(|ms| *ms >= 80.0));
     root.until("the app is active", |status| status.is_active("app-1"));
@@ -101,8 +100,7 @@ fn leases_of_the_usual_profile_grow_past_the_delays_by_themselves() {
 
 #[test]
 fn leases_that_frozen_coordinators_were_not_asked_for_do_not_come_later() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let coordinators = ["coord-1", "coord-2", "coord-3"].map(|name| root.healthy().pid(name));
     coordinators.into_iter().for_each(freeze);
     let failed = root.run(&["lease", "set", "50ms"]).ends(1).err;
@@ -117,8 +115,7 @@ fn leases_that_frozen_coordinators_were_not_asked_for_do_not_come_later() {
 
 #[test]
 fn an_operator_sets_the_duration_of_leases() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let shown = root.run(&["lease", "show", "--json"]).ends(0).json();
     assert_eq!((&shown["usual_us"], &shown["max_us"]), (&20_000.0.into(), &160_000.0.into()), "{shown}");
     assert_eq!(shown["adapts"], true);

@@ -28,8 +28,7 @@ fn private(path: &Path) {
 
 #[test]
 fn a_second_up_is_refused_and_disturbs_nothing() {
-    let root = Root::new();
-    let mut up = root.up(&["--apps", "1"]);
+    let (root, mut up) = Root::with_cluster(&["--apps", "1"]);
     let before = root.healthy().pids();
     root.begin(&["--apps", "1"]).end().refused(&[
         "cluster default runs already",
@@ -64,8 +63,7 @@ fn of_two_ups_at_once_one_has_the_cluster_to_itself() {
 
 #[test]
 fn an_up_that_is_killed_takes_its_processes_with_it_and_the_next_one_replaces_it() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let all: Vec<i64> = root.processes().into_keys().collect();
     signal("KILL", &[up.pid()]);
     until("no process outlives its supervisor", || all.iter().all(|pid| has_ended(*pid)));
@@ -79,8 +77,7 @@ fn an_up_that_is_killed_takes_its_processes_with_it_and_the_next_one_replaces_it
 
 #[test]
 fn down_removes_what_a_crash_left_behind() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     root.crash();
     let unreachable = root.run(&["status"]).ends(2).out;
     assert!(unreachable.contains("unreachable") && unreachable.contains("obol down"), "{unreachable}");
@@ -92,8 +89,7 @@ fn down_removes_what_a_crash_left_behind() {
 
 #[test]
 fn down_ends_processes_whose_supervisor_hangs() {
-    let root = Root::new();
-    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     freeze(up.pid());
     let said = root.run(&["down"]).ends(0).err;
     assert!(said.contains("killing its processes"), "{said}");
@@ -108,8 +104,7 @@ fn down_ends_processes_whose_supervisor_hangs() {
 
 #[test]
 fn an_up_whose_directory_is_removed_says_so_and_ends() {
-    let root = Root::new();
-    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     fs::remove_dir_all(root.path()).expect("removed");
     let said = up.end().well().err;
     assert!(said.contains("somebody removed the directory of cluster default; ending"), "{said}");
@@ -157,8 +152,7 @@ fn a_directory_that_others_can_reach_is_refused_and_stays() {
 
 #[test]
 fn a_table_of_another_version_is_refused_by_all_and_removed_by_down() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     root.crash();
     let table = root.cluster().join("table");
     set_version(&table, version(&table) + 1);
@@ -178,8 +172,7 @@ fn a_table_of_another_version_is_refused_by_all_and_removed_by_down() {
 
 #[test]
 fn a_running_cluster_of_another_version_is_not_disturbed_by_up_and_ended_by_down() {
-    let root = Root::new();
-    let mut up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, mut up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let before = root.processes().len();
     let table = root.cluster().join("table");
     set_version(&table, version(&table) + 1);
@@ -193,8 +186,7 @@ fn a_running_cluster_of_another_version_is_not_disturbed_by_up_and_ended_by_down
 
 #[test]
 fn a_coordinator_does_not_touch_a_region_of_another_version() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     root.run(&["kill", "coord-3"]).ends(0);
     up.until_view("coord-3 is removed", |view| view["members"] == 4);
     let region = root.cluster().join("region-3");

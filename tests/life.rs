@@ -46,8 +46,7 @@ fn a_headless_cluster_tells_its_life_in_json_and_ends_by_itself() {
 
 #[test]
 fn everything_that_was_asked_for_is_there_under_its_name() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "5", "--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "5", "--apps", "2"]);
     let status = root.healthy();
     let processes = status.processes();
     assert_eq!(processes.keys().copied().collect::<Vec<_>>(), names(5, 2));
@@ -73,8 +72,7 @@ fn everything_that_was_asked_for_is_there_under_its_name() {
 fn ctrl_c_and_sigterm_leave_no_process_and_no_file() {
     // Ctrl-C reaches the whole process group, the daemons too; a SIGTERM only `up`.
     for (name, whole_group) in [("INT", true), ("INT", false), ("TERM", false), ("HUP", false)] {
-        let root = Root::new();
-        let up = root.up(&["--apps", "1"]);
+        let (root, up) = Root::with_cluster(&["--apps", "1"]);
         signal(name, &[if whole_group { -up.pid() } else { up.pid() }]);
         let ended = up.end().well();
         root.is_gone();
@@ -97,8 +95,7 @@ fn a_cluster_that_is_just_starting_ends_at_once_too() {
 
 #[test]
 fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() {
-    let root = Root::new();
-    let up = root.up(&[]);
+    let (root, up) = Root::with_cluster(&[]);
     let before = root.healthy();
     let killed = root.run(&["kill", "app-2"]).ends(0).out;
     assert!(killed.starts_with(&format!("killed app-2 (pid {}, ", before.pid("app-2"))), "{killed}");
@@ -126,8 +123,7 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
 
 #[test]
 fn every_kind_of_process_leaves_gracefully_when_it_is_stopped_and_nobody_fails() {
-    let root = Root::new();
-    let _up = root.up(&["--caches", "1"]);
+    let (root, _up) = Root::with_cluster(&["--caches", "1"]);
     let failures = |s: &Status| {
         let count = |name| s.process(name)["counters"]["failures"].as_u64().unwrap_or(0);
         ["coord-1", "coord-2", "coord-3"].into_iter().map(count).sum::<u64>()
@@ -158,8 +154,7 @@ fn every_kind_of_process_leaves_gracefully_when_it_is_stopped_and_nobody_fails()
 
 #[test]
 fn without_a_majority_a_process_can_only_end() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     root.run(&["kill", "coord-1"]).ends(0);
     let stopped = root.run(&["stop", "node-1"]).ends(1).out;
     assert!(stopped.ends_with("it ended without leaving\n"), "{stopped}");
@@ -167,8 +162,7 @@ fn without_a_majority_a_process_can_only_end() {
 
 #[test]
 fn a_process_that_was_just_killed_can_be_started_again_at_once() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     for _ in 0..5 {
         root.run(&["kill", "app-1"]).ends(0);
         root.run(&["start", "app-1"]).ends(0);
@@ -178,8 +172,7 @@ fn a_process_that_was_just_killed_can_be_started_again_at_once() {
 
 #[test]
 fn the_leader_can_be_killed_by_its_role_and_another_leads() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let leader = root.until("somebody leads", |s| s.json["leader"].is_string()).json["leader"].clone();
     let killed = root.run(&["kill", "leader"]).ends(0).out;
     assert!(killed.starts_with("killed coord-"), "{killed}");
@@ -193,8 +186,7 @@ fn the_leader_can_be_killed_by_its_role_and_another_leads() {
 
 #[test]
 fn down_ends_a_cluster_that_runs() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     assert_eq!(root.run(&["down"]).ends(0).out, "cluster default is down\n");
     root.is_gone();
     up.end().well();
@@ -224,8 +216,7 @@ fn clusters_side_by_side_do_not_touch_each_other() {
 
 #[test]
 fn the_profile_dedicated_comes_up_with_privileges_and_without() {
-    let root = Root::new();
-    let up = root.up(&["--profile", "dedicated", "--coordinators", "1", "--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--profile", "dedicated", "--coordinators", "1", "--apps", "1"]);
     let status = root.healthy();
     assert_eq!(status.json["profile"], "dedicated");
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", status.pid("coord-1"))).expect("it lives");
@@ -239,8 +230,7 @@ fn the_profile_dedicated_comes_up_with_privileges_and_without() {
 
 #[test]
 fn without_a_majority_and_without_leases_a_cluster_is_unavailable() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     root.run(&["kill", "coord-1"]).ends(0);
     root.until("one of three is missed, and the others do", |s| s.code == Some(1));
     root.run(&["kill", "coord-2"]).ends(0);
@@ -257,8 +247,7 @@ fn without_a_majority_and_without_leases_a_cluster_is_unavailable() {
 
 #[test]
 fn while_the_memory_of_frozen_coordinators_answers_a_cluster_is_only_degraded() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let pid = root.status().pid("coord-1");
     freeze(pid);
     let frozen = |s: &Status| s.code == Some(1) && s.reasons().contains("coord-1 is frozen");
@@ -269,8 +258,7 @@ fn while_the_memory_of_frozen_coordinators_answers_a_cluster_is_only_degraded() 
 
 #[test]
 fn a_coordinator_that_left_is_missed_and_not_called_down() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let said = root.run(&["stop", "coord-2"]).ends(0).out;
     assert!(said.contains("it left the cluster"), "{said}");
     let after = root.until("it is missed", |s| s.code == Some(1) && s.reasons().contains("coord-2 left"));
@@ -287,8 +275,7 @@ fn a_coordinator_that_left_is_missed_and_not_called_down() {
 
 #[test]
 fn a_process_that_ended_as_it_was_asked_is_not_missed() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     root.run(&["stop", "app-1"]).ends(0);
     let after = root.healthy();
     assert_eq!(
@@ -312,8 +299,7 @@ fn a_process_that_ended_as_it_was_asked_is_not_missed() {
 
 #[test]
 fn a_program_without_an_agent_lives() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "3"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "3"]);
     let told =
         |s: &Status, name: &str| ["alive", "left", "agent_alive"].map(|key| s.process(name)[key].clone());
     let pid = root.healthy().pid("app-3");

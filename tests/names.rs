@@ -23,8 +23,7 @@ impl Drop for Ending {
 /// Whoever of them comes first: none is a member yet when the others look.
 #[test]
 fn of_several_runs_of_one_name_at_once_one_gets_it() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     root.healthy();
     let start = || {
         let mut command = root.command(&["run", "--name", "guest", "--node", "node-1"]);
@@ -48,8 +47,7 @@ fn of_several_runs_of_one_name_at_once_one_gets_it() {
 
 #[test]
 fn a_name_that_a_live_process_has_is_refused_whoever_asks_for_it() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let command = |name: &str, words: &[&str]| {
         let mut command = root.command(&["run", "--name", name, "--node", "node-1"]);
         command.arg("--").args(words);
@@ -75,8 +73,7 @@ fn a_name_that_a_live_process_has_is_refused_whoever_asks_for_it() {
 
 #[test]
 fn a_name_that_two_live_processes_have_is_told_with_both_and_none_is_chosen() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let twin = || Ending::start(&mut root.command(&["app", "--name", "twin", "--node", "node-1"]));
     let twins = [twin(), twin()];
     let named = || root.run(&["status"]).out.lines().filter(|line| line.contains("twin")).count();

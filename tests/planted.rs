@@ -38,8 +38,7 @@ fn reasons(journal: &Value) -> String {
 
 #[test]
 fn drills_that_ship_pass_on_a_fresh_cluster() {
-    let root = Root::new();
-    let _up = root.up(&["--caches", "2"]);
+    let (root, _up) = Root::with_cluster(&["--caches", "2"]);
     let names = ["triple-loss", "freeze", "cache-storm", "coordinator-replace", "flap"];
     for name in names.into_iter().chain(["deaf", "partition-leader", "partition-node"]) {
         passes(&root, &[name, "--count", "1"], || ());
@@ -106,8 +105,7 @@ fn a_drill_fails_where_nobody_detects_and_deviates_where_the_leader_is_stuck() {
 
 #[test]
 fn a_drill_fails_where_what_it_killed_does_not_come_back() {
-    let root = Root::new();
-    let up = root.up(&[]);
+    let (root, up) = Root::with_cluster(&[]);
     let before = root.healthy();
     let socket = root.cluster().join("up.sock");
     let mut command = root.command(&["drill", "run", "app", "--count", "1000", "--json"]);
@@ -124,8 +122,7 @@ fn a_drill_fails_where_what_it_killed_does_not_come_back() {
 
 #[test]
 fn nobody_is_killed_where_nobody_could_start_it_again() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let before = root.healthy().pids();
     fs::remove_file(root.cluster().join("up.sock")).expect("the supervisor listens");
     root.run(&["drill", "run", "app", "--count", "3"]).refused(&["that `obol up` can start again", "app-1"]);
@@ -134,8 +131,7 @@ fn nobody_is_killed_where_nobody_could_start_it_again() {
 
 #[test]
 fn what_a_drill_has_found_is_told_where_the_cluster_does_not_recover() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     root.healthy();
     let out = root.cluster().join("report");
     let never = ("[[expect]]", "[rollback]\nstrategy = \"never\"\n\n[[expect]]");
@@ -151,8 +147,7 @@ fn what_a_drill_has_found_is_told_where_the_cluster_does_not_recover() {
 
 #[test]
 fn a_drill_deviates_where_an_undo_is_lost_and_where_a_restart_counts_as_a_failure() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let before = root.healthy();
     let restart =
         own(&root, "rolling-restart", &[("signal = \"TERM\"", "signal = \"KILL\"")], &["--count", "1"]);

@@ -18,8 +18,7 @@ acts = [
 
 #[test]
 fn a_script_of_the_simulator_is_played_on_processes_and_undone() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let before = root.healthy();
     let path = root.cluster().join("script.toml");
     std::fs::write(&path, SCRIPT).expect("written");

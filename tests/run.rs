@@ -49,8 +49,7 @@ pub(crate) fn pid_in(path: &PathBuf) -> i64 {
 
 #[test]
 fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let (pid, views, lost) = (root.note("pid"), root.note("views"), root.note("lost"));
     let on_view = format!("echo $OBOL_NAME $OBOL_VIEW $OBOL_MEMBERS >>{}", views.display());
     let on_lost = format!("echo $OBOL_INCARNATION $OBOL_LOST >>{}", lost.display());
@@ -70,8 +69,7 @@ fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told
 
 #[test]
 fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let (pid, hook, lines) = (root.note("pid"), root.note("hook"), root.note("lines"));
     let stays = format!(
         "echo $$ >{}; while read -r line; do echo $OBOL_NAME: $line >>{}; done",
@@ -96,8 +94,7 @@ fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
 
 #[test]
 fn a_program_that_is_asked_to_end_stays_a_member_until_it_has_ended() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let (asked, go, lost) = (root.note("asked"), root.note("go"), root.note("lost"));
     let script = format!(
         "trap 'echo asked >{}; until [ -e {} ]; do sleep 0.01; done; exit 7' TERM; while :; do sleep 0.01; done",
@@ -120,8 +117,7 @@ fn a_program_that_is_asked_to_end_stays_a_member_until_it_has_ended() {
 
 #[test]
 fn a_program_that_does_not_end_is_killed_with_all_it_started_before_another_takes_its_role() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let (pids, roles) = (root.note("pids"), root.note("roles"));
     // One that ignores the signal, and a child of it in a session of its own.
     let script = format!(
@@ -154,8 +150,7 @@ fn a_program_that_does_not_end_is_killed_with_all_it_started_before_another_take
 
 #[test]
 fn a_second_signal_kills_at_once() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let asked = root.note("asked");
     let script = format!("trap 'echo asked >>{}' TERM; while :; do sleep 0.01; done", asked.display());
     let run = Background::start(&root, wrapped(&root, &["--grace", "600s"], &script));
@@ -179,8 +174,7 @@ fn a_program_that_changed_its_user_dies_with_run() {
     if std::fs::read_to_string("/proc/self/status").is_ok_and(|status| !status.contains("Uid:\t0\t0\t0\t0")) {
         return obol_fabric::checks::skipped("change-user", "only root may change the user of a process");
     }
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     // By the kernel's control groups where there are any, and by the keeper alone.
     for options in [&[][..], &["--no-group"]] {
         let pid = root.note("pid");
@@ -206,8 +200,7 @@ fn a_program_that_changed_its_user_dies_with_run() {
 
 #[test]
 fn a_program_dies_with_its_keeper_and_run_says_so() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let pid = root.note("pid");
     let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
     let run = Background::start(&root, wrapped(&root, &[], &script));
@@ -221,8 +214,7 @@ fn a_program_dies_with_its_keeper_and_run_says_so() {
 
 #[test]
 fn what_can_not_be_executed_never_joins() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let data = root.note("data");
     std::fs::write(&data, "no program").expect("written");
     for (program, code) in [("no-such-program", 127), (data.to_str().expect("text"), 126)] {
@@ -239,8 +231,7 @@ fn what_can_not_be_executed_never_joins() {
 
 #[test]
 fn a_frozen_program_is_removed_and_never_wakes_up() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let pid = root.note("pid");
     let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
     let run = Background::start(&root, wrapped(&root, &[], &script));
@@ -252,8 +243,7 @@ fn a_frozen_program_is_removed_and_never_wakes_up() {
 
 #[test]
 fn a_program_starts_again_by_policy_and_what_it_left_behind_is_ended() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let pid = root.note("pid");
     // Each life leaves an orphan in a session of its own; the last life ends well.
     let script = format!(
@@ -270,8 +260,7 @@ fn a_program_starts_again_by_policy_and_what_it_left_behind_is_ended() {
 
 #[test]
 fn a_program_dies_with_run_and_its_membership_with_both() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let pid = root.note("pid");
     let script = format!("echo $$ >{}; exec sleep 1000", pid.display());
     let run = Background::start(&root, wrapped(&root, &[], &script));
@@ -284,8 +273,7 @@ fn a_program_dies_with_run_and_its_membership_with_both() {
 
 #[test]
 fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let lost = root.note("lost");
     let on_lost = format!("echo $OBOL_LOST >>{}", lost.display());
     let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
@@ -302,8 +290,7 @@ fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
 
 #[test]
 fn a_program_joins_when_it_is_healthy_and_is_killed_when_it_is_not_any_more() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let well = root.note("well");
     let health = format!("printf . >>{}; [ -e {} ]", root.note("tries").display(), well.display());
     let options = ["--shell", "--health", &health, "--health-every", "10ms", "--health-failures", "2"];
@@ -324,8 +311,7 @@ fn a_program_joins_when_it_is_healthy_and_is_killed_when_it_is_not_any_more() {
 
 #[test]
 fn what_can_not_be_run_is_refused() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let run = |options: &[&str], words: &[&str]| {
         let mut command = root.command(&[&["run", "--name", "guest"], options].concat());
         Ran::of(command.arg("--").args(words))

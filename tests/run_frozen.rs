@@ -6,8 +6,7 @@ use crate::support::{Root, freeze, has_ended, signal, until};
 
 #[test]
 fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let (pid, lost) = (root.note("pid"), root.note("lost"));
     let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
     let on_lost = format!("echo lost >>{}", lost.display());
@@ -34,8 +33,7 @@ fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
 
 #[test]
 fn a_program_dies_when_its_keeper_stands_still() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let (pid, lost) = (root.note("pid"), root.note("lost"));
     // A child that has left the program's session.
     let script = format!(
@@ -61,8 +59,7 @@ fn a_program_dies_when_its_keeper_stands_still() {
 
 #[test]
 fn a_program_joins_the_cluster_that_comes_up_after_its_own_went_down() {
-    let root = Root::new();
-    let up = root.up(&["--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
     let options = ["--restart", "always", "--restart-pause", "10ms"];
     let run = Background::start(&root, wrapped(&root, &options, script));

@@ -13,8 +13,7 @@ fn leaves(root: &Root, note: &Path) -> String {
 
 #[test]
 fn what_hooks_have_started_dies_with_run() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let left = root.note("left");
     let leaves = leaves(&root, &left);
     let (waits, feeds) = (format!("{leaves} sleep 1000"), format!("{leaves} exec cat"));
@@ -37,8 +36,7 @@ fn what_hooks_have_started_dies_with_run() {
 
 #[test]
 fn what_hooks_have_started_ends_with_the_program() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let left = root.note("left");
     let leaves = leaves(&root, &left);
     let feeds = format!("{leaves} exec cat");
@@ -54,8 +52,7 @@ fn what_hooks_have_started_ends_with_the_program() {
 
 #[test]
 fn a_hook_that_takes_too_long_is_killed_with_all_it_has_started() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let left = root.note("left");
     let waits = format!("{} sleep 1000", leaves(&root, &left));
     let options = ["--shell", "--hook-timeout", "5s", "--on-view", &waits];

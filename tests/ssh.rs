@@ -124,8 +124,7 @@ fn is_frozen(pid: i64) -> bool {
 
 #[test]
 fn a_helper_by_ssh_strikes_and_nobody_is_let_in_who_should_not_be() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let Some(sshd) = Sshd::start() else { return };
     let me = made(Command::new("id").arg("-un"));
     let good = sshd.config("host", &me);
@@ -164,8 +163,7 @@ fn a_helper_by_ssh_strikes_and_nobody_is_let_in_who_should_not_be() {
 
 #[test]
 fn a_connection_that_drops_in_mid_drill_leaves_nothing_frozen_and_the_journal_is_kept() {
-    let root = Root::new();
-    let _up = root.up(&[]);
+    let (root, _up) = Root::with_cluster(&[]);
     let Some(sshd) = Sshd::start() else { return };
     let me = made(Command::new("id").arg("-un"));
     let before = root.healthy().pids();

@@ -70,8 +70,7 @@ fn an_up_that_may_not_open_its_files_says_so_and_leaves_nothing() {
 
 #[test]
 fn start_tells_why_a_process_died_at_once() {
-    let root = Root::new();
-    let _up = root.up(&SMALL);
+    let (root, _up) = Root::with_cluster(&SMALL);
     root.run(&["kill", "coord-1"]).ends(0);
     fs::write(root.cluster().join("recovered-view"), b"damaged").expect("written");
     let said = root.run(&["start", "coord-1"]).ends(1).err;
@@ -83,8 +82,7 @@ fn start_tells_why_a_process_died_at_once() {
 
 #[test]
 fn start_does_not_wait_for_an_up_that_is_stopped() {
-    let root = Root::new();
-    let up = root.up(&SMALL);
+    let (root, up) = Root::with_cluster(&SMALL);
     root.run(&["kill", "app-1"]).ends(0);
     freeze(up.pid());
     root.run(&["start", "app-1"]).refused(&["is stopped by a signal", &format!("kill -CONT {}", up.pid())]);
@@ -95,8 +93,7 @@ fn start_does_not_wait_for_an_up_that_is_stopped() {
 
 #[test]
 fn down_says_what_it_waits_for_and_for_how_long() {
-    let root = Root::new();
-    let _up = root.up(&SMALL);
+    let (root, _up) = Root::with_cluster(&SMALL);
     root.crash();
     // As an `up` that hangs before it listens, or while it ends.
     let held = File::open(root.cluster()).expect("it is there");
@@ -152,8 +149,7 @@ fn an_up_serves_its_own_user_and_root_whatever_the_mode_of_its_socket() {
     // Only root can become another user; CI's process tests run as root.
     let is_root = Command::new("id").arg("-u").output().expect("id runs").stdout == b"0\n";
     assert!(is_root, "this test has to run as root");
-    let root = Root::new();
-    let mut up = root.up(&SMALL);
+    let (root, mut up) = Root::with_cluster(&SMALL);
     let socket = root.cluster().join("up.sock");
     let opened = [(root.path(), 0o1711), (&root.cluster(), 0o1711), (&socket, 0o777)];
     let open = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).expect("ours");
@@ -175,8 +171,7 @@ fn an_up_serves_its_own_user_and_root_whatever_the_mode_of_its_socket() {
 
 #[test]
 fn coordinators_that_can_not_save_views_are_shown() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "2"]);
     // The file that a view is written to before it has its name can not be made.
     let obstacle = root.saved(1).with_extension("view.new");
     let _ = fs::remove_file(&obstacle);
@@ -190,8 +185,7 @@ fn coordinators_that_can_not_save_views_are_shown() {
 
 #[test]
 fn each_process_says_its_version() {
-    let root = Root::new();
-    let _up = root.up(&SMALL);
+    let (root, _up) = Root::with_cluster(&SMALL);
     let status = root.healthy();
     for (name, process) in status.processes() {
         assert_eq!(process["version"], env!("CARGO_PKG_VERSION"), "{name}");

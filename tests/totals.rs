@@ -115,8 +115,7 @@ fn begin(root: &Root) -> (Truth, Vec<i64>, String, Child) {
 
 #[test]
 fn what_is_shown_is_what_the_cluster_counted() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let (before, all, shown, mut recorder) = begin(&root);
     let mut console = Pty::new(&root, "console");
     console.until_line(&["OBOL", "LIVE"]);
@@ -178,8 +177,7 @@ fn what_is_shown_is_what_the_cluster_counted() {
 /// wherever a sample fell.
 #[test]
 fn a_short_recording_has_every_sample_of_every_histogram() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "2"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
     let (before, all, shown, mut recorder) = begin(&root);
     signal("CONT", &all);
     root.healthy();

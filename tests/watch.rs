@@ -19,8 +19,7 @@ fn says(line: &Value, change: &str, name: &str) -> bool {
 
 #[test]
 fn views_come_in_order_from_any_that_is_kept_and_say_who_accused_whom() {
-    let root = Root::new();
-    let _up = root.up(&["--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let mut next = root.healthy().view() + 1;
     let mut until_told = |change: &str, what: &str| loop {
         // Waits for the view, which is not there yet or is.
@@ -46,8 +45,7 @@ fn views_come_in_order_from_any_that_is_kept_and_say_who_accused_whom() {
 
 #[test]
 fn a_reader_that_comes_late_is_told_what_it_missed() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let first = root.healthy().view();
     // The laptop's rings have 8 slots.
     while root.status().view() < first + 12 {
@@ -68,8 +66,7 @@ fn a_reader_that_comes_late_is_told_what_it_missed() {
 
 #[test]
 fn the_end_of_the_cluster_ends_its_stream() {
-    let root = Root::new();
-    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     root.run(&["watch", "--cluster", "other"]).refused(&["no cluster other in"]);
     let mut command = root.command(&["watch", "--json"]);
     let watching = std::thread::spawn(move || crate::support::Ran::of(&mut command));
@@ -86,8 +83,7 @@ fn the_end_of_the_cluster_ends_its_stream() {
 
 #[test]
 fn a_view_is_saved_to_no_device_and_no_link() {
-    let root = Root::new();
-    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let link = root.path().join("link");
     std::os::unix::fs::symlink("/dev/null", &link).expect("made");
     let said = root.run(&["watch", "--once", "--save", link.to_str().expect("text")]).ends(1).err;

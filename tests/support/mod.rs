@@ -163,6 +163,13 @@ impl Root {
         Self { path, _alone: alone }
     }
 
+    /// The same with a cluster that is healthy; see [`Root::up`].
+    pub(crate) fn with_cluster(arguments: &[&str]) -> (Self, Up) {
+        let root = Self::new();
+        let up = root.up(arguments);
+        (root, up)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
