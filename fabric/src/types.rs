@@ -3,10 +3,11 @@
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
+use serde::{Deserialize, Serialize, Serializer};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// A span of time in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
@@ -91,7 +92,7 @@ impl fmt::Display for Nanos {
 }
 
 /// A point on one process's monotonic clock, in nanoseconds. Never compare instants of two hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Instant(pub u64);
 
 impl Instant {
@@ -131,7 +132,7 @@ impl Sub<Nanos> for Instant {
 
 /// The number of a view (a membership). Slot `k` decides view `k`; ids have no gaps. (uKharon,
 /// section 3.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ViewId(pub u64);
 
 impl ViewId {
@@ -153,7 +154,7 @@ impl fmt::Display for ViewId {
 
 /// One life of one process in the cluster. Assigned by the coordinators, never reused; zero stands
 /// for none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
@@ -230,7 +231,8 @@ pub const NAME_BYTES_MAX: usize = 23;
 
 /// A process's or cluster's name: 1 to 23 bytes of `a-z A-Z 0-9 . _ -`, starting with a letter or
 /// digit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Name {
     len: u8,
     bytes: [u8; NAME_BYTES_MAX],
@@ -299,6 +301,19 @@ impl fmt::Display for Name {
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = NameError;
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Self::new(&text)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use obol_fabric::metrics::{CounterSlot, FabricCounter, HistogramSlot};
 use obol_fabric::slots;
+use serde::{Deserialize, Serialize};
 
 slots! {
     /// A monotonic counter of one process.
@@ -104,6 +105,8 @@ slots! {
 
 slots! {
     /// A distribution of durations of one process.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
     Histogram: HistogramSlot {
         /// From posting a renewal's READs to its majority.
         Renewal = "renewal",

@@ -2,6 +2,7 @@
 
 use obol_fabric::recorder::{EventCode, Record as FabricRecord, Stamped as FabricStamped};
 use obol_fabric::slots;
+use serde::{Deserialize, Serialize};
 
 /// An event of the protocol.
 pub type Record = FabricRecord<Kind>;
@@ -10,6 +11,8 @@ pub type Stamped = FabricStamped<Kind>;
 
 slots! {
     /// What happened, with the meaning of `a` and `b` of a [`Record`].
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
     Kind: EventCode {
         /// The process started; `a` = generation.
         Started = "started",

@@ -2,7 +2,6 @@
 //! ever holds up a key or a draw.
 
 pub(crate) mod live;
-mod plain;
 pub(crate) mod record;
 pub(crate) mod sample;
 

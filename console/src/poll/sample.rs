@@ -2,7 +2,6 @@
 //! recorded, replayed and drawn. Everything in it was read from memory by one-sided READs; nothing
 //! is derived here.
 
-use crate::poll::plain;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::{Counter, Histogram};
@@ -22,7 +21,6 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     /// When it was read, on the host's monotonic clock.
-    #[serde(with = "plain::number")]
     pub(crate) at: Instant,
     /// The same moment in nanoseconds since 1970, UTC.
     pub(crate) unix: u64,
@@ -39,7 +37,6 @@ pub(crate) struct Sample {
     /// Why it is not healthy.
     pub(crate) reasons: Vec<String>,
     /// Who leads, by the newest view.
-    #[serde(with = "plain::maybe_word")]
     pub(crate) leader: Option<Name>,
     /// What the flight recorders noted since the sample before, in the order of their stamps.
     pub(crate) events: Vec<EventRow>,
@@ -60,18 +57,30 @@ pub(crate) struct Sample {
 /// A part of a distribution of durations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SpanRow {
-    #[serde(with = "plain::word")]
     pub(crate) of: Histogram,
     /// How many samples fell into each bucket, over all processes.
-    #[serde(with = "plain::counts")]
+    #[serde(with = "counts")]
     pub(crate) counts: Counts,
+}
+
+/// A distribution, as pairs of bucket and number.
+mod counts {
+    use super::Counts;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &Counts, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(value.pairs())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Counts, D::Error> {
+        Vec::deserialize(from).map(Counts::from_pairs)
+    }
 }
 
 /// A note of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MarkRow {
     /// When, on the host's monotonic clock.
-    #[serde(with = "plain::number")]
     pub(crate) at: Instant,
     /// What was noted.
     pub(crate) text: String,
@@ -85,7 +94,6 @@ pub(crate) struct MarkRow {
 pub(crate) struct Thresholds {
     pub(crate) margin_percent: u32,
     pub(crate) late_renewals: u32,
-    #[serde(with = "plain::number")]
     pub(crate) stale_after: Nanos,
     pub(crate) false_suspicions: u32,
     pub(crate) spare_coordinators: u32,
@@ -108,13 +116,9 @@ impl From<Mark> for MarkRow {
 /// A view, without its members' addresses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ViewRow {
-    #[serde(with = "plain::number")]
     pub(crate) id: ViewId,
-    #[serde(with = "plain::number")]
     pub(crate) base: ViewId,
-    #[serde(with = "plain::number")]
     pub(crate) cleared: ViewId,
-    #[serde(with = "plain::number")]
     pub(crate) lease: Nanos,
     pub(crate) members: usize,
     pub(crate) acceptors: usize,
@@ -127,14 +131,10 @@ pub(crate) struct ViewRow {
 /// A member that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DepartedRow {
-    #[serde(with = "plain::number")]
     pub(crate) who: Incarnation,
-    #[serde(with = "plain::word")]
     pub(crate) name: Name,
-    #[serde(with = "plain::word")]
     pub(crate) kind: Kind,
     /// The first view without it.
-    #[serde(with = "plain::number")]
     pub(crate) at: ViewId,
     /// Whether it left by its own wish.
     pub(crate) left: bool,
@@ -145,19 +145,14 @@ pub(crate) struct DepartedRow {
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub(crate) enum ChangeRow {
     Joined {
-        #[serde(with = "plain::number")]
         who: Incarnation,
     },
     Left {
-        #[serde(with = "plain::number")]
         who: Incarnation,
     },
     Failed {
-        #[serde(with = "plain::number")]
         who: Incarnation,
-        #[serde(with = "plain::number")]
         accuser: Incarnation,
-        #[serde(with = "plain::word")]
         level: Level,
     },
     Lease,
@@ -172,7 +167,6 @@ pub(crate) enum ChangeRow {
     Settled,
     /// An operator went on from this view after a majority's memory was lost.
     Recovered {
-        #[serde(with = "plain::number")]
         from: ViewId,
     },
 }
@@ -192,9 +186,7 @@ pub(crate) enum Life {
 /// One process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ProcessRow {
-    #[serde(with = "plain::word")]
     pub(crate) name: Name,
-    #[serde(with = "plain::word")]
     pub(crate) kind: Kind,
     pub(crate) pid: u32,
     /// Start time of the process in clock ticks since boot: with the pid it tells one life from the
@@ -203,17 +195,15 @@ pub(crate) struct ProcessRow {
     pub(crate) region: u32,
     pub(crate) seat: u16,
     pub(crate) life: Life,
-    #[serde(with = "plain::number")]
     pub(crate) incarnation: Incarnation,
     /// The newest view that it knows.
-    #[serde(with = "plain::maybe")]
     pub(crate) view: Option<ViewId>,
     /// The lease page that it reads; none for a coordinator, and where the page can not be read.
     pub(crate) lease: Option<LeaseRow>,
     /// Whether the newest view that it knows was active for it.
     pub(crate) active: bool,
     /// Until when its join is held back, if it is: programs of its name died again and again.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_until: Option<Instant>,
     /// How far its heartbeat is.
     pub(crate) heartbeat: u64,
@@ -222,10 +212,10 @@ pub(crate) struct ProcessRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) acceptor: Option<Box<AcceptorRow>>,
     /// The least that was left of its lease at a renewal since the last look at its histograms.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) least: Option<Nanos>,
     /// The longest that a renewal took since then.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) slowest: Option<Nanos>,
     /// In the order of the names in the recording's header.
     pub(crate) counters: Vec<u64>,
@@ -234,15 +224,10 @@ pub(crate) struct ProcessRow {
 /// A lease page and its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseRow {
-    #[serde(with = "plain::number")]
     pub(crate) view: ViewId,
-    #[serde(with = "plain::number")]
     pub(crate) base: ViewId,
-    #[serde(with = "plain::number")]
     pub(crate) start: Instant,
-    #[serde(with = "plain::number")]
     pub(crate) end: Instant,
-    #[serde(with = "plain::number")]
     pub(crate) fence: ViewId,
 }
 
@@ -259,7 +244,6 @@ pub(crate) struct AcceptorRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BallotRow {
     /// The view that the slot decides.
-    #[serde(with = "plain::number")]
     pub(crate) slot: ViewId,
     /// The proposal's number.
     pub(crate) ballot: u16,
@@ -283,22 +267,17 @@ impl AcceptorRow {
 /// An event of a flight recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EventRow {
-    #[serde(with = "plain::number")]
     pub(crate) at: Instant,
-    #[serde(with = "plain::word")]
     pub(crate) process: Name,
-    #[serde(with = "plain::word")]
     pub(crate) kind: Kind,
     /// Counts the events of its recorder; a gap tells that the ring ran over.
     pub(crate) number: u64,
-    #[serde(with = "plain::word")]
     pub(crate) event: Event,
-    #[serde(with = "plain::maybe_word")]
     pub(crate) level: Option<Level>,
     pub(crate) a: u64,
     pub(crate) b: u64,
     /// By how much the time may be off, where the process is another host's.
-    #[serde(default, skip_serializing_if = "is_zero", with = "plain::number")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) doubt: Nanos,
 }
 
@@ -309,7 +288,6 @@ fn is_zero(span: &Nanos) -> bool {
 /// What reading a sample cost this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cost {
-    #[serde(with = "plain::number")]
     pub(crate) took: Nanos,
     /// READs of a part of a region.
     pub(crate) reads: u64,
@@ -421,7 +399,7 @@ impl EventRow {
             kind: seen.kind,
             number: seen.event.number,
             event,
-            level: Level::from_number(level).filter(|_| level != 0),
+            level: Level::from_repr(level).filter(|_| level != 0),
             a,
             b,
             doubt: seen.doubt,

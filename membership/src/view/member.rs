@@ -2,9 +2,13 @@
 
 use crate::metrics::Counter;
 use obol_fabric::{Address, Incarnation, Layout, Limits, Name, ViewId};
+use serde::{Deserialize, Serialize};
+use strum::{FromRepr, IntoStaticStr};
 
 /// What a member is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 #[repr(u8)]
 pub enum Kind {
     /// Proposer and acceptor.
@@ -23,13 +27,8 @@ impl Kind {
 
     /// The name that operators see.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Coordinator => "coordinator",
-            Self::Agent => "agent",
-            Self::App => "app",
-            Self::LeaseCache => "lease-cache",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Whether members of this kind act under a lease. Coordinators have none, and a cache's lease
@@ -47,7 +46,9 @@ impl Kind {
 }
 
 /// The detector that reported a member (protocol, section 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, FromRepr, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 #[repr(u8)]
 pub enum Level {
     /// The kernel reported the end of the process.
@@ -65,21 +66,10 @@ pub enum Level {
 }
 
 impl Level {
-    /// All levels.
-    pub const ALL: [Self; 6] =
-        [Self::Deadbeat, Self::Heartbeat, Self::Timeout, Self::Host, Self::Replaced, Self::Progress];
-
     /// The name that operators see.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Deadbeat => "deadbeat",
-            Self::Heartbeat => "heartbeat",
-            Self::Timeout => "timeout",
-            Self::Host => "host",
-            Self::Replaced => "replaced",
-            Self::Progress => "progress",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Counts suspicions of this level at the process that raised them.
@@ -89,12 +79,6 @@ impl Level {
             Self::Progress => Counter::ProgressSuspicions,
             _ => Counter::HeartbeatSuspicions,
         }
-    }
-
-    /// The level with this number.
-    #[must_use]
-    pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| *level as u8 == number)
     }
 }
 
