@@ -4,6 +4,7 @@ use obol_campaign::papers::{Detector, Method, Table2, leases, report, scale, tab
 use obol_fabric::Nanos;
 use obol_fabric::sim::{BILLION, Quantiles};
 use obol_profiles::Testbed;
+use strum::VariantArray;
 
 /// Few: these tests compare figures, and do not need them to a percent.
 const REPETITIONS: u32 = 15;
@@ -111,7 +112,7 @@ fn failovers_scale_by_every_method() {
     // From about 60 members on, views exceed a datagram.
     let once = scale(&testbed(), 256, 1, 1, 2).expect("every failover comes");
     assert_eq!(once.sizes(), [8, 16, 32, 64, 128, 256]);
-    assert_eq!(once.points.len(), 6 * Method::ALL.len());
+    assert_eq!(once.points.len(), 6 * Method::VARIANTS.len());
     let again = scale(&testbed(), 16, 1, 1, 1).expect("every failover comes");
     assert_eq!(once.points[..again.points.len()], again.points);
     for point in &once.points {

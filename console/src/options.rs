@@ -39,10 +39,6 @@ pub enum ReportFormat {
 }
 
 impl ReportFormat {
-    /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Md, Self::Json, Self::Csv, Self::Perfetto, Self::Html, Self::Hdr, Self::Openmetrics];
-
     /// The usual name of its file.
     pub const fn file(self) -> &'static str {
         match self {
@@ -77,7 +73,7 @@ pub struct Look {
 
 /// A theme by its name.
 fn theme(text: &str) -> Result<Theme, String> {
-    Theme::named(text).ok_or_else(|| format!("there are {}", Theme::ALL.map(Theme::name).join(", ")))
+    text.parse().map_err(|_| format!("there are {}", Theme::NAMES.join(", ")))
 }
 
 /// A time with its unit, at least a microsecond.

@@ -13,6 +13,7 @@
 
 use crate::{VALUE_BYTES_MAX, words};
 use core::sync::atomic::AtomicU64;
+use strum::FromRepr;
 
 /// Words before the value, without the request's number.
 const HEAD_WORDS: usize = 4;
@@ -20,7 +21,7 @@ const HEAD_WORDS: usize = 4;
 pub(crate) const ENTRY_BYTES: usize = (HEAD_WORDS + 1) * 8 + VALUE_BYTES_MAX;
 
 /// Kind of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromRepr)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// Client: read a key.
@@ -38,11 +39,6 @@ pub(crate) enum Kind {
     Anew = 6,
     /// Log, first record: the backup keeps its state.
     Goes = 7,
-}
-
-impl Kind {
-    const ALL: [Self; 7] =
-        [Self::Get, Self::Put, Self::Copy, Self::Seen, Self::Synced, Self::Anew, Self::Goes];
 }
 
 /// An entry.
@@ -86,7 +82,7 @@ impl<'a> Entry<'a> {
     pub(crate) fn decode(from: &[AtomicU64], number: u64, buffer: &'a mut Vec<u8>) -> Option<Self> {
         let head = words::copy(from, number, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
         let buffer: &'a [u8] = buffer;
-        let kind = *Kind::ALL.get(usize::from(head.kind).wrapping_sub(1))?;
+        let kind = Kind::from_repr(head.kind)?;
         let request = if head.more == 0 { number } else { words::word(buffer, HEAD_WORDS)? };
         let value = buffer.get(8 * (HEAD_WORDS + usize::from(head.more))..)?;
         let [key, client] = [words::word(buffer, 2)?, words::word(buffer, 3)?];

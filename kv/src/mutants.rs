@@ -27,21 +27,5 @@ pub enum Mutant {
     TailForgotten,
 }
 
-impl Mutant {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::NoSecondCheck,
-        Self::ServeEarly,
-        Self::LogNotDrained,
-        Self::LogsAlike,
-        Self::AnswerFirst,
-        Self::ShowSpeculative,
-        Self::OneCopyIsEnough,
-        Self::ServeWithHoles,
-        Self::StaleCopy,
-        Self::TailForgotten,
-    ];
-}
-
 /// The planted bug, if any; never one without the feature.
 pub(crate) type ActiveMutant = obol_membership::ActiveMutant<Mutant>;

@@ -10,9 +10,10 @@ use crate::{POLLS_PER_TICK, Shard};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
 use obol_membership::View;
 use std::sync::Arc;
+use strum::FromRepr;
 
 /// What posted an operation of the service; with an argument in the low half of the token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromRepr)]
 #[repr(u8)]
 pub(crate) enum Part {
     /// A WRITE of a record to the backup.
@@ -27,18 +28,13 @@ pub(crate) enum Part {
     Yield = 0xf8,
 }
 
-impl Part {
-    const ALL: [Self; 5] = [Self::Record, Self::Drain, Self::Link, Self::Send, Self::Yield];
-}
-
 pub(crate) const fn token(part: Part, argument: u32) -> Token {
     Token((part as u64) << 56 | argument as u64)
 }
 
 /// The reverse of [`token`]; `None` for tokens of the membership protocol.
 pub(crate) fn part_of(token: Token) -> Option<(Part, u32)> {
-    let part = Part::ALL.into_iter().find(|part| *part as u64 == token.0 >> 56)?;
-    Some((part, token.0 as u32))
+    Some((Part::from_repr((token.0 >> 56) as u8)?, token.0 as u32))
 }
 
 /// State of a server.

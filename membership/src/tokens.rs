@@ -2,9 +2,10 @@
 //! earlier rounds are recognised by their number and dropped.
 
 use obol_fabric::Token;
+use strum::FromRepr;
 
 /// The part of a machine that posted an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromRepr)]
 #[repr(u8)]
 pub enum Part {
     /// The CAS engine's compare-and-swaps.
@@ -23,19 +24,6 @@ pub enum Part {
     Fence = 7,
     /// A detector's probe; see `detectors`. Higher numbers belong to further detectors.
     Probe = 8,
-}
-
-impl Part {
-    const ALL: [Self; 8] = [
-        Self::EngineCas,
-        Self::EngineWrite,
-        Self::EngineRead,
-        Self::PollWord,
-        Self::PollValue,
-        Self::PollView,
-        Self::Fence,
-        Self::Probe,
-    ];
 }
 
 /// The number of detectors that tokens can distinguish.
@@ -69,7 +57,7 @@ pub(crate) const fn detector(token: Token) -> Option<u8> {
 pub fn unpack(token: Token) -> Option<(Part, u16, u32)> {
     let part = match detector(token) {
         Some(_) => Part::Probe,
-        None => *Part::ALL.get(((token.0 >> 56) as usize).wrapping_sub(1))?,
+        None => Part::from_repr((token.0 >> 56) as u8)?,
     };
     Some((part, (token.0 >> 32) as u16, token.0 as u32))
 }
@@ -80,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_token_comes_back_as_it_went_out() {
-        for part in Part::ALL {
+        for part in (0..=u8::MAX).filter_map(Part::from_repr) {
             assert_eq!(unpack(pack(part, 4095, u32::MAX)), Some((part, 4095, u32::MAX)));
         }
         let probe = pack_probe(DETECTORS_MAX - 1, 4095, u32::MAX);

@@ -191,7 +191,7 @@ pub fn all(events: &(impl Iterator<Item = Seen> + Clone)) -> Vec<Failover> {
                     continue;
                 }
                 let here = pending.entry(process).or_default();
-                let (who, level) = (Incarnation(a), Level::from_number(level));
+                let (who, level) = (Incarnation(a), Level::from_repr(level));
                 let dead = Dead { who, accuser: Incarnation(b), level };
                 if !here.dead.iter().any(|known| known.who == dead.who) {
                     here.dead.push(dead);

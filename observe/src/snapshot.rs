@@ -9,9 +9,11 @@ use obol_membership::view::Member;
 use obol_membership::{Kind, View};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use strum::IntoStaticStr;
 
 /// Status of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum LeaseStatus {
     /// Its holder may act.
     Active,
@@ -24,6 +26,12 @@ pub enum LeaseStatus {
 }
 
 impl LeaseStatus {
+    /// Name shown to operators.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
     /// Status at a moment of a lease from `start` to `end`; `is_active` if the newest view is
     /// active under it, `is_fenced` if a fence is above its view.
     #[must_use]
@@ -36,17 +44,6 @@ impl LeaseStatus {
             Self::Fenced
         } else {
             Self::Expired
-        }
-    }
-
-    /// Name shown to operators.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Waiting => "waiting",
-            Self::Fenced => "fenced",
-            Self::Expired => "expired",
         }
     }
 }
@@ -143,8 +140,9 @@ impl Process {
 }
 
 /// Health of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Health {
     /// All expected processes are there, and every app is active in the newest view.
     Healthy,
@@ -160,13 +158,8 @@ pub enum Health {
 impl Health {
     /// Name shown to operators.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Degraded => "degraded",
-            Self::Unavailable => "unavailable",
-            Self::Unreachable => "unreachable",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// The exit code of commands that report the health. 2 also is a usage error, so the severity

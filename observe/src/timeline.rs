@@ -132,7 +132,7 @@ impl History {
                 when: at,
                 accused: Incarnation(record.a),
                 accuser: Incarnation(record.b),
-                level: Level::from_number(record.level),
+                level: Level::from_repr(record.level),
             }),
             What::Excluded => self.excluded.push((who, Incarnation(record.a), at)),
             _ => {}

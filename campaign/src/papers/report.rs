@@ -5,6 +5,7 @@ use super::scale::{Method, Point, Scaling};
 use super::table2::{Cell as Failovers, Detector, Table2};
 use obol_observe::plot::{Axis, Bars, Cell, Chart, Page, PlotError, Series};
 use obol_profiles::testbed::Parameter;
+use strum::VariantArray;
 
 /// A report: the page, and each of its plots separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +141,7 @@ fn sizes(draft: &mut Draft, scaling: &Scaling) -> Result<(), PlotError> {
             let points = scaling.points.iter().filter(|p| p.method == method && (!caches || p.caches > 0));
             Series::line(method.name(), points.map(|p| (f64::from(p.members), value(p))).collect())
         };
-        let methods = Method::ALL.into_iter().map(of).filter(|series| !series.points.is_empty());
+        let methods = Method::VARIANTS.iter().copied().map(of).filter(|series| !series.points.is_empty());
         methods.collect::<Vec<_>>()
     };
     for (name, title, value, caches, caption) in [

@@ -15,6 +15,7 @@ use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;
 use serde::Serialize;
 use std::ops::RangeInclusive;
+use strum::{IntoStaticStr, VariantArray};
 
 /// The smallest and the largest number of members.
 pub const MEMBERS: RangeInclusive<u32> = 8..=4096;
@@ -31,36 +32,30 @@ const LEASES_COUNTED: u64 = 4;
 const FAILOVER_TIMEOUT: u64 = 400_000_000;
 
 /// How leases are renewed and ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum Method {
     /// Renewed at the acceptors; survivors wait until old leases have run out.
     Waited,
     /// Renewed at caches; survivors wait.
+    #[strum(serialize = "waited, caches")]
     WaitedCaches,
     /// Renewed at the acceptors; the leader raises all fences.
     Fenced,
     /// Renewed at caches; the leader raises all fences.
+    #[strum(serialize = "fenced, caches")]
     FencedCaches,
     /// Renewed at caches, which also raise the fences.
+    #[strum(serialize = "fanned out")]
     FannedOut,
 }
 
 impl Method {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Waited, Self::WaitedCaches, Self::Fenced, Self::FencedCaches, Self::FannedOut];
-
     /// Its name in tables and plots.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Waited => "waited",
-            Self::WaitedCaches => "waited, caches",
-            Self::Fenced => "fenced",
-            Self::FencedCaches => "fenced, caches",
-            Self::FannedOut => "fanned out",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     const fn caches(self) -> bool {
@@ -142,9 +137,9 @@ pub fn scale(
     for members in sizes {
         let threads = threads.min((MEMBERS_AT_ONCE / members) as usize);
         let first = points.len();
-        points.extend(in_parallel(threads, Method::ALL.len(), |at| {
+        points.extend(in_parallel(threads, Method::VARIANTS.len(), |at| {
             let seed = seed + (((first + at) as u64) << 32);
-            point(testbed, members, Method::ALL[at], repetitions, seed)
+            point(testbed, members, Method::VARIANTS[at], repetitions, seed)
         })?);
     }
     Ok(Scaling { testbed: testbed.name.to_string(), repetitions, seed, points, inputs: testbed.parameters() })

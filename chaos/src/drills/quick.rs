@@ -13,6 +13,7 @@ use obol_observe::timeline::Phases;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use strum::IntoStaticStr;
 
 /// Timeout that never ends a drill whose repetitions are counted.
 const TIMEOUT: Nanos = Nanos::from_secs(24 * 3600);
@@ -24,7 +25,8 @@ const STEADY: [Probe; 4] =
     [Probe::ProcessesUp, Probe::ViewConverged, Probe::LeaderPresent, Probe::LeasesActive];
 
 /// The processes to kill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Victims {
     /// One app.
     App,
@@ -33,25 +35,21 @@ pub enum Victims {
     /// A lease cache.
     Cache,
     /// An app and the leader on one cue.
+    #[strum(serialize = "app+leader")]
     AppAndLeader,
     /// An app and a lease cache.
+    #[strum(serialize = "app+cache")]
     AppAndCache,
     /// All three.
+    #[strum(serialize = "app+leader+cache")]
     AppLeaderAndCache,
 }
 
 impl Victims {
     /// The drill's name.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::App => "app",
-            Self::Leader => "leader",
-            Self::Cache => "cache",
-            Self::AppAndLeader => "app+leader",
-            Self::AppAndCache => "app+cache",
-            Self::AppLeaderAndCache => "app+leader+cache",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// The drill that kills them `count` times, on any cluster of this label.

@@ -77,7 +77,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
     let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
     for Seen { process, event, doubt, .. } in shown {
         let record = &event.record;
-        let level = Level::from_number(record.level).filter(|_| record.level != 0).map(Level::name);
+        let level = Level::from_repr(record.level).filter(|_| record.level != 0).map(Level::name);
         if json {
             let us = event.at.0 as f64 / 1e3;
             let (process, name) = (process.as_str(), record.kind.name());

@@ -97,9 +97,9 @@ impl Reader {
     }
 
     fn theme(&mut self, value: &Value<'_>) {
-        let names: Vec<&str> = [AUTO].into_iter().chain(Theme::ALL.map(Theme::name)).collect();
+        let names: Vec<&str> = [AUTO].into_iter().chain(Theme::NAMES.iter().copied()).collect();
         if let Some(at) = self.choice("theme", value, &names) {
-            self.config.theme = Theme::named(names[at]);
+            self.config.theme = names[at].parse().ok();
         }
     }
 

@@ -17,7 +17,7 @@ pub fn schema() -> Value {
             (binding.name.to_owned(), one)
         })
         .collect();
-    let themes: Vec<&str> = [AUTO].into_iter().chain(Theme::ALL.map(Theme::name)).collect();
+    let themes: Vec<&str> = [AUTO].into_iter().chain(Theme::NAMES.iter().copied()).collect();
     let theme =
         json!({ "enum": themes, "default": AUTO, "description": "Colours; auto: by TERM and NO_COLOR" });
     let keys = json!({

@@ -5,6 +5,7 @@ mod keymap;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub(crate) use keymap::Keymap;
+use strum::{IntoStaticStr, VariantArray};
 
 /// What a user can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -166,30 +167,16 @@ pub(crate) const NAMED: [(&str, KeyCode); 16] = [
     ("Right", KeyCode::Right),
 ];
 
-/// What groups the help has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The groups of the help, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(const_into_str)]
 pub(crate) enum Group {
     Screens,
     Lists,
     Time,
+    #[strum(serialize = "Chaos (with --arm)")]
     Chaos,
     Console,
-}
-
-impl Group {
-    /// In the order of the help.
-    pub(crate) const ALL: [Self; 5] = [Self::Screens, Self::Lists, Self::Time, Self::Chaos, Self::Console];
-
-    /// Its title.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Screens => "Screens",
-            Self::Lists => "Lists",
-            Self::Time => "Time",
-            Self::Chaos => "Chaos (with --arm)",
-            Self::Console => "Console",
-        }
-    }
 }
 
 /// A row of the table.

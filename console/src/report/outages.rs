@@ -35,7 +35,7 @@ impl Outage {
     }
 
     /// The health in a word.
-    pub(super) const fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self.health {
             Some(health) => health.name(),
             None => "no cluster",

@@ -4,6 +4,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 use std::env;
+use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 /// What a piece of text is for; a theme says how that looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,45 +31,37 @@ pub(crate) enum Role {
     Armed,
 }
 
-/// The themes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The themes, in the order in which `T` goes through them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray, VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Theme {
     /// For dark backgrounds, 256 colours.
     Dark,
     /// For light backgrounds, 256 colours.
     Light,
-    /// No colour at all: bold, dim and reverse.
-    Mono,
     /// Told apart by all kinds of colour vision: blue, orange and vermilion (after Okabe and Ito).
     Safe,
     /// The terminal's own sixteen colours.
+    #[strum(serialize = "16")]
     Ansi,
+    /// No colour at all: bold, dim and reverse.
+    Mono,
 }
 
 impl Theme {
-    /// All of them, in the order in which `T` goes through them.
-    pub const ALL: [Self; 5] = [Self::Dark, Self::Light, Self::Safe, Self::Ansi, Self::Mono];
+    /// All of them.
+    pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
+    /// Their names in configurations.
+    pub(crate) const NAMES: &'static [&'static str] = <Self as VariantNames>::VARIANTS;
 
     /// The name in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dark => "dark",
-            Self::Light => "light",
-            Self::Mono => "mono",
-            Self::Safe => "safe",
-            Self::Ansi => "16",
-        }
-    }
-
-    /// The theme of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|theme| theme.name() == name)
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// The next one.
     pub(crate) fn next(self) -> Self {
-        let at = Self::ALL.iter().position(|theme| *theme == self).unwrap_or(0);
-        Self::ALL[(at + 1) % Self::ALL.len()]
+        Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
 
     /// What this terminal can show, by its environment. (NO_COLOR: no-color.org.)
@@ -197,16 +190,16 @@ mod tests {
     fn every_theme_is_found_by_its_name_and_reached_by_the_key() {
         let mut theme = Theme::Dark;
         for _ in Theme::ALL {
-            assert_eq!(Theme::named(theme.name()), Some(theme));
+            assert_eq!(theme.name().parse(), Ok(theme));
             theme = theme.next();
         }
         assert_eq!(theme, Theme::Dark);
-        assert_eq!(Theme::named("darc"), None);
+        assert!("darc".parse::<Theme>().is_err());
     }
 
     #[test]
     fn no_theme_paints_a_background_and_mono_has_no_colour() {
-        for theme in Theme::ALL {
+        for &theme in Theme::ALL {
             for role in
                 [Role::Text, Role::Dim, Role::Good, Role::Warn, Role::Bad, Role::Selected, Role::Armed]
             {

@@ -8,6 +8,7 @@ use crate::theme::Role;
 use crate::view::glossary;
 use crate::widgets::canvas::{Canvas, Cell, width, wrapped};
 use ratatui::layout::Rect;
+use strum::VariantArray;
 
 /// The column of the explanations.
 const KEYS_WIDE: u16 = 12;
@@ -36,11 +37,11 @@ struct Page {
 fn keys(model: &Model, gaps: bool) -> Vec<Line> {
     let mut all = Vec::new();
     let entry = |keys: String, help: &str| Line::Entry(keys, help.to_owned(), Role::Key);
-    for group in Group::ALL {
+    for &group in Group::VARIANTS {
         if gaps && !all.is_empty() {
             all.push(Line::Empty);
         }
-        all.push(Line::Title(group.name()));
+        all.push(Line::Title(group.into_str()));
         if group == Group::Screens {
             all.extend(screens::all().map(|s| entry(s.number().to_string(), &s.name())));
         }

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
+use strum::VariantArray;
 
 const OBJECT: &[u8] = include_bytes!("../../../kernel/bpf/deaths.bpf.o");
 /// The type description of the running kernel.
@@ -34,7 +35,7 @@ pub struct Loaded {
 /// may use them; without one only root. Needs root, or `CAP_BPF`, `CAP_PERFMON`, `CAP_SYS_ADMIN`
 /// and `CAP_CHOWN`.
 pub fn load(group: Option<u32>) -> Result<Loaded, EbpfError> {
-    if Path::new(DIRECTORY).join(Pin::Register.name()).exists() {
+    if Path::new(DIRECTORY).join(Pin::Register.into_str()).exists() {
         return Err(EbpfError::Loaded);
     }
     let types =
@@ -74,8 +75,8 @@ pub fn unload() -> Result<bool, EbpfError> {
         return Ok(false);
     }
     let mut any = false;
-    for pin in Pin::ALL {
-        match fs::remove_file(directory.join(pin.name())) {
+    for pin in Pin::VARIANTS {
+        match fs::remove_file(directory.join(pin.into_str())) {
             Ok(()) => any = true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(EbpfError::Kernel { doing: "take an eBPF program away", error }),
@@ -119,7 +120,7 @@ fn place(
         error,
         verifier,
     };
-    let pin = Pin::ALL.into_iter().find(|pin| pin.name() == target).ok_or(EbpfError::Object)?;
+    let pin = target.parse::<Pin>().map_err(|_| EbpfError::Object)?;
     let load = |kind, attach, flags| sys::load(target, kind, attach, flags, &program.code).map_err(failed);
     match kind {
         "syscall" => load(sys::SYSCALL, (0, 0), sys::SLEEPABLE).map(|fd| (pin, fd)),
@@ -188,7 +189,7 @@ fn show(pins: &[(Pin, OwnedFd)], group: Option<u32>) -> Result<(), EbpfError> {
     };
     give(directory, DIRECTORY_MODE).map_err(kernel("set the rights of the bpf file system"))?;
     for (pin, object) in pins {
-        let path = directory.join(pin.name());
+        let path = directory.join(pin.into_str());
         sys::pin(object.as_fd(), c_path(&path)?.as_c_str()).map_err(kernel("pin an eBPF program"))?;
         let mode = if *pin == Pin::Deaths { DEATHS_MODE } else { FILE_MODE };
         give(&path, mode).map_err(kernel("set the rights of an eBPF program"))?;

@@ -25,6 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The directory of the pinned programs.
@@ -50,32 +51,20 @@ const DEATH_WORDS: usize = 2;
 const DEATH_BYTES: u32 = (DEATH_WORDS * size_of::<u64>()) as u32;
 
 /// The names in [`DIRECTORY`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 enum Pin {
+    /// The one that processes open first is removed first.
+    Register,
     Deaths,
     SignalGenerate,
     SchedProcessExit,
     TaskstatsExit,
-    Register,
 }
 
 impl Pin {
-    /// The one that processes open first is removed first.
-    const ALL: [Self; 5] =
-        [Self::Register, Self::Deaths, Self::SignalGenerate, Self::SchedProcessExit, Self::TaskstatsExit];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Deaths => "deaths",
-            Self::SignalGenerate => "signal_generate",
-            Self::SchedProcessExit => "sched_process_exit",
-            Self::TaskstatsExit => "taskstats_exit",
-            Self::Register => "register",
-        }
-    }
-
     fn path(self) -> PathBuf {
-        Path::new(DIRECTORY).join(self.name())
+        Path::new(DIRECTORY).join(self.into_str())
     }
 }
 

@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
     }
     pub(super) fn level(&mut self) -> Result<Level, DecodeError> {
         let number = self.u8()?;
-        Level::from_number(number).ok_or(DecodeError::Unknown(number))
+        Level::from_repr(number).ok_or(DecodeError::Unknown(number))
     }
     pub(super) fn end(&self) -> Result<(), DecodeError> {
         if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }

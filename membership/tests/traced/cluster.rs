@@ -26,7 +26,7 @@ pub(crate) struct World {
 /// A record, with its numbers as far as they say something.
 fn shown(record: &Record) -> String {
     let Record { kind, level, a, b } = *record;
-    let level = Level::ALL.iter().find(|known| **known as u8 == level).map_or("?", |level| level.name());
+    let level = Level::from_repr(level).map_or("?", |level| level.name());
     match kind {
         Event::Started => format!("started, generation {a}"),
         Event::Notice => format!("accuses {a} by {level}, as {b} says"),
