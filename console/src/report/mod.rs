@@ -19,6 +19,7 @@ use crate::poll::sample::{MarkRow, Sample};
 use crate::poll::{Place, Sink, Update};
 use crate::state::data::Data;
 use crate::state::windows::{PERCENTILES, Set, percentile};
+use clap::ValueEnum;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
 use obol_observe::calendar;
@@ -168,7 +169,7 @@ impl Report {
                 Err(error) => return Err(Failure::Failed(format!("{}: {error}", dir.display()))),
             }
         };
-        for format in ReportFormat::ALL {
+        for &format in ReportFormat::value_variants() {
             put(&dir.join(format.file()), &self.text(format)?)?;
         }
         if let Some(screen) = screen {
@@ -196,12 +197,7 @@ fn phases(failover: &Failover) -> String {
 
 /// A moment in nanoseconds since 1970 as ISO 8601 in UTC, to the microsecond.
 pub fn iso(unix: u64) -> String {
-    let (days, within) = (unix / 86_400_000_000_000, unix % 86_400_000_000_000);
-    let (year, month, day) = calendar::date(days);
-    let us = within / 1000;
-    let (s, us) = (us / 1_000_000, us % 1_000_000);
-    let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
-    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{us:06}Z")
+    calendar::utc(unix, "%FT%T.%6fZ")
 }
 
 /// Keeps samples until the cluster is gone.

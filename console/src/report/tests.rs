@@ -5,6 +5,7 @@ use crate::poll::sample::MarkRow;
 use crate::samples;
 use crate::state::Event;
 use crate::view::tests::{console, press};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use obol_fabric::{Incarnation, ViewId};
@@ -103,7 +104,7 @@ pub(crate) fn logged(log: &str) -> BTreeMap<String, u64> {
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     for entry in IntervalLogIterator::new(log.as_bytes()) {
         if let LogEntry::Interval(interval) = entry.expect("a line of a log") {
-            let raw = base64(interval.encoded_histogram());
+            let raw = BASE64_STANDARD.decode(interval.encoded_histogram()).expect("base 64");
             let histogram: hdrhistogram::Histogram<u64> =
                 Deserializer::new().deserialize(&mut raw.as_slice()).expect("a histogram");
             *counted.entry(interval.tag().expect("a tag").as_str().to_owned()).or_default() +=
@@ -120,23 +121,6 @@ fn the_log_is_read_by_the_reader_of_such_logs() {
     for which in [Histogram::Renewal, Histogram::Margin] {
         assert_eq!(counted[which.name()], report.totals[which as usize].len(), "{}", which.name());
     }
-}
-
-/// Base 64 with the usual alphabet (RFC 4648, section 4).
-fn base64(text: &str) -> Vec<u8> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let six = |byte: u8| ALPHABET.iter().position(|known| *known == byte).expect("of the alphabet") as u32;
-    let (mut bits, mut n, mut out) = (0u32, 0, Vec::new());
-    for byte in text.bytes().filter(|byte| *byte != b'=') {
-        bits = bits << 6 | six(byte);
-        n += 6;
-        if n >= 8 {
-            n -= 8;
-            out.push((bits >> n) as u8);
-            bits &= (1 << n) - 1;
-        }
-    }
-    out
 }
 
 #[test]
@@ -254,7 +238,7 @@ fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
             press(&mut live, " [[]");
             let samples = all.into_iter().map(Arc::new).collect();
             let report = Report::new(samples::name("default"), samples).expect("there are samples");
-            for format in ReportFormat::ALL {
+            for &format in ReportFormat::value_variants() {
                 // A format may refuse a number, such as a count beyond its own.
                 drop(report.text(format));
             }
@@ -330,7 +314,7 @@ fn no_text_of_a_recording_reaches_a_terminal_as_more_than_text() {
     let recording = Recording::read(crafted().as_slice(), Path::new("memory")).expect("read");
     let all: Vec<Arc<Sample>> = recording.samples.iter().cloned().map(Arc::new).collect();
     let report = Report::new(samples::name("default"), all).expect("there is a sample");
-    for format in ReportFormat::ALL {
+    for &format in ReportFormat::value_variants() {
         let text = report.text(format).expect("written");
         is_plain(&text, format.file());
         assert!(!text.lines().any(|line| line.starts_with("| # ")), "{}: a line of its own", format.file());

@@ -2,7 +2,7 @@
 
 use crate::state::ScreenId;
 use crate::theme::{Glyphs, Role, Theme};
-use obol_observe::plain;
+use obol_observe::{calendar, plain};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::borrow::Cow;
@@ -182,16 +182,12 @@ pub(crate) fn count(value: u64) -> String {
 
 /// The time of day in UTC of a moment in nanoseconds since 1970, to the tenth of a second.
 pub(crate) fn clock(unix: u64) -> String {
-    let tenths = unix / 100_000_000;
-    let seconds = tenths / 10;
-    format!("{:02}:{:02}:{:02}.{}Z", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60, tenths % 10)
+    calendar::utc(unix, "%T.%1fZ")
 }
 
 /// The same to the microsecond.
 pub(crate) fn time_of_day(unix: u64) -> String {
-    let us = unix / 1000;
-    let s = us / 1_000_000;
-    format!("{:02}:{:02}:{:02}.{:06}", s / 3600 % 24, s / 60 % 60, s % 60, us % 1_000_000)
+    calendar::utc(unix, "%T.%6f")
 }
 
 /// An age in few columns: `250ms`, `3.2s`, `4m12s`, `2h05m`.

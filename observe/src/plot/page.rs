@@ -34,19 +34,8 @@ pub struct Page {
 }
 
 fn escaped(text: &str) -> String {
-    let text = plain::line(text);
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
+    let signs = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#39;")];
+    signs.iter().fold(plain::line(text).into_owned(), |text, (sign, name)| text.replace(*sign, name))
 }
 
 impl Page {
