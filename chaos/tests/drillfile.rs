@@ -261,6 +261,13 @@ fn fits(schema: &Value, value: &Value) -> bool {
     if !schema["const"].is_null() {
         return schema["const"] == *value;
     }
+    if let [way, "null"] =
+        schema["type"].as_array().map_or(Vec::new(), |all| all.iter().filter_map(Value::as_str).collect())[..]
+    {
+        let mut one = schema.clone();
+        one["type"] = way.into();
+        return value.is_null() || fits(&one, value);
+    }
     match schema["type"].as_str().expect("a type") {
         "object" => value.as_object().is_some_and(|object| {
             let required = schema["required"].as_array().into_iter().flatten();

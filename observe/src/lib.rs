@@ -23,4 +23,4 @@ pub use percentile::Percentile;
 pub use snapshot::{Health, LeaseStatus, Process, Snapshot};
 
 #[doc(hidden)]
-pub use serde;
+pub use {schemars, serde};

@@ -4,6 +4,7 @@
 use crate::percentile::Percentile;
 use hdrhistogram::Histogram;
 use obol_fabric::Nanos;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Samples needed to report a p99: with fewer, the largest sample may well lie below the true p99
@@ -24,7 +25,7 @@ pub fn shown(us: f64) -> String {
 }
 
 /// A distribution in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Summary {
     /// Samples.
     pub n: u64,

@@ -24,5 +24,15 @@ macro_rules! words {
                 to.serialize_str(self.name())
             }
         }
+
+        impl $crate::schemars::JsonSchema for $kind {
+            fn schema_name() -> ::std::borrow::Cow<'static, str> {
+                stringify!($kind).into()
+            }
+
+            fn json_schema(_: &mut $crate::schemars::SchemaGenerator) -> $crate::schemars::Schema {
+                $crate::schemars::json_schema!({ "enum": [$($word),+] })
+            }
+        }
     };
 }

@@ -1,6 +1,7 @@
 //! The protocol between runner and fault agent: lines of JSON over an authenticated channel.
 
 use crate::control::LINE_BYTES_MAX;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -175,7 +176,7 @@ pub enum Reply {
 }
 
 /// When a fault was injected.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stamp {
     /// The victim; `host` for a fault of the host.
     pub name: String,

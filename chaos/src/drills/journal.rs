@@ -2,12 +2,13 @@
 
 use super::channel::Stamp;
 use super::probe::Probed;
-use crate::drillfile::{Drill, Metric};
+use crate::drillfile::{Drill, Metric, names};
 use obol_fabric::Nanos;
 use obol_observe::Percentile;
 use obol_observe::stats::{Distribution, Summary};
 use obol_observe::timeline::Phases;
 use obol_observe::words;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::thread;
@@ -16,7 +17,7 @@ use std::thread;
 pub const SCHEMA: u32 = 1;
 
 /// The machine that a drill ran on.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Host {
     /// Cores that this process may use.
     pub cores: usize,
@@ -82,7 +83,7 @@ words! {
 }
 
 /// A process that a fault hit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Victim {
     /// The target for which it was chosen.
     pub target: String,
@@ -95,7 +96,7 @@ pub struct Victim {
 }
 
 /// One step of one repetition.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Trial {
     /// The repetition, from 1; warm-ups are counted separately.
     pub number: u32,
@@ -116,6 +117,7 @@ pub struct Trial {
     /// From the first stamp to the last survivor's `active`, in nanoseconds.
     pub failover_ns: Option<u64>,
     /// Its phases, in nanoseconds.
+    #[schemars(extend("propertyNames" = { "enum": Phases::NAMES }))]
     pub phases_ns: BTreeMap<&'static str, u64>,
     /// The wait of the survivors by the lease rule alone, in nanoseconds.
     pub lease_wait_ns: u64,
@@ -128,9 +130,10 @@ pub struct Trial {
 }
 
 /// A bound and the measured value.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Judged {
     /// The figure.
+    #[schemars(with = "Metric")]
     pub metric: &'static str,
     /// The percentile, or `count`.
     pub of: &'static str,
@@ -145,9 +148,10 @@ pub struct Judged {
 }
 
 /// The results of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Journal {
     /// [`SCHEMA`].
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: u32,
     /// The drill.
     pub drill: String,
@@ -178,6 +182,7 @@ pub struct Journal {
     /// The steady state after.
     pub after: Vec<Probed>,
     /// Durations in microseconds, by figure.
+    #[schemars(extend("propertyNames" = { "enum": names(Metric::ALL) }))]
     pub figures_us: BTreeMap<&'static str, Summary>,
     /// Bounds and measured values.
     pub judged: Vec<Judged>,

@@ -4,10 +4,11 @@ use super::subject::Subject;
 use crate::drillfile::{Probe, Steady};
 use obol_fabric::Incarnation;
 use obol_observe::{Snapshot, judge};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The result of a probe.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Probed {
     /// The probe.
     pub probe: Probe,
