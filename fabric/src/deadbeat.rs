@@ -154,7 +154,7 @@ pub enum DeadbeatError {
     Full,
     /// There is no module, and the eBPF programs are not available.
     #[error("{0}")]
-    Ebpf(#[source] EbpfError),
+    Ebpf(#[from] EbpfError),
     /// The kernel lacks or refuses something else.
     #[error("cannot {doing}: {error}")]
     Kernel {

@@ -70,7 +70,7 @@ pub struct Host {
 pub enum HostsError {
     /// The file can not be read, or is invalid.
     #[error(transparent)]
-    File(FileError),
+    File(#[from] FileError),
     /// The hosts' processes do not fit the profile, or the profile is invalid.
     #[error("{0}: {1}")]
     Deployment(PathBuf, crate::DeploymentError),
@@ -110,9 +110,8 @@ fn listed(addresses: &[IpAddr]) -> String {
 impl Hosts {
     /// Reads and checks a file. All errors are reported, not only the first.
     pub fn load(path: &Path) -> Result<Self, HostsError> {
-        let text = document::text(path, "file of hosts").map_err(|reason| {
-            HostsError::File(FileError::Unreadable { path: path.display().to_string(), reason })
-        })?;
+        let text = document::text(path, "file of hosts")
+            .map_err(|reason| FileError::Unreadable { path: path.display().to_string(), reason })?;
         Self::parse(&text, path)
     }
 
@@ -120,7 +119,7 @@ impl Hosts {
     pub fn parse(text: &str, origin: &Path) -> Result<Self, HostsError> {
         let mut reader = Reader { text, faults: Faults::default() };
         let hosts = reader.file();
-        reader.faults.judge(hosts, text, &origin.display().to_string()).map_err(HostsError::File)
+        Ok(reader.faults.judge(hosts, text, &origin.display().to_string())?)
     }
 
     /// The index of the host that has one of these addresses.

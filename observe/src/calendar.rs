@@ -1,4 +1,4 @@
-//! Calendar dates from days since 1970, in UTC.
+//! Moments in UTC.
 
 use jiff::Timestamp;
 

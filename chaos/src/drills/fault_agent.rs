@@ -57,10 +57,10 @@ const BEAT_EVERY: Nanos = Nanos::from_millis(200);
 pub enum FaultAgentError {
     /// The cluster cannot be observed.
     #[error(transparent)]
-    Observe(SiteError),
+    Observe(#[from] SiteError),
     /// No region, or no multicast.
     #[error(transparent)]
-    Fabric(HostError),
+    Fabric(#[from] HostError),
     /// The channel failed.
     #[error("{0}: {1}")]
     Channel(PathBuf, io::Error),
@@ -175,7 +175,7 @@ pub enum ReachedBy {
 
 /// Runs a fault agent until its runner is gone. `program` is this program, which starts loads.
 pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result<(), FaultAgentError> {
-    let mut observer = Observer::open(root, cluster).map_err(FaultAgentError::Observe)?;
+    let mut observer = Observer::open(root, cluster)?;
     let (reader, writer): (Box<dyn Read + Send>, Box<dyn Write>) = match way {
         ReachedBy::Socket => {
             let stream = parent(&observer)?;
@@ -261,8 +261,7 @@ fn listen(
         Err(error) => drop(ready_tx.send(Err(error))),
     });
     match ready_rx.recv() {
-        Ok(Ok(())) => Ok(handle),
-        Ok(Err(error)) => Err(FaultAgentError::Fabric(error)),
+        Ok(ready) => Ok(ready.map(|()| handle)?),
         Err(_) => Err(FaultAgentError::NoRunner),
     }
 }

@@ -47,7 +47,7 @@ impl Live {
     ) -> Result<Self, RunError> {
         let name = Name::new("drill-runner").unwrap_or_default();
         let owner = Owner { kind: REGION_KIND, name, region: None, groups: 0 };
-        let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block).map_err(RunError::Fabric)?;
+        let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block)?;
         let place = Place { program: &options.program, root, cluster };
         let fault_agent = match &options.ssh {
             Some(ssh) => Remote::by_ssh(ssh, place, drill.guards.dead_man)?,

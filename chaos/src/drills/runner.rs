@@ -77,7 +77,7 @@ pub enum RunError {
     Control(#[from] ControlError),
     /// The runner has no access to the fabric.
     #[error(transparent)]
-    Fabric(HostError),
+    Fabric(#[from] HostError),
     /// Another drill runs.
     #[error("another drill runs on this cluster: it holds {0}")]
     Locked(PathBuf),
@@ -92,7 +92,7 @@ pub enum RunError {
     Guard(Vec<Answer>),
     /// A target selects no process.
     #[error(transparent)]
-    Select(SelectError),
+    Select(#[from] SelectError),
     /// The steady state does not hold.
     #[error("the steady state does not hold before the drill: {}", seen(.0))]
     Steady(Vec<Probed>),
@@ -211,7 +211,7 @@ impl<'a, S: System> Runner<'a, S> {
         }
         let snapshot = healthy(subject)?;
         for step in &drill.steps {
-            choose(drill, step, &snapshot, supervisor, 1).map_err(RunError::Select)?;
+            choose(drill, step, &snapshot, supervisor, 1)?;
         }
         let before = run_probes(subject, &snapshot, drill, |steady| steady.before);
         if before.iter().any(|one| !one.holds) {
@@ -365,8 +365,8 @@ impl<'a, S: System> Runner<'a, S> {
         let (before, chosen) = loop {
             let before = healthy(self.system.subject())?;
             let supervisor = self.system.supervisor();
-            let chosen = choose(self.drill, step, &before, supervisor, turn).map_err(RunError::Select)?;
-            if !self.await_join_budget(&chosen) {
+            let chosen = choose(self.drill, step, &before, supervisor, turn)?;
+            if !self.spare(&chosen) {
                 break (before, chosen);
             }
         };

@@ -196,9 +196,9 @@ impl KernelNotifier {
     }
 
     fn register_with_programs(&self) -> Result<Registered, DeadbeatError> {
-        let programs = Programs::open().map_err(DeadbeatError::Ebpf)?;
+        let programs = Programs::open()?;
         let [dying, dead] = self.tokens()?;
-        let tokens = programs.register(dying, dead).map_err(DeadbeatError::Ebpf)?;
+        let tokens = programs.register(dying, dead)?;
         self.write_tokens([tokens.dying, tokens.dead]);
         Ok(Registered::Ebpf { programs, tokens })
     }
@@ -308,7 +308,7 @@ mod tests {
     use crate::endpoint::{Owner, Wait};
     use crate::host::Cluster;
     use crate::host::clock;
-    use crate::host::test::{LIMITS, Root, name};
+    use crate::host::test::{Root, made, name};
     use crate::shm::Endpoint;
     use core::time::Duration;
     use rustix::net::netdevice::name_to_index;
@@ -361,8 +361,7 @@ mod tests {
 
     impl Watched {
         fn new() -> Self {
-            let root = Root::new();
-            let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+            let (root, cluster) = made();
             let mut watcher = endpoint(&cluster, "watcher");
             let (ready, opened) = mpsc::channel();
             let (release, released) = mpsc::channel::<()>();
