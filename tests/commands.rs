@@ -76,11 +76,9 @@ fn completions_are_scripts_of_their_shells() {
             assert!(script.contains(word.trim_start_matches("--")), "{word} for {shell}");
         }
         // A shell that is here reads its script without a complaint.
-        let file = std::env::temp_dir().join(format!("obol-completions-{}-{shell}", std::process::id()));
+        let file = tempfile::NamedTempFile::new().expect("made");
         fs::write(&file, &script).expect("written");
-        let read = Command::new(check).arg("-n").arg(&file).output();
-        fs::remove_file(&file).expect("removed");
-        match read {
+        match Command::new(check).arg("-n").arg(file.path()).output() {
             Ok(read) => assert!(read.status.success(), "{shell}: {}", String::from_utf8_lossy(&read.stderr)),
             Err(error) => skipped(&format!("completions-{shell}"), error),
         }

@@ -8,7 +8,6 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 const PROGRAM: &str = "/usr/sbin/sshd";
@@ -34,11 +33,7 @@ impl Sshd {
             eprintln!("NOT TESTED: there is no {PROGRAM}; install openssh-server");
             return None;
         }
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("obol-test-sshd-{}-{n}", std::process::id()));
-        fs::create_dir(&dir).expect("a new directory");
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).expect("ours");
+        let dir = tempfile::tempdir().expect("made").keep();
         for key in ["host", "user", "other"] {
             made(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(dir.join(key)));
         }

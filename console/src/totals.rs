@@ -25,22 +25,13 @@ use obol_observe::Observer;
 use obol_observe::histograms::Counts;
 use obol_profiles::Profile;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
 /// Looks: more than two rounds of those that read all buckets.
 const LOOKS: usize = 40;
-
-/// A root of its own, gone with the test.
-struct Root(PathBuf);
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The owner of a region, on a thread of its own because a thread owns one at most.
 struct Held {
@@ -152,10 +143,11 @@ fn compare(samples: Vec<Arc<Sample>>, wanted: &Set, counters: &BTreeMap<&str, Ve
 
 #[test]
 fn every_output_shows_what_was_counted_and_nothing_twice() {
-    let root = Root(PathBuf::from(format!("/dev/shm/obol-totals-{}", std::process::id())));
+    let folder = tempfile::tempdir_in("/dev/shm").expect("made");
+    let root = folder.path().join("root");
     let profile = Profile::builtin("laptop").expect("built in");
     let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
-    let site = Site::create(&root.0, name("totals"), deployment).expect("made");
+    let site = Site::create(&root, name("totals"), deployment).expect("made");
     let mut held = vec![
         Held::new(&site.cluster, Kind::Coordinator, "coord-1", Some(1)),
         Held::new(&site.cluster, Kind::Agent, "node-1", None),
@@ -170,7 +162,7 @@ fn every_output_shows_what_was_counted_and_nothing_twice() {
     };
     let mut wanted = Set::default();
     held.iter_mut().for_each(|one| one.count(&mut draw, &mut wanted));
-    let mut observer = Observer::open(&root.0, name("totals")).expect("opened").thrifty();
+    let mut observer = Observer::open(&root, name("totals")).expect("opened").thrifty();
     let mut model = console(120, 40);
     let mut bytes = Vec::new();
     let header = Header::new(name("totals"));

@@ -272,29 +272,28 @@ mod tests {
 
     #[test]
     fn a_deployment_comes_back_from_its_directory() {
-        let dir = std::env::temp_dir().join(format!("obol-deployment-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a scratch directory");
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
         let deployment = Deployment::new(5, 2, 1, Profile::default()).expect("five coordinators fit");
         assert_eq!(deployment.environment.as_str(), ENVIRONMENT);
         let deployment = deployment.labelled(Name::new("staging").expect("a name"));
         assert_eq!(deployment.names().len(), 5 + 2 * 2 + 1);
-        deployment.save(&dir).expect("saved");
-        assert_eq!(Deployment::load(&dir).expect("loaded"), deployment);
+        deployment.save(dir).expect("saved");
+        assert_eq!(Deployment::load(dir).expect("loaded"), deployment);
         let network = Network::local(0xfedc_ba98_7654_3210, "10.1.0.1".parse().expect("an address"), 7471, 5);
         let deployment = deployment.over(network);
-        deployment.save(&dir).expect("saved");
-        assert_eq!(Deployment::load(&dir).expect("loaded"), deployment);
+        deployment.save(dir).expect("saved");
+        assert_eq!(Deployment::load(dir).expect("loaded"), deployment);
         fs::write(
             dir.join(DEPLOYMENT_FILE),
             "schema = 2\ncoordinators = 3\napps = 1\ncaches = 0\nenvironment = \"x\"\n",
         )
         .expect("written");
-        let refused = Deployment::load(&dir).expect_err("another schema").to_string();
+        let refused = Deployment::load(dir).expect_err("another schema").to_string();
         assert!(refused.contains("schema 2 is not 1"), "{refused}");
         fs::write(dir.join(DEPLOYMENT_FILE), "schema = 1\ncoordinatros = 3\n").expect("written");
-        let refused = Deployment::load(&dir).expect_err("a typo").to_string();
+        let refused = Deployment::load(dir).expect_err("a typo").to_string();
         assert!(refused.contains("coordinatros"), "{refused}");
-        fs::remove_dir_all(&dir).expect("removed");
     }
 
     #[test]

@@ -132,14 +132,14 @@ mod tests {
 
     #[test]
     fn notes_are_read_once_and_in_order() {
-        let dir = std::env::temp_dir().join(format!("obol-marks-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("made");
-        let mut marks = Marks::new(&dir);
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        let mut marks = Marks::new(dir);
         assert_eq!(marks.news().expect("there is no file yet"), []);
         let note = |n: u64| Mark::note(Instant(n), &format!(" note {n} ")).expect("a note");
-        note(1).write(&dir).expect("written");
+        note(1).write(dir).expect("written");
         let drill = Mark::drill(Instant(2), "freeze", Some("void"));
-        drill.write(&dir).expect("written");
+        drill.write(dir).expect("written");
         assert_eq!(marks.news().expect("read"), [note(1), drill]);
         std::fs::OpenOptions::new()
             .append(true)
@@ -147,11 +147,10 @@ mod tests {
             .and_then(|mut file| file.write_all(b"nonsense\n{\"at\":3,"))
             .expect("written");
         assert_eq!(marks.news().expect("read"), []);
-        note(4).write(&dir).expect("written");
+        note(4).write(dir).expect("written");
         assert_eq!(marks.news().expect("read"), [], "it was written into a line of nonsense");
-        note(5).write(&dir).expect("written");
+        note(5).write(dir).expect("written");
         assert_eq!(marks.news().expect("read"), [note(5)]);
-        std::fs::remove_dir_all(&dir).expect("removed");
     }
 
     #[test]

@@ -9,15 +9,6 @@ use obol_membership::recorder::{Kind as Event, Record};
 use obol_node::{Deployment, Site};
 use obol_observe::Observer;
 use obol_profiles::Profile;
-use std::path::PathBuf;
-
-struct Root(PathBuf);
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
@@ -25,10 +16,11 @@ fn name(text: &str) -> Name {
 
 #[test]
 fn left_and_dead_processes_stay_distinct() {
-    let root = Root(PathBuf::from(format!("/dev/shm/obol-dead-{}", std::process::id())));
+    let folder = tempfile::tempdir_in("/dev/shm").expect("made");
+    let root = folder.path().join("root");
     let profile = Profile::builtin("laptop").expect("built in");
     let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
-    let site = Site::create(&root.0, name("dead"), deployment).expect("made");
+    let site = Site::create(&root, name("dead"), deployment).expect("made");
     let ends = [
         &[Event::Joined][..],
         &[Event::Joined, Event::Left],
@@ -51,7 +43,7 @@ fn left_and_dead_processes_stay_distinct() {
             });
         }
     });
-    let open = || Observer::open(&root.0, name("dead")).expect("opened");
+    let open = || Observer::open(&root, name("dead")).expect("opened");
     let told = |snapshot: obol_observe::Snapshot| -> Vec<(bool, bool)> {
         snapshot.processes.iter().map(|p| (p.alive, p.left)).collect()
     };

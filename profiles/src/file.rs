@@ -70,7 +70,6 @@ pub fn text(path: &Path, bytes_max: u64, what: &str) -> io::Result<String> {
 mod tests {
     use super::*;
     use std::io::Write as _;
-    use std::path::PathBuf;
     use std::process::Command;
 
     fn said(path: impl AsRef<Path>) -> String {
@@ -80,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_file_is_read_up_to_its_bound_and_what_has_no_end_is_refused() {
-        let dir = PathBuf::from(format!("/dev/shm/obol-files-{}", std::process::id()));
-        fs::create_dir(&dir).expect("made");
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
         let (file, fifo) = (dir.join("file"), dir.join("fifo"));
         fs::write(&file, "12345678").expect("written");
         assert_eq!(said(&file), "read: 12345678");
@@ -93,10 +92,9 @@ mod tests {
         assert!(made.success());
         assert_eq!(said(&fifo), "refused: is a pipe, not a regular file", "nobody writes to it");
         assert_eq!(said("/dev/zero"), "refused: is a device, not a regular file");
-        assert_eq!(said(&dir), "refused: is a directory, not a regular file");
+        assert_eq!(said(dir), "refused: is a directory, not a regular file");
         let missing = text(&dir.join("missing"), 8, "word").map_err(|error| error.kind());
         assert_eq!(missing, Err(ErrorKind::NotFound));
-        fs::remove_dir_all(&dir).expect("removed");
     }
 
     #[test]

@@ -366,7 +366,7 @@ impl<'a, S: System> Runner<'a, S> {
             let before = healthy(self.system.subject())?;
             let supervisor = self.system.supervisor();
             let chosen = choose(self.drill, step, &before, supervisor, turn)?;
-            if !self.spare(&chosen) {
+            if !self.await_join_budget(&chosen) {
                 break (before, chosen);
             }
         };

@@ -6,7 +6,6 @@ use super::rdma_cm::*;
 use super::values::*;
 use core::fmt::Write as _;
 use core::mem::{align_of, offset_of, size_of};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// A C expression and its expected value.
@@ -161,29 +160,11 @@ fn compiler() -> Command {
     cc
 }
 
-/// A temporary folder.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("obol-verbs-layout-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A leftover folder is harmless.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn all_definitions_are_those_of_the_headers() {
     let required = std::env::var_os("OBOL_VERBS_HEADERS").is_some_and(|v| v == "require");
-    let folder = Folder::new();
-    let (source, binary) = (folder.0.join("layout.c"), folder.0.join("layout"));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (source, binary) = (folder.path().join("layout.c"), folder.path().join("layout"));
     let probe = "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n";
     std::fs::write(&source, probe).expect("written");
     let probed = compiler().arg("-E").arg("-o").arg("/dev/null").arg(&source).output();
