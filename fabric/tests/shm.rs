@@ -15,13 +15,9 @@ use obol_fabric::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use support::{Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, until};
-
-fn made() -> (Root, Cluster) {
-    let root = Root::new();
-    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-    (root, cluster)
-}
+use support::{
+    Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, root::made, until,
+};
 
 /// The same with a process in it.
 fn opened(who: &str) -> (Root, Cluster, Endpoint) {

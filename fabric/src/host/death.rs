@@ -129,9 +129,8 @@ mod tests {
     use super::*;
     use crate::Fabric;
     use crate::endpoint::{Owner, Wait};
-    use crate::host::Cluster;
     use crate::host::futex::WAITERS;
-    use crate::host::test::{LIMITS, Root, name};
+    use crate::host::test::{made, name};
     use crate::shm::Endpoint;
     use crate::types::Name;
 
@@ -141,8 +140,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_thread_marks_all_words_and_a_drop_does_too() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (_root, cluster) = made();
         for forget in [true, false] {
             let cluster = cluster.clone();
             let region = std::thread::spawn(move || {
@@ -168,8 +166,7 @@ mod tests {
 
     #[test]
     fn a_thread_stands_for_one_endpoint() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (_root, cluster) = made();
         let first = Endpoint::open(&cluster, owner(name("a")), Wait::Block).expect("opened");
         let second = Endpoint::open(&cluster, owner(name("b")), Wait::Block);
         assert!(matches!(second, Err(HostError::ThreadTaken)));

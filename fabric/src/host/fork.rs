@@ -93,7 +93,7 @@ pub(crate) fn empty(bytes: usize) -> io::Result<*mut AtomicU64> {
 pub(crate) mod tests {
     use super::*;
     use crate::endpoint::{Owner, Wait};
-    use crate::host::test::{LIMITS, Root, name};
+    use crate::host::test::{made, name};
     use crate::host::{Cluster, HostError, Observed, Region};
     use crate::shm::Endpoint;
     use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
@@ -129,8 +129,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_was_mapped_is_empty_in_a_child_which_can_map_it_anew() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (_root, cluster) = made();
         let owner = Owner { kind: 3, name: name("a"), region: None, groups: 2 };
         let endpoint = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
         let region = endpoint.region().clone();

@@ -215,7 +215,7 @@ mod tests {
     use crate::Drive;
     use crate::Fabric;
     use crate::endpoint::{Owner, Wait};
-    use crate::host::test::{LIMITS, Root, name};
+    use crate::host::test::{made, name};
     use crate::shm::Endpoint;
 
     fn owner(text: &str) -> Owner {
@@ -226,8 +226,7 @@ mod tests {
     /// retried.
     #[test]
     fn what_can_not_be_mapped_says_nothing_of_its_owner() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (root, cluster) = made();
         let peer = Endpoint::open(&cluster, owner("peer"), Wait::Block).expect("opened");
         let number = peer.address().region;
         let me = RegionOwner { region: number + 1, generation: 1 };

@@ -291,7 +291,7 @@ mod tests {
     use crate::Page;
     use crate::endpoint::{Owner, Wait};
     use crate::host::reader::publish_view;
-    use crate::host::test::{LIMITS, Root, name};
+    use crate::host::test::{LIMITS, made, name};
     use crate::host::{Observed, Region};
     use crate::metrics;
     use crate::recorder::{self, EventCode, Record};
@@ -320,8 +320,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_shows_what_a_mapping_shows() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (_root, cluster) = made();
         let owner = Owner { kind: 3, name: name("a"), region: Some(8), groups: 0 };
         let _owner = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
         let region = Region::open(&cluster, 8).expect("mapped");
@@ -354,8 +353,7 @@ mod tests {
 
     #[test]
     fn between_whole_copies_each_region_has_its_own_window() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (_root, cluster) = made();
         // A thread owns one region at most.
         let at = [(8u32, 100usize), (9, 700)];
         std::thread::scope(|scope| {
@@ -401,8 +399,7 @@ mod tests {
 
     #[test]
     fn whoever_wants_all_buckets_gets_one_that_is_far_from_the_usual_ones() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (_root, cluster) = made();
         let owner = Owner { kind: 3, name: name("a"), region: Some(8), groups: 0 };
         let _owner = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
         let region = Region::open(&cluster, 8).expect("mapped");
@@ -426,8 +423,7 @@ mod tests {
 
     #[test]
     fn what_stays_torn_is_shown_as_torn() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (_root, cluster) = made();
         let owner = Owner { kind: 3, name: name("a"), region: Some(8), groups: 0 };
         let _owner = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
         let region = Region::open(&cluster, 8).expect("mapped");

@@ -2,7 +2,7 @@
 //! that want nothing but a cluster: [`backend!`] holds one of them to the contract.
 
 use crate::suite::{Fault, Feature, ME, Post, Testbed, of_processes};
-use crate::support::{Child, LIMITS, Probe, Root, coordinator, kill, live, name};
+use crate::support::{Child, Probe, Root, coordinator, kill, live, root::made};
 use obol_fabric::host::{Cluster, Impairment, clock};
 use obol_fabric::metrics::FabricCounter;
 use obol_fabric::{Address, Drive, Layout, Nanos, Owner, ViewId, Wait};
@@ -80,8 +80,7 @@ impl<E: Backend> Testbed for Processes<E> {
     const PATIENCE: Nanos = Nanos::from_secs(60);
 
     fn new() -> Option<Self> {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let (root, cluster) = made();
         let me = E::open(&cluster, coordinator("me", ME), Wait::Block);
         Some(Self { peers: HashMap::new(), me, probe: Probe::default(), cluster, root })
     }

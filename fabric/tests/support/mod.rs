@@ -1,7 +1,7 @@
 //! What the tests with real processes share: the roles that children play, and how a parent drives
 //! an endpoint.
 
-mod root;
+pub(crate) mod root;
 
 pub(crate) use root::{LIMITS, Root, name};
 

@@ -1,5 +1,6 @@
 //! What all tests with files share, those in the modules included.
 
+use obol_fabric::host::Cluster;
 use obol_fabric::{Limits, Name};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,13 @@ impl Root {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         Self(PathBuf::from(format!("/dev/shm/obol-test-{}-{n}", std::process::id())))
     }
+}
+
+/// A cluster in a root of its own.
+pub(crate) fn made() -> (Root, Cluster) {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    (root, cluster)
 }
 
 impl Deref for Root {
