@@ -2,7 +2,7 @@
 //! hits somebody else, or leaves something behind. In every test a bystander must stay untouched.
 
 use crate::support::journals::passes;
-use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until, until_or};
+use crate::support::{HANG, Root, Status, Up, freeze, has_ended, obol, signal, until, until_or};
 use obol_chaos::drills::channel::{Arm, Injection, Lines, Links, Order, Reply, TargetProcess, socket_name};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
@@ -44,6 +44,12 @@ impl Drop for Bystander {
             assert!(matches!(state, Some('S' | 'R')), "somebody touched the bystander: {state:?}");
         }
     }
+}
+
+/// A cluster, and a bystander that no drill of it may touch.
+fn begun(arguments: &[&str]) -> (Root, Up, Bystander) {
+    let (root, up) = Root::with_cluster(arguments);
+    (root, up, Bystander::new())
 }
 
 /// A fault agent whose runner is this test.
@@ -210,8 +216,7 @@ fn undo_records(root: &Root) -> usize {
 
 #[test]
 fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
-    let (root, _up) = Root::with_cluster(&[]);
-    let _bystander = Bystander::new();
+    let (root, _up, _bystander) = begun(&[]);
     let before = root.healthy();
     let mut fault_agent = FaultAgent::start(&root);
     let mut sender = Sender::new(&root);
@@ -258,8 +263,7 @@ fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
 
 #[test]
 fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
-    let (root, _up) = Root::with_cluster(&[]);
-    let bystander = Bystander::new();
+    let (root, _up, bystander) = begun(&[]);
     let before = root.healthy();
     let mut fault_agent = FaultAgent::start(&root);
     let kill = |whom: TargetProcess| vec![kill_of(whom)];
@@ -296,8 +300,7 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
 
 #[test]
 fn a_helper_is_armed_by_its_parent_alone() {
-    let (root, _up) = Root::with_cluster(&[]);
-    let _bystander = Bystander::new();
+    let (root, _up, _bystander) = begun(&[]);
     // Its parent is a shell, so this test is a stranger.
     let program = obol().get_program().to_str().expect("text").to_owned();
     let script = format!("{program} fault-agent --root {} & echo $!; wait", root.path().display());
@@ -321,8 +324,7 @@ fn a_helper_is_armed_by_its_parent_alone() {
 
 #[test]
 fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_killed() {
-    let (root, _up) = Root::with_cluster(&[]);
-    let _bystander = Bystander::new();
+    let (root, _up, _bystander) = begun(&[]);
     let frozen = |pid: i64| state(pid) == Some('T');
     let begin = |fault_agent: &mut FaultAgent, sender: &mut Sender, dead_man: u64| {
         let before = root.healthy();
@@ -365,8 +367,7 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
 
 #[test]
 fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
-    let (root, _up) = Root::with_cluster(&[]);
-    let _bystander = Bystander::new();
+    let (root, _up, _bystander) = begun(&[]);
     let mut sender = Sender::new(&root);
     let begin = |fault_agent: &mut FaultAgent, sender: &mut Sender, name: &str| {
         let before = root.healthy();
@@ -405,8 +406,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
 
 #[test]
 fn a_drill_from_a_file_is_run_and_reported() {
-    let (root, _up) = Root::with_cluster(&["--caches", "2"]);
-    let _bystander = Bystander::new();
+    let (root, _up, _bystander) = begun(&["--caches", "2"]);
     for (name, injections, victims) in
         [("app", 1, "app-"), ("app+coordinator+cache", 3, "app-"), ("host-loss", 2, "node-")]
     {
@@ -456,8 +456,7 @@ fn a_drill_from_a_file_is_run_and_reported() {
 
 #[test]
 fn whoever_leaves_counts_as_no_failure() {
-    let (root, _up) = Root::with_cluster(&[]);
-    let _bystander = Bystander::new();
+    let (root, _up, _bystander) = begun(&[]);
     let journal = passes(&root, &["rolling-restart", "--count", "2"], || ());
     let count = &journal["judged"][0];
     assert_eq!((&count["metric"], &count["of"]), (&"members.failed".into(), &"count".into()));
@@ -472,8 +471,7 @@ fn whoever_leaves_counts_as_no_failure() {
 
 #[test]
 fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_once() {
-    let (root, _up) = Root::with_cluster(&[]);
-    let _bystander = Bystander::new();
+    let (root, _up, _bystander) = begun(&[]);
     let before = root.healthy();
     let run = || {
         let mut command = root.command(&["drill", "run", "freeze", "--count", "50"]);
@@ -495,8 +493,7 @@ fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_onc
 
 #[test]
 fn a_drill_that_may_not_run_touches_nothing() {
-    let (root, _up) = Root::with_cluster(&[]);
-    let _bystander = Bystander::new();
+    let (root, _up, _bystander) = begun(&[]);
     let before = root.healthy();
     root.run(&["drill", "run", "app+cache"]).refused(&["target cache wants a lease-cache", "--caches"]);
     let own = |old: &str, new: &str| {

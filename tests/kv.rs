@@ -1,16 +1,47 @@
 //! The cache with real processes: kills of the primary that no client's answer shows.
 
 use crate::support::{Ran, Root, freeze, has_ended, signal, until};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+
+/// A server of the cache in the background.
+fn serve(root: &Root, name: &str, options: &[&str]) -> Child {
+    let mut command = root.command(&[&["kv", "server", "--name", name], options].concat());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
+}
+
+/// The first server, `kv-1`, which has a value.
+fn serve_first(root: &Root) -> Child {
+    let first = serve(root, "kv-1", &[]);
+    until("the first serves", || says(root, &["put", "1", "hello"]).code == Some(0));
+    first
+}
+
+fn says(root: &Root, words: &[&str]) -> Ran {
+    root.run(&[&["kv"], words].concat())
+}
+
+/// Stops servers, which end well.
+fn stop(root: &Root, servers: &mut [(&str, Child)]) {
+    for (name, server) in servers {
+        assert_eq!(root.run(&["stop", name]).code, Some(0));
+        assert_eq!(server.wait().expect("a child").code(), Some(0));
+    }
+}
+
+/// A check of no answer that is wrong, in a cache that goes on; what it says.
+fn no_answer_is_wrong(root: &Root, options: &[&str]) -> Value {
+    let said = root.run(&[&["kv", "check", "--clients", "1", "--json"], options].concat()).ends(0).json();
+    assert_eq!((said["wrong"].as_u64(), said["stopped"].as_bool()), (Some(0), Some(false)));
+    said
+}
 
 #[test]
 fn no_answer_is_wrong_while_primaries_are_killed_and_the_cache_is_redundant_again_each_time() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let check = ["kv", "check", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
-    let said = root.run(&check).ends(0).json();
-    assert_eq!((said["wrong"].as_u64(), said["stopped"].as_bool()), (Some(0), Some(false)));
+    let said = no_answer_is_wrong(&root, &["--for", "2s", "--kill-every", "400ms"]);
     assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");
     assert!(said["puts"].as_u64() > Some(0) && said["gets"].as_u64() > Some(0), "{said}");
 }
@@ -27,10 +58,7 @@ fn a_check_without_the_kills_that_were_asked_for_is_void() {
 #[test]
 fn no_answer_of_a_cache_of_two_shards_is_wrong_while_servers_are_killed() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let check =
-        ["kv", "check", "--shards", "2", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
-    let said = root.run(&check).ends(0).json();
-    assert_eq!((said["wrong"].as_u64(), said["stopped"].as_bool()), (Some(0), Some(false)));
+    let said = no_answer_is_wrong(&root, &["--shards", "2", "--for", "2s", "--kill-every", "400ms"]);
     // A server that is killed may be the primary of one shard, and the backup of the other.
     assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");
 }
@@ -39,9 +67,7 @@ fn no_answer_of_a_cache_of_two_shards_is_wrong_while_servers_are_killed() {
 fn nothing_is_lost_when_servers_are_frozen_while_others_are_killed() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let faults = ["--kill-every", "1s", "--freeze-every", "1s", "--freeze-max", "1200ms"];
-    let check =
-        [&["kv", "check", "--shards", "2", "--for", "6s", "--clients", "1", "--json"][..], &faults].concat();
-    let said = root.run(&check).ends(0).json();
+    let said = no_answer_is_wrong(&root, &[&["--shards", "2", "--for", "6s"], &faults[..]].concat());
     assert!(said["kills"].as_u64() >= Some(1) && said["freezes"].as_u64() >= Some(1), "{said}");
 }
 
@@ -63,124 +89,89 @@ fn a_check_whose_servers_all_die_fails_and_says_that_the_cache_has_stopped() {
 #[test]
 fn a_first_server_does_not_begin_with_nothing_where_others_died_with_the_state() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let serve = |name: &str, options: &[&str]| {
-        let mut command = root.command(&[&["kv", "server", "--name", name], options].concat());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
-    };
-    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
-    let mut first = serve("kv-1", &[]);
-    until("the first serves", || says(&["put", "1", "hello"]).code == Some(0));
+    let mut first = serve_first(&root);
     assert_eq!(root.run(&["kill", "kv-1"]).code, Some(0));
     first.wait().expect("a child");
-    let mut second = serve("kv-2", &[]);
+    let second = serve(&root, "kv-2", &[]);
     root.until("the second is a member", |status| status.is_active("kv-2"));
-    let silent = says(&["get", "1", "--timeout", "300ms"]).ends(1);
+    let silent = says(&root, &["get", "1", "--timeout", "300ms"]).ends(1);
     assert!(silent.err.contains("no answer"), "an empty cache answers: {silent:?}");
-    assert_eq!(root.run(&["stop", "kv-2"]).code, Some(0));
-    second.wait().expect("a child");
-    let mut third = serve("kv-3", &["--begin-anew"]);
-    until("it begins with nothing", || says(&["get", "1"]).err.contains("does not have this key"));
-    assert_eq!(root.run(&["stop", "kv-3"]).code, Some(0));
-    third.wait().expect("a child");
+    stop(&root, &mut [("kv-2", second)]);
+    let third = serve(&root, "kv-3", &["--begin-anew"]);
+    until("it begins with nothing", || says(&root, &["get", "1"]).err.contains("does not have this key"));
+    stop(&root, &mut [("kv-3", third)]);
 }
 
 #[test]
 fn a_frozen_server_that_alone_has_the_state_brings_it_back() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let serve = |name: &str| {
-        let mut command = root.command(&["kv", "server", "--name", name]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
-    };
-    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
-    let mut first = serve("kv-1");
-    until("the first serves", || says(&["put", "1", "hello"]).code == Some(0));
+    let first = serve_first(&root);
     let first_was = root.status().incarnation("kv-1");
     freeze(i64::from(first.id()));
     root.until("it is removed", |status| !status.is_active("kv-1"));
-    let mut second = serve("kv-2");
+    let second = serve(&root, "kv-2", &[]);
     root.until("the second is a member", |status| status.is_active("kv-2"));
-    assert!(says(&["get", "1", "--timeout", "300ms"]).ends(1).err.contains("no answer"));
+    assert!(says(&root, &["get", "1", "--timeout", "300ms"]).ends(1).err.contains("no answer"));
     signal("CONT", &[i64::from(first.id())]);
-    until("the state is back", || says(&["get", "1"]).out == "hello\n");
+    until("the state is back", || says(&root, &["get", "1"]).out == "hello\n");
     assert!(root.status().incarnation("kv-1") > first_was);
-    for (name, server) in [("kv-2", &mut second), ("kv-1", &mut first)] {
-        assert_eq!(root.run(&["stop", name]).code, Some(0));
-        assert_eq!(server.wait().expect("a child").code(), Some(0));
-    }
+    stop(&root, &mut [("kv-2", second), ("kv-1", first)]);
 }
 
 #[test]
 fn a_servers_shards_fail_and_leave_together_and_all_servers_have_the_same() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let serve = |name: &str| {
-        // The first one is killed, and its state is to be gone.
-        let mut command = root.command(&["kv", "server", "--shards", "2", "--begin-anew", "--name", name]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
-    };
-    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
-    let mut first = serve("kv-1");
+    // The first one is killed, and its state is to be gone.
+    let options = ["--shards", "2", "--begin-anew"];
+    let mut first = serve(&root, "kv-1", &options);
     // Their shards are the first and the second.
     let keys = ["0", "1"];
     for key in keys {
-        until("its shard serves", || says(&["put", key, "hello"]).code == Some(0));
+        until("its shard serves", || says(&root, &["put", key, "hello"]).code == Some(0));
     }
     let odd = ["server", "--name", "kv-2"];
-    says(&odd).refused(&["--shards 1", "start this server with --shards 2"]);
+    says(&root, &odd).refused(&["--shards 1", "start this server with --shards 2"]);
     let named = ["server", "--shards", "2", "--name", "kv-1.1of2"];
-    says(&named).refused(&["`.1of2` at its end is for a shard", "leave it out"]);
+    says(&root, &named).refused(&["`.1of2` at its end is for a shard", "leave it out"]);
     assert_eq!(root.run(&["kill", "kv-1.2of2"]).code, Some(0));
     assert_eq!(first.wait().expect("a child").code(), None, "killed");
     root.until("both shards are removed", |status| {
         ["kv-1.1of2", "kv-1.2of2"].iter().all(|it| !status.is_active(it))
     });
-    let mut next = serve("kv-2");
+    let next = serve(&root, "kv-2", &options);
     for key in keys {
-        until("it begins with nothing", || says(&["get", key]).err.contains("does not have this key"));
+        until("it begins with nothing", || says(&root, &["get", key]).err.contains("does not have this key"));
     }
-    assert_eq!(root.run(&["stop", "kv-2.1of2"]).code, Some(0));
-    assert_eq!(next.wait().expect("a child").code(), Some(0));
+    stop(&root, &mut [("kv-2.1of2", next)]);
 }
 
 #[test]
 fn a_value_outlives_the_server_that_took_it() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let serve = |name: &str| {
-        let out = File::create(root.note(name)).expect("made");
-        let mut command = root.command(&["kv", "server", "--json", "--name", name]);
-        command.stdin(Stdio::null()).stdout(out).spawn().expect("it starts")
-    };
-    let stands = |name: &str, how: &str| {
-        let standing = format!("\"standing\":{how}");
-        std::fs::read_to_string(root.note(name)).is_ok_and(|told| told.contains(&standing))
-    };
-    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
-    let mut first = serve("kv-1");
-    until("the first serves", || says(&["put", "1", "hello"]).code == Some(0));
-    let mut second = serve("kv-2");
-    until("the second has everything", || stands("kv-2", "\"backup\",\"redundant\":true"));
-    says(&["put", "2", "world"]).ends(0);
+    let mut first = serve_first(&root);
+    let out = File::create(root.note("kv-2")).expect("made");
+    let mut second = root.command(&["kv", "server", "--json", "--name", "kv-2"]);
+    let second = second.stdin(Stdio::null()).stdout(out).spawn().expect("it starts");
+    let standing = "\"standing\":\"backup\",\"redundant\":true";
+    until("the second has everything", || {
+        std::fs::read_to_string(root.note("kv-2")).is_ok_and(|told| told.contains(standing))
+    });
+    says(&root, &["put", "2", "world"]).ends(0);
     assert_eq!(root.run(&["kill", "kv-1"]).code, Some(0));
-    until("the second serves", || says(&["get", "1"]).out == "hello\n");
-    assert_eq!(says(&["get", "2"]).ends(0).out, "world\n");
-    assert!(says(&["get", "3"]).ends(1).err.contains("does not have this key"));
-    says(&["put", "1", &"x".repeat(1025)]).refused(&["at most 1024 bytes, this one has 1025"]);
-    assert_eq!(root.run(&["stop", "kv-2"]).code, Some(0));
-    assert_eq!(second.wait().expect("a child").code(), Some(0));
+    until("the second serves", || says(&root, &["get", "1"]).out == "hello\n");
+    assert_eq!(says(&root, &["get", "2"]).ends(0).out, "world\n");
+    assert!(says(&root, &["get", "3"]).ends(1).err.contains("does not have this key"));
+    says(&root, &["put", "1", &"x".repeat(1025)]).refused(&["at most 1024 bytes, this one has 1025"]);
+    stop(&root, &mut [("kv-2", second)]);
     assert_eq!(first.wait().expect("a child").code(), None, "killed");
-    says(&["server", "--name", "other"]).refused(&["begins with `kv-`"]);
+    says(&root, &["server", "--name", "other"]).refused(&["begins with `kv-`"]);
 }
 
 #[test]
 fn a_server_that_was_frozen_is_removed_and_comes_back_with_memory_of_its_own() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let serve = |name: &str| {
-        let mut command = root.command(&["kv", "server", "--name", name]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
-    };
-    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
-    let mut first = serve("kv-1");
-    until("the first serves", || says(&["put", "1", "hello"]).code == Some(0));
-    let mut second = serve("kv-2");
+    let first = serve_first(&root);
+    let second = serve(&root, "kv-2", &[]);
     root.until("both are members", |status| status.is_active("kv-1") && status.is_active("kv-2"));
     let regions = || {
         let names =
@@ -194,11 +185,8 @@ fn a_server_that_was_frozen_is_removed_and_comes_back_with_memory_of_its_own() {
     signal("CONT", &[i64::from(second.id())]);
     root.until("it is back", |status| status.incarnation("kv-2") > incarnation && status.is_active("kv-2"));
     assert_ne!(regions(), was.1);
-    assert_eq!(says(&["get", "1"]).ends(0).out, "hello\n");
-    for (name, server) in [("kv-2", &mut second), ("kv-1", &mut first)] {
-        assert_eq!(root.run(&["stop", name]).code, Some(0));
-        assert_eq!(server.wait().expect("a child").code(), Some(0));
-    }
+    assert_eq!(says(&root, &["get", "1"]).ends(0).out, "hello\n");
+    stop(&root, &mut [("kv-2", second), ("kv-1", first)]);
 }
 
 #[test]
@@ -244,8 +232,7 @@ fn nobody_misses_the_state_of_a_check_that_was_killed() {
         .stderr(Stdio::null())
         .spawn()
         .expect("it starts");
-    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
-    until("its server has a state", || says(&["put", "1", "hello"]).code == Some(0));
+    until("its server has a state", || says(&root, &["put", "1", "hello"]).code == Some(0));
     let server = root.status().pid("kv-1");
     check.kill().expect("it runs");
     check.wait().expect("a child");
@@ -253,7 +240,9 @@ fn nobody_misses_the_state_of_a_check_that_was_killed() {
     root.until("its server is removed", |status| !status.is_active("kv-1"));
     let mut command = root.command(&["kv", "server", "--name", "kv-1"]);
     let server = std::thread::spawn(move || Ran::of(&mut command));
-    until("a server begins with nothing", || says(&["get", "1"]).err.contains("does not have this key"));
+    until("a server begins with nothing", || {
+        says(&root, &["get", "1"]).err.contains("does not have this key")
+    });
     root.run(&["stop", "kv-1"]).ends(0);
     server.join().expect("it ends").ends(0);
 }

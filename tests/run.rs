@@ -47,15 +47,25 @@ pub(crate) fn pid_in(path: &PathBuf) -> i64 {
     until_or("the script runs", || read(path).trim().parse().ok(), String::new)
 }
 
+/// A guest that writes its pid to a note and goes on by the rest of its script.
+fn guest(root: &Root, options: &[&str], rest: &str) -> (PathBuf, Background) {
+    let pid = root.note("pid");
+    let script = format!("echo $$ >{}; {rest}", pid.display());
+    let run = Background::start(root, wrapped(root, options, &script));
+    (pid, run)
+}
+
+/// Goes on until it is killed.
+const FOREVER: &str = "while :; do sleep 0.01; done";
+
 #[test]
 fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told() {
     let (root, up) = Root::with_cluster(&["--apps", "1"]);
-    let (pid, views, lost) = (root.note("pid"), root.note("views"), root.note("lost"));
+    let (views, lost) = (root.note("views"), root.note("lost"));
     let on_view = format!("echo $OBOL_NAME $OBOL_VIEW $OBOL_MEMBERS >>{}", views.display());
     let on_lost = format!("echo $OBOL_INCARNATION $OBOL_LOST >>{}", lost.display());
     let options = ["--shell", "--on-view", &on_view, "--on-lost", &on_lost];
-    let script = format!("echo $$ >{}; exec sleep 1000", pid.display());
-    let run = Background::start(&root, wrapped(&root, &options, &script));
+    let (pid, run) = guest(&root, &options, "exec sleep 1000");
     assert_eq!(up.until_view("the guest is a member", |view| view["members"] == 6)["members"], 6);
     until("the hook is told of a view", || read(&views).lines().any(|line| line.ends_with("app-1 guest")));
     assert!(read(&views).starts_with("guest "), "{}", read(&views));
@@ -70,14 +80,13 @@ fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told
 #[test]
 fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let (pid, hook, lines) = (root.note("pid"), root.note("hook"), root.note("lines"));
+    let (hook, lines) = (root.note("hook"), root.note("lines"));
     let stays = format!(
         "echo $$ >{}; while read -r line; do echo $OBOL_NAME: $line >>{}; done",
         hook.display(),
         lines.display()
     );
-    let script = format!("echo $$ >{}; exec sleep 1000", pid.display());
-    let run = Background::start(&root, wrapped(&root, &["--shell", "--views-to", &stays], &script));
+    let (pid, run) = guest(&root, &["--shell", "--views-to", &stays], "exec sleep 1000");
     until("the hook is told of a view", || read(&lines).lines().any(|line| line.ends_with("app-1 guest")));
     assert!(read(&lines).starts_with("guest: view "), "{}", read(&lines));
     let first = pid_in(&hook);
@@ -177,13 +186,9 @@ fn a_program_that_changed_its_user_dies_with_run() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     // By the kernel's control groups where there are any, and by the keeper alone.
     for options in [&[][..], &["--no-group"]] {
-        let pid = root.note("pid");
         // The kernel forgets then that it was to die with its parent.
-        let script = format!(
-            "echo $$ >{}; exec setpriv --reuid 65534 --clear-groups sh -c 'trap \"\" TERM; while :; do sleep 0.01; done' sh \"$1\"",
-            pid.display()
-        );
-        let run = Background::start(&root, wrapped(&root, options, &script));
+        let rest = "exec setpriv --reuid 65534 --clear-groups sh -c 'trap \"\" TERM; while :; do sleep 0.01; done' sh \"$1\"";
+        let (pid, run) = guest(&root, options, rest);
         let program = pid_in(&pid);
         until("it has changed its user", || {
             std::fs::read_to_string(format!("/proc/{program}/status"))
@@ -201,9 +206,7 @@ fn a_program_that_changed_its_user_dies_with_run() {
 #[test]
 fn a_program_dies_with_its_keeper_and_run_says_so() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let pid = root.note("pid");
-    let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
-    let run = Background::start(&root, wrapped(&root, &[], &script));
+    let (pid, run) = guest(&root, &[], FOREVER);
     let program = pid_in(&pid);
     signal("KILL", &[parent(program)]);
     let ran = run.ran.join().expect("it ends").ends(1);
@@ -232,9 +235,7 @@ fn what_can_not_be_executed_never_joins() {
 #[test]
 fn a_frozen_program_is_removed_and_never_wakes_up() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let pid = root.note("pid");
-    let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
-    let run = Background::start(&root, wrapped(&root, &[], &script));
+    let (pid, run) = guest(&root, &[], FOREVER);
     signal("STOP", &[pid_in(&pid)]);
     let ran = run.end().ends(128 + 9);
     assert_eq!(told(&ran, "lost")[0]["why"], "it was frozen");
@@ -261,9 +262,7 @@ fn a_program_starts_again_by_policy_and_what_it_left_behind_is_ended() {
 #[test]
 fn a_program_dies_with_run_and_its_membership_with_both() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let pid = root.note("pid");
-    let script = format!("echo $$ >{}; exec sleep 1000", pid.display());
-    let run = Background::start(&root, wrapped(&root, &[], &script));
+    let (pid, run) = guest(&root, &[], "exec sleep 1000");
     let program = pid_in(&pid);
     signal("KILL", &[run.pid]);
     assert_eq!(run.end().code, None, "killed");
