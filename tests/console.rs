@@ -2,11 +2,12 @@
 //! given back.
 
 use crate::support::{HANG, Ran, Root, freeze, signal, until, until_or};
+use parking_lot::Mutex;
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -53,7 +54,7 @@ impl Pty {
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(n @ 1..) = out.read(&mut bytes) {
-                parser.lock().unwrap_or_else(PoisonError::into_inner).process(&bytes[..n]);
+                parser.lock().process(&bytes[..n]);
             }
         });
         Self { child, keys, shown, reader: Some(reader), folder }
@@ -65,12 +66,12 @@ impl Pty {
     }
 
     pub(crate) fn screen(&self) -> String {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).screen().contents()
+        self.shown.lock().screen().contents()
     }
 
     /// Gives the terminal of a process another size.
     fn resize(&self, pid: i64, columns: NonZeroU16, rows: NonZeroU16) {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).screen_mut().set_size(rows, columns);
+        self.shown.lock().screen_mut().set_size(rows, columns);
         let terminal = std::fs::read_link(format!("/proc/{pid}/fd/1")).expect("its terminal");
         let stty = Command::new("stty")
             .arg("-F")
@@ -88,7 +89,7 @@ impl Pty {
 
     /// Whether the console has the terminal.
     fn is_taken(&self) -> bool {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).screen().alternate_screen()
+        self.shown.lock().screen().alternate_screen()
     }
 
     /// Waits until the screen is as wanted.
@@ -112,7 +113,7 @@ impl Pty {
         self.reader.take().expect("once").join().expect("read");
         let read = |name| std::fs::read_to_string(self.folder.join(name)).expect("noted");
         assert_eq!(read("after"), read("before"), "the terminal's settings");
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.lock();
         assert!(!shown.screen().alternate_screen() && !shown.screen().hide_cursor());
         read("code").trim().parse().expect("a number")
     }

@@ -4,9 +4,9 @@ use super::marks::Mark;
 use super::runner::{Run, run};
 use super::scenario::Trial;
 use obol_membership::ActiveMutant;
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -189,14 +189,14 @@ pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
                         return;
                     }
                     let run = run(options.first + n, options.plant, false);
-                    lock(&sum).add(run);
+                    sum.lock().add(run);
                     progress(done.fetch_add(1, Ordering::Relaxed) + 1);
                 }
             });
         }
     });
     let wall = began.elapsed().as_secs_f64();
-    let mut sum = std::mem::take(&mut *lock(&sum));
+    let mut sum = std::mem::take(&mut *sum.lock());
     sum.failures.sort_by_key(|v| v.seed);
     let violations = sum.failures.len() as u64;
     sum.failures.truncate(FAILURES_MAX);
@@ -215,10 +215,6 @@ pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
         failovers_per_second_per_core: sum.failovers as f64 / wall / threads as f64,
         recovery_permille_max: sum.recovery,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// The result for a planted bug.
@@ -275,10 +271,10 @@ pub fn hunt(
                     if let Some(v) = run.violation {
                         let failure = Failure { seed: run.seed, row: v.row, time: v.time, what: v.what };
                         if failure.row != row {
-                            *lock(&others).entry(failure.row).or_insert(0) += 1;
+                            *others.lock().entry(failure.row).or_insert(0) += 1;
                             continue;
                         }
-                        let mut best = lock(&best);
+                        let mut best = best.lock();
                         if best.as_ref().is_none_or(|(found, _)| *found > n) {
                             *best = Some((n, failure));
                         }
@@ -288,12 +284,12 @@ pub fn hunt(
             });
         }
     });
-    let best = lock(&best).take();
+    let best = best.lock().take();
     Found {
         name,
         row,
         caught: best.is_some(),
-        other_rows: std::mem::take(&mut *lock(&others)),
+        other_rows: std::mem::take(&mut *others.lock()),
         seeds_to_detection: best.as_ref().map(|(n, _)| n + 1),
         shown: best.map(|(_, failure)| failure),
     }

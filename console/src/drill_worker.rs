@@ -11,11 +11,12 @@ use obol_chaos::drills::{self, Plan, Supervisor};
 use obol_fabric::Name;
 use obol_fabric::host::Process;
 use obol_observe::Observer;
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ impl Worker {
         thread::spawn(move || {
             let report = |update| tx.send(Message::Chaos(update)).is_ok();
             let found = run(&place, &drill, &running, report);
-            *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *running.lock() = None;
             let _ = tx.send(Message::Chaos(DrillUpdate::Ended { found }));
         });
     }
@@ -76,7 +77,7 @@ impl Worker {
 
     /// Asks the drill that runs to end; it mends what it broke first.
     pub(crate) fn abort(&self) {
-        let running = *self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = *self.running.lock();
         // One that has ended by itself tells so.
         if let Some(held) = running.and_then(|process| process.hold().ok()) {
             let _ = held.terminate();
@@ -184,7 +185,7 @@ fn run(
         .spawn()
         .map_err(|error| format!("could not start the drill: {error}"))?;
     // A child that has ended already can not be aborted.
-    *running.lock().unwrap_or_else(PoisonError::into_inner) = Process::of(child.id()).ok();
+    *running.lock() = Process::of(child.id()).ok();
     // The journal comes at the end, and may be larger than what a pipe holds.
     let journal = child.stdout.take().map(|mut out| {
         thread::spawn(move || {

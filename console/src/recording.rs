@@ -7,12 +7,12 @@ use crate::poll::record::{Header, Recorder, RecordingError};
 use crate::poll::sample::Sample;
 use crate::poll::{Place, Sink, Update};
 use obol_fabric::Name;
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// How a recording's name ends.
@@ -33,22 +33,17 @@ impl SharedRecorder {
         Self { cluster, recorder: Arc::default() }
     }
 
-    fn recorder(&self) -> MutexGuard<'_, Option<Recorder>> {
-        // A recorder is whole after every frame, so a panic elsewhere does not spoil it.
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins to record to this file.
     pub(crate) fn begin(&self, file: &Path) -> Result<(), Failure> {
         let made = Recorder::create(file, &Header::new(self.cluster)).map_err(Failure::refused)?;
-        *self.recorder() = Some(made);
+        *self.recorder.lock() = Some(made);
         Ok(())
     }
 
     /// Begins to record to a new file in the working directory and says which, or ends the
     /// recording.
     pub(crate) fn toggle(&self) -> Result<Option<String>, RecordingError> {
-        if self.recorder().take().is_some() {
+        if self.recorder.lock().take().is_some() {
             return Ok(None);
         }
         let header = Header::new(self.cluster);
@@ -58,7 +53,7 @@ impl SharedRecorder {
             match Recorder::create(&file, &header) {
                 Err(RecordingError::Exists { .. }) if number < NAMES_MAX => number += 1,
                 made => {
-                    *self.recorder() = Some(made?);
+                    *self.recorder.lock() = Some(made?);
                     return Ok(Some(file.display().to_string()));
                 }
             }
@@ -67,7 +62,7 @@ impl SharedRecorder {
 
     /// Records a sample, if it records; what can not be written ends the recording.
     pub(crate) fn take(&self, sample: &Sample) -> Result<(), RecordingError> {
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         let how = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sample(sample));
         if how.is_err() {
             *recorder = None;

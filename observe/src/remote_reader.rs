@@ -4,8 +4,9 @@
 use obol_fabric::host::clock;
 use obol_fabric::verbs::{self, Copy};
 use obol_fabric::{Address, Instant, LinkError};
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -41,14 +42,6 @@ struct Shared {
     changed: Condvar,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No statement leaves the state inconsistent, so a thread that panicked left nothing half
-        // done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl State {
     fn has_all(&self) -> bool {
         self.wanted.iter().all(|whom| self.copies.get(&whom.region).is_some_and(|found| found.whom == *whom))
@@ -73,7 +66,7 @@ impl RemoteReader {
     /// The last copies of these regions, by number. Waits for the first READ of newly requested
     /// ones.
     pub(crate) fn copies(&self, wanted: &[Address]) -> BTreeMap<u32, Arc<RemoteCopy>> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.wanted_at = clock::now();
         if state.wanted != wanted {
             wanted.clone_into(&mut state.wanted);
@@ -81,15 +74,14 @@ impl RemoteReader {
             copies.retain(|_, found| wanted.contains(&found.whom));
             self.shared.changed.notify_all();
         }
-        let waited =
-            self.shared.changed.wait_timeout_while(state, FIRST_READ_TIMEOUT, |state| !state.has_all());
-        waited.unwrap_or_else(PoisonError::into_inner).0.copies.clone()
+        self.shared.changed.wait_while_for(&mut state, |state| !state.has_all(), FIRST_READ_TIMEOUT);
+        state.copies.clone()
     }
 }
 
 impl Drop for RemoteReader {
     fn drop(&mut self) {
-        self.shared.lock().stop = true;
+        self.shared.state.lock().stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic has been printed already.
@@ -100,7 +92,7 @@ impl Drop for RemoteReader {
 
 /// The thread: READs the requested regions repeatedly.
 fn read(mut reader: verbs::Observer, shared: &Shared) {
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     while !state.stop {
         let is_idle = clock::now().since(state.wanted_at).to_std() >= IDLE_AFTER;
         let round = if is_idle && state.has_all() { Vec::new() } else { state.wanted.clone() };
@@ -109,7 +101,7 @@ fn read(mut reader: verbs::Observer, shared: &Shared) {
         for whom in round {
             let copy = reader.look(whom);
             all_answer &= copy.is_ok();
-            let mut state = shared.lock();
+            let mut state = shared.state.lock();
             if state.wanted.contains(&whom) {
                 state.copies.insert(whom.region, Arc::new(RemoteCopy { whom, copy }));
                 shared.changed.notify_all();
@@ -118,9 +110,8 @@ fn read(mut reader: verbs::Observer, shared: &Shared) {
                 return;
             }
         }
-        state = shared.lock();
+        state = shared.state.lock();
         let pause = if all_answer { POLL_INTERVAL } else { RETRY_INTERVAL };
-        let waited = shared.changed.wait_timeout_while(state, pause, |state| !state.stop && state.has_all());
-        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        shared.changed.wait_while_for(&mut state, |state| !state.stop && state.has_all(), pause);
     }
 }

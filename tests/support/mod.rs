@@ -8,14 +8,15 @@
 pub(crate) mod journals;
 
 use obol_profiles::Profile;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -157,7 +158,7 @@ pub(crate) struct Root {
 impl Root {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = ONE_AT_A_TIME.lock();
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!("/dev/shm/obol-test-{}-{n}-processes", std::process::id()));
         Self { path, _alone: alone }
@@ -243,7 +244,7 @@ impl Root {
         let (kept, out) = (Arc::clone(&lines), child.stdout.take().expect("piped"));
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(out).lines() {
-                kept.lock().unwrap_or_else(PoisonError::into_inner).push(line.expect("text"));
+                kept.lock().push(line.expect("text"));
             }
         });
         let err = drain(child.stderr.take().expect("piped"));
@@ -381,7 +382,7 @@ impl Up {
 
     /// What it has printed until now.
     pub(crate) fn lines(&self) -> Vec<Value> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock();
         lines.iter().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 

@@ -3,18 +3,19 @@
 
 use super::shared::{Shared, Views};
 use crate::role::Role;
-use obol_fabric::page;
-use obol_fabric::recorder;
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
-use obol_fabric::{Address, Group, Incarnation, Instant, Layout, Limits, Name, Nanos, ViewId};
+use obol_fabric::{
+    Address, Group, Incarnation, Instant, Layout, Limits, Name, Nanos, ViewId, page, recorder,
+};
 use obol_membership::recorder::Stamped;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing, View};
 use obol_observe::Seen;
 use obol_observe::timeline::merge;
 use obol_profiles::Testbed;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// Coordinators of every experiment, as in uKharon, section 7.
 pub(super) const COORDINATORS: u32 = 3;
@@ -155,14 +156,12 @@ pub(super) fn in_parallel<T: Send>(
                         return;
                     }
                     let result = work(at);
-                    if let Ok(mut done) = done.lock() {
-                        done.push((at, result));
-                    }
+                    done.lock().push((at, result));
                 }
             });
         }
     });
-    let mut done = done.into_inner().unwrap_or_default();
+    let mut done = done.into_inner();
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
 }

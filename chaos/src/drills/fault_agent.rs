@@ -21,21 +21,20 @@ use crate::faults::{self, Armed, Arming};
 use obol_fabric::host::peer::{peer, user};
 use obol_fabric::host::{Cluster, Held, HostError, Process, clock, sched};
 use obol_fabric::shm::Endpoint;
-use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos};
-use obol_fabric::{Owner, Wait};
+use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos, Owner, Wait};
 use obol_node::SiteError;
 use obol_observe::{Observer, Snapshot};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 /// A runner that does not connect in this time is gone.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,10 +97,6 @@ struct State {
 
 type Shared = Arc<Mutex<State>>;
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What the main loop receives.
 enum Message {
     Order(Order),
@@ -120,7 +115,7 @@ impl Machine for Listener {
 
     fn handle<F: Fabric>(&mut self, _now: Instant, event: Event<'_>, _fabric: &mut F) {
         let Event::Datagram { bytes, .. } = event else { return };
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !state.armed.as_ref().is_some_and(|armed| armed.token.is_cue(bytes)) {
             return;
         }
@@ -322,14 +317,14 @@ impl FaultAgent<'_> {
 
     /// When the next timer is due.
     fn due(&self) -> Instant {
-        let state = lock(self.state);
+        let state = self.state.lock();
         let expires = state.armed.as_ref().map_or(Instant::NEVER, |armed| armed.expires);
         state.injected.iter().map(|injected| injected.until).fold(expires, Instant::min)
     }
 
     fn expire(&mut self, now: Instant) {
         let expired = {
-            let mut state = lock(self.state);
+            let mut state = self.state.lock();
             let late = state.armed.as_ref().is_some_and(|armed| now > armed.expires);
             late && state.armed.take().is_some()
         };
@@ -341,7 +336,7 @@ impl FaultAgent<'_> {
 
     /// Undoes what is due at `now`. Reports it when nothing is left to undo.
     fn undo(&mut self, now: Instant) {
-        let mut state = lock(self.state);
+        let mut state = self.state.lock();
         let (mut due, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut state.injected).into_iter().partition(|injected| injected.until <= now);
         state.injected = later;
@@ -361,7 +356,7 @@ impl FaultAgent<'_> {
                 Err(reason) => self.reply(&Reply::Refused { reason }),
             },
             Order::Disarm => {
-                if lock(self.state).armed.take().is_some() {
+                if self.state.lock().armed.take().is_some() {
                     self.remove_record();
                 }
                 self.reply(&Reply::Disarmed);
@@ -419,7 +414,7 @@ impl FaultAgent<'_> {
         let cores =
             || injections.iter().filter_map(|one| one.injection.whom.as_ref()).flat_map(cores).collect();
         let core_warmer = (injections.len() > 1).then(|| CoreWarmer::on(cores(), PRIORITY));
-        lock(self.state).armed = Some(ArmedCue { token, expires, injections, core_warmer });
+        self.state.lock().armed = Some(ArmedCue { token, expires, injections, core_warmer });
         Ok(())
     }
 
@@ -458,7 +453,7 @@ impl FaultAgent<'_> {
 
     /// The runner is gone: disarms, undoes all faults, and restarts what was killed.
     fn undo_all(&mut self) {
-        lock(self.state).armed = None;
+        self.state.lock().armed = None;
         self.undo(Instant::NEVER);
         let Some(record) = self.record.take() else { return };
         let mut undone = Undone::default();

@@ -4,14 +4,15 @@ use super::channel::{Arm, Lines, Order, Reply, socket_name};
 use super::ssh::Ssh;
 use crate::control::write_line;
 use obol_fabric::{Name, Nanos};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -211,7 +212,7 @@ fn said(lines_rx: &Receiver<String>) -> String {
 }
 
 fn send(writing: &Mutex<Option<Box<dyn Write + Send>>>, order: &Order) -> io::Result<()> {
-    let mut writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut writing = writing.lock();
     match writing.as_mut() {
         Some(writing) => write_line(writing, order),
         None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -261,7 +262,7 @@ fn connect(child: &mut Child, dir: &Path) -> Result<UnixStream, RemoteError> {
 impl Drop for Remote {
     /// Ends the session, upon which the fault agent undoes what is left and ends.
     fn drop(&mut self) {
-        drop(self.writing.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.writing.lock().take());
         let end = Instant::now() + ANSWER_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(POLL_INTERVAL);

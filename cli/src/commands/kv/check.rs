@@ -17,6 +17,7 @@ use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_kv::{Client, Done, Operation, Status, VALUE_BYTES_MAX};
 use obol_node::Site;
 use obol_observe::{Observer, Process};
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -24,7 +25,6 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -263,7 +263,7 @@ impl Server {
                 let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
                 let standing = line["standing"].as_str().unwrap_or_default().to_owned();
                 let redundant = line["redundant"] == true;
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut told = told.lock();
                 let shard = line["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok());
                 let Some(told) = shard.and_then(|shard| told.get_mut(shard.wrapping_sub(1))) else {
                     continue;
@@ -293,7 +293,7 @@ impl Server {
     }
 
     fn stands(&self) -> Vec<Stands> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.standing.lock().clone()
     }
 }
 
@@ -384,7 +384,7 @@ impl<'a> Servers<'a> {
     /// Tells whom there is to freeze.
     fn list(&self) {
         let pids = self.running.iter().map(|server| server.child.id()).collect();
-        *self.pids.lock().unwrap_or_else(PoisonError::into_inner) = pids;
+        *self.pids.lock() = pids;
     }
 
     /// Starts the server of a place.

@@ -4,9 +4,10 @@
 use obol_console::output::Failure;
 use obol_fabric::host::{Held, Process};
 use obol_fabric::sim::Rng;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl Freezer {
                 if !goes_on(every / 2 + up_to(every)) {
                     return;
                 }
-                let running = running.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let running = running.lock().clone();
                 let place = up_to(Duration::from_nanos(running.len() as u64)).as_nanos() as usize;
                 // One that has ended meanwhile can not be frozen.
                 let held = running.get(place).and_then(|pid| Process::of(*pid).ok()?.hold().ok());

@@ -6,11 +6,12 @@ use super::journal::{Journal, Told};
 use super::program::{Environment, Kept, code, execute, words};
 use obol_fabric::{Incarnation, ViewId};
 use obol_membership::{Kind, View};
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -99,13 +100,9 @@ struct Shared {
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next call and the newest view; waits for one. `None` when no more will come.
     fn next(&self) -> Option<(Call, Option<Arc<View>>)> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         loop {
             queue.busy = !queue.calls.is_empty();
             if let Some(call) = queue.calls.pop_front() {
@@ -115,7 +112,7 @@ impl Shared {
             if queue.closed {
                 return None;
             }
-            queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.more.wait(&mut queue);
         }
     }
 
@@ -192,7 +189,7 @@ impl Hooks {
     }
 
     pub(super) fn call(&self, call: Call) {
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         if let Call::View { view, .. } = &call {
             queue.newest = Some(Arc::clone(view));
             // A view that nobody was told of yet is history.
@@ -205,16 +202,15 @@ impl Hooks {
     /// Waits until all that was called is over; no hook takes longer than its timeout.
     pub(super) fn settle(&self) {
         let ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         while (queue.busy || !queue.calls.is_empty()) && !ended() {
-            let waited = self.shared.idle.wait_timeout(queue, self.shared.setup.timeout);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.shared.idle.wait_for(&mut queue, self.shared.setup.timeout);
         }
     }
 
     /// Lets what is called run, and ends.
     pub(super) fn finish(mut self) {
-        self.shared.queue().closed = true;
+        self.shared.queue.lock().closed = true;
         self.shared.more.notify_one();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has told so already.

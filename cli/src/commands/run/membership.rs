@@ -7,9 +7,10 @@ use obol_fabric::host::{Held, Presence, Process, clock};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
 use obol_node::Site;
+use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// How often the end of the program's membership is looked for while no view changes.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(50);
@@ -97,15 +98,15 @@ impl Life {
     /// Nothing of the program runs any more, and its membership is to end.
     pub(super) fn over(&self, end: End) {
         self.stop_joining();
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
+        self.end.lock().get_or_insert(end);
         self.ended.notify_all();
     }
 
     /// Whether nothing of the program runs any more; waits for that so long.
     pub(super) fn end_within(&self, timeout: Nanos) -> Option<End> {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.ended.wait_timeout_while(end, timeout.to_std(), |end| end.is_none());
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut end = self.end.lock();
+        self.ended.wait_while_for(&mut end, |end| end.is_none(), timeout.to_std());
+        *end
     }
 
     /// Whether the program is to be a member: it lives, and nobody has said otherwise.

@@ -4,9 +4,9 @@
 use super::guard::{Input, Word, guarded};
 use clap::Args;
 use obol_console::output::{self, Failure};
-use obol_fabric::Name;
-use obol_fabric::Nanos;
 use obol_fabric::host::{Held, Process, children, reap, sched, supervise};
+use obol_fabric::{Name, Nanos};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read};
@@ -15,7 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Becomes a program that dies with `run`
@@ -180,14 +179,10 @@ impl Stayed {
 pub(super) struct Kept(Mutex<BTreeSet<u32>>);
 
 impl Kept {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts a child that the caller waits for, and then forgets.
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         // Locked while it starts, so that it is never taken for an orphan.
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         let child = command.spawn()?;
         kept.insert(child.id());
         Ok(child)
@@ -199,22 +194,22 @@ impl Kept {
     }
 
     pub(super) fn forget(&self, child: &Child) {
-        self.lock().remove(&child.id());
+        self.0.lock().remove(&child.id());
     }
 
     /// A child that was started otherwise is no orphan.
     pub(super) fn keep(&self, child: u32) {
-        self.lock().insert(child);
+        self.0.lock().insert(child);
     }
 
     /// It has ended, and may be reaped as an orphan.
     pub(super) fn drop_keeper(&self, child: u32) {
-        self.lock().remove(&child);
+        self.0.lock().remove(&child);
     }
 
     /// Reaps orphans that have ended.
     pub(super) fn reap_orphans(&self) -> io::Result<()> {
-        let kept = self.lock();
+        let kept = self.0.lock();
         for pid in children()?.into_iter().filter(|pid| !kept.contains(pid)) {
             reap(pid);
         }
@@ -226,7 +221,7 @@ impl Kept {
         let end = Instant::now() + ORPHANS_TIMEOUT;
         let mut looks_in_vain = 0;
         loop {
-            let kept = self.lock();
+            let kept = self.0.lock();
             let orphans: Vec<u32> = children()?.into_iter().filter(|pid| !kept.contains(pid)).collect();
             // One that comes while another ends may be missed by a look.
             looks_in_vain = if orphans.is_empty() { looks_in_vain + 1 } else { 0 };

@@ -3,10 +3,11 @@
 //! the terminal.
 
 use obol_console::output;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::ChildStderr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Lines that are kept; of more, the newest.
@@ -31,15 +32,10 @@ struct State {
 pub(crate) struct Said(Mutex<State>);
 
 impl Said {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Listens to a process until it has closed its end.
     pub(crate) fn listen(self: &Arc<Self>, name: &str, from: ChildStderr) -> io::Result<JoinHandle<()>> {
         let (said, name) = (Arc::clone(self), name.to_owned());
-        said.lock().last.remove(&name);
+        said.0.lock().last.remove(&name);
         std::thread::Builder::new().name("said".to_owned()).spawn(move || {
             let mut from = BufReader::new(from);
             let mut line = Vec::new();
@@ -52,7 +48,7 @@ impl Said {
     }
 
     fn take(&self, name: &str, line: String) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.last.insert(name.to_owned(), line.clone());
         if state.passes {
             // Nobody is left to tell if this fails, too.
@@ -68,14 +64,14 @@ impl Said {
 
     /// What a process said last, without its name and the program's.
     pub(crate) fn last(&self, name: &str) -> Option<String> {
-        let line = self.lock().last.get(name)?.clone();
+        let line = self.0.lock().last.get(name)?.clone();
         let line = line.strip_prefix("obol: ").unwrap_or(&line);
         Some(line.strip_prefix(&format!("{name}: ")).unwrap_or(line).to_owned())
     }
 
     /// Lets go of what was kept, and lets everything pass that comes from now on.
     pub(crate) fn pass(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.passes = true;
         if state.lost > 0 {
             let _ =
@@ -89,7 +85,7 @@ impl Said {
 
     /// Forgets what was kept: a message has told it.
     pub(crate) fn drop_kept(&self) {
-        self.lock().kept.clear();
+        self.0.lock().kept.clear();
     }
 }
 
@@ -123,7 +119,7 @@ mod tests {
         (0..LINES_MAX + 3).for_each(|n| said.take("coord-1", format!("obol: coord-1: line {n}")));
         assert_eq!(said.last("coord-1").as_deref(), Some("line 66"));
         assert_eq!(said.last("coord-2"), None);
-        let state = said.lock();
+        let state = said.0.lock();
         assert_eq!((state.kept.len(), state.lost), (LINES_MAX, 3));
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::running::tied;
 use obol_console::output::Failure;
+use parking_lot::{Condvar, Mutex};
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,11 +25,6 @@ impl Shown {
 
 /// The screen, and a bell for when it changes.
 type Shared = Arc<(Mutex<Shown>, Condvar)>;
-
-fn lock(shared: &Shared) -> MutexGuard<'_, Shown> {
-    // A reader that panicked has left whole cells behind.
-    shared.0.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Where this process's console has its files.
 pub(super) fn folder() -> PathBuf {
@@ -82,7 +78,7 @@ impl Pty {
         thread::spawn(move || {
             let mut bytes = [0; 16 << 10];
             while let Ok(n @ 1..) = out.read(&mut bytes) {
-                let mut now = lock(&shown);
+                let mut now = shown.0.lock();
                 now.0.process(&bytes[..n]);
                 now.1 += n as u64;
                 shown.1.notify_all();
@@ -105,19 +101,19 @@ impl Pty {
 
     /// What was written to the terminal so far.
     pub(super) fn bytes(&self) -> u64 {
-        lock(&self.shown).1
+        self.shown.0.lock().1
     }
 
     /// Waits until more than so much was written in all. Tells how long it took.
     pub(super) fn beyond(&self, bytes: u64, patience: Duration) -> Result<Duration, Failure> {
         let began = Instant::now();
-        let mut now = lock(&self.shown);
+        let mut now = self.shown.0.lock();
         while now.1 <= bytes {
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(Failure::Failed(format!("for {patience:?} the console writes nothing")));
             }
-            now = self.shown.1.wait_timeout(now, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.shown.1.wait_for(&mut now, left);
         }
         Ok(began.elapsed())
     }
@@ -131,7 +127,7 @@ impl Pty {
     /// Waits until the screen shows these words, or no longer does. Tells how long it took.
     pub(super) fn until(&self, words: &str, shown: bool, patience: Duration) -> Result<Duration, Failure> {
         let began = Instant::now();
-        let mut now = lock(&self.shown);
+        let mut now = self.shown.0.lock();
         while now.contains(words) != shown {
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
@@ -139,7 +135,7 @@ impl Pty {
                 let why = format!("after {patience:?} the console does not show {words:?}:\n{screen}");
                 return Err(Failure::Failed(why));
             }
-            now = self.shown.1.wait_timeout(now, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.shown.1.wait_for(&mut now, left);
         }
         Ok(began.elapsed())
     }
