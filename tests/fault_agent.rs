@@ -7,8 +7,7 @@ use obol_chaos::drills::channel::{Arm, Injection, Lines, Links, Order, Reply, Ta
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
 use obol_fabric::shm::Endpoint;
-use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
-use obol_fabric::{Owner, Wait};
+use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos, Owner, Wait};
 use obol_membership::metrics::Counter;
 use serde_json::Value;
 use std::io::Write;

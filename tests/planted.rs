@@ -7,11 +7,10 @@ use crate::support::{Ran, Root, signal, until};
 use obol_fabric::Nanos;
 use obol_profiles::Profile;
 use serde_json::Value;
-use std::fs;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 /// Heartbeats are read so seldom that no test lives to see it.
 fn deaf(profile: &mut Profile) {

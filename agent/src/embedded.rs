@@ -9,9 +9,8 @@ use obol_membership::{Kind, Member};
 use obol_node::Site;
 use obol_node::endpoint::{Act, EndpointError};
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 /// A member that is its own agent. Dropping it leaves the cluster gracefully and ends the core;

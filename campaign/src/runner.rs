@@ -1,7 +1,6 @@
 //! Runs one seed: a safety phase with faults, then a liveness phase without.
 
 use super::act::Act;
-use super::crash_loop;
 use super::driver::Driver;
 use super::fault_schedule::{FaultSchedule, lease};
 use super::faults::until;
@@ -9,8 +8,8 @@ use super::marks::{Mark, Marks};
 use super::oracle::{Cue, Verdict, Violation};
 use super::scenario::{Scenario, Trial};
 use super::script::{Script, ScriptReplay};
-use super::split;
 use super::succession::succession;
+use super::{crash_loop, split};
 use obol_fabric::Nanos;
 use obol_membership::metrics::Counter;
 use obol_membership::{ActiveMutant, Coordinator};

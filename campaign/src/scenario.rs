@@ -3,8 +3,7 @@
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
-use obol_membership::consensus::INSTANCES;
-use obol_membership::consensus::PROPOSAL_MAX;
+use obol_membership::consensus::{INSTANCES, PROPOSAL_MAX};
 use obol_membership::{ActiveMutant, Config, Timing};
 
 /// One in this many seeds is a canary.

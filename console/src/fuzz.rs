@@ -4,9 +4,8 @@
 use super::config::fuzz as settings;
 use super::poll::record::{Frame, Header, Recording};
 use super::report::Report;
-use super::screens;
 use super::view::tests::{broken, console, press};
-use super::{samples, view::text};
+use super::{samples, screens, view::text};
 use crate::options::ReportFormat;
 use clap::ValueEnum;
 use obol_fuzz::{Shape, Target, outcome};

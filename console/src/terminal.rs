@@ -9,11 +9,10 @@ use crossterm::{Command, cursor, execute};
 use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use std::fmt;
 use std::io::{self, BufWriter, Stdout, Write};
-use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, panic};
 
 /// Whether the terminal is the console's now.
 static TAKEN: AtomicBool = AtomicBool::new(false);

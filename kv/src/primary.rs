@@ -5,7 +5,6 @@
 //! later receives the current keys as records in between: whatever it has of a key, the newest
 //! record of that key comes last.
 
-use crate::AHEAD_MAX;
 use crate::answer::{Answer, Status};
 use crate::area::{Area, BACKUPS_MAX, Block, CLIENT_HEAD_WORDS, WINDOW};
 use crate::backup::{Backup, Origin, first_record};
@@ -16,7 +15,7 @@ use crate::node::WAKEUP;
 use crate::server::{Part, token};
 use crate::store::Store;
 use crate::whole::Position;
-use crate::words;
+use crate::{AHEAD_MAX, words};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Remote, ViewId};
 use std::collections::VecDeque;

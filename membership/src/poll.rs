@@ -6,13 +6,12 @@
 //! and proposal numbers stay the coordinators'. A value counts as decided when a majority of
 //! acceptors accepted it under the same number.
 
-use crate::Config;
 use crate::consensus::{SlotState, SlotWord};
 use crate::mutants::Mutant;
-use crate::sealed;
 use crate::tokens::{self, Part};
 use crate::view::{Acceptor, View};
 use crate::wire::NUMBER_MAX;
+use crate::{Config, sealed};
 
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Completion, Fabric, Instant, LinkError, Nanos, Remote, ViewId};

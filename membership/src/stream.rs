@@ -8,12 +8,11 @@
 //! that majority shares an acceptor with the deciding one, and every value accepted under a later
 //! number is the same.
 
-use crate::Config;
 use crate::consensus::{SlotState, SlotWord};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::poll::decode_view_area;
-use crate::sealed;
 use crate::view::{Acceptor, View};
+use crate::{Config, sealed};
 
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Layout, Remote, ViewId};

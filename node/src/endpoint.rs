@@ -3,15 +3,13 @@
 use crate::network::Network;
 use crate::voted::Voted;
 use crate::{Deployment, Site};
-use obol_fabric::Owner;
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, HostError, clock};
 use obol_fabric::notice::Detection;
-use obol_fabric::shm;
 use obol_fabric::verbs::device::Wish;
 use obol_fabric::verbs::{self, OpenError};
-use obol_fabric::{Drive, Group, Instant, Name, Nanos, ViewId};
+use obol_fabric::{Drive, Group, Instant, Name, Nanos, Owner, ViewId, shm};
 use obol_membership::{Kind, Role};
 use obol_profiles::Rdma;
 use std::net::SocketAddr;

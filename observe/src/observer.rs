@@ -2,10 +2,9 @@
 //! and dying ones are read like any other.
 
 use crate::histograms::{Counts, Histograms};
-use crate::judge;
 use crate::remote_reader::{RemoteCopy, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
-use crate::timeline;
+use crate::{judge, timeline};
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,

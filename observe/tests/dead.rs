@@ -2,8 +2,7 @@
 //! maps every region.
 
 use obol_fabric::shm::Endpoint;
-use obol_fabric::{Fabric as _, Name};
-use obol_fabric::{Owner, Wait};
+use obol_fabric::{Fabric as _, Name, Owner, Wait};
 use obol_membership::Kind;
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_node::{Deployment, Site};

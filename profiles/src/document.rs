@@ -1,9 +1,8 @@
 //! The common part of all files of this format: errors with line and column, values with bounds,
 //! and the nearest known name for a wrong one.
 
-use crate::duration;
 use crate::error::{Fault, FileError, Problem};
-use crate::file;
+use crate::{duration, file};
 use obol_fabric::Nanos;
 use std::borrow::Cow;
 use std::path::Path;

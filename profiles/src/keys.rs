@@ -4,9 +4,8 @@
 
 use crate::kind::{Choice, Kind};
 use crate::{Profile, Scheduling};
-use obol_fabric::Wait;
 use obol_fabric::verbs::arena::HugePages;
-use obol_fabric::{Limits, Nanos};
+use obol_fabric::{Limits, Nanos, Wait};
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 
 /// One key.

@@ -1,9 +1,8 @@
 //! The kinds of values: how each is read from TOML, bounded, written and described.
 
-use crate::Profile;
 use crate::document::{found, nearest, number, shortened, span, to_u32};
-use crate::duration;
 use crate::error::Fault;
+use crate::{Profile, duration};
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Layout, Limits, Name, Nanos};

@@ -1,8 +1,7 @@
 //! The sources of profiles: built into the program, or a file.
 
-use crate::document;
 use crate::error::FileError;
-use crate::{Profile, read, write};
+use crate::{Profile, document, read, write};
 
 /// The built-in profiles: name and text.
 pub(crate) static FILES: [(&str, &str); 5] = [

@@ -1,8 +1,7 @@
 //! A profile after reading: plain values with their units, for the machines and the fabric.
 
-use obol_fabric::Wait;
 use obol_fabric::verbs::arena::HugePages;
-use obol_fabric::{Limits, Name, Nanos};
+use obol_fabric::{Limits, Name, Nanos, Wait};
 use obol_membership::Timing;
 
 /// Every constant of a deployment. Created by [`Profile::load`], [`Profile::parse`] or

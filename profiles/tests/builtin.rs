@@ -1,7 +1,6 @@
 //! The built-in profiles are valid, and the written form of a profile is the profile.
 
-use obol_fabric::Wait;
-use obol_fabric::{Layout, Nanos};
+use obol_fabric::{Layout, Nanos, Wait};
 use obol_profiles::{BUILTIN, FileError, Profile, Scheduling};
 
 #[test]

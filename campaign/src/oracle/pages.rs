@@ -9,9 +9,8 @@ use super::{Decisions, Verdict, Violation, broken};
 use crate::marks::{Mark, Marks};
 use crate::role::Tapped;
 use crate::scenario::Scenario;
-use obol_fabric::page;
 use obol_fabric::sim::{State, World};
-use obol_fabric::{Address, Instant, Page, ViewId};
+use obol_fabric::{Address, Instant, Page, ViewId, page};
 use obol_membership::lease::shortened;
 use obol_membership::{ActiveMutant, Mutant};
 

@@ -6,9 +6,8 @@
 //! the previous renewal's post to its own completion.
 
 use super::cluster::{Cluster, Shape, Stuck};
-use obol_fabric::page;
 use obol_fabric::sim::{BILLION, Quantiles};
-use obol_fabric::{Instant, Nanos};
+use obol_fabric::{Instant, Nanos, page};
 use obol_membership::lease::shortened;
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;

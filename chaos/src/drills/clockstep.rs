@@ -3,8 +3,7 @@
 
 use obol_fabric::host::clock;
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 /// The bit of CAP_SYS_TIME.
 const CAP_SYS_TIME: u32 = 25;

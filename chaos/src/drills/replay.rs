@@ -19,9 +19,8 @@ use obol_node::deployment::{app_node_names, cache_name};
 use obol_observe::{Observer, Process, Snapshot};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::io;
 use std::path::Path;
-use std::thread;
+use std::{io, thread};
 
 /// Between two attempts to restart processes, and the number of attempts.
 const RESTART_INTERVAL: Nanos = Nanos::from_secs(1);

@@ -9,9 +9,8 @@ mod trace;
 
 use super::journal::Journal;
 use crate::drillfile::{Drill, ReportFiles};
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 /// Writes the named files into a directory.
 pub fn write(files: &ReportFiles, journal: &Journal, drill: &Drill, dir: &Path) -> io::Result<()> {

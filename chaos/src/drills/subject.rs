@@ -10,8 +10,7 @@ use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_node::Deployment;
 use obol_observe::{Observer, Process, Seen, Snapshot};
-use std::io;
-use std::thread;
+use std::{io, thread};
 
 /// A cluster that is observed.
 pub trait Subject {

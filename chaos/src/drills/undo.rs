@@ -7,11 +7,9 @@ use crate::faults;
 use obol_fabric::host::Process;
 use obol_observe::Observer;
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 /// Prefix of the records' names, before the fault agent's pid.
 const PREFIX: &str = "drill-undo-";

@@ -10,9 +10,8 @@ use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Impairment};
 use obol_profiles::document::Faults;
 use serde_json::json;
-use std::fmt;
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// A fault of the network.
 pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {

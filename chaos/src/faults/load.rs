@@ -7,11 +7,10 @@ use crate::drills::channel::Injection;
 use obol_fabric::host::sched;
 use obol_profiles::document::Faults;
 use serde_json::json;
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// A load on the host.
 pub(super) trait LoadFault: fmt::Debug + Send + Sync + Sized + 'static {

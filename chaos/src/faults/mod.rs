@@ -31,10 +31,9 @@ use obol_node::Deployment;
 use obol_observe::Snapshot;
 use obol_profiles::document::Faults;
 use serde_json::Value;
-use std::fmt;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// Every kind of fault, without its parameters.
 pub static KINDS: [&dyn Fault; 10] = [

@@ -2,9 +2,8 @@
 
 use crate::names::Names;
 use clap::Args;
-use obol_console::event_text;
 use obol_console::output::{self, Failure};
-use obol_console::{iso, unix_now};
+use obol_console::{event_text, iso, unix_now};
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Level;

@@ -12,8 +12,7 @@ use obol_node::voted::Voted;
 use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Make this host ready for a cluster of several hosts, which a file describes

@@ -1,14 +1,12 @@
 //! `obol man`: manual pages, made of the command line's own help.
 
 use crate::cli::Cli;
-use clap::Args;
 use clap::builder::Resettable;
-use clap::{Command, CommandFactory as _};
+use clap::{Args, Command, CommandFactory as _};
 use clap_mangen::Man;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Print the manual page of obol, or write those of all its commands

@@ -4,8 +4,7 @@ use clap::Subcommand;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_profiles::{BUILTIN, Profile};
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Show and check profiles: every constant of a deployment

@@ -8,20 +8,17 @@ use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::Name;
-use obol_fabric::Nanos;
 use obol_fabric::host::sched;
+use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::Cell;
-use std::fmt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 /// Find the lease and the heartbeat that this machine sustains, and write a profile
 #[derive(Debug, Args)]

@@ -11,8 +11,7 @@ use obol_membership::{Change, View};
 use obol_node::{Site, saved_view};
 use serde::Serialize;
 use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Follow the views: who joined, left or failed, in order and without a gap

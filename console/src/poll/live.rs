@@ -7,13 +7,12 @@ use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::annotations::Marks;
 use obol_observe::{Health, Observer};
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{self, Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
 /// Between two samples, unless the user asks for another rate.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(250);

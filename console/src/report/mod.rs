@@ -22,16 +22,14 @@ use crate::state::windows::{PERCENTILES, Set, percentile};
 use clap::ValueEnum;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
-use obol_observe::calendar;
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::histograms::Counts;
-use obol_observe::plain;
+use obol_observe::{calendar, plain};
 use outages::Outages;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Everything that a report is made of.

@@ -2,12 +2,11 @@
 //! head of a column. A click never answers a question, so nothing is broken by one.
 
 use crate::input::{Action, Press};
-use crate::screens;
 use crate::state::mouse::Mouse;
 use crate::state::table::Move;
 use crate::state::{Effect, Mode, Model};
-use crate::view;
 use crate::widgets::canvas::Hit;
+use crate::{screens, view};
 
 /// Rows of one turn of the wheel.
 const WHEEL: isize = 3;

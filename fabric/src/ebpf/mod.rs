@@ -19,12 +19,11 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::munmap;
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

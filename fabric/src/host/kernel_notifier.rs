@@ -6,11 +6,10 @@
 
 use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
 use crate::ebpf::{Deaths, EbpfError, Programs, Tokens};
-use crate::host::Waker;
-use crate::host::cluster;
 use crate::host::notice_listener::{self, Inbox, NoticeListener};
 use crate::host::process::{Held, Process};
 use crate::host::region::Region;
+use crate::host::{Waker, cluster};
 use crate::layout::Seat;
 use crate::notice::{Detection, NOTICE_BYTES, Notice, Stage};
 use crate::types::{Address, Instant, Nanos};
@@ -306,9 +305,8 @@ mod tests {
     use crate::contract::{Evidence, Fabric};
     use crate::endpoint::transport::Transport;
     use crate::endpoint::{Owner, Wait};
-    use crate::host::Cluster;
-    use crate::host::clock;
     use crate::host::test::{Root, made, name};
+    use crate::host::{Cluster, clock};
     use crate::shm::Endpoint;
     use core::time::Duration;
     use rustix::net::netdevice::name_to_index;

@@ -1,13 +1,12 @@
 //! The regions of this host's processes as mapped by this process. At every use, a mapping is
 //! checked for its owner and whether that process is alive.
 
-use super::HostError;
-use super::clock;
 use super::cluster::Cluster;
 use super::impair::{Between, Impairment};
 use super::occupancy::Phase;
 use super::region::Region;
 use super::table::{FIRST_FREE, REGIONS};
+use super::{HostError, clock};
 use crate::contract::LinkError;
 use crate::types::{Address, Instant, Nanos, RegionOwner};
 use std::io::ErrorKind;
@@ -212,11 +211,10 @@ fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Drive;
-    use crate::Fabric;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{made, name};
     use crate::shm::Endpoint;
+    use crate::{Drive, Fabric};
 
     fn owner(text: &str) -> Owner {
         Owner { kind: 1, name: name(text), region: None, groups: 0 }

@@ -288,15 +288,14 @@ impl RegionSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Page;
     use crate::endpoint::{Owner, Wait};
     use crate::host::reader::publish_view;
     use crate::host::test::{LIMITS, made, name};
     use crate::host::{Observed, Region};
-    use crate::metrics;
     use crate::recorder::{self, EventCode, Record};
     use crate::shm::Endpoint;
     use crate::types::Instant;
+    use crate::{Page, metrics};
 
     /// What a snapshot shows is what a mapping shows.
     fn same(a: Reader<'_>, observed: &Observed) {

@@ -32,9 +32,8 @@ use crate::types::{Address, Instant, RegionOwner};
 use core::sync::atomic::AtomicU64;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 /// The minimum size of operations whatever the limits: members also write to mailboxes, not only
 /// views.

@@ -5,13 +5,12 @@ pub(crate) mod root;
 
 pub(crate) use root::{LIMITS, Root, name};
 
-use obol_fabric::Layout;
 use obol_fabric::host::{Attachment, Cluster};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{
-    Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, LinkError, Machine, Nanos, Token,
+    Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, Layout, LinkError, Machine, Nanos,
+    Owner, Token, Wait,
 };
-use obol_fabric::{Owner, Wait};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -3,11 +3,10 @@
 
 use crate::cluster::{Plan, play};
 use crate::support::{Child, Probe, Root, coordinator, kill, process, until};
-use obol_fabric::Wait;
 use obol_fabric::host::Cluster;
 use obol_fabric::verbs::registration::Rights;
 use obol_fabric::verbs::{Config, Endpoint, Observer};
-use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Page, Remote, Token, ViewId};
+use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Page, Remote, Token, ViewId, Wait};
 use std::sync::atomic::Ordering;
 
 /// Where every process of these tests starts if it has a role.

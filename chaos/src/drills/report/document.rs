@@ -2,9 +2,8 @@
 //! page that needs no other file.
 
 use obol_observe::plot::{Cell, Page};
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 /// A part of a report.
 #[derive(Clone, Debug, PartialEq)]

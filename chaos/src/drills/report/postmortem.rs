@@ -9,10 +9,9 @@ use crate::drills::journal::{
     Journal, Judged, Outcome, Trial, Verdict, counted, distribution, measured, samples,
 };
 use obol_fabric::Nanos;
-use obol_observe::Percentile;
-use obol_observe::calendar;
 use obol_observe::stats::shown as us;
 use obol_observe::timeline::Phases;
+use obol_observe::{Percentile, calendar};
 
 /// What has happened by the end of each phase.
 const DONE: [&str; 6] = [

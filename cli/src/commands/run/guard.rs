@@ -5,10 +5,9 @@
 use super::program::{Environment, NOT_EXECUTABLE, NOT_FOUND, code, kill_descendants};
 use clap::Args;
 use obol_console::output::{self, Failure};
-use obol_fabric::Name;
-use obol_fabric::Nanos;
 use obol_fabric::host::supervise::{self, Reaped};
 use obol_fabric::host::{Held, Process, sched};
+use obol_fabric::{Name, Nanos};
 use signal_hook::consts::{SIGCHLD, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;

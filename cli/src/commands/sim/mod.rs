@@ -5,8 +5,7 @@ mod papers;
 
 use clap::Subcommand;
 use obol_campaign::{Options, Report, Script, Swept, Trial};
-use obol_console::output::json;
-use obol_console::output::{self, Failure};
+use obol_console::output::{self, Failure, json};
 use obol_fabric::Name;
 use obol_membership::ActiveMutant;
 use obol_profiles::file;

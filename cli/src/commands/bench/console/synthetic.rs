@@ -6,10 +6,10 @@ use crate::running::Kept;
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
-use obol_fabric::metrics;
 use obol_fabric::shm::Endpoint;
-use obol_fabric::{Address, Drive as _, Incarnation, Limits, Name, Nanos, Page, ViewId, page};
-use obol_fabric::{Owner, Wait};
+use obol_fabric::{
+    Address, Drive as _, Incarnation, Limits, Name, Nanos, Owner, Page, ViewId, Wait, metrics, page,
+};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View};
