@@ -1,5 +1,5 @@
-//! Row 16: coordinators are added, removed and replaced while the cluster runs, whoever dies
-//! meanwhile. Every view is decided by a majority of the acceptors that its predecessor names.
+//! Row 16: coordinators are added, removed and replaced while the cluster runs, with crashes at any
+//! event. Every view is decided by a majority of the acceptors that its predecessor names.
 
 mod instant;
 
@@ -31,18 +31,18 @@ fn numbers(view: &View) -> Vec<u16> {
     view.acceptors.iter().map(|a| a.proposer).collect()
 }
 
-fn wish(cluster: &mut Cluster, number: u16, decides: bool) {
+fn request(cluster: &mut Cluster, number: u16, decides: bool) {
     let as_of = newest(cluster).id;
     cluster.send_to_coordinators(&Message::SetAcceptor { number, decides, as_of }.encode());
 }
 
-/// Repeats a wish, as an operator does, for a while.
-fn insist(cluster: &mut Cluster, number: u16, decides: bool) {
+/// Repeats a request for a while, as an operator does.
+fn request_until_done(cluster: &mut Cluster, number: u16, decides: bool) {
     for _ in 0..40 {
         if newest(cluster).acceptor(number).is_some() == decides {
             return;
         }
-        wish(cluster, number, decides);
+        request(cluster, number, decides);
         cluster.run(TIMING.join_every);
     }
 }
@@ -53,13 +53,13 @@ fn node(cluster: &Cluster, number: u16) -> usize {
     cluster.nodes.iter().position(of).expect("it was started")
 }
 
-/// What the oracle remembers: every view that anybody has known.
+/// The oracle's memory: all views known to any process.
 #[derive(Default)]
 struct Oracle(BTreeMap<ViewId, View>);
 
 impl Oracle {
-    /// Holds that everybody knows the same views, and that a new one was decided by those whom its
-    /// predecessor names.
+    /// Checks that all processes know the same views, and that a new one was decided by the
+    /// acceptors of its predecessor.
     fn check(&mut self, cluster: &Cluster) -> Result<(), String> {
         for at in (0..cluster.nodes.len()).filter(|at| cluster.nodes[*at].alive) {
             let view = cluster.view(at);
@@ -93,20 +93,20 @@ impl Oracle {
     }
 }
 
-/// Adds coordinator 4, then removes coordinator 1. So many events after the wish, the victim dies;
-/// at the end it comes back. `Ok(false)` once the step is over before the victim's time has come.
+/// Adds coordinator 4, then removes coordinator 1. The victim dies `after` events after the
+/// request, and comes back at the end. `Ok(false)` once the step ends before the victim's time.
 fn replace(mutant: ActiveMutant, remove: bool, after: usize, victim: u16) -> Result<bool, String> {
     let mut cluster = cluster(mutant);
     let mut oracle = Oracle::default();
     cluster.add_coordinator(4);
     cluster.run(Nanos::from_millis(2));
     if remove {
-        insist(&mut cluster, 4, true);
+        request_until_done(&mut cluster, 4, true);
         assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
     }
     oracle.check(&cluster)?;
     let (number, decides) = if remove { (1, false) } else { (4, true) };
-    wish(&mut cluster, number, decides);
+    request(&mut cluster, number, decides);
     for _ in 0..after {
         if !cluster.deliver() {
             return Ok(false);
@@ -121,10 +121,11 @@ fn replace(mutant: ActiveMutant, remove: bool, after: usize, victim: u16) -> Res
         }
         oracle.check(&cluster)?;
     }
-    insist(&mut cluster, number, decides);
+    request_until_done(&mut cluster, number, decides);
     oracle.check(&cluster)?;
     let view = newest(&cluster);
-    // A newcomer that died before it was added is not; everything else is done by whoever is left.
+    // A newcomer that died before it was added is not; all other work is done by the remaining
+    // coordinators.
     let expected: &[u16] = match (remove, victim) {
         (false, 4) if view.acceptors.len() == 3 => &[1, 2, 3],
         (false, _) => &[1, 2, 3, 4],
@@ -165,7 +166,7 @@ fn each(mutant: ActiveMutant) -> Result<usize, String> {
 }
 
 #[test]
-fn whoever_dies_at_any_event_of_a_replacement_nothing_is_lost() {
+fn a_crash_at_any_event_of_a_replacement_loses_nothing() {
     let tried = each(ActiveMutant::NONE).expect("all is well");
     assert!(tried > 80, "only {tried} moments");
 }
@@ -185,8 +186,8 @@ fn all_coordinators_are_replaced_and_no_lease_is_disturbed() {
     for (old, new) in [(1, 4), (2, 5), (3, 6)] {
         cluster.add_coordinator(new);
         cluster.run(Nanos::from_millis(2));
-        insist(&mut cluster, new, true);
-        insist(&mut cluster, old, false);
+        request_until_done(&mut cluster, new, true);
+        request_until_done(&mut cluster, old, false);
         assert_eq!(newest(&cluster).acceptors.len(), 3);
         let gone = node(&cluster, old);
         cluster.kill(gone);
@@ -197,22 +198,22 @@ fn all_coordinators_are_replaced_and_no_lease_is_disturbed() {
     assert!(cluster.is_active(AGENT, view.id));
     assert_eq!(cluster.incarnation(AGENT), incarnation);
     assert_eq!(cluster.counted(AGENT, Counter::RenewalsLate), 0);
-    // A process that only knows the first view asks who decides now.
+    // A process that only knows the first view asks for the current deciders.
     let late = cluster.add_member(Kind::App, "late");
     cluster.run(Nanos::from_millis(10));
     assert!(cluster.is_active(late, newest(&cluster).id));
 }
 
 #[test]
-fn a_process_that_slept_through_a_replacement_finds_those_who_decide_now() {
+fn a_process_that_missed_a_replacement_finds_the_current_deciders() {
     let mut cluster = cluster(ActiveMutant::NONE);
     let before = newest(&cluster);
     cluster.nodes[AGENT].frozen = true;
     for (old, new) in [(1, 4), (2, 5), (3, 6)] {
         cluster.add_coordinator(new);
         cluster.run(Nanos::from_millis(5));
-        insist(&mut cluster, new, true);
-        insist(&mut cluster, old, false);
+        request_until_done(&mut cluster, new, true);
+        request_until_done(&mut cluster, old, false);
         let gone = node(&cluster, old);
         cluster.kill(gone);
         cluster.run(Nanos::from_millis(5));
@@ -224,23 +225,23 @@ fn a_process_that_slept_through_a_replacement_finds_those_who_decide_now() {
 }
 
 #[test]
-fn nobody_is_removed_if_no_majority_were_left() {
+fn no_removal_leaves_the_deciders_without_a_live_majority() {
     let mut cluster = cluster(ActiveMutant::NONE);
     cluster.kill(2);
     cluster.run(Nanos::from_millis(3));
     let before = newest(&cluster).id;
-    wish(&mut cluster, 2, false);
+    request(&mut cluster, 2, false);
     cluster.run(Nanos::from_millis(3));
     let after = newest(&cluster);
     assert_eq!((numbers(&after), after.id), (vec![1, 2, 3], before), "of 1 and 3 only 1 lives");
-    // The dead one can go; and what was wished for before is forgotten.
-    insist(&mut cluster, 3, false);
+    // The dead one can go; and the earlier request is forgotten.
+    request_until_done(&mut cluster, 3, false);
     cluster.run(Nanos::from_millis(10));
     assert_eq!(numbers(&newest(&cluster)), [1, 2]);
 }
 
 #[test]
-fn leases_that_no_majority_could_decide_are_forgotten() {
+fn lease_requests_expire_without_a_majority() {
     let mut cluster = cluster(ActiveMutant::NONE);
     let before = newest(&cluster).lease;
     cluster.kill(1);
@@ -250,13 +251,13 @@ fn leases_that_no_majority_could_decide_are_forgotten() {
     cluster.run(TIMING.join_every.saturating_mul(5));
     (1..3).for_each(|at| cluster.restart_coordinator(at));
     cluster.run(Nanos::from_millis(20));
-    insist(&mut cluster, 3, false);
+    request_until_done(&mut cluster, 3, false);
     assert_eq!((numbers(&newest(&cluster)), newest(&cluster).lease), (vec![1, 2], before));
 }
 
 fn unseen(mutant: ActiveMutant) -> (Vec<u16>, bool) {
     let mut cluster = cluster(mutant);
-    insist(&mut cluster, 5, true);
+    request_until_done(&mut cluster, 5, true);
     let acceptors = numbers(&newest(&cluster));
     cluster.kill(0);
     cluster.run(Nanos::from_millis(20));
@@ -270,19 +271,19 @@ fn a_newcomer_decides_only_once_it_is_a_member() {
 
 #[cfg(feature = "mutants")]
 #[test]
-fn mutants_a_newcomer_that_is_not_there_costs_the_majority() {
+fn mutants_an_absent_newcomer_costs_the_majority() {
     assert_eq!(unseen(ActiveMutant::new(obol_membership::Mutant::AddUnseen)), (vec![1, 2, 3, 5], false));
 }
 
 #[test]
-fn a_late_copy_of_a_wish_does_nothing() {
+fn a_late_copy_of_a_request_has_no_effect() {
     let mut cluster = cluster(ActiveMutant::NONE);
     let as_of = newest(&cluster).id;
-    insist(&mut cluster, 3, false);
+    request_until_done(&mut cluster, 3, false);
     cluster.add_coordinator(4);
     cluster.run(Nanos::from_millis(3));
-    insist(&mut cluster, 4, true);
-    insist(&mut cluster, 3, true);
+    request_until_done(&mut cluster, 4, true);
+    request_until_done(&mut cluster, 3, true);
     assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
     cluster.send_to_coordinators(&Message::SetAcceptor { number: 3, decides: false, as_of }.encode());
     cluster.run(Nanos::from_millis(3));
@@ -292,7 +293,7 @@ fn a_late_copy_of_a_wish_does_nothing() {
 const AFTER: Nanos = Nanos::from_millis(4);
 const PAUSE: Nanos = Nanos::from_millis(40);
 
-/// Three coordinators, an agent, and so many spares, where who is missing is replaced.
+/// Three coordinators, an agent, and `spares` spares, with automatic replacement.
 fn replacing(spares: u16) -> Cluster {
     let timing = Timing { replace: true, replace_after: AFTER, replace_pause: PAUSE, ..TIMING };
     let mut cluster = Cluster::with_timing(3, 7, timing, ActiveMutant::NONE);
@@ -335,7 +336,7 @@ fn coordinators_that_fail_one_after_the_other_are_replaced_while_there_are_spare
 }
 
 #[test]
-fn who_wakes_and_was_replaced_is_a_spare() {
+fn a_replaced_coordinator_that_resumes_is_a_spare() {
     let mut cluster = replacing(1);
     cluster.nodes[2].frozen = true;
     cluster.run(AFTER.saturating_mul(2));
@@ -350,7 +351,7 @@ fn who_wakes_and_was_replaced_is_a_spare() {
 }
 
 #[test]
-fn who_comes_back_in_time_is_not_replaced_and_an_operators_wish_comes_first() {
+fn a_coordinator_back_in_time_is_not_replaced_and_operator_requests_come_first() {
     let mut cluster = replacing(1);
     cluster.kill(1);
     cluster.run(Nanos(AFTER.0 / 2));
@@ -358,12 +359,12 @@ fn who_comes_back_in_time_is_not_replaced_and_an_operators_wish_comes_first() {
     cluster.run(PAUSE);
     assert_eq!((numbers(&newest(&cluster)), replacements(&cluster)), (vec![1, 2, 3], 0));
     cluster.kill(1);
-    insist(&mut cluster, 4, true);
-    insist(&mut cluster, 2, false);
+    request_until_done(&mut cluster, 4, true);
+    request_until_done(&mut cluster, 2, false);
     assert_eq!((numbers(&newest(&cluster)), replacements(&cluster)), (vec![1, 3, 4], 0));
 }
 
-/// Decides so many views that change nothing but the lease.
+/// Decides this many views that change nothing but the lease.
 fn decide(cluster: &mut Cluster, views: u64) {
     let end = newest(cluster).id.0 + views;
     for n in 0.. {
@@ -376,15 +377,15 @@ fn decide(cluster: &mut Cluster, views: u64) {
     }
 }
 
-/// Coordinator 3 misses so many views, dead or removed as well, and comes back with the memory that
-/// it had.
+/// Coordinator 3 misses this many views, dead and possibly removed, and comes back with its old
+/// memory.
 fn comes_back(views: u64, removed: bool) {
     let mut cluster = cluster(ActiveMutant::NONE);
     let slots = u64::from(cluster.config.layout.limits().slots);
     // Every place of its ring has been used, the last of them under another leader.
     decide(&mut cluster, slots);
     if removed {
-        insist(&mut cluster, 3, false);
+        request_until_done(&mut cluster, 3, false);
     }
     cluster.kill(2);
     cluster.run(Nanos::from_millis(3));
@@ -392,11 +393,11 @@ fn comes_back(views: u64, removed: bool) {
     cluster.restart_coordinator(2);
     cluster.run(Nanos::from_millis(20));
     if removed {
-        insist(&mut cluster, 3, true);
+        request_until_done(&mut cluster, 3, true);
     }
     assert_eq!(numbers(&newest(&cluster)), [1, 2, 3]);
     decide(&mut cluster, 2 * slots);
-    // Without another one of three, whoever came back is needed for everything.
+    // Without another one of three, the returned coordinator is needed for every decision.
     cluster.kill(1);
     cluster.run(Nanos::from_millis(20));
     decide(&mut cluster, 2 * slots);

@@ -1,4 +1,4 @@
-//! What lease caches do for members and for the leader when the fabric is kind: one statement a
+//! What lease caches do for members and for the leader on a fault-free fabric: one statement per
 //! test.
 
 mod instant;
@@ -9,7 +9,7 @@ use obol_membership::metrics::Counter;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind};
 
-/// Three coordinators (nodes 0 to 2), so many agents after them, then so many caches.
+/// Three coordinators (nodes 0 to 2), then the agents, then the caches.
 fn cluster(agents: usize, caches: usize) -> Cluster {
     let mut cluster = Cluster::new(3, ActiveMutant::NONE);
     for n in 0..agents {
@@ -107,10 +107,10 @@ fn caches_raise_the_fences_of_many_holders() {
 }
 
 #[test]
-fn what_caches_do_not_raise_the_leader_raises() {
+fn the_leader_raises_fences_that_caches_did_not() {
     let mut cluster = cluster(5, 2);
     cluster.run(Nanos::from_millis(10));
-    // They still note_announced, but do nothing any more.
+    // They still receive, but do nothing any more.
     cluster.nodes[8].frozen = true;
     cluster.nodes[9].frozen = true;
     cluster.kill(3);

@@ -42,8 +42,8 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
-/// Alarms at each of three coordinators and three agents whose clocks are off by so many ppm, after
-/// a simulated second.
+/// The number of alarms at each of three coordinators and three agents, whose clocks are off by
+/// these ppm, after a simulated second.
 fn alarms(off_ppm: [i64; 6]) -> [u64; 6] {
     let layout = Layout::new(LIMITS).expect("in bounds");
     let config = Config { timing: TIMING, layout, mutant: ActiveMutant::NONE };
@@ -72,7 +72,7 @@ fn clocks_within_the_bound_raise_no_alarm() {
 }
 
 #[test]
-fn a_clock_beyond_the_bound_is_found_by_those_who_ask_it() {
+fn a_clock_beyond_the_bound_is_found_by_its_peers() {
     for off in [-5, 5] {
         let found = alarms([0, 0, 0, 0, off * i64::from(TIMING.drift_ppm), 0]);
         assert!(found.iter().all(|n| *n > 0), "{off}: {found:?}");

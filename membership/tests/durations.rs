@@ -1,4 +1,4 @@
-//! Statements about how long leases last: they grow, shrink, lapse and come back.
+//! Statements about lease durations: leases grow, shrink, lapse and resume.
 
 mod instant;
 
@@ -17,7 +17,7 @@ fn newest(cluster: &Cluster) -> ViewId {
 }
 
 /// Leases of 1 ms that may grow to 6 ms and shrink after 10 ms of calm.
-fn stretchable() -> Cluster {
+fn adaptive() -> Cluster {
     let mut cluster = Cluster::new(3, ActiveMutant::NONE);
     cluster.config.timing.lease_max = Nanos(6 * TIMING.lease.0);
     cluster.config.timing.heartbeat_confirm = 20;
@@ -32,8 +32,8 @@ fn stretchable() -> Cluster {
     cluster
 }
 
-/// The agent sleeps through its lease, too short a time to be suspected.
-fn oversleep(cluster: &mut Cluster, agent: usize) {
+/// The agent is frozen beyond its lease, too briefly to be suspected.
+fn freeze_beyond_lease(cluster: &mut Cluster, agent: usize) {
     cluster.nodes[agent].frozen = true;
     cluster.run(Nanos(TIMING.lease.0 * 11 / 10));
     cluster.nodes[agent].frozen = false;
@@ -42,25 +42,25 @@ fn oversleep(cluster: &mut Cluster, agent: usize) {
 
 #[test]
 fn a_holder_that_is_late_again_gets_longer_leases_and_calm_shortens_them() {
-    let mut cluster = stretchable();
+    let mut cluster = adaptive();
     let (usual, base) = (TIMING.lease, cluster.view(0).base);
-    oversleep(&mut cluster, 3);
+    freeze_beyond_lease(&mut cluster, 3);
     assert_eq!(cluster.view(0).lease, usual, "once is a pause of that process");
-    oversleep(&mut cluster, 3);
+    freeze_beyond_lease(&mut cluster, 3);
     assert!(cluster.counted(3, Counter::RenewalsLate) >= 2);
     assert_eq!(cluster.view(0).lease, Nanos(2 * usual.0));
     cluster.run(Nanos::from_millis(1));
     let longer = newest(&cluster);
     assert_eq!(cluster.view(4).base, base, "no lease was disturbed");
     assert!(cluster.is_active(3, longer) && cluster.is_active(4, longer));
-    oversleep(&mut cluster, 3);
+    freeze_beyond_lease(&mut cluster, 3);
     assert!(cluster.is_active(3, longer), "now it may sleep as long");
     cluster.run(TIMING.lease_calm.saturating_add(Nanos::from_millis(1)));
     assert_eq!((cluster.view(0).lease, cluster.view(0).base), (usual, base));
 }
 
-/// Whether an agent that stands still for so many heartbeat periods keeps its membership, with
-/// leases of `lease` where the profile has 1 ms and at most 6 ms.
+/// Whether an agent that stalls for this many heartbeat periods remains a member, with leases of
+/// `lease` where the profile has 1 ms and at most 6 ms.
 fn keeps_a_member_that_stalls(lease: Nanos, periods: u64) -> bool {
     let timing = Timing { lease_max: Nanos(6 * TIMING.lease.0), ..TIMING };
     let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
@@ -77,31 +77,31 @@ fn keeps_a_member_that_stalls(lease: Nanos, periods: u64) -> bool {
 }
 
 #[test]
-fn a_heartbeat_may_stand_still_longer_in_proportion_to_the_leases() {
+fn the_heartbeat_timeout_grows_with_the_leases() {
     let confirm = u64::from(TIMING.heartbeat_confirm);
     for (lease, times) in [(TIMING.lease, 1), (Nanos(3 * TIMING.lease.0), 3), (Nanos(6 * TIMING.lease.0), 6)]
     {
         assert!(keeps_a_member_that_stalls(lease, times * confirm - 1), "{lease} {times}");
         assert!(!keeps_a_member_that_stalls(lease, times * confirm + 3), "{lease} {times}");
     }
-    // An operator's lease beyond the profile's longest does not keep frozen members for as long.
+    // An operator's lease beyond the profile's maximum does not keep frozen members longer.
     assert!(!keeps_a_member_that_stalls(Nanos(600 * TIMING.lease.0), 6 * confirm + 3));
 }
 
 #[test]
 fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
-    let mut cluster = stretchable();
-    let strained = |cluster: &mut Cluster, lease: u64| {
+    let mut cluster = adaptive();
+    let report_late = |cluster: &mut Cluster, lease: u64| {
         cluster.send_to_coordinators(&Message::LeaseTooShort(Nanos(lease)).encode());
         cluster.run(Nanos::from_micros(10));
         cluster.view(0).lease.0 / TIMING.lease.0
     };
     let usual = TIMING.lease.0;
-    assert_eq!(strained(&mut cluster, usual), 2);
-    assert_eq!(strained(&mut cluster, usual), 2, "a copy that comes late");
-    assert_eq!(strained(&mut cluster, 2 * usual), 4);
-    assert_eq!(strained(&mut cluster, 4 * usual), 6, "the most");
-    assert_eq!(strained(&mut cluster, 6 * usual), 6);
+    assert_eq!(report_late(&mut cluster, usual), 2);
+    assert_eq!(report_late(&mut cluster, usual), 2, "a copy that comes late");
+    assert_eq!(report_late(&mut cluster, 2 * usual), 4);
+    assert_eq!(report_late(&mut cluster, 4 * usual), 6, "the most");
+    assert_eq!(report_late(&mut cluster, 6 * usual), 6);
     cluster.kill(0);
     cluster.run(TIMING.lease_calm.saturating_add(Nanos::from_millis(1)));
     assert_eq!(cluster.view(1).lease.0, 3 * usual, "a new leader shortens it just the same");
@@ -109,14 +109,14 @@ fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
     assert_eq!(cluster.view(1).lease.0, usual);
 }
 
-/// Three coordinators that suspect nobody who sleeps for a few leases.
-fn forbearing() -> Cluster {
+/// Three coordinators that do not suspect a process frozen for a few leases.
+fn with_slow_detectors() -> Cluster {
     Cluster::with_timing(3, 3, Timing { heartbeat_confirm: 20, ..TIMING }, ActiveMutant::NONE)
 }
 
 #[test]
-fn a_lease_that_comes_and_goes_does_not_push_a_failover_out_of_the_recorder() {
-    let mut cluster = forbearing();
+fn a_flapping_lease_does_not_push_a_failover_out_of_the_recorder() {
+    let mut cluster = with_slow_detectors();
     for name in ["node-1", "node-2"] {
         cluster.add_member(Kind::Agent, name);
     }
@@ -127,13 +127,13 @@ fn a_lease_that_comes_and_goes_does_not_push_a_failover_out_of_the_recorder() {
     let before = cluster.nodes[3].records.len();
     let late = cluster.counted(3, Counter::RenewalsLate);
     for _ in 0..1_000 {
-        oversleep(&mut cluster, 3);
+        freeze_beyond_lease(&mut cluster, 3);
     }
     let lapses = cluster.counted(3, Counter::RenewalsLate) - late;
     assert_eq!(newest(&cluster), failover, "nobody was removed");
     assert!(lapses >= 1_000, "only {lapses}");
     let noted = &cluster.nodes[3].records[before..];
-    // The first four, then each power of two up to so many, and that it came back each time.
+    // The first four, then each power of two up to the count, each with its resumption.
     let most = 2 * (4 + lapses.ilog2() as usize - 2);
     assert!(noted.len() <= most, "{} events of {lapses} lapses", noted.len());
     let lost: Vec<u64> = noted.iter().filter(|r| r.kind == RecordKind::LeaseLost).map(|r| r.b).collect();
@@ -142,15 +142,15 @@ fn a_lease_that_comes_and_goes_does_not_push_a_failover_out_of_the_recorder() {
 }
 
 #[test]
-fn a_lease_that_stays_out_is_noted_whatever_came_before() {
-    let mut cluster = forbearing();
+fn a_long_lapse_is_always_recorded() {
+    let mut cluster = with_slow_detectors();
     cluster.add_member(Kind::Agent, "node-1");
     cluster.run(Nanos::from_millis(5));
     for _ in 0..5 {
-        oversleep(&mut cluster, 3);
+        freeze_beyond_lease(&mut cluster, 3);
     }
     let before = cluster.nodes[3].records.len();
-    // The sixth lapse, which is not noted at once; nobody is left whom it could ask.
+    // The sixth lapse, which is not recorded at once; there is no coordinator to poll.
     for node in 0..3 {
         cluster.kill(node);
     }

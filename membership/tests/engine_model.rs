@@ -59,7 +59,7 @@ impl Model for Slots {
     }
 }
 
-/// Whether liveness is tried from this state: it takes far longer than all the rest.
+/// Whether liveness is checked from this state: it takes far longer than the rest.
 fn sampled(state: &State) -> bool {
     let mut hasher = common::Fold::default();
     state.hash(&mut hasher);
@@ -89,7 +89,7 @@ fn a_slot_that_is_opened_anew_with_any_guess_keeps_its_value() {
     common::holds("one slot, opened anew", model, 430_000);
 }
 
-/// The first proposer may die anywhere, and its next life goes on in the same slot.
+/// The first proposer may die anywhere, and its next life continues in the same slot.
 fn restarted(mutant: ActiveMutant) -> Slots {
     Slots { attempts: [3, 0], restarts: [1, 0], ..Slots::new(&[1], mutant) }
 }
@@ -117,7 +117,7 @@ fn a_value_half_written_is_never_taken_for_whole() {
     common::holds("one slot, torn writes", model, 230_000);
 }
 
-/// Two proposers, of which the first may die while it writes over a value of its own that one
+/// Two proposers, of which the first may die while it overwrites a value of its own that one
 /// acceptor accepted.
 fn torn_over() -> Slots {
     Slots { attempts: [2, 1], torn: true, guesses: vec![[false, true]], ..slots(&[1]) }
@@ -143,8 +143,8 @@ fn a_proposer_that_dies_in_a_write_over_its_accepted_value_blocks_nobody() {
         execute(0, 2, 2),
         vec![Step::Prepare(1)],
         [execute(1, 0, 1), note_announced(0), deliver(1, 0), execute(1, 1, 1), note_announced(1)].concat(),
-        // It is promised again, has not heard of the third acceptor, proposes another value, and
-        // dies in its WRITE.
+        // It gets promises again without the third acceptor, proposes another value, and dies in
+        // its WRITE.
         vec![Step::Prepare(0)],
         [note_announced(0), note_announced(1)].concat(),
         vec![Step::Propose(0)],
@@ -163,7 +163,7 @@ fn a_proposer_that_dies_in_a_write_over_its_accepted_value_blocks_nobody() {
 }
 
 #[test]
-fn a_recycled_slot_turns_a_laggard_away_who_may_read_it_torn() {
+fn a_recycled_slot_rejects_a_laggard_that_may_read_it_torn() {
     let model = Slots { attempts: [1, 2], torn: true, ..slots(&[1, 5]) };
     common::holds("two laps of one slot, torn writes", model, 1_250_000);
 }
@@ -186,7 +186,7 @@ fn a_recycled_slot_turns_the_second_proposer_away() {
     common::holds("two laps of one slot, the first proposer goes ahead", model, 1_080_000);
 }
 
-/// The acceptor in the first row has promised the last number that there is.
+/// The acceptor in the first row has promised the last number.
 fn used_up(mutant: ActiveMutant) -> Slots {
     Slots { attempts: [1, 2], promised: [PROPOSAL_MAX, 0, 0], ..Slots::new(&[1], mutant) }
 }
@@ -208,7 +208,7 @@ fn numbers_never_wrap_where_a_majority_has_none_left() {
         let Some(step) = steps.first() else { break };
         model.step(&mut state, *step);
     }
-    // It got a majority once, with the last number that there is, or gave up.
+    // It got a majority once, with the last number, or gave up.
     assert!(state.broken.is_none());
     let (engine, words) = (&state.proposers[0].engine, state.words);
     assert!(matches!(engine.phase(), Phase::Decided | Phase::Idle));
@@ -234,7 +234,7 @@ mod mutants {
     use super::*;
     use obol_membership::Mutant;
 
-    /// One slot in which both proposers get to accept.
+    /// One slot in which both proposers can accept.
     fn one_slot(mutant: Mutant) -> Slots {
         Slots { attempts: [1, 2], ..Slots::new(&[1], ActiveMutant::new(mutant)) }
     }

@@ -1,5 +1,5 @@
-//! Whatever bytes a peer, a region or a file holds: decoders refuse them or give something that can
-//! be used, and no machine panics or comes to a standstill over it.
+//! For any bytes of a peer, a region or a file: decoders reject them or return a usable value, and
+//! no machine panics or stalls.
 
 mod instant;
 
@@ -56,7 +56,7 @@ fn pair() -> (View, View) {
     (one, two)
 }
 
-/// What programs do with a view that they were given.
+/// A program's use of a view.
 fn use_view(view: &View) -> u64 {
     let (_, other) = pair();
     assert_eq!(decode_view(&encode_view(view)).as_ref(), Ok(view), "it comes back as it was");
@@ -120,7 +120,7 @@ fn envelopes() {
     });
 }
 
-/// How a view follows from another one.
+/// A view as the difference from another one.
 #[test]
 fn steps() {
     let (one, two) = pair();
@@ -179,7 +179,7 @@ fn messages() -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// Seals again what a mutation tore, so that the checksum keeps nothing from being tried.
+/// Restores the checksums after a mutation, so that they do not hide other checks.
 fn seal_again(input: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     if let Some((1 | 22, sealed)) = bytes.split_first_mut()
@@ -222,7 +222,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Machines take any datagram from anybody, and go on.
+/// Machines accept any datagram from any sender, and continue.
 #[test]
 fn machines_take_any_datagram() {
     let mut target = Target::new("machines", Shape::Bytes, 6_000).with_files(corpus("datagrams"), "");
@@ -233,7 +233,7 @@ fn machines_take_any_datagram() {
         let mut cluster = cluster();
         let bytes = seal_again(input);
         cluster.send_to_all(&bytes);
-        // One more, which meets whatever the first has left.
+        // One more, which meets the resulting state.
         cluster.send_to_all(&bytes);
         cluster.run(Nanos::from_millis(3));
         let views: Vec<ViewId> = (0..cluster.nodes.len()).map(|at| cluster.view(at).id).collect();
@@ -241,7 +241,7 @@ fn machines_take_any_datagram() {
     });
 }
 
-/// A ring's words, and what stands beside a view, are anything.
+/// Arbitrary words in a ring, and beside a view.
 #[test]
 fn rings() {
     let word = |slot, accepted| {
@@ -266,10 +266,10 @@ fn rings() {
         });
 }
 
-/// Where the next test puts it.
+/// The places for the next test.
 const PLACES: u64 = 5;
 
-/// Machines find anything in a coordinator's memory: values and its view area.
+/// Machines read arbitrary values and view areas from a coordinator's memory.
 #[test]
 fn machines_read_any_memory() {
     let (_, two) = pair();
@@ -286,15 +286,15 @@ fn machines_read_any_memory() {
         }
         let layout = cluster.config.layout;
         let seed = u64::from_le_bytes(*place);
-        // Words of slots are left: whoever reads nonsense in a majority's goes on reading, at the
-        // pace of the fabric.
+        // Slot words are left alone: a reader of invalid words at a majority polls continuously, at
+        // the pace of the fabric.
         let head = layout.view() + size_of::<ViewHead>() as u32;
         let offsets = [layout.value(seed, 1), layout.value(seed, 2), layout.view(), layout.view() + 8, head];
         let offset = offsets[(seed % PLACES) as usize];
         for at in 0..2 {
             cluster.overwrite(at, offset, &sealed[..sealed.len().min(1024) / 8 * 8]);
         }
-        // Whoever reads it next: somebody who comes, and those who poll.
+        // The next readers: a newcomer, and processes that poll.
         cluster.add_member(Kind::App, "late");
         cluster.run(Nanos::from_millis(3));
         let of = |at: usize| (cluster.view(at).id, cluster.nodes[at].records.len());
@@ -302,8 +302,8 @@ fn machines_read_any_memory() {
     });
 }
 
-/// The inputs of the corpus that once broke something are whole, so that they go on testing what
-/// they tested. One lies right at a bound, and is no view too many.
+/// The inputs of the corpus that once caused failures are complete, so that they keep testing the
+/// same. One is exactly at a bound, and valid.
 #[test]
 fn inputs_that_once_panicked_are_refused_now() {
     for file in std::fs::read_dir(corpus("views")).expect("the corpus") {

@@ -1,4 +1,4 @@
-//! What becomes of members that can not all talk to each other: one statement a test.
+//! Members that can not all reach each other: one statement per test.
 
 mod instant;
 
@@ -9,11 +9,11 @@ use obol_membership::{ActiveMutant, Change, Kind, Level, Timing};
 
 const EVERY: Nanos = Nanos(250_000);
 const TIMEOUT: Nanos = Nanos(1_000_000);
-/// From a cut to the view without whoever has to go: the silence, the wait for reports, and some
+/// From a cut to the view without the excluded member: the silence, the wait for reports, and some
 /// periods.
 const DECIDED: Nanos = Nanos(3_500_000);
 
-/// Three coordinators (nodes 0 to 2) and so many agents after them, joined, that watch their links.
+/// Three coordinators (nodes 0 to 2) and the agents after them, joined, with link detection.
 fn cluster(agents: usize) -> Cluster {
     let timing = Timing { link_watch: true, link_every: EVERY, link_timeout: TIMEOUT, ..TIMING };
     let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
@@ -28,14 +28,14 @@ fn cut(cluster: &mut Cluster, a: usize, b: usize) {
     cluster.cuts.extend([(a, b), (b, a)]);
 }
 
-/// Which nodes the view that a node knows names.
+/// The nodes named by the view that a node knows.
 fn named(cluster: &Cluster, at: usize) -> Vec<usize> {
     let view = cluster.view(at);
     let is_in = |n: &usize| view.members.iter().any(|m| m.address == cluster.nodes[*n].address);
     (0..cluster.nodes.len()).filter(is_in).collect()
 }
 
-/// Why the newest view that node 0 knows removed somebody.
+/// The removals in the newest view that node 0 knows.
 fn removals(cluster: &Cluster) -> Vec<(Incarnation, Incarnation, Level)> {
     let changes = cluster.view(0).changes.iter();
     changes
@@ -56,7 +56,7 @@ fn nobody_goes_while_all_links_work() {
 }
 
 #[test]
-fn of_two_agents_that_lost_each_other_the_older_one_stays_though_both_reach_the_leader() {
+fn of_two_disconnected_agents_the_older_one_stays_though_both_reach_the_leader() {
     let mut cluster = cluster(3);
     let (older, younger) = (cluster.incarnation(3), cluster.incarnation(4));
     cut(&mut cluster, 3, 4);
@@ -69,7 +69,7 @@ fn of_two_agents_that_lost_each_other_the_older_one_stays_though_both_reach_the_
 }
 
 #[test]
-fn who_was_cut_off_stays_out_until_the_link_is_back_and_returns_as_somebody_else() {
+fn a_member_cut_off_returns_with_its_link_as_a_new_incarnation() {
     let mut cluster = cluster(3);
     let before = cluster.incarnation(4);
     cut(&mut cluster, 3, 4);
@@ -94,7 +94,7 @@ fn a_link_that_works_one_way_is_none() {
 }
 
 #[test]
-fn who_lost_many_goes_alone() {
+fn a_member_that_lost_many_links_goes_alone() {
     let mut cluster = cluster(4);
     for other in [4, 5, 6] {
         cut(&mut cluster, 3, other);
@@ -104,7 +104,7 @@ fn who_lost_many_goes_alone() {
 }
 
 #[test]
-fn the_leader_stays_and_who_lost_it_goes() {
+fn the_leader_stays_and_members_that_lost_it_go() {
     let mut cluster = cluster(3);
     cut(&mut cluster, 0, 5);
     cluster.run(DECIDED);
@@ -119,7 +119,7 @@ fn a_leader_that_lost_a_majority_of_coordinators_is_replaced() {
         cut(&mut cluster, 0, other);
     }
     cluster.run(Nanos::from_millis(10));
-    // All agents reach it still.
+    // All agents still reach it.
     assert_eq!(named(&cluster, 1), [1, 2, 3, 4, 5]);
     assert!(cluster.is_leading(1));
     cluster.cuts.clear();
@@ -142,12 +142,12 @@ fn a_majority_of_coordinators_stays_though_more_members_lost_one_of_them() {
 }
 
 #[test]
-fn a_cut_that_heals_before_it_counts_harms_nobody() {
+fn a_short_cut_has_no_effect() {
     let mut cluster = cluster(3);
     let view = cluster.view(0).id;
     for _ in 0..5 {
         cut(&mut cluster, 3, 4);
-        // A READ of the ring finds it at once.
+        // A READ of the ring detects it at once.
         cluster.run(Nanos(TIMEOUT.0 * 2 / 5));
         cluster.cuts.clear();
         cluster.run(TIMEOUT);
@@ -157,7 +157,7 @@ fn a_cut_that_heals_before_it_counts_harms_nobody() {
 }
 
 #[test]
-fn who_can_not_decide_accuses_nobody_for_links_so_that_nobody_goes_when_they_are_back() {
+fn a_minority_suspects_no_links_so_that_all_stay_after_it_heals() {
     let mut cluster = cluster(3);
     let view = cluster.view(0).id;
     for (a, b) in [(0, 1), (0, 2), (1, 2)] {
@@ -182,7 +182,7 @@ fn a_broken_multicast_tree_is_not_taken_for_broken_links() {
 }
 
 #[test]
-fn who_is_cut_off_is_waited_for_and_not_taken_for_dead() {
+fn a_member_cut_off_is_waited_for_and_not_considered_dead() {
     let mut cluster = cluster(3);
     for other in 0..6 {
         if other != 5 {
@@ -197,13 +197,13 @@ fn who_is_cut_off_is_waited_for_and_not_taken_for_dead() {
 }
 
 #[test]
-fn a_coordinator_without_which_nothing_is_decided_comes_back_though_it_lost_a_member_and_that_one_goes() {
+fn a_required_coordinator_is_admitted_though_it_lost_a_member_and_that_member_goes() {
     let mut cluster = cluster(3);
     cluster.kill(0);
     cluster.run(Nanos::from_millis(5));
     cut(&mut cluster, 1, 4);
-    // A false notice: of the coordinators one stays, and decides through the memory of one that is
-    // no member.
+    // A false notice: one of the coordinators stays, and decides through the memory of one that is
+    // not a member.
     cluster.report(cluster.nodes[1].address, Evidence::Suspicion);
     cluster.run(TIMEOUT);
     assert_eq!(cluster.counted(1, Counter::Exclusions), 1);
@@ -216,8 +216,8 @@ fn a_coordinator_without_which_nothing_is_decided_comes_back_though_it_lost_a_me
 }
 
 #[test]
-fn who_can_decide_nothing_waits_and_does_not_look_again_and_again() {
-    // Links are judged between two looks of the other detector.
+fn a_leader_that_can_not_decide_waits_without_polling() {
+    // Links are judged between two polls of the other detector.
     let link_timeout = Nanos(TIMEOUT.0 + TIMING.heartbeat_period.0 / 4);
     let timing = Timing { link_watch: true, link_every: EVERY, link_timeout, ..TIMING };
     for (lost, dies) in [(1, 2), (2, 1)] {
@@ -225,8 +225,7 @@ fn who_can_decide_nothing_waits_and_does_not_look_again_and_again() {
             let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
             cut(&mut cluster, 0, lost);
             cluster.run(Nanos(delay * TIMEOUT.0 / 20));
-            // The last one without which they decide nothing is dead, and the link to it not known
-            // to be down yet.
+            // The last required decider is dead, and the link to it is not known to be down yet.
             cluster.kill(dies);
             // Ends if no deadline stays in the past.
             cluster.run(Nanos::from_millis(5));

@@ -1,7 +1,7 @@
-//! A recovery after a disaster, in a simulated cluster whose machines begin as those of the daemons
-//! do: coordinators die for good while agents hold leases, some of them long, and some on views
-//! that the operator does not know; an operator goes on at once; those who were given up come back
-//! with the memory of before.
+//! A recovery after a disaster, in a simulated cluster whose machines start like those of the
+//! daemons. Coordinators are lost while agents hold leases, some of them long, and some on views
+//! unknown to the operator. The operator recovers at once, and the retired coordinators come back
+//! with their old memory.
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{
@@ -16,9 +16,9 @@ use std::sync::Arc;
 const SEEDS: u64 = 800;
 const COORDINATORS: u32 = 3;
 const AGENTS: u32 = 3;
-/// The coordinator that comes after the disaster: its node, and its number.
+/// The coordinator that is added after the disaster: its node, and its number.
 const NEW: (u32, u16) = (COORDINATORS + AGENTS, 4);
-/// A run that has not come to where it should after this true time never will.
+/// A run that has not reached its goal after this true time never will.
 const HANG: u64 = 400_000_000;
 /// Another life's memory must not be taken for the first one's.
 const LEASE: u64 = 200_000;
@@ -115,18 +115,18 @@ fn config() -> Config {
     }
 }
 
-/// What a run came to.
+/// Situations reached by a run.
 #[derive(Default)]
 struct Marks {
-    /// An agent held a lease when the new coordinator began.
+    /// An agent held a lease when the new coordinator started.
     held: u32,
-    /// One held a lease on a view that the operator did not know.
+    /// One held a lease on a view unknown to the operator.
     held_unknown: u32,
-    /// One held a lease that was set beyond the longest of the profile.
+    /// One held a lease beyond the maximum of the profile.
     held_long: u32,
-    /// Somebody who was given up came back with its memory.
+    /// A retired coordinator came back with its memory.
     came_back: u32,
-    /// An agent on a host that was given up lives, and stays out.
+    /// An agent on an abandoned host is alive, and stays out.
     shut_out: u32,
 }
 
@@ -137,7 +137,7 @@ struct Run {
     rng: Rng,
     seed: u64,
     lives: u64,
-    /// Whether the new coordinator is there.
+    /// Whether the new coordinator was added.
     has_new: bool,
     overlap: Option<String>,
 }
@@ -184,14 +184,14 @@ impl Run {
     fn add(&mut self, node: u32, machine: Role) {
         let is_coordinator = matches!(machine, Role::Coordinator(_));
         let groups = Group::Everyone.bit() | if is_coordinator { Group::Coordinators.bit() } else { 0 };
-        // Within the drift that the cluster allows for.
+        // Within the assumed drift.
         let rate = self.rng.below(200_000) as i64 - 100_000;
         let clock = Clock::new(Instant(1 + self.rng.below(1 << 40)), rate);
         assert_eq!(self.world.add(machine, clock, groups), node);
         self.has_new |= node == NEW.0;
     }
 
-    /// As a daemon makes it: from what its own host shows.
+    /// Created like a daemon's: from the views of its own host.
     fn machine(&mut self, node: u32, found: Option<View>) -> Role {
         self.lives += 1;
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.lives;
@@ -210,7 +210,7 @@ impl Run {
         COORDINATORS..COORDINATORS + AGENTS
     }
 
-    /// From when to when, in true time, an agent may act under which base.
+    /// When, in true time, an agent may act, and under which base.
     fn lease(&self, node: u32) -> Option<(u64, u64, ViewId, ViewId)> {
         let words = self.world.page(node);
         let page = page::load(words).filter(|page| page::fenced(words) <= page.view)?;
@@ -225,7 +225,7 @@ impl Run {
         self.lease(node).filter(|(from, until, ..)| *from <= now && now < *until).map(|lease| lease.3)
     }
 
-    /// One step; two agents that may act under incompatible views before the next one are noted.
+    /// One step; records two agents that may act under incompatible views before the next one.
     fn step(&mut self) {
         assert!(self.world.step().is_some(), "something always is to come");
         let (now, next) = (self.world.now(), self.world.next_time().unwrap_or(u64::MAX));
@@ -264,44 +264,44 @@ impl Run {
         }
     }
 
-    fn mend(&mut self) {
+    fn heal(&mut self) {
         for (node, other) in (0..NEW.0).flat_map(|node| (0..NEW.0).map(move |other| (node, other))) {
             self.world.heal(node, other);
         }
     }
 
-    /// The new coordinator decides alone, and those who were given up stay out.
+    /// The new coordinator decides alone, and the retired ones stay out.
     fn ends_well(&self, old: u32, seed: u64) {
         let newest = Arc::clone(self.world.machine(NEW.0).view());
         assert_eq!(newest.acceptors, [acceptor()], "seed {seed}: the new coordinator decides alone");
         assert!(newest.retired.iter().eq(1..=COORDINATORS as u16), "seed {seed}");
         assert!(newest.of_kind(Kind::Coordinator).all(|m| m.proposer == NEW.1), "seed {seed}: {newest:?}");
-        // It would not start again, even without hearing anything.
+        // It would not start again, even without any message.
         let again =
             Start::new(self.config, &self.genesis, [self.world.machine(old).view().as_ref().clone()], seed);
         assert!(again.coordinator(old as u16 + 1).is_retired(), "seed {seed}");
     }
 }
 
-/// How long a recovered view waits, if not as it should: a bug that the test must see.
+/// A wrong wait of the recovered view, if any: a bug that the test must find.
 type Planted = Option<Nanos>;
 
 fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     let mut run = Run::new(seed);
     let all_hold = |run: &Run| Run::agents().all(|node| run.holds(node).is_some());
     run.until("all agents join", all_hold);
-    // What an earlier look, or a file, knows of the cluster.
+    // The view known from an earlier observation, or a file.
     let early = run.world.machine(COORDINATORS).view().as_ref().clone();
-    // One host may be cut off in the end with whatever it knows, and the operator gives it up. The
-    // others may note_announced nothing of what is decided before.
+    // One host may be cut off in the end, and the operator abandons it. The others may miss earlier
+    // decisions.
     let given_up = COORDINATORS + run.rng.below(u64::from(AGENTS)) as u32;
     let asks_it = run.rng.coin();
     let deaf = !asks_it && run.rng.coin();
     if deaf {
         Run::agents().filter(|node| *node != given_up).for_each(|node| run.cut(node));
     }
-    // An operator lengthens leases; some coordinators may note_announced of it, and some agents of what comes
-    // of it.
+    // An operator lengthens leases; some coordinators may miss the request, and some agents the
+    // result.
     let lease = if run.rng.coin() { LONG_LEASE } else { LEASE + 1 };
     run.world.with_machine(given_up, |_, _, port| {
         (0..COORDINATORS)
@@ -320,13 +320,12 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
         run.run_for(span);
     }
     if deaf {
-        run.mend();
+        run.heal();
         run.cut(given_up);
     }
     let span = run.rng.below(LEASE / 4);
     run.run_for(span);
-    // The newest view that those who were asked know, or one of a file that is older where nobody
-    // could be asked.
+    // The newest view of the reachable processes, or an older one from a file if none is reachable.
     let asked = Run::agents().filter(|node| asks_it || *node != given_up);
     let known = asked.map(|node| run.world.machine(node).view().as_ref().clone());
     let found = known.chain([early]).max_by_key(|view| view.id).expect("somebody knows a view");
@@ -337,8 +336,7 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
         let view = run.world.machine(node).view();
         marks.held_long += u32::from(view.id == holder && view.lease == Nanos(LONG_LEASE));
     }
-    // Whoever gives up a host says how long its leases may be, if that may be longer than the
-    // profile's.
+    // The operator states the maximum lease of an abandoned host if it may exceed the profile's.
     let recovered = found.recovered(vec![acceptor()], Nanos(lease));
     let recovered = View { wait: planted.unwrap_or(recovered.wait), ..recovered };
     let machine = run.machine(NEW.0, Some(recovered.clone()));
@@ -348,8 +346,8 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     }
     let span = run.rng.below(4 * LEASE);
     run.run_for(span);
-    // A minority comes back, with its memory, and is told nothing: its host shows what its region
-    // does.
+    // A minority comes back, with its memory and without a message: its host shows the view in its
+    // region.
     let old = run.rng.below(u64::from(COORDINATORS)) as u32;
     let own = run.world.machine(old).view().as_ref().clone();
     let machine = run.machine(old, Some(own));
@@ -373,7 +371,7 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
 }
 
 #[test]
-fn nobody_acts_beside_the_recovered_cluster_and_whoever_was_given_up_stays_out() {
+fn no_retired_process_acts_beside_the_recovered_cluster() {
     let mut marks = Marks::default();
     for seed in 0..SEEDS {
         let overlap = run(seed, None, &mut marks);

@@ -1,5 +1,5 @@
-//! When a coordinator is replaced without an operator: what [`Vacancies`] says of views, one after
-//! the other. Whole clusters are in `acceptors.rs`.
+//! When a coordinator is replaced automatically: the results of [`Vacancies`] for sequences of
+//! views. `acceptors.rs` tests whole clusters.
 
 mod instant;
 
@@ -17,7 +17,7 @@ fn config(replace: bool) -> Config {
     Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), mutant: ActiveMutant::NONE }
 }
 
-/// Coordinators of whom the first so many decide.
+/// Coordinators, of which the first `deciders` decide.
 fn view(deciders: u16, all: u16) -> View {
     let seats: Vec<_> = (1..=all)
         .map(|n| (coordinator_name(n), Address { generation: 1, ..Address::region(n.into()) }))
@@ -49,7 +49,7 @@ const fn lives(_: &Member) -> bool {
 }
 
 #[test]
-fn the_seat_that_is_vacant_for_longest_goes_to_the_oldest_spare_in_two_steps() {
+fn the_longest_vacant_seat_goes_to_the_oldest_spare_in_two_steps() {
     let config = config(true);
     let first = view(3, 5);
     let mut seen = Vacancies::begin(&first, Instant(5000));
@@ -74,7 +74,7 @@ fn the_seat_that_is_vacant_for_longest_goes_to_the_oldest_spare_in_two_steps() {
 }
 
 #[test]
-fn nobody_is_replaced_unless_a_majority_lives_in_the_end() {
+fn a_replacement_requires_a_live_majority_in_the_end() {
     let config = config(true);
     let first = view(5, 6);
     let late = Instant(1_000_000);
@@ -100,7 +100,7 @@ fn nobody_is_replaced_unless_a_majority_lives_in_the_end() {
 }
 
 #[test]
-fn where_the_profile_does_not_ask_for_it_nothing_happens() {
+fn without_the_profiles_consent_nothing_is_replaced() {
     let view = without(&view(3, 4), &[3]);
     let (off, seen) = (config(false), Vacancies::begin(&view, Instant(0)));
     assert_eq!(seen.change(&view, &off, Instant::NEVER, lives), None);
@@ -109,7 +109,7 @@ fn where_the_profile_does_not_ask_for_it_nothing_happens() {
 }
 
 #[test]
-fn views_that_were_missed_may_have_had_everybody() {
+fn missed_views_may_have_had_every_seat_taken() {
     let config = config(true);
     let first = without(&view(3, 4), &[3]);
     let mut seen = Vacancies::begin(&first, Instant(0));
@@ -119,7 +119,7 @@ fn views_that_were_missed_may_have_had_everybody() {
 }
 
 #[test]
-fn a_spare_is_started_when_somebody_is_missing_and_nobody_is_there_to_come() {
+fn a_spare_is_started_when_a_coordinator_is_missing_without_one() {
     let config = config(true);
     let missing = without(&view(3, 3), &[2]);
     let seen = Vacancies::begin(&missing, Instant(0));

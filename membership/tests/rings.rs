@@ -1,11 +1,11 @@
-//! A reader that slept through more views than the ring holds, while the acceptors changed any
-//! number of times, takes only for decided what the deciders of a slot decided: every interleaving
+//! A reader that missed more views than the ring holds, while the acceptors changed any number of
+//! times, considers a value decided only if the deciders of its slot decided it: every interleaving
 //! of its READs with two proposers.
 //!
-//! What is explored is the reader that ships. Acceptors and proposers are as small as Paxos allows:
-//! a proposer's round at one acceptor is one step, and so is a READ, which may be carried out at
-//! any time, or fail. Of the READs that are out the first or the last comes next: what is known
-//! after some of them does not depend on their order.
+//! The reader is the shipped one. Acceptors and proposers are minimal: a proposer's round at one
+//! acceptor is one step, and so is a READ, which may be executed at any time, or fail. Of the
+//! pending READs the first or the last completes next: the knowledge after some of them does not
+//! depend on their order.
 
 mod common;
 mod instant;
@@ -23,25 +23,25 @@ use stateright::{Model, Property};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Coordinators that there are at one time or another.
+/// All coordinators at one time or another.
 const ALL: usize = 5;
-/// The reader knows view 0, which the first three of them decide on.
+/// The reader knows view 0, whose deciders are the first three.
 const KNOWN: usize = 3;
 const SLOTS: u32 = 4;
-/// The newest slot: the first that shares its place with the one that the reader asks for.
+/// The newest slot: the first that shares its place with the requested one.
 const LAST: u64 = 5;
 /// The slot before it, which is decided.
 const SETTLED: u64 = LAST - 1;
 
-/// Proposers by number: of views 1 to 3, of an older proposal of the settled slot and of the one
-/// that was decided, and the two that contend for the last.
+/// Proposers by number: of views 1 to 3, of an older proposal of the settled slot and of the
+/// decided one, and the two that contend for the last.
 const EARLY: u16 = 1;
 const OLD: u16 = 2;
 const NEW: u16 = 3;
 const FIRST: u16 = 4;
 const SECOND: u16 = 5;
 
-/// What an acceptor holds in a slot that two proposers turn to.
+/// An acceptor's state in a slot with two proposers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Held {
     /// The first proposer's promise, and nothing accepted.
@@ -56,7 +56,7 @@ enum Held {
     Second,
 }
 
-/// A cluster's past, and how much may happen.
+/// A cluster's history, and the limits of the exploration.
 #[derive(Clone, Debug)]
 struct Rings {
     config: Config,
@@ -70,7 +70,7 @@ struct Rings {
     contended: bool,
     /// Whether acceptors may hold the older proposal of the settled slot, or nothing.
     laggards: bool,
-    /// Whether the last of the READs that are out may come next as well as the first.
+    /// Whether the last of the pending READs may complete next as well as the first.
     from_both_ends: bool,
     /// READs that may fail.
     failures: u8,
@@ -80,16 +80,16 @@ struct Rings {
 struct State {
     settled: [Held; ALL],
     last: [Held; ALL],
-    /// Whether the second proposer adopted the first one's value; none if it proposed nothing yet.
+    /// Whether the second proposer adopted the first one's value; `None` before its proposal.
     adopts: Option<bool>,
-    /// Who ever accepted the first one's proposal.
+    /// The acceptors of the first proposal.
     accepted_first: [bool; ALL],
     failures: u8,
     reader: Poll,
-    /// The READs that are out.
+    /// The pending READs.
     out: Vec<(Remote, u32, Token)>,
     found: Option<Found>,
-    /// Whether what was found was decided by then.
+    /// Whether the value was decided when it was found.
     right: bool,
 }
 
@@ -111,12 +111,12 @@ impl Hash for State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// A proposal's acceptance reaches an acceptor at last.
+    /// A delayed acceptance reaches an acceptor.
     Settle(usize),
     AcceptFirst(usize),
     PromiseSecond(usize),
     AcceptSecond(usize),
-    /// This READ of those that are out is carried out.
+    /// This pending READ is executed.
     Read(usize),
     FailRead(usize),
 }
@@ -126,7 +126,8 @@ fn acceptor(number: u16) -> Acceptor {
 }
 
 impl Rings {
-    /// `history` is what views 1 to [`SETTLED`] change of the acceptors: a number comes, or goes.
+    /// `history` is the change of acceptors in views 1 to [`SETTLED`]: a number is added, or
+    /// removed.
     fn new(history: [i16; SETTLED as usize], mutant: ActiveMutant) -> Self {
         let limits = Limits { proposers: ALL as u32, slots: SLOTS, ..common::LIMITS };
         let layout = Layout::new(limits).expect("in bounds");
@@ -169,7 +170,7 @@ impl Rings {
         deciders.iter().filter(|at| is(**at)).count() > deciders.len() / 2
     }
 
-    /// The word of the newest slot in this place that acceptor `at` had to do with.
+    /// The word of the newest slot in this place in which acceptor `at` took part.
     fn word(&self, state: &State, at: usize, place: u64) -> SlotWord {
         let mut word = SlotWord::default();
         for slot in (1..=LAST).filter(|slot| slot % u64::from(SLOTS) == place) {
@@ -199,7 +200,7 @@ impl Rings {
         word
     }
 
-    /// What a value area holds that a word names, at any acceptor.
+    /// The contents of a value area named by a word, at any acceptor.
     fn value(&self, state: &State, offset: u32) -> Option<Arc<View>> {
         let area = |slot: u64, proposer| self.config.layout.value(slot, proposer) == offset;
         if area(LAST, FIRST) {
@@ -222,8 +223,8 @@ impl Rings {
         let at = from.at.region as usize - 1;
         let layout = self.config.layout;
         let mut bytes = if from.offset == layout.view() {
-            // All that the first three ever published: whoever learned more has died, and not come
-            // back.
+            // All views published by the first three: coordinators with later ones have died for
+            // good.
             let head = vec![0; size_of::<ViewHead>()];
             [&head[..], &self.views[0].seal()[..]].concat()
         } else if from.offset >= layout.value(0, 1) {
@@ -237,7 +238,7 @@ impl Rings {
         bytes
     }
 
-    /// Whether this is what its slot decided, or has decided by now.
+    /// Whether its slot has decided this.
     fn is_decided(&self, state: &State, view: &Arc<View>) -> bool {
         if view.id.0 != LAST {
             return self.views.get(view.id.0 as usize) == Some(view);
@@ -248,7 +249,7 @@ impl Rings {
         (first || second && adopts) && *view == self.first || second && !adopts && *view == self.second
     }
 
-    /// Carries a READ out, or lets it fail.
+    /// Executes a READ, or lets it fail.
     fn read(&self, state: &mut State, which: usize, fails: bool) {
         let (from, len, token) = state.out.remove(which);
         let bytes = self.bytes(state, from, len);
@@ -257,7 +258,7 @@ impl Rings {
         let mut fabric = Noted::default();
         state.found = state.reader.complete(part, peer, round, &result, &self.config, &mut fabric);
         if !fabric.posts.is_empty() || state.found.is_some() {
-            // It asks for something else now, and drops what comes of what it asked for before.
+            // It has sent another request, and drops the results of the earlier one.
             state.out.clear();
         }
         state.out.extend(fabric.posts.into_iter().map(|(post, token)| match post {
@@ -285,8 +286,7 @@ impl Rings {
             };
             pasts = pasts.into_iter().flat_map(each).collect();
         }
-        // Whoever decided it had a majority's promise, and none of those had accepted the older
-        // proposal.
+        // The decider had a majority's promise, and none of those had accepted the older proposal.
         pasts.retain(|past| self.majority_of(SETTLED, |at| past[at] == Held::Second));
         pasts
     }
@@ -315,7 +315,7 @@ impl Model for Rings {
                 Post::Read { from, len } => (from, len, token),
                 _ => unreachable!("a reader reads"),
             }));
-            // Words of the slot after its own, and what the acceptors published, do not change.
+            // Words of the slot after its own, and the acceptors' publications, do not change.
             while !state.reader.reads_rings() {
                 let newest = state.out.len() - 1;
                 self.read(&mut state, newest, false);
@@ -368,8 +368,8 @@ impl Model for Rings {
             Step::PromiseSecond(at) => {
                 next.last[at] =
                     if state.last[at] == Held::First { Held::FirstPromised } else { Held::Promised };
-                // It proposes as soon as it has a majority's promises; what comes later tells
-                // nobody anything.
+                // It proposes as soon as it has a majority's promises; later answers have no
+                // effect.
                 let promised = |at: usize| matches!(next.last[at], Held::Promised | Held::FirstPromised);
                 if self.majority_of(LAST, promised) {
                     next.adopts = Some(next.last.contains(&Held::FirstPromised));
@@ -406,11 +406,11 @@ fn finds(state: &State, slot: u64) -> bool {
     matches!(&state.found, Some(Found::Newer(view, _) | Found::Next(view)) if view.id.0 == slot)
 }
 
-/// Two come: {1, 2, 3} becomes {1, 2, 3, 4, 5}.
+/// Two are added: {1, 2, 3} becomes {1, 2, 3, 4, 5}.
 const GROWN: [i16; 4] = [4, 5, 0, 0];
-/// One comes and one goes: {2, 3, 4}.
+/// One is added and one removed: {2, 3, 4}.
 const SHIFTED: [i16; 4] = [4, -1, 0, 0];
-/// Two come, two go, one by one, the last of them in the settled slot: {3, 4, 5}.
+/// Two are added, two removed, one by one, the last of them in the settled slot: {3, 4, 5}.
 const REPLACED: [i16; 4] = [4, 5, -1, -2];
 
 fn contended(history: [i16; 4], mutant: ActiveMutant) -> Rings {
@@ -443,7 +443,7 @@ fn a_sleeper_that_knows_one_of_three_deciders_finds_what_they_decided() {
 }
 
 #[test]
-fn a_sleeper_finds_the_decided_value_of_a_settled_slot_whoever_lags() {
+fn a_sleeper_finds_the_decided_value_of_a_settled_slot_with_any_laggard() {
     for (history, states) in [(GROWN, 15_000), (SHIFTED, 800), (REPLACED, 1_900)] {
         common::holds(&format!("{history:?}, a settled slot"), settled(history, ActiveMutant::NONE), states);
     }

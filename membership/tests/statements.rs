@@ -1,4 +1,4 @@
-//! What the machines do together when the fabric is kind: one statement a test.
+//! What the machines do together on a fault-free fabric: one statement per test.
 
 mod instant;
 
@@ -13,7 +13,7 @@ use obol_membership::wire::{Message, Refusal};
 use obol_membership::{ActiveMutant, Kind, Timing};
 use std::sync::atomic::Ordering;
 
-/// Three coordinators (nodes 0 to 2) and so many agents after them, joined and active.
+/// Three coordinators (nodes 0 to 2) and the agents after them, joined and active.
 fn cluster(agents: usize) -> Cluster {
     let mut cluster = Cluster::new(3, ActiveMutant::NONE);
     for n in 1..=agents {
@@ -116,7 +116,7 @@ fn without_fencing_a_failover_takes_the_wait() {
 }
 
 #[test]
-fn an_attached_app_joins_dies_and_comes_back_as_somebody_else() {
+fn an_attached_app_joins_dies_and_returns_as_a_new_incarnation() {
     let mut cluster = cluster(2);
     let app = attach(&mut cluster, 3, 1, 71);
     let first = cluster.view(0).by_token(71).expect("admitted").incarnation;
@@ -136,7 +136,7 @@ fn an_attached_app_joins_dies_and_comes_back_as_somebody_else() {
 }
 
 #[test]
-fn an_app_hears_that_its_join_was_refused_and_that_it_waits_for_room() {
+fn an_app_learns_that_its_join_was_refused_or_waits_for_room() {
     let mut cluster = cluster(1);
     let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
     cluster.programs.push(address);
@@ -156,7 +156,7 @@ fn an_app_hears_that_its_join_was_refused_and_that_it_waits_for_room() {
 }
 
 /// As [`cluster`] with two agents, where a name may fail twice in a while.
-fn wary(join_pause: Nanos) -> Cluster {
+fn with_join_hold(join_pause: Nanos) -> Cluster {
     let timing = Timing {
         join_burst: 2,
         join_window: Nanos::from_secs(1),
@@ -193,7 +193,7 @@ fn dies(cluster: &mut Cluster, program: Address) {
     cluster.run(Nanos::from_millis(1));
 }
 
-/// Lets members of one name fail until joins of it are held back; gives the time of the last
+/// Lets members of one name fail until joins of it are held back; returns the time of the last
 /// failure.
 fn crash_three_times(cluster: &mut Cluster) -> obol_fabric::Instant {
     let mut failed = cluster.now;
@@ -209,7 +209,7 @@ fn crash_three_times(cluster: &mut Cluster) -> obol_fabric::Instant {
 
 #[test]
 fn a_name_that_fails_again_and_again_waits_before_it_joins_and_others_do_not() {
-    let mut cluster = wary(Nanos::ZERO);
+    let mut cluster = with_join_hold(Nanos::ZERO);
     let failed = crash_three_times(&mut cluster);
     begin(&mut cluster, "loop", 54);
     let Some((1, SeatStatus::HeldBack { until })) = cluster.nodes[3].seats.last().copied() else {
@@ -236,7 +236,7 @@ fn a_name_that_fails_again_and_again_waits_before_it_joins_and_others_do_not() {
 
 #[test]
 fn a_program_that_dies_while_its_join_is_held_back_is_not_admitted() {
-    let mut cluster = wary(Nanos::ZERO);
+    let mut cluster = with_join_hold(Nanos::ZERO);
     crash_three_times(&mut cluster);
     let program = begin(&mut cluster, "loop", 54);
     dies(&mut cluster, program);
@@ -247,8 +247,8 @@ fn a_program_that_dies_while_its_join_is_held_back_is_not_admitted() {
 }
 
 #[test]
-fn an_agent_that_knows_nothing_of_a_name_hears_from_the_leader_how_long_it_waits() {
-    let mut cluster = wary(Nanos::ZERO);
+fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
+    let mut cluster = with_join_hold(Nanos::ZERO);
     crash_three_times(&mut cluster);
     let newcomer = Newcomer {
         kind: Kind::App,
@@ -269,11 +269,11 @@ fn an_agent_that_knows_nothing_of_a_name_hears_from_the_leader_how_long_it_waits
     cluster.run(Nanos::from_millis(60));
     assert!(!is_in(&cluster, 59), "a join that is held back is not kept: whoever still wants it asks again");
     cluster.send_to_coordinators(&Message::Join { newcomer, as_of: newest(&cluster), proved: true }.encode());
-    // Its agent knows of no such program, and has it removed before long.
+    // Its agent does not know this program, and has it removed soon.
     cluster.settle();
     assert!(is_in(&cluster, 59));
-    // What its agent is told.
-    let mut cluster = wary(Nanos::ZERO);
+    // The leader's answer to its agent.
+    let mut cluster = with_join_hold(Nanos::ZERO);
     let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
     cluster.programs.push(address);
     (0..3).for_each(|at| cluster.nodes[at].frozen = true);
@@ -291,8 +291,8 @@ fn an_agent_that_knows_nothing_of_a_name_hears_from_the_leader_how_long_it_waits
 }
 
 #[test]
-fn whoever_leaves_as_it_wished_is_never_held_back() {
-    let mut cluster = wary(Nanos::ZERO);
+fn graceful_leaves_never_cause_a_hold() {
+    let mut cluster = with_join_hold(Nanos::ZERO);
     for token in 51..=59 {
         begin(&mut cluster, "guest", token);
         assert!(is_in(&cluster, token));
@@ -304,7 +304,7 @@ fn whoever_leaves_as_it_wished_is_never_held_back() {
 
 #[test]
 fn joins_that_come_together_share_a_view_and_the_first_does_not_wait() {
-    let mut cluster = wary(Nanos::from_millis(4));
+    let mut cluster = with_join_hold(Nanos::from_millis(4));
     cluster.run(Nanos::from_millis(10));
     let before = newest(&cluster);
     let join_at = |cluster: &mut Cluster, at: usize, token: u64| {
@@ -337,8 +337,8 @@ fn an_app_leaves_gracefully() {
     assert_eq!((cluster.counted(0, Counter::Leaves), cluster.counted(0, Counter::Failures)), (1, 0));
 }
 
-/// What the agent in front of coordinators that do nothing asks them for.
-fn asked_in_vain(cluster: &mut Cluster) -> Vec<Message<'static>> {
+/// The requests of an agent to unresponsive coordinators.
+fn unanswered_requests(cluster: &mut Cluster) -> Vec<Message<'static>> {
     for at in 0..3 {
         cluster.nodes[at].frozen = true;
     }
@@ -361,13 +361,13 @@ fn a_program_that_takes_its_seat_again_while_it_leaves_leaves_all_the_same() {
     let first = cluster.view(0).by_token(71).expect("admitted").incarnation;
     cluster.seat(3, 1, SeatRequest::Leave);
     cluster.seat(3, 1, join(72, address));
-    let asked = asked_in_vain(&mut cluster);
+    let asked = unanswered_requests(&mut cluster);
     assert!(asked.contains(&Message::Leave(first)), "{asked:?}");
     assert!(asked.iter().any(|m| matches!(m, Message::Join { newcomer, .. } if newcomer.token == 72)));
 }
 
 #[test]
-fn a_member_that_was_given_up_is_asked_to_leave_though_its_seat_is_taken_again() {
+fn an_abandoned_member_is_removed_though_its_seat_is_taken_again() {
     let mut cluster = cluster(1);
     let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
     cluster.programs.push(address);
@@ -381,7 +381,7 @@ fn a_member_that_was_given_up_is_asked_to_leave_though_its_seat_is_taken_again()
     cluster.run(Nanos(1));
     let stray = cluster.view(3).by_token(71).expect("admitted").incarnation;
     cluster.seat(3, 1, join(72, address));
-    let asked = asked_in_vain(&mut cluster);
+    let asked = unanswered_requests(&mut cluster);
     assert!(asked.contains(&Message::Leave(stray)), "{asked:?}");
     assert!(asked.iter().any(|m| matches!(m, Message::Join { newcomer, .. } if newcomer.token == 72)));
 }
@@ -430,9 +430,9 @@ fn a_frozen_agent_is_excluded_and_never_acts_in_the_old_view() {
     assert_eq!(cluster.counted(3, Counter::Exclusions), 1);
 }
 
-/// Who was cut off saw nobody, and says so as soon as it is heard again.
+/// A process that was cut off suspected all others, and reports that once it is reachable.
 #[test]
-fn whoever_was_excluded_accuses_nobody() {
+fn reports_of_an_excluded_process_are_ignored() {
     let mut cluster = cluster(2);
     let [old, other] = [3, 4].map(|at| cluster.incarnation(at).expect("a member"));
     cluster.nodes[3].frozen = true;
@@ -445,7 +445,7 @@ fn whoever_was_excluded_accuses_nobody() {
     cluster.send_to_coordinators(&notice(old, Evidence::Suspicion));
     cluster.run(Nanos::from_millis(5));
     assert_eq!(newest(&cluster), view);
-    // Of a member it is believed.
+    // A member is believed.
     let member = cluster.incarnation(1).expect("a member");
     cluster.send_to_coordinators(&notice(member, Evidence::Suspicion));
     cluster.run(Nanos::from_millis(1));
@@ -523,7 +523,7 @@ fn a_cluster_whose_coordinators_all_died_goes_on() {
     assert!(cluster.is_active(3, after));
 }
 
-/// When CLEARs were sent of coordinators that all start again while a program lives that can be
+/// The number of CLEARs sent when all coordinators restart while a program lives that can be
 /// neither fenced nor proved dead: half a lease after the start, and two leases after it.
 fn clears_after_a_start(mutant: ActiveMutant) -> [u64; 2] {
     let lease = TIMING.standby.saturating_mul(6);
@@ -532,7 +532,7 @@ fn clears_after_a_start(mutant: ActiveMutant) -> [u64; 2] {
         cluster.add_member(Kind::Agent, &format!("node-{n}"));
     }
     cluster.send_to_coordinators(&Message::SetLease(lease).encode());
-    // Clocks begin at zero, which has to be more than a lease ago.
+    // Clocks start at zero, which has to be more than a lease ago.
     cluster.run(lease.saturating_mul(2));
     attach(&mut cluster, 3, 1, 1000);
     cluster.kill(3);
@@ -560,9 +560,8 @@ fn mutants_a_view_that_is_taken_for_an_old_one_is_cleared_too_early() {
     assert!(clears_after_a_start(ActiveMutant::new(obol_membership::Mutant::StartLongAgo))[0] > 0);
 }
 
-/// Seed 1966 of the campaign: who leads before anybody has admitted it asks with the first view
-/// that it knew, which is older than what the cluster remembers. Nobody else watches its former
-/// life.
+/// Seed 1966 of the campaign: a leader that is not admitted yet asks with the first view that it
+/// knew, which is older than the cluster remembers. Nobody else watches its former life.
 #[test]
 fn coordinators_that_come_back_after_many_views_take_the_place_of_their_former_lives() {
     let mut cluster = cluster(1);
@@ -578,11 +577,10 @@ fn coordinators_that_come_back_after_many_views_take_the_place_of_their_former_l
     assert!(cluster.is_active(3, newest(&cluster)));
 }
 
-/// Seed 734 of the campaign. The leader decides with one other acceptor and dies for good; those
-/// who are left were asleep for longer than the ring remembers, and see every decision at one of
-/// them only.
+/// Seed 734 of the campaign. The leader decides with one other acceptor and is lost. The remaining
+/// processes missed more views than the ring holds, and find every decision at only one of them.
 #[test]
-fn what_a_dead_leader_decided_is_found_by_those_who_slept_through_it() {
+fn decisions_of_a_dead_leader_are_found_by_laggards() {
     let mut cluster = cluster(1);
     churn(&mut cluster, 2);
     let before = newest(&cluster);
@@ -594,7 +592,7 @@ fn what_a_dead_leader_decided_is_found_by_those_who_slept_through_it() {
     let decided = newest(&cluster);
     assert!(decided.0 > before.0 + u64::from(slots));
     cluster.kill(0);
-    // Nothing that was accepted has reached the third acceptor.
+    // No acceptance has reached the third acceptor.
     for slot in 0..slots {
         let offset = cluster.config.layout.slot(u64::from(slot));
         let word = &memory::span(&cluster.nodes[2].memory, offset, 8).expect("a word")[0];
@@ -653,8 +651,7 @@ fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
     let slot = newest(&cluster).next();
     let at = cluster.config.layout.slot(slot.0);
     let mut bid = 0;
-    // A rival that is always faster: whatever is promised to the leader, more is promised to this
-    // one right behind it.
+    // A faster rival: for each promise to the leader, it gets a higher one immediately afterwards.
     let mut rival = |cluster: &Cluster| {
         let words =
             [0, 1, 2].map(|n| &memory::span(&cluster.nodes[n].memory, at, 8).expect("a word of the ring")[0]);
@@ -676,7 +673,7 @@ fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
     let pauses = 50;
     cluster.run_beside(TIMING.backoff_max.saturating_mul(pauses), rival);
     let aborts = cluster.counted(0, Counter::Aborts) - before;
-    // Pauses of the same length for ever are half of the limit on average: a hundred of them.
+    // With pauses of a constant length, half of the limit on average, there would be a hundred.
     assert!((6..pauses).contains(&aborts), "{aborts} attempts");
     cluster.run(TIMING.backoff_max.saturating_mul(64));
     assert_eq!(newest(&cluster), slot, "it is decided as soon as the rival is gone");
@@ -686,7 +683,7 @@ fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
 fn a_later_life_proves_that_the_earlier_one_is_gone() {
     let mut cluster = cluster(2);
     let before = newest(&cluster);
-    // A join from a time that the cluster does not remember: it is not admitted itself.
+    // A join that is too old: it is not admitted itself.
     churn(&mut cluster, 20);
     let old = cluster.incarnation(4).expect("a member");
     let address = Address { generation: cluster.nodes[4].address.generation + 1, ..cluster.nodes[4].address };

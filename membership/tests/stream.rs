@@ -1,5 +1,5 @@
-//! Row 19: a stream of views is ordered, without repetition, resumable, and names what it could not
-//! read.
+//! Row 19: a stream of views is ordered, without repetition, resumable, and reports views that it
+//! could not read.
 
 mod instant;
 
@@ -10,7 +10,7 @@ use obol_membership::{ActiveMutant, Kind, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The memory of the first three nodes, as far as it can be reached.
+/// The memory of the first three nodes, as far as it is reachable.
 struct Memory<'a> {
     cluster: &'a Cluster,
     unreachable: BTreeSet<usize>,
@@ -51,7 +51,7 @@ fn cluster(mutant: ActiveMutant) -> Cluster {
     cluster
 }
 
-/// One more view: a program comes, or goes.
+/// One more view: a program joins, or leaves.
 fn change(cluster: &mut Cluster, n: u64) {
     let address = Address { seat: 1, generation: 1 + n as u32 / 2, ..cluster.nodes[3].address };
     let name = Name::new("app-1").expect("a name");
@@ -109,7 +109,7 @@ fn a_stream_goes_on_where_another_has_ended() {
     assert_eq!(ids, (0..=cluster.view(0).id.0).collect::<Vec<_>>());
 }
 
-/// A reader that is slower than the ring: what it missed, and what came after.
+/// A reader that is slower than the ring: the gap, and the views after it.
 fn late(mutant: ActiveMutant) -> (Vec<Item>, ViewId, ViewId) {
     let mut cluster = cluster(mutant);
     let from = cluster.view(0).id.next();
@@ -121,14 +121,14 @@ fn late(mutant: ActiveMutant) -> (Vec<Item>, ViewId, ViewId) {
 }
 
 #[test]
-fn a_slow_reader_is_told_what_it_missed() {
+fn a_slow_reader_gets_the_gap() {
     let (items, from, newest) = late(ActiveMutant::NONE);
     let Some(Item::Gap { first, last }) = items.first() else { panic!("no gap: {items:?}") };
     assert_eq!(*first, from);
     let rest = views(&items[1..]);
     assert_eq!(rest[0].id, last.next());
     assert_eq!(rest.last().expect("the newest").id, newest);
-    // Of four slots, one is prepared for the view to come.
+    // Of four slots, one is prepared for the next view.
     assert_eq!(rest.len(), 3);
 }
 
@@ -140,7 +140,7 @@ fn mutants_a_silent_gap_is_seen() {
 }
 
 #[test]
-fn a_dead_coordinators_memory_still_tells_and_a_minority_is_not_needed() {
+fn a_dead_coordinators_memory_is_readable_and_a_minority_is_not_needed() {
     let mut cluster = cluster(ActiveMutant::NONE);
     let from = cluster.view(0).id.next();
     change(&mut cluster, 0);

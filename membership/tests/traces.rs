@@ -1,6 +1,6 @@
-//! Traces that a person can read, in the manner of etcd/raft's `testdata`: each file of
-//! `membership/testdata` holds commands and, after `----`, what follows from them. `OBOL_BLESS=1`
-//! writes what follows anew; the difference is then to be read in the commit.
+//! Readable traces in the manner of etcd/raft's `testdata`: each file of `membership/testdata`
+//! holds commands and, after `----`, their results. `OBOL_BLESS=1` rewrites the results; review the
+//! difference in the commit.
 
 mod common;
 mod instant;

@@ -1,4 +1,4 @@
-//! Bytes from peers: what was encoded comes back, and nothing that arrives makes a decoder panic.
+//! Bytes from peers: encoding is reversible, and no input makes a decoder panic.
 
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
@@ -115,13 +115,13 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn a_view_comes_back_as_it_was(view in view()) {
+    fn a_view_round_trips(view in view()) {
         prop_assert_eq!(decode_view(&encode_view(&view)), Ok(view.clone()));
         prop_assert_eq!(View::unseal(&view.seal()), Some(view));
     }
 
     #[test]
-    fn a_join_comes_back_as_it_was(m in member(), as_of in number(), proved in any::<bool>()) {
+    fn a_join_round_trips(m in member(), as_of in number(), proved in any::<bool>()) {
         let Member { kind, name, address, host, token, proposer, .. } = m;
         let newcomer = Newcomer { kind, name, address, host, token, proposer };
         let join = Message::Join { newcomer, as_of: ViewId(as_of), proved };
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn what_caches_are_asked_and_answer_comes_back_as_it_was(
+    fn cache_messages_round_trip(
         nonce in number(),
         chunk in any::<u16>(),
         view in number(),
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_arrives_makes_a_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn no_input_makes_a_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Message::decode(&bytes);
         let _ = decode_view(&bytes);
         let _ = View::unseal(&bytes);
@@ -178,7 +178,7 @@ proptest! {
 }
 
 #[test]
-fn every_other_message_comes_back_as_it_was() {
+fn every_other_message_round_trips() {
     let (accuser, accused) = (Incarnation(3), Incarnation(9));
     let messages = [
         Message::Decided(ViewId(7)),
@@ -236,7 +236,7 @@ fn incarnations_that_would_overflow_are_refused_and_the_last_ones_are_not() {
 }
 
 #[test]
-fn no_lease_is_set_that_no_profile_could_ask_for() {
+fn leases_outside_a_profiles_bounds_are_rejected() {
     let set = |lease| Message::decode(&Message::SetLease(lease).encode()).is_ok();
     assert!(set(LEASE_MIN) && set(LEASE_MAX));
     assert!(!set(Nanos(LEASE_MIN.0 - 1)) && !set(Nanos(LEASE_MAX.0 + 1)) && !set(Nanos(u64::MAX)));
@@ -244,7 +244,7 @@ fn no_lease_is_set_that_no_profile_could_ask_for() {
 
 proptest! {
     #[test]
-    fn whoever_is_admitted_can_be_removed_in_any_steps(
+    fn admitted_members_can_be_removed_in_any_steps(
         names in proptest::collection::vec("[a-z]{1,5}", 1..20),
         steps in proptest::collection::vec(proptest::collection::vec(0usize..20, 0..8), 1..6),
     ) {

@@ -1,5 +1,4 @@
-//! What the model checks share: a fabric that only notes what is posted, and how a model is
-//! explored.
+//! Shared by the model checks: a fabric that only records posts, and the exploration of a model.
 
 // Each test binary uses a part of this.
 #![allow(dead_code)]
@@ -23,8 +22,7 @@ pub(crate) enum Post {
     Cas { at: Remote, expected: u64, desired: u64 },
 }
 
-/// A fabric that does nothing but note what a machine posts, in order; the model decides what
-/// becomes of it.
+/// A fabric that only records a machine's posts, in order; the model decides their results.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) posts: Vec<(Post, Token)>,
@@ -57,12 +55,12 @@ impl Fabric for Noted {
     fn observe(&mut self, _: impl Into<HistogramSlot>, _: Nanos) {}
 }
 
-/// Passes everything on but `u32`s.
+/// Forwards everything but `u32`s to the hasher.
 ///
-/// The machines derive `Hash`, and their only `u32`s that ever change are round numbers. A round
-/// number tells a machine which completions are of its latest posts; the models keep exactly that
-/// with every operation instead (an operation is `fresh` or not), so two states that differ in
-/// round numbers alone behave alike for ever.
+/// The machines derive `Hash`, and their only changing `u32`s are round numbers, by which a machine
+/// recognises completions of its latest posts. The models keep exactly that with every operation
+/// instead (an operation is `fresh` or not), so two states that differ only in round numbers behave
+/// alike.
 pub(crate) struct WithoutRounds<'a, H>(pub(crate) &'a mut H);
 
 impl<H: Hasher> Hasher for WithoutRounds<'_, H> {
@@ -87,10 +85,10 @@ impl<H: Hasher> Hasher for WithoutRounds<'_, H> {
     }
 }
 
-/// Passes on instants as what they are before or after now, at most `reach` away, and everything
-/// else as it is.
+/// Forwards instants relative to now, clamped to `reach`, and everything else unchanged.
 ///
-/// Instants are told from other numbers by their size: no clock here shows less than `epoch`.
+/// Instants are distinguished from other numbers by their size: no clock here shows less than
+/// `epoch`.
 pub(crate) struct Relative<'a, H> {
     pub(crate) inner: &'a mut H,
     pub(crate) now: Instant,
@@ -109,7 +107,7 @@ impl<H: Hasher> Hasher for Relative<'_, H> {
         if n < self.epoch {
             self.inner.write_u64(n);
         } else {
-            // Odd, and so unlike any number below.
+            // Odd, and so different from any number below.
             let ahead = n.saturating_add(self.reach).saturating_sub(self.now.0).min(2 * self.reach);
             self.inner.write_u64(u64::MAX - ahead);
         }
@@ -148,7 +146,7 @@ impl Hasher for Fold {
     }
 }
 
-/// What an exploration found.
+/// The result of an exploration.
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) states: usize,
@@ -156,7 +154,7 @@ pub(crate) struct Explored {
     pub(crate) seconds: f64,
     /// The broken property and the steps that break it.
     pub(crate) broken: Option<(&'static str, Vec<String>)>,
-    /// What was to be reached and was not.
+    /// Goals that were not reached.
     pub(crate) unreached: Vec<&'static str>,
 }
 
@@ -200,7 +198,7 @@ pub(crate) fn explore(model: impl Explorable) -> Explored {
     }
 }
 
-/// The model holds, and it did not silently become a smaller one.
+/// The model holds, and has at least the expected number of states.
 pub(crate) fn holds(name: &str, model: impl Explorable, states_min: usize) {
     let found = explore(model);
     println!("{name}: {} states, depth {}, {:.1} s", found.states, found.depth, found.seconds);
@@ -211,7 +209,7 @@ pub(crate) fn holds(name: &str, model: impl Explorable, states_min: usize) {
     assert!(found.states >= states_min, "{name}: only {} states; {states_min} expected", found.states);
 }
 
-/// The planted bug shows.
+/// The planted bug is found.
 pub(crate) fn breaks(name: &str, model: impl Explorable) -> Vec<String> {
     let found = explore(model);
     let (property, steps) = found

@@ -1,6 +1,5 @@
-//! A cluster whose fabric does everything at once: no latency, no loss unless asked for. Time moves
-//! only from one deadline to the next. Good for statements about the machines that do not depend on
-//! interleavings.
+//! A cluster whose fabric acts instantly: no latency, and no loss unless requested. Time moves only
+//! from one deadline to the next. For statements that do not depend on interleavings.
 
 #![allow(dead_code, reason = "each test crate uses a part")]
 #![expect(unreachable_pub, reason = "shared by test crates")]
@@ -98,14 +97,14 @@ pub struct Cluster {
     pub now: Instant,
     pub nodes: Vec<Node>,
     pub lose_multicast: bool,
-    /// From whom nothing gets to whom.
+    /// Cut directions, from and to.
     pub cuts: Vec<(usize, usize)>,
-    /// Seats whose programs run: agent's region and seat.
+    /// Seats with running programs: agent's region and seat.
     pub programs: Vec<Address>,
     seed: u64,
 }
 
-/// The posts of one step, carried out when the step is over.
+/// The posts of one step, executed at its end.
 pub struct Posts<'a> {
     address: Address,
     layout: Layout,
@@ -253,7 +252,7 @@ impl Cluster {
         self.add(address, Role::Member(Box::new(machine)), None)
     }
 
-    /// Starts a coordinator that is not there yet, from the newest view that anybody knows.
+    /// Starts a new coordinator, from the newest view known to any process.
     pub fn add_coordinator(&mut self, number: u16) -> usize {
         self.seed += 1;
         let address = Address { generation: 1, ..Address::region(u32::from(number)) };
@@ -261,21 +260,21 @@ impl Cluster {
         self.add(address, Role::Coordinator(Box::new(machine)), None)
     }
 
-    /// A datagram from nobody of the cluster to every coordinator that runs.
+    /// Sends a datagram from outside the cluster to every running coordinator.
     pub fn send_to_coordinators(&mut self, bytes: &[u8]) {
         for node in self.nodes.iter_mut().filter(|n| n.alive && matches!(n.role, Role::Coordinator(_))) {
             node.inbox.push_back(Happening::Datagram(Address::region(200), bytes.to_vec()));
         }
     }
 
-    /// A datagram from nobody of the cluster to everybody who runs.
+    /// Sends a datagram from outside the cluster to every running process.
     pub fn send_to_all(&mut self, bytes: &[u8]) {
         for node in self.nodes.iter_mut().filter(|n| n.alive) {
             node.inbox.push_back(Happening::Datagram(Address::region(200), bytes.to_vec()));
         }
     }
 
-    /// Puts bytes, whole words of them, into a process's memory, as far as it has any there.
+    /// Writes whole words into a process's memory, as far as they are within it.
     pub fn overwrite(&mut self, at: usize, offset: u32, bytes: &[u8]) {
         if let Some(words) = memory::span(&self.nodes[at].memory, offset, bytes.len()) {
             memory::copy_in(words, bytes);
@@ -294,7 +293,7 @@ impl Cluster {
         self.nodes.insert(at, node);
     }
 
-    /// What a process starts with that finds all coordinators' regions on its host.
+    /// The start of a process that finds all coordinators' regions on its host.
     fn start(&self) -> Start {
         let regions = self.nodes.iter().filter(|n| matches!(n.role, Role::Coordinator(_)));
         let found = regions.filter_map(|node| {
@@ -310,7 +309,7 @@ impl Cluster {
         Start::new(self.config, &self.genesis, found, self.seed * 104_729)
     }
 
-    /// Acts on a machine, as whoever runs it may.
+    /// Calls a machine, as its driver may.
     pub fn act(&mut self, at: usize, act: impl FnOnce(&mut Role, Instant, &mut Posts<'_>)) {
         let now = self.now;
         let layout = self.config.layout;
@@ -343,7 +342,7 @@ impl Cluster {
         if same { Ok(node) } else { Err(LinkError::PeerReplaced) }
     }
 
-    /// Whom an operation reaches: it needs the way there and back.
+    /// The target of an operation, which needs both directions.
     fn linked(&self, from: usize, at: Address) -> Result<usize, LinkError> {
         let to = self.target(at)?;
         let is_cut = self.cuts.contains(&(from, to)) || self.cuts.contains(&(to, from));
@@ -464,7 +463,7 @@ impl Cluster {
         self.run_beside(span, |_| {});
     }
 
-    /// As [`Cluster::run`], with somebody beside the cluster who acts behind every event.
+    /// As [`Cluster::run`], with a callback after every event.
     pub fn run_beside(&mut self, span: Nanos, mut beside: impl FnMut(&Self)) {
         let end = self.now + span;
         for _ in 0..1_000_000 {

@@ -1,4 +1,4 @@
-//! What a step does.
+//! The effect of a step.
 
 use super::*;
 
@@ -130,7 +130,7 @@ impl Leases {
         }
     }
 
-    /// The READs' completions come; the shipped poll judges them.
+    /// The READs complete; the shipped poll judges them.
     fn install(&self, state: &mut State, holder: usize) {
         let now = local(state.now, state.holders[holder].rate);
         let Some(reading) = state.holders[holder].reading else { return };
@@ -196,7 +196,7 @@ impl Leases {
         }
     }
 
-    /// A fence's completion comes.
+    /// A fence completes.
     fn fenced(&self, state: &mut State, at: usize, failed: bool) {
         let fence = &mut state.fences[at];
         fence.awaited = false;
@@ -227,8 +227,8 @@ impl Leases {
         if self.config.mutant.has(Mutant::IgnoreFence) { ViewId::GENESIS } else { fence }
     }
 
-    /// What follows by itself, and what must hold: CLEARs go out, and every reader looks whether
-    /// its page is active.
+    /// Consequences and invariants: CLEARs are sent, and every reader checks whether its page is
+    /// active.
     fn settle(&self, state: &mut State) {
         let now = local(state.now, self.leader_rate);
         for leader in &mut state.leaders {
@@ -246,7 +246,7 @@ impl Leases {
         for holder in 0..state.holders.len() {
             let by_app = holder == 0 && state.app_alive;
             if !state.holders[holder].alive && !by_app {
-                // Nobody reads this page any more.
+                // This page has no reader any more.
                 state.holders[holder].lease =
                     Lease::new(&self.config.timing, Kind::Agent, self.config.mutant);
                 state.holders[holder].known = ViewId::GENESIS;

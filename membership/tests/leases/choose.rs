@@ -1,4 +1,4 @@
-//! What may happen next.
+//! The possible next steps.
 
 use super::*;
 
@@ -74,14 +74,14 @@ impl Leases {
             if fence.awaited && state.failures > 0 {
                 steps.push(Step::FenceFails(at));
             }
-            // The planted bug: nobody waits for the WRITE.
+            // The planted bug: the WRITE is not awaited.
             if fence.expected.is_none() && fence.awaited && fence.executed.is_none() {
                 steps.push(Step::Fenced(at));
             }
         }
     }
 
-    /// Answers that make a renewal.
+    /// The number of answers for a renewal.
     pub(super) fn enough(&self) -> u32 {
         if self.config.mutant.has(Mutant::MinorityRenewal) { 1 } else { MAJORITY }
     }
@@ -101,7 +101,7 @@ impl Leases {
             }
     }
 
-    /// Who may be proved dead now: the dead, and anybody if suspicions pass for proofs.
+    /// Processes that can be proved dead now: the dead ones, and all if suspicions count as proofs.
     pub(super) fn provable(&self, state: &State) -> Vec<Incarnation> {
         let rash = self.config.mutant.has(Mutant::SuspicionIsProof);
         let named = |view: &Arc<View>| view.members.clone();
@@ -119,7 +119,7 @@ impl Leases {
         members.into_iter().collect()
     }
 
-    /// Whether somebody who can read this page is alive.
+    /// Whether a live process can read this page.
     pub(super) fn is_read(&self, state: &State, holder: usize) -> bool {
         let page = state.holders[holder].lease.page();
         let by_app = holder == 0

@@ -1,4 +1,4 @@
-//! What a step does.
+//! The effect of a step.
 
 use super::*;
 
@@ -38,7 +38,7 @@ impl Slots {
                 state.failures -= 1;
                 let link = &mut state.proposers[proposer].links[acceptor];
                 link.down = true;
-                // What was posted may still be executed, but nobody hears of it.
+                // Pending posts may still be executed, but without an effect on the proposer.
                 let waiting = link.posted.iter_mut().find(|op| op.fresh).map(|op| {
                     op.fresh = false;
                     op.token
@@ -50,10 +50,10 @@ impl Slots {
         self.check(state);
     }
 
-    /// Executes WRITEs that nobody can tell from not executed yet: the first ones into an area,
-    /// which no word of that acceptor has named. Nobody reads it before a CAS that is queued behind
-    /// them has named it, and no step of another hinders them or is hindered, so that trying them
-    /// first, and alone, leaves out only orders that come to the same.
+    /// Executes WRITEs that are indistinguishable from pending ones: the first into an area that no
+    /// word of that acceptor has named. Nobody reads it before a CAS queued behind them has named
+    /// it, and these WRITEs are independent of all other steps. Trying them first, and alone, only
+    /// leaves out equivalent orders.
     fn hasten(&self, state: &mut State) {
         for p in 0..PROPOSERS {
             for a in 0..ACCEPTORS {
@@ -69,7 +69,7 @@ impl Slots {
         }
     }
 
-    /// Whether somebody may know of proposer `p`'s area at acceptor `a`.
+    /// Whether another process may know of proposer `p`'s area at acceptor `a`.
     fn is_seen(&self, state: &State, p: usize, a: usize, area: u8) -> bool {
         if state.areas[a][usize::from(area)].body != 0 {
             return true;
@@ -95,7 +95,7 @@ impl Slots {
         }
     }
 
-    /// Calls an engine, queues what it posts, and takes what it tells as a leader would.
+    /// Calls an engine, queues its posts, and handles its outcome as a leader would.
     fn drive(&self, state: &mut State, p: usize, call: &dyn Fn(&mut Engine, &mut Noted) -> Option<Outcome>) {
         let mut fabric = Noted::default();
         let proposer = &mut state.proposers[p];

@@ -1,9 +1,9 @@
-//! What must hold.
+//! The invariants.
 
 use super::*;
 
 impl Slots {
-    /// A word changes forwards only, and an accepted one names a whole value.
+    /// A word only advances, and an accepted one names a whole value.
     pub(super) fn check_word(&self, state: &mut State, slot: u8, a: usize, old: SlotWord, new: SlotWord) {
         let id = self.slots[usize::from(slot)];
         let (before, after) = (old.state(id), new.state(id));
@@ -50,14 +50,14 @@ impl Slots {
         }
     }
 
-    /// Row 2: whoever is sent to a value of a decided slot finds it, whole.
+    /// Row 2: a reader of a decided slot's value finds it, whole.
     pub(super) fn check(&self, state: &mut State) {
         for slot in 0..self.slots.len() as u8 {
             let (value, lowest) = state.chosen[usize::from(slot)];
             if value == 0 {
                 continue;
             }
-            // The ring's next lap may be under way: then the reader must see that, and look again.
+            // The ring's next lap may have started: then the reader must detect that, and retry.
             let recycled = usize::from(slot) + 1 < self.slots.len() && self.ring(slot) == self.ring(slot + 1);
             for a in 0..ACCEPTORS {
                 let word = state.words[a][self.ring(slot)];
@@ -75,14 +75,14 @@ impl Slots {
         }
     }
 
-    /// Whether an acceptor holds a value half written.
+    /// Whether an acceptor holds a half-written value.
     pub(crate) fn is_torn(&self, state: &State) -> bool {
         state.areas.iter().flatten().any(|area| area.head != area.body)
     }
 
     /// Whether proposer `p` decides its slot, or learns that it is behind, within `attempts_max`
-    /// more attempts if from now on it runs alone: the other's posts are never executed, all links
-    /// are up but those to `dead`, and answers come in this order.
+    /// more attempts if it runs alone from now on: the other's posts are never executed, all links
+    /// except those to `dead` are up, and answers come in this order.
     pub(crate) fn decides_alone(
         &self,
         state: &State,
@@ -133,7 +133,7 @@ impl Slots {
         }
     }
 
-    /// Lets everything that proposer `p` has posted to acceptor `a` happen, and be heard.
+    /// Executes and delivers everything that proposer `p` has posted to acceptor `a`.
     pub(crate) fn run_link(&self, state: &mut State, p: usize, a: usize) {
         while !state.proposers[p].links[a].posted.is_empty() {
             self.execute(state, p, a);
@@ -143,13 +143,13 @@ impl Slots {
         }
     }
 
-    /// Whether every proposer that is not done decides alone, whichever acceptor answers first or
-    /// not at all.
+    /// Whether every unfinished proposer decides alone, whichever acceptor answers first or not at
+    /// all.
     pub(crate) fn is_live(&self, state: &State) -> bool {
         let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]];
         (0..PROPOSERS).all(|p| {
             orders.into_iter().all(|order| {
-                // One whose numbers are used up is as good as dead; two are a majority.
+                // An acceptor without numbers is as good as dead; two are a majority.
                 let dead = Some(order[2]).filter(|_| self.promised == [0; ACCEPTORS]);
                 [None, dead].into_iter().all(|dead| self.decides_alone(state, p, order, dead, ALONE_MAX))
             })

@@ -1,12 +1,12 @@
 //! Proposers with shipped engines, three acceptors that are memory, and FIFO links between them:
-//! what an exploration of the CAS engine moves.
+//! the state of an exploration of the CAS engine.
 //!
-//! Reductions, all exact. A crash is no step of its own: a proposer that never moves again is among
-//! the paths, and so is every prefix of its posted operations. Only where its next life goes on is
-//! there a step for both. A completion that the engine drops (of a WRITE, or of a CAS after which
-//! another was posted on that link) is not queued; that it would be dropped is asserted. A WRITE
-//! that nobody could notice is executed at once, see `hasten`. Round numbers are no part of a
-//! state, see [`WithoutRounds`].
+//! All reductions are exact. A crash is no separate step: a proposer that never moves again is
+//! among the paths, and so is every prefix of its posts. Only the continuation in a next life is a
+//! step, which includes the crash. A completion that the engine drops (of a WRITE, or of a CAS
+//! followed by another post on that link) is not queued; an assertion checks that it would be
+//! dropped. A WRITE without observers is executed at once, see `hasten`. Round numbers are not part
+//! of a state, see [`WithoutRounds`].
 
 mod act;
 mod judge;
@@ -25,39 +25,39 @@ pub(crate) const PROPOSERS: usize = 2;
 const MAJORITY: u32 = 2;
 /// Areas of one acceptor: slots of the ring times proposers.
 const AREAS: usize = LIMITS.slots as usize * PROPOSERS;
-/// A proposer that is alone decides in so many attempts.
+/// A proposer that runs alone decides in this many attempts.
 const ALONE_MAX: u8 = 3;
 /// Words of one sealed value: two for the head, two for the body.
 const BODY_BYTES: usize = 16;
 
-/// What is explored, and how far.
+/// The model and its limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     pub(crate) layout: Layout,
     pub(crate) mutant: ActiveMutant,
     /// One slot, or two of which the second is opened when the first is decided.
     pub(crate) slots: Vec<ViewId>,
-    /// How often each proposer may prepare, whatever slot.
+    /// The limit of prepares per proposer, in any slot.
     pub(crate) attempts: [u8; PROPOSERS],
-    /// How often each proposer may turn to its slot anew, in any phase, with or without a guess.
+    /// The limit of reopening its slot per proposer, in any phase, with or without a guess.
     pub(crate) reopens: [u8; PROPOSERS],
-    /// How often each proposer's process may die and start again: what it had posted and was not
-    /// executed is lost, on each link from any point on, and it knows nothing.
+    /// The limit of crashes per proposer: pending posts are lost on each link from any point on,
+    /// and so is its knowledge.
     pub(crate) restarts: [u8; PROPOSERS],
-    /// How many links may fail, all to the first acceptor: one of three alike.
+    /// The limit of link failures, all to the first acceptor: the three are symmetric.
     pub(crate) failures: u8,
     /// Whether a WRITE takes effect in two steps.
     pub(crate) torn: bool,
-    /// Which proposers start with a guess about the other; each row is a start.
+    /// The proposers that start with a guess about the other; each row is a start.
     pub(crate) guesses: Vec<[bool; PROPOSERS]>,
     /// `values[i]` is value `i + 1`.
     pub(crate) values: Vec<Arc<[u8]>>,
     pub(crate) acceptors: Vec<Acceptor>,
-    /// What each acceptor has promised from the first in the first slot; 0 for nothing.
+    /// Each acceptor's initial promise to the first proposer in the first slot; 0 for none.
     pub(crate) promised: [u16; ACCEPTORS],
 }
 
-/// A value area: whose head and whose body it holds; 0 for nothing. Whole if both are the same.
+/// A value area: the sources of its head and body; 0 for none. Whole if both are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Area {
     head: u8,
@@ -132,7 +132,7 @@ pub(crate) struct Proposer {
     /// Index of its slot.
     slot: u8,
     pub(crate) attempts: u8,
-    /// Whether it has proposed a value of its own in this slot; the next one is another.
+    /// Whether it has proposed its own value in this slot; the next one is another.
     spoke: bool,
     pub(crate) links: [Link; ACCEPTORS],
 }
@@ -144,7 +144,7 @@ impl Hash for Proposer {
     }
 }
 
-/// One proposal number of one slot: who accepted it, and what its area held then.
+/// One proposal number of one slot: its acceptors, and the contents of its area then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Votes {
     slot: u8,
@@ -153,7 +153,7 @@ struct Votes {
     mask: u8,
 }
 
-/// What must never be.
+/// Violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Broken {
     Agreement,
@@ -174,7 +174,7 @@ pub(crate) struct State {
     restarts: [u8; PROPOSERS],
     failures: u8,
     votes: Vec<Votes>,
-    /// By slot: what a majority accepted under one number, and the lowest such number.
+    /// By slot: the value accepted by a majority under one number, and the lowest such number.
     pub(crate) chosen: [(u8, u16); 2],
     pub(crate) broken: Option<Broken>,
 }
@@ -227,7 +227,7 @@ impl Slots {
         })
     }
 
-    /// The number of a value by its bytes; a number beyond all values if nobody proposed it.
+    /// The number of a value by its bytes; beyond all values if it was never proposed.
     fn number(&self, bytes: &[u8]) -> u8 {
         self.values.iter().position(|value| value[..] == *bytes).map_or(u8::MAX, |at| at as u8 + 1)
     }

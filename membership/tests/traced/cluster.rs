@@ -1,5 +1,5 @@
-//! A whole cluster whose fabric does everything at once. A trace shows what processes note in their
-//! flight recorders, with the time since the start, and on demand what they know.
+//! A whole cluster whose fabric acts instantly. A trace shows the events in the flight recorders,
+//! with the time since the start, and on request the state of each process.
 //!
 //! ```text
 //! start 3 coordinators     a cluster; they are coord-1, coord-2, ...
@@ -23,7 +23,7 @@ pub(crate) struct World {
     names: Vec<(String, usize)>,
 }
 
-/// A record, with its numbers as far as they say something.
+/// A record, with its meaningful numbers.
 fn shown(record: &Record) -> String {
     let Record { kind, level, a, b } = *record;
     let level = Level::from_repr(level).map_or("?", |level| level.name());
@@ -55,7 +55,7 @@ fn members(view: &View) -> String {
     names.join(" ")
 }
 
-/// Adds the records that are not in the trace yet.
+/// Adds the new records to the trace.
 fn note(cluster: &Cluster, names: &mut [(String, usize)], trace: &mut Vec<String>) {
     let time = cluster.now.since(Instant(1_000)).0 / 1_000;
     for (node, (name, seen)) in cluster.nodes.iter().zip(names) {

@@ -1,5 +1,5 @@
-//! Proposers with the engine that ships, and acceptors that are memory. Nothing is executed before
-//! a command delivers it, so a trace shows every operation and the order that it was given.
+//! Proposers with the shipped engine, and acceptors that are memory. Nothing is executed before a
+//! command delivers it, so a trace shows every operation in the given order.
 //!
 //! ```text
 //! acceptors 3              as many acceptors
@@ -71,7 +71,7 @@ impl World {
         proposer.map(|proposer| (n, proposer)).ok_or_else(|| format!("there is no proposer {n}"))
     }
 
-    /// Calls an engine and queues what it posts.
+    /// Calls an engine and queues its posts.
     fn call(
         &mut self,
         who: &str,
@@ -96,7 +96,7 @@ impl World {
         Ok(())
     }
 
-    /// Executes an operation at its acceptor, and gives the completion.
+    /// Executes an operation at its acceptor, and returns the completion.
     fn execute(
         &mut self,
         who: &str,

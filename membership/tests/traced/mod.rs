@@ -1,4 +1,4 @@
-//! What the traces are of, and how their files are read.
+//! The subjects of traces, and the format of their files.
 
 pub(crate) mod cluster;
 pub(crate) mod engine;

@@ -6,9 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What commands act on.
+/// The target of commands.
 pub(crate) trait Traced {
-    /// Carries out a command and adds what happens to the trace, a line each.
+    /// Executes a command and adds its events to the trace, one per line.
     fn command(&mut self, words: &[&str], trace: &mut Vec<String>) -> Result<(), String>;
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn check<T: Traced>(folder: &str, world: impl Fn() -> T) {
     );
 }
 
-/// The text with the traces that follow from its commands.
+/// The text with the traces of its commands.
 fn replay(text: &str, mut world: impl Traced) -> Result<String, String> {
     let mut blocks = Vec::new();
     for block in text.split("\n\n").map(str::trim).filter(|block| !block.is_empty()) {
@@ -61,7 +61,7 @@ fn replay(text: &str, mut world: impl Traced) -> Result<String, String> {
     Ok(blocks.join("\n\n") + "\n")
 }
 
-/// The first line that differs, with what comes before it.
+/// The first differing line, with its context.
 fn difference(wanted: &str, found: &str) -> String {
     let (wanted, found): (Vec<&str>, Vec<&str>) = (wanted.lines().collect(), found.lines().collect());
     let at = wanted.iter().zip(&found).take_while(|(wanted, found)| wanted == found).count();
