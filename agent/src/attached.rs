@@ -267,7 +267,7 @@ impl Place {
         Self { cluster: site.cluster.clone(), name, beat }
     }
 
-    /// A seat at the agent of this name, also in a cluster that was created anew.
+    /// A seat at the agent of this name, also in a recreated cluster.
     fn attach(&mut self, agent: Name) -> Result<Attachment, HostError> {
         if let Some(root) = self.cluster.dir().parent() {
             self.cluster = Cluster::open(root, self.cluster.name())?;

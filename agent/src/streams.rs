@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_has_not_failed_and_who_failed_is_reported_with_the_accuser() {
+    fn leaves_are_no_failures_and_failures_are_reported_with_the_accuser() {
         let first = begin();
         let second = next(&first, Vec::new(), vec![Change::Left(Incarnation(2)), failed(3)]);
         let failures = between(&first, &second);

@@ -248,7 +248,7 @@ enum obol_status obol_leave(const struct obol_app *app, uint64_t timeout_ns);
  * parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
  *
  * # Safety
- * `app` is null or a handle that nobody uses any more.
+ * `app` is null or a handle that is no longer used.
  */
 void obol_close(struct obol_app *app);
 
@@ -429,7 +429,7 @@ enum obol_status obol_views_next(struct obol_views *views,
  * Closes a stream of views. A null pointer is ignored.
  *
  * # Safety
- * `views` is null or a stream that nobody uses any more.
+ * `views` is null or a stream that is no longer used.
  */
 void obol_views_close(struct obol_views *views);
 
@@ -458,7 +458,7 @@ enum obol_status obol_failures_next(struct obol_failures *failures,
  * Closes a stream of failures. A null pointer is ignored.
  *
  * # Safety
- * `failures` is null or a stream that nobody uses any more.
+ * `failures` is null or a stream that is no longer used.
  */
 void obol_failures_close(struct obol_failures *failures);
 
@@ -509,7 +509,7 @@ struct obol_view *obol_view_clone(const struct obol_view *view);
  * Frees a view. A null pointer is ignored.
  *
  * # Safety
- * `view` is null or a view that nobody uses any more.
+ * `view` is null or a view that is no longer used.
  */
 void obol_view_free(struct obol_view *view);
 

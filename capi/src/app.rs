@@ -172,7 +172,7 @@ pub unsafe extern "C" fn obol_leave(app: *const App, timeout_ns: u64) -> Status 
 /// parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
 ///
 /// # Safety
-/// `app` is null or a handle that nobody uses any more.
+/// `app` is null or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_close(app: *mut App) {
     if !app.is_null() {

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn obol_views_next(views: *mut Views, timeout_ns: u64, vie
 /// Closes a stream of views. A null pointer is ignored.
 ///
 /// # Safety
-/// `views` is null or a stream that nobody uses any more.
+/// `views` is null or a stream that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_views_close(views: *mut Views) {
     if !views.is_null() {
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn obol_failures_next(
 /// Closes a stream of failures. A null pointer is ignored.
 ///
 /// # Safety
-/// `failures` is null or a stream that nobody uses any more.
+/// `failures` is null or a stream that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_failures_close(failures: *mut Failures) {
     if !failures.is_null() {

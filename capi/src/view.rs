@@ -172,7 +172,7 @@ pub unsafe extern "C" fn obol_view_clone(view: *const View) -> *mut View {
 /// Frees a view. A null pointer is ignored.
 ///
 /// # Safety
-/// `view` is null or a view that nobody uses any more.
+/// `view` is null or a view that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_view_free(view: *mut View) {
     if !view.is_null() {

@@ -56,7 +56,7 @@ pub enum LinkError {
     #[error("the process is dead, or its host does not answer")]
     PeerDead,
     /// The region at this address belongs to a later process, or to none.
-    #[error("the region belongs to another process by now")]
+    #[error("the region now belongs to another process")]
     PeerReplaced,
     /// The offset or length lies outside the peer's region, or is misaligned.
     #[error("offset or length lie outside the region")]

@@ -201,7 +201,7 @@ impl Deadbeat {
     /// Whether the module is about to be unloaded and waits for this device and its registrations
     /// to be dropped.
     #[must_use]
-    pub fn wants_to_go(&self) -> bool {
+    pub fn is_unloading(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
         poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
@@ -220,7 +220,7 @@ impl Deadbeat {
             Some(libc::ENODEV | libc::EOPNOTSUPP | libc::EADDRNOTAVAIL) => {
                 DeadbeatError::NoDevice { what, error }
             }
-            _ => DeadbeatError::Kernel { doing: "tell the kernel where death notices go", error },
+            _ => DeadbeatError::Kernel { doing: "set the destinations of death notices", error },
         })
     }
 

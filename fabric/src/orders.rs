@@ -48,16 +48,16 @@ fn whoever_learns_that_a_fence_was_raised_finds_the_page_inactive() {
     loom::model(|| {
         let words: Arc<[AtomicU64; page::WORDS]> = Arc::new(core::array::from_fn(|_| AtomicU64::new(0)));
         page::publish(&words, &page_of(1));
-        let told = Arc::new(AtomicU64::new(0));
-        let (raised, tell) = (Arc::clone(&words), Arc::clone(&told));
+        let done = Arc::new(AtomicU64::new(0));
+        let (raised, tx) = (Arc::clone(&words), Arc::clone(&done));
         let leader = thread::spawn(move || {
             let found = raised[page::FENCE].compare_exchange(0, 2, Ordering::AcqRel, Ordering::Acquire);
             assert_eq!(found, Ok(0));
-            tell.store(1, Ordering::Release);
+            tx.store(1, Ordering::Release);
         });
         // The holder keeps renewing meanwhile.
         page::publish(&words, &page_of(1));
-        if told.load(Ordering::Acquire) == 1 {
+        if done.load(Ordering::Acquire) == 1 {
             assert!(!page::active(&words, ViewId(1), || Instant(50)));
         }
         leader.join().expect("the leader ends");
@@ -117,7 +117,7 @@ fn what_was_written_before_an_answer_is_found_by_whoever_raised_the_fence() {
 }
 
 #[test]
-fn what_a_program_stored_by_itself_before_a_look_is_found_by_whoever_raised_the_fence() {
+fn stores_before_a_check_are_visible_to_the_process_that_raised_the_fence() {
     let program = |words: &Words, shared: &AtomicU64| {
         let work = || shared.store(7, Ordering::Relaxed);
         page::guard(|| &**words, ViewId(1), || Instant(50), work).is_some()

@@ -200,7 +200,7 @@ mod tests {
     };
 
     #[test]
-    fn a_view_is_confirmed_for_who_asked_before_the_reads_were_posted_and_after_older_leases_had_ended() {
+    fn a_view_is_confirmed_for_requests_before_the_reads_and_after_older_leases() {
         let words = words();
         publish(&words, &PAGE);
         let since = |view, t| confirmed(&words, ViewId(view), Instant(t));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_wish_counts() {
+    fn the_latest_request_counts() {
         let words = words();
         want(&words, Instant(9));
         want(&words, Instant(7));

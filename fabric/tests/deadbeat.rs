@@ -114,7 +114,7 @@ fn a_process_that_exits_is_dead_only() {
 }
 
 #[test]
-fn a_dropped_registration_tells_nothing() {
+fn a_dropped_registration_sends_nothing() {
     if !is_here() {
         return;
     }

@@ -489,7 +489,7 @@ fn a_killed_program_is_reported_and_its_seat_is_freed_once_it_is_no_member() {
 }
 
 #[test]
-fn more_watchers_than_death_words_are_all_told() {
+fn more_watchers_than_death_words_all_get_the_notice() {
     let (root, cluster) = made();
     let mut victim = Child::start(&root, "echo", "victim", None);
     let at = live(&cluster, "victim");

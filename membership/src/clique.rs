@@ -146,20 +146,20 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lost_no_link_stays_and_of_a_broken_pair_the_older_one() {
+    fn nodes_with_all_links_stay_and_of_a_broken_pair_the_older_one() {
         assert_eq!(kept(5, &[], 0), [0, 1, 2, 3, 4]);
         assert_eq!(kept(5, &[(3, 2)], 0), [0, 1, 2, 4]);
         assert_eq!(kept(5, &[(3, 2), (2, 3), (2, 2), (2, 9)], 0), [0, 1, 2, 4]);
     }
 
     #[test]
-    fn the_leader_stays_whatever_it_lost() {
+    fn the_leader_always_stays() {
         assert_eq!(kept(4, &[(3, 0), (3, 1), (3, 2)], 3), [3]);
         assert_eq!(kept(4, &[(1, 0), (2, 0)], 0), [0, 3]);
     }
 
     #[test]
-    fn of_a_network_that_is_cut_in_two_the_side_of_the_leader_stays_and_of_the_others_the_larger_one() {
+    fn of_a_partitioned_network_the_leaders_side_stays_otherwise_the_larger_one() {
         let cut = |left: std::ops::Range<usize>, right: std::ops::Range<usize>| {
             left.flat_map(|a| right.clone().map(move |b| (a, b))).collect::<Vec<_>>()
         };
@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn of_few_members_nothing_larger_could_stay(
+        fn the_kept_set_is_maximum_for_few_members(
             members in 1usize..=10,
             leader in 0usize..10,
             down in prop::collection::vec((0usize..10, 0usize..10), 0..30),
@@ -206,7 +206,7 @@ mod tests {
         }
 
         #[test]
-        fn of_many_members_nobody_goes_who_could_stay_and_enough_do(
+        fn the_kept_set_is_maximal_and_large_enough_for_many_members(
             members in 30usize..200,
             down in prop::collection::vec((1usize..200, 1usize..200), 0..600),
         ) {

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_until_it_may_fail_is_never_held() {
+    fn a_name_that_fails_at_the_allowed_times_is_never_held() {
         let (mut names, mut now) = (HoldBack::default(), Instant(0));
         let mut times = Vec::new();
         for _ in 0..100 {

@@ -304,7 +304,7 @@ impl Peer {
         match self.detectors.complete(token, result, &self.config, now)? {
             // The leader decides from all reports which members go.
             Verdict::Suspect(who, Level::Timeout) if links::are_watched(&self.config) => {
-                self.detectors.links.doubt(who, now);
+                self.detectors.links.recheck(who, now);
             }
             Verdict::Suspect(who, level) => {
                 fabric.count(level.suspicions(), 1);

@@ -246,13 +246,13 @@ impl Poll {
                 let near = self.view.as_ref().map_or(ViewId::GENESIS, |view| view.id.next());
                 let word = word.map(|word| SlotWord::read(word, near, config.mutant));
                 *words.get_mut(usize::from(peer))? = Some(word);
-                self.weigh(config, fabric)?
+                self.judge_words(config, fabric)?
             }
             (Part::PollWord, Stage::Slot { words, .. }) => {
                 let word =
                     bytes.and_then(|b| b.try_into().ok()).map(|b| SlotWord::from_raw(u64::from_le_bytes(b)));
                 *words.get_mut(usize::from(peer))? = Some(word);
-                self.weigh_slot(config, fabric)?
+                self.judge_slot(config, fabric)?
             }
             (Part::PollValue, Stage::Deciders(candidates)) => {
                 let candidates = core::mem::take(candidates);
@@ -261,7 +261,7 @@ impl Poll {
             (Part::PollValue, Stage::Value(slot, deciders)) => {
                 Self::value(*slot, self.view.as_ref()?.id, deciders.as_deref(), bytes, config)
             }
-            (Part::PollView, Stage::Views { .. }) => self.weigh_views(bytes, config, fabric)?,
+            (Part::PollView, Stage::Views { .. }) => self.judge_views(bytes, config, fabric)?,
             (Part::PollView, Stage::Rings { answers, .. }) => {
                 let words = |bytes: &[u8]| {
                     let words = bytes.as_chunks::<8>().0.iter();
@@ -269,7 +269,7 @@ impl Poll {
                 };
                 let words = bytes.map(words);
                 *answers.get_mut(usize::from(peer))? = Some(words);
-                self.weigh_rings(config, fabric)?
+                self.judge_rings(config, fabric)?
             }
             _ => return None,
         };
@@ -279,7 +279,7 @@ impl Poll {
     }
 
     /// Judges the views received so far; one acceptor has just answered or failed.
-    fn weigh_views<F: Fabric>(
+    fn judge_views<F: Fabric>(
         &mut self,
         bytes: Option<&[u8]>,
         config: &Config,
@@ -314,7 +314,7 @@ impl Poll {
     }
 
     /// Judges the slot words received so far.
-    fn weigh<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
+    fn judge_words<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Words(words) = &self.stage else { return None };
         let view = Arc::clone(self.view.as_ref()?);
         let slot = view.id.next();
@@ -379,7 +379,7 @@ impl Poll {
     /// The reader knows the deciders of the slot after its own view, but not those of later slots:
     /// the acceptors may have changed any number of times. So its knowledge says where to look, and
     /// each slot names its own deciders.
-    fn weigh_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
+    fn judge_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Rings { answers, cleared } = &self.stage else { return None };
         let view = self.view.as_ref()?;
         let rings: Vec<(Acceptor, &Vec<SlotWord>)> = answers
@@ -463,7 +463,7 @@ impl Poll {
     /// decided, the value with the highest number at any majority is the decided one: that majority
     /// shares an acceptor with the deciding one, and any value accepted under a later number is the
     /// same.
-    fn weigh_slot<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
+    fn judge_slot<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Slot { left, deciders, words } = &mut self.stage else { return None };
         let Candidate { slot, settled, .. } = *left.last()?;
         let majority = deciders.len() / 2 + 1;

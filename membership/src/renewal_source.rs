@@ -48,7 +48,7 @@ pub struct RenewalSource {
     /// In the order in which this member uses them.
     caches: Vec<(Incarnation, Address)>,
     /// Caches that did not answer, and until when they are skipped.
-    passed: Vec<(Incarnation, Instant)>,
+    skipped: Vec<(Incarnation, Instant)>,
     question: Option<Question>,
     /// The process that is watched.
     watched: Option<Address>,
@@ -59,21 +59,21 @@ impl RenewalSource {
     pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, fabric: &mut F) {
         self.caches = view.of_kind(Kind::LeaseCache).map(|m| (m.incarnation, m.address)).collect();
         self.caches.sort_by_key(|(who, _)| mix(me.0, who.0));
-        self.passed.retain(|(who, _)| view.member(*who).is_some());
+        self.skipped.retain(|(who, _)| view.member(*who).is_some());
         self.watch(fabric);
     }
 
     /// Stops using caches.
     pub fn clear<F: Fabric>(&mut self, fabric: &mut F) {
         self.caches.clear();
-        self.passed.clear();
+        self.skipped.clear();
         self.question = None;
         self.watch(fabric);
     }
 
     fn chosen(&self) -> Option<(Incarnation, Address)> {
-        let passed = |who| self.passed.iter().any(|(p, _)| *p == who);
-        self.caches.iter().find(|(who, _)| !passed(*who)).copied()
+        let skipped = |who| self.skipped.iter().any(|(p, _)| *p == who);
+        self.caches.iter().find(|(who, _)| !skipped(*who)).copied()
     }
 
     /// A cache's death must be reported before its answer times out.
@@ -93,9 +93,9 @@ impl RenewalSource {
 
     /// Asks the first available cache to vouch for `view`; false if there is none.
     pub fn request<F: Fabric>(&mut self, view: ViewId, rng: &mut Rng, now: Instant, fabric: &mut F) -> bool {
-        let before = self.passed.len();
-        self.passed.retain(|(_, until)| now < *until);
-        if self.passed.len() != before {
+        let before = self.skipped.len();
+        self.skipped.retain(|(_, until)| now < *until);
+        if self.skipped.len() != before {
             self.watch(fabric);
         }
         let Some((cache, address)) = self.chosen() else { return false };
@@ -137,17 +137,17 @@ impl RenewalSource {
         if vouched {
             return Some(Answer::Vouched { view: question.view, posted: question.posted });
         }
-        self.pass_over(question.cache, config, now, fabric);
+        self.skip(question.cache, config, now, fabric);
         Some(Answer::Refused)
     }
 
     /// Drops a request that has timed out; true if there was one.
-    pub fn give_up<F: Fabric>(&mut self, config: &Config, now: Instant, fabric: &mut F) -> bool {
+    pub fn expire<F: Fabric>(&mut self, config: &Config, now: Instant, fabric: &mut F) -> bool {
         if now < self.deadline(config) {
             return false;
         }
         let Some(question) = self.question.take() else { return false };
-        self.pass_over(question.cache, config, now, fabric);
+        self.skip(question.cache, config, now, fabric);
         true
     }
 
@@ -156,20 +156,20 @@ impl RenewalSource {
         let Some(cache) = self.caches.iter().find(|(_, at)| *at == who).map(|(cache, _)| *cache) else {
             return false;
         };
-        self.pass_over(cache, config, now, fabric);
+        self.skip(cache, config, now, fabric);
         self.question.take_if(|q| q.cache == cache).is_some()
     }
 
     /// Skips a cache for as long as the heartbeat detector usually needs to detect its failure: by
     /// then it is out of the view, or alive after all.
-    fn pass_over<F: Fabric>(&mut self, cache: Incarnation, config: &Config, now: Instant, fabric: &mut F) {
+    fn skip<F: Fabric>(&mut self, cache: Incarnation, config: &Config, now: Instant, fabric: &mut F) {
         if config.mutant.has(Mutant::NoFallback) {
             return;
         }
         let timing = &config.timing;
         let pause = timing.heartbeat_period.saturating_mul(u64::from(timing.heartbeat_confirm) + 1);
-        self.passed.retain(|(who, _)| *who != cache);
-        self.passed.push((cache, now + pause.saturating_add(Nanos(1))));
+        self.skipped.retain(|(who, _)| *who != cache);
+        self.skipped.push((cache, now + pause.saturating_add(Nanos(1))));
         self.watch(fabric);
     }
 }

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_torn_value_is_told_from_a_whole_one() {
+    fn a_torn_value_is_detected() {
         let old = seal(ViewId(3), b"the old members");
         let new = seal(ViewId(4), b"the new members");
         assert_eq!(open_for(ViewId(3), &old).map(body), Ok(&b"the old members"[..]));

@@ -115,8 +115,9 @@ impl Stream {
         let mut best: Option<Arc<View>> = None;
         for &at in homes {
             let from = Remote { at, offset: self.layout.view() };
-            let told = regions.read(from, size_of::<ViewHead>() as u32).and_then(|head| announced_id(&head));
-            if told.is_none_or(|id| best.as_ref().is_some_and(|best| id <= best.id)) {
+            let published =
+                regions.read(from, size_of::<ViewHead>() as u32).and_then(|head| announced_id(&head));
+            if published.is_none_or(|id| best.as_ref().is_some_and(|best| id <= best.id)) {
                 continue;
             }
             let area = regions.read(from, self.layout.view_bytes());

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_back_as_it_went_out() {
+    fn a_token_round_trips() {
         for part in (0..=u8::MAX).filter_map(Part::from_repr) {
             assert_eq!(unpack(pack(part, 4095, u32::MAX)), Some((part, 4095, u32::MAX)));
         }

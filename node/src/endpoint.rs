@@ -7,7 +7,7 @@ use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, HostError, clock};
 use obol_fabric::notice::Detection;
-use obol_fabric::verbs::device::Wish;
+use obol_fabric::verbs::device::DeviceSelector;
 use obol_fabric::verbs::{self, OpenError};
 use obol_fabric::{Drive, Group, Instant, Name, Nanos, Owner, ViewId, shm};
 use obol_membership::{Kind, Role};
@@ -34,13 +34,13 @@ macro_rules! endpoints {
                 match self { $(Self::$name(endpoint) => act.on(endpoint.as_mut()),)+ }
             }
 
-            /// Who tells of this process's death first.
+            /// The mechanism that reports this process's death first.
             #[must_use]
             pub fn detection(&self) -> Detection {
                 match self { $(Self::$name(endpoint) => endpoint.detection(),)+ }
             }
 
-            /// Why the kernel module is there and yet does not tell of this process's death.
+            /// Why the kernel module is loaded but does not report this process's death.
             #[must_use]
             pub fn kernel_refusal(&self) -> Option<&DeadbeatError> {
                 match self { $(Self::$name(endpoint) => endpoint.kernel_refusal(),)+ }
@@ -195,8 +195,8 @@ impl Deployment {
     /// Opens the network for reading the regions of other hosts; `None` if the cluster has none.
     pub fn reader(&self, cluster: &Cluster) -> Result<Option<verbs::Observer>, OpenError> {
         let Some(network) = &self.network else { return Ok(None) };
-        let nobody = Owner { kind: Kind::App as u32, name: Name::default(), region: None, groups: 0 };
-        let config = config(network, &self.profile.rdma, &nobody);
+        let anonymous = Owner { kind: Kind::App as u32, name: Name::default(), region: None, groups: 0 };
+        let config = config(network, &self.profile.rdma, &anonymous);
         verbs::Observer::open(&config, cluster.nonce(), cluster.layout()).map(Some)
     }
 }
@@ -209,7 +209,7 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
         coordinators: network.coordinators.clone(),
         listen: owner.region.and_then(place).unwrap_or_else(|| SocketAddr::new(network.address, 0)),
         groups: [network.groups.coordinators, network.groups.everyone],
-        device: Wish {
+        device: DeviceSelector {
             device: rdma.device.clone(),
             port: rdma.port.map(byte),
             gid_index: rdma.gid_index.map(byte),

@@ -48,7 +48,7 @@ fn each_host_sees_the_cluster_from_its_own_place() {
 }
 
 #[test]
-fn each_mistake_is_told_with_its_place() {
+fn each_mistake_is_reported_with_its_position() {
     for (from, to, told) in [
         (
             "address = \"10.0.0.1\"",
@@ -77,7 +77,7 @@ fn each_mistake_is_told_with_its_place() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let text = refused(|file| {
         file.replace("10.0.0.2", "here").replace("0f3c5a7e91b2d468", "x").replace("node-3", "")
     });
@@ -85,7 +85,7 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
-fn a_profile_that_is_not_there_is_told() {
+fn a_missing_profile_is_reported() {
     let hosts =
         Hosts::parse(&THREE.replace("\"roce\"", "\"rocc\""), Path::new("c.toml")).expect("a good file");
     let told = hosts.deployment(0, Path::new("c.toml")).expect_err("no such profile").to_string();

@@ -509,7 +509,7 @@ impl Observer {
                 incarnation: seat.incarnation,
                 time: Time::Remotes {
                     clock: copy.clock(),
-                    doubt: copy.clock().doubt(copy.read_at(), drift),
+                    doubt: copy.clock().error(copy.read_at(), drift),
                     read: copy.read_at(),
                     now: clock::now(),
                 },
@@ -625,7 +625,7 @@ impl Observer {
             let clock = copy.clock();
             unread(copy.reader(), seats, (member.name, member.kind), cursors, &mut |mut seen| {
                 seen.event.at = clock.here(seen.event.at);
-                seen.doubt = clock.doubt(seen.event.at, drift);
+                seen.doubt = clock.error(seen.event.at, drift);
                 events.push(seen);
             });
         }

@@ -99,7 +99,7 @@ fn read(mut reader: verbs::Observer, shared: &Shared) {
         drop(state);
         let mut all_answer = true;
         for whom in round {
-            let copy = reader.look(whom);
+            let copy = reader.read(whom);
             all_answer &= copy.is_ok();
             let mut state = shared.state.lock();
             if state.wanted.contains(&whom) {

@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(n in prop_oneof![any::<u64>(), 0..5_000_000_000u64]) {
+        fn printing_and_parsing_round_trip(n in prop_oneof![any::<u64>(), 0..5_000_000_000u64]) {
             prop_assert_eq!(parse(&print(Nanos(n))), Ok(Nanos(n)));
         }
 

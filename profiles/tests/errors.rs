@@ -82,7 +82,7 @@ fn an_unknown_table_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn what_is_missing_is_told_at_the_head_of_its_table() {
+fn missing_keys_are_reported_at_the_head_of_their_table() {
     assert_eq!(
         said(&[("drift_ppm = 200\n", "")]),
         "mine.toml:[lease]:2: missing key lease.drift_ppm, a whole number from 1 to 10000 (ppm)"
@@ -146,7 +146,7 @@ fn a_bad_duration_says_what_to_write() {
 }
 
 #[test]
-fn a_value_out_of_bounds_is_told_with_its_bounds() {
+fn a_value_out_of_bounds_is_reported_with_its_bounds() {
     assert_eq!(
         said(&[("after = \"1ms\"", "after = \"0ms\"")]),
         "mine.toml:after:9: notice.after is 0ns, but must lie in 1us..=60s"
@@ -166,7 +166,7 @@ fn a_value_out_of_bounds_is_told_with_its_bounds() {
 }
 
 #[test]
-fn limits_are_held_by_the_layout_and_all_are_told() {
+fn limits_are_checked_by_the_layout_and_all_are_reported() {
     assert_eq!(
         said(&[("proposers = 7", "proposers = 8"), ("lanes = 48", "lanes = -1"), ("= 4096", "= 8100")]),
         "mine.toml:proposers:13: limits.proposers is 8, but must lie in 1..=7\n\
@@ -219,7 +219,7 @@ fn rules_between_keys_give_their_reason() {
 }
 
 #[test]
-fn syntax_errors_are_told_with_the_other_faults_of_the_file() {
+fn syntax_errors_are_reported_with_the_other_faults_of_the_file() {
     assert_eq!(
         said(&[("\"6ms\"", "6ms"), ("confirm = 3", "confirm = 1"), ("[limits]\n", "[limits]\nseats = 9\n")]),
         "mine.toml:renew_every:15: syntax: string values must be quoted, expected literal string\n\

@@ -66,7 +66,7 @@ fn every_value_needs_a_source_a_unit_and_sense() {
 }
 
 #[test]
-fn a_table_or_a_file_that_is_not_there_is_told() {
+fn a_missing_table_or_file_is_reported() {
     let faults = refused(&text().replace("[network]\nsaturated", "[netwrok]\nsaturated"));
     assert!(faults.iter().any(|f| f.contains("missing table [network]")), "{faults:?}");
     assert!(faults.iter().any(|f| f.contains("did you mean [network]?")), "{faults:?}");

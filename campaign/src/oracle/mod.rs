@@ -225,16 +225,16 @@ impl Oracle {
             self.processes.ended(world, node, &mut self.marks);
             self.marks.merge(world.machine(node).marks);
         }
-        let mishaps = world.mishaps();
+        let adverse_events = world.adverse_events();
         for (count, mark) in [
-            (mishaps.lost, Mark::DatagramLost),
-            (mishaps.doubled, Mark::DatagramDoubled),
-            (mishaps.multicasts_lost, Mark::MulticastLost),
-            (mishaps.notices_lost, Mark::NoticeLost),
-            (mishaps.proofs_lost, Mark::ProofLost),
-            (mishaps.stalls, Mark::Stalled),
-            (mishaps.timeouts, Mark::LinkTimedOut),
-            (mishaps.torn, Mark::Torn),
+            (adverse_events.lost, Mark::DatagramLost),
+            (adverse_events.doubled, Mark::DatagramDoubled),
+            (adverse_events.multicasts_lost, Mark::MulticastLost),
+            (adverse_events.notices_lost, Mark::NoticeLost),
+            (adverse_events.proofs_lost, Mark::ProofLost),
+            (adverse_events.stalls, Mark::Stalled),
+            (adverse_events.timeouts, Mark::LinkTimedOut),
+            (adverse_events.torn, Mark::Torn),
         ] {
             if count > 0 {
                 self.marks.hit(mark);

@@ -7,7 +7,7 @@ use obol_fabric::verbs::VerbsError;
 use obol_fabric::verbs::arena::{HostMemory, host_memory};
 use obol_fabric::verbs::cm::EventChannel;
 use obol_fabric::verbs::context::{Atomics, LinkLayer};
-use obol_fabric::verbs::device::{Choice, Device, GidKind, Port, Wish, choose, survey};
+use obol_fabric::verbs::device::{Choice, Device, DeviceSelector, GidKind, Port, choose, survey};
 use obol_fabric::verbs::interfaces::interfaces;
 use serde::Serialize;
 use std::net::IpAddr;
@@ -64,12 +64,12 @@ impl Found {
             missing.push(error.to_string());
             Vec::new()
         });
-        let wish = Wish { address, ..Wish::default() };
+        let selector = DeviceSelector { address, ..DeviceSelector::default() };
         let chosen = if devices.is_empty() {
             None
         } else {
             interfaces()
-                .and_then(|interfaces| choose(&devices, &interfaces, &wish))
+                .and_then(|interfaces| choose(&devices, &interfaces, &selector))
                 .map_err(|error| missing.push(error.to_string()))
                 .ok()
         };

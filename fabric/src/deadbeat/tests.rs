@@ -87,7 +87,7 @@ fn header() -> PathBuf {
 }
 
 #[test]
-fn a_host_without_the_module_is_told_what_to_load() {
+fn without_the_module_the_error_says_what_to_load() {
     let error = Deadbeat::open_at(Path::new("/dev/no-such-device")).expect_err("absent");
     assert!(matches!(error, DeadbeatError::Absent { .. }), "{error:?}");
     assert!(error.to_string().contains("load the kernel module deadbeat"), "{error}");
@@ -142,7 +142,7 @@ fn pidfd(pid: u32) -> OwnedFd {
 }
 
 #[test]
-fn a_pidfd_tells_its_process() {
+fn a_pidfd_resolves_to_its_process() {
     assert_eq!(pid_of(pidfd(std::process::id()).as_fd()).expect("found"), std::process::id());
     let mut child = Command::new("/bin/true").spawn().expect("runs");
     let fd = pidfd(child.id());

@@ -119,7 +119,7 @@ pub enum EbpfError {
         verifier: String,
     },
     /// The object in this program is damaged, or has unknown symbols.
-    #[error("the eBPF programs in this executable are damaged; install it anew")]
+    #[error("the eBPF programs in this executable are damaged; reinstall it")]
     Object,
     /// All tried slots are taken.
     #[error("{SLOTS} processes of this host are registered, or nearly so")]

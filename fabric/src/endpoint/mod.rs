@@ -131,7 +131,7 @@ impl<'a> Taken<'a> {
             Some(receiver),
             clock::now(),
         );
-        watches.look_at(kernel_notifier.deaths());
+        watches.set_deaths(kernel_notifier.deaths());
         self.claim.go_live();
         Endpoint {
             address,
@@ -267,7 +267,7 @@ impl<W: Transport> Fabric for Endpoint<W> {
 
     fn publish_page(&mut self, page: &Page) {
         page::publish(self.region.page(), page);
-        // Dekker with `page::want`: its program reads the page after that, and this one the wish
+        // Dekker with `page::want`: its program reads the page after that, and this one the request
         // after the page.
         fence(Ordering::SeqCst);
         let wanted = page::wanted(self.region.page());

@@ -126,7 +126,7 @@ impl<W: Transport> Endpoint<W> {
                 self.watches.watch(whom, false, self.transport.regions(), now);
             }
             self.kernel_notifier.maintain(now, |notice| self.transport.route_to_other_hosts(notice));
-            self.watches.look_at(self.kernel_notifier.deaths());
+            self.watches.set_deaths(self.kernel_notifier.deaths());
         }
         if event {
             self.pace.last_event = now;

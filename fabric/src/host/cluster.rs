@@ -129,7 +129,7 @@ impl Cluster {
             match fs::symlink_metadata(path) {
                 Ok(_) => check_private(path)?,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
-                Err(error) => return Err(HostError::io("look at", path)(error)),
+                Err(error) => return Err(HostError::io("inspect", path)(error)),
             }
         }
         let path = dir.join("table");
@@ -151,7 +151,7 @@ impl Cluster {
             // Its clusters are not this user's.
             Ok(_) => check_way(root).and_then(|()| check_private(root))?,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(HostError::io("look at", root)(error)),
+            Err(error) => return Err(HostError::io("inspect", root)(error)),
         }
         let entries = match fs::read_dir(root) {
             Ok(entries) => entries,
@@ -177,7 +177,7 @@ impl Cluster {
                 check_way(root).and_then(|()| check_private(root)).and_then(|()| check_private(&dir))?;
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
-            Err(error) => return Err(HostError::io("look at", dir)(error)),
+            Err(error) => return Err(HostError::io("inspect", dir)(error)),
         }
         let made = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| is_made(&meta));
         let ours = made(&dir);
@@ -325,7 +325,7 @@ fn make_private(dir: &Path) -> Result<(), HostError> {
 
 /// Refuses a directory with foreign files: ending the cluster would remove them.
 fn check_empty(dir: &Path) -> Result<(), HostError> {
-    let meta = fs::symlink_metadata(dir).map_err(HostError::io("look at", dir))?;
+    let meta = fs::symlink_metadata(dir).map_err(HostError::io("inspect", dir))?;
     if is_made(&meta) || dir.join("table").exists() {
         return Ok(());
     }
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_not_there_is_told_with_those_that_are() {
+    fn a_missing_cluster_is_reported_with_the_existing_ones() {
         let root = Root::new();
         Cluster::create(&root, name("alpha"), LIMITS).expect("made");
         let refused = Cluster::open(&root, name("beta")).expect_err("not made").to_string();

@@ -150,7 +150,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// The calling thread already represents an endpoint.
-    #[error("this thread already stands for an endpoint; open another one on its own thread")]
+    #[error("this thread already represents an endpoint; open another one on its own thread")]
     ThreadTaken,
     /// A file operation failed.
     #[error("cannot {doing} {path}: {error}")]

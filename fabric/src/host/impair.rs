@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_alone_hears_nothing() {
+    fn a_link_can_be_cut_one_way_to_a_single_peer() {
         let (whole, mute) = (Impairment::default(), Impairment { unheard_at: 9, ..Impairment::default() });
         let there = mute.between(8, whole, 9);
         let back = whole.between(9, mute, 8);

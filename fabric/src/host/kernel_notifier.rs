@@ -33,9 +33,9 @@ enum Registered {
 }
 
 impl Registered {
-    fn wants_to_go(&self) -> bool {
+    fn is_unloading(&self) -> bool {
         match self {
-            Self::Module { device, .. } => device.wants_to_go(),
+            Self::Module { device, .. } => device.is_unloading(),
             Self::Ebpf { programs, .. } => programs.are_gone(),
         }
     }
@@ -154,7 +154,7 @@ impl KernelNotifier {
             return;
         }
         self.maintained_at = now;
-        if self.registered.as_ref().is_some_and(Registered::wants_to_go) {
+        if self.registered.as_ref().is_some_and(Registered::is_unloading) {
             self.unregister();
         }
         if !matches!(self.registered, Some(Registered::Module { .. })) {
@@ -164,8 +164,8 @@ impl KernelNotifier {
                     Ok(registered) => self.take(registered),
                     Err(refusal_too) => {
                         self.write_tokens([0; 2]);
-                        let told = matches!(refusal_too, DeadbeatError::Ebpf(EbpfError::Absent));
-                        self.refusal = Some(if told { refusal } else { refusal_too });
+                        let is_known = matches!(refusal_too, DeadbeatError::Ebpf(EbpfError::Absent));
+                        self.refusal = Some(if is_known { refusal } else { refusal_too });
                     }
                 },
                 // The attempt may have written its own tokens, which are never sent.
@@ -330,13 +330,13 @@ mod tests {
     }
 
     /// Polls the watches until notices were counted; returns the counts and the events.
-    fn heard(watcher: &mut Endpoint) -> ((u64, u64), Vec<Evidence>) {
+    fn received(watcher: &mut Endpoint) -> ((u64, u64), Vec<Evidence>) {
         for _ in 0..10_000 {
             watcher.watches.check(watcher.transport.regions(), clock::now());
             let counts = watcher.watches.take_counts();
             if counts != (0, 0) {
-                let told = std::iter::from_fn(|| watcher.watches.next()).map(|(_, evidence)| evidence);
-                return (counts, told.collect());
+                let evidence = std::iter::from_fn(|| watcher.watches.next()).map(|(_, evidence)| evidence);
+                return (counts, evidence.collect());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -408,18 +408,18 @@ mod tests {
         // The token of dying does not forge a death, nor does another process's token.
         for token in [5, 7] {
             send(&notice(Stage::Dead, token).encode());
-            assert_eq!(heard(watcher), ((0, 1), vec![]));
+            assert_eq!(received(watcher), ((0, 1), vec![]));
         }
         send(&Notice { cluster: nonce ^ 1, ..notice(Stage::Dead, 6) }.encode());
-        assert_eq!(heard(watcher), ((0, 1), vec![]));
+        assert_eq!(received(watcher), ((0, 1), vec![]));
         send(b"hello");
-        assert_eq!(heard(watcher), ((0, 1), vec![]));
+        assert_eq!(received(watcher), ((0, 1), vec![]));
 
         send(&notice(Stage::Dying, 5).encode());
-        assert_eq!(heard(watcher), ((1, 0), vec![Evidence::Suspicion]));
+        assert_eq!(received(watcher), ((1, 0), vec![Evidence::Suspicion]));
         let bell = seat_bell(watcher);
         send(&notice(Stage::Dead, 6).encode());
-        assert_eq!(heard(watcher), ((1, 0), vec![Evidence::Proof]));
+        assert_eq!(received(watcher), ((1, 0), vec![Evidence::Proof]));
         let rung = (0..10_000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             seat_bell(watcher) != bell
@@ -444,6 +444,6 @@ mod tests {
         // Datagrams of one sender arrive in order: when the second is counted, the first has been
         // handled.
         socket.send_to(b"hello", group).expect("sent");
-        assert_eq!(heard(watcher), ((0, 1), vec![]));
+        assert_eq!(received(watcher), ((0, 1), vec![]));
     }
 }

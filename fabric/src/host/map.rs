@@ -110,7 +110,7 @@ pub(crate) fn open(path: &Path, bytes: Option<usize>, access: Access) -> Result<
 }
 
 fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, HostError> {
-    let meta = file.metadata().map_err(HostError::io("look at", path))?;
+    let meta = file.metadata().map_err(HostError::io("inspect", path))?;
     let len = usize::try_from(meta.len()).unwrap_or(0);
     if !meta.is_file() || len < 64 || len % 8 != 0 || bytes.is_some_and(|b| b != len) {
         return Err(HostError::Corrupt {

@@ -223,7 +223,7 @@ mod tests {
     /// A region that this process can not map, whatever the reason, is not considered dead, and is
     /// retried.
     #[test]
-    fn what_can_not_be_mapped_says_nothing_of_its_owner() {
+    fn a_failed_mapping_says_nothing_about_the_owner() {
         let (root, cluster) = made();
         let peer = Endpoint::open(&cluster, owner("peer"), Wait::Block).expect("opened");
         let number = peer.address().region;

@@ -51,7 +51,7 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Whether notices are pending. One load.
-    pub(crate) fn has_mail(&self) -> bool {
+    pub(crate) fn has_notices(&self) -> bool {
         self.pending.load(Ordering::SeqCst)
     }
 
@@ -164,7 +164,7 @@ fn join(group: Ipv4Addr) -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    hear_only_joined(&socket)?;
+    receive_only_joined(&socket)?;
     let address = SocketAddrV4::new(group, PORT);
     bind(&socket, &address)?;
     let interface = name_to_index(&socket, INTERFACE)?;
@@ -175,7 +175,7 @@ fn join(group: Ipv4Addr) -> io::Result<UdpSocket> {
 }
 
 /// Otherwise a socket receives every group that any socket of the host has joined.
-fn hear_only_joined(socket: &OwnedFd) -> io::Result<()> {
+fn receive_only_joined(socket: &OwnedFd) -> io::Result<()> {
     let (no, bytes): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: the option takes an integer, whose size this is.
     let set = unsafe {

@@ -50,7 +50,7 @@ impl Process {
     }
 
     /// Whether it runs, and a pidfd if so.
-    pub(crate) fn look(self) -> Life {
+    pub(crate) fn life(self) -> Life {
         let Some(pid) = pid(self.pid) else { return Life::Dead };
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => fd,
@@ -108,7 +108,7 @@ impl Process {
 
     /// Opens a pidfd, so that a signal can not hit a later process with the same pid.
     pub fn hold(self) -> io::Result<Held> {
-        match self.look() {
+        match self.life() {
             Life::Alive(pidfd) => Ok(Held(pidfd)),
             Life::Dead => Err(io::Error::new(io::ErrorKind::NotFound, "it is dead already")),
             Life::Unknown => Err(io::Error::other("the kernel gives no descriptor for it")),
@@ -117,7 +117,7 @@ impl Process {
 
     /// Whether no thread of it runs any more; false if unknown.
     pub(crate) fn is_dead(self) -> bool {
-        matches!(self.look(), Life::Dead)
+        matches!(self.life(), Life::Dead)
     }
 }
 
@@ -188,7 +188,7 @@ impl Lives {
             }
             return dead;
         }
-        match process.look() {
+        match process.life() {
             Life::Alive(held) => {
                 if self.0.len() < HELD_MAX {
                     self.0.insert(process, held);
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn this_process_is_alive_and_another_of_the_same_pid_is_dead() {
         let me = Process::current().expect("/proc is mounted");
-        assert!(matches!(me.look(), Life::Alive(_)));
+        assert!(matches!(me.life(), Life::Alive(_)));
         assert!(Process { started: me.started + 1, ..me }.is_dead());
         assert!(Process { pid: 0, started: 1 }.is_dead());
     }

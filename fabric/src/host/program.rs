@@ -83,11 +83,11 @@ Anonymous:             0 kB
     }
 
     #[test]
-    fn a_program_runs_on_without_what_it_let_go_of() {
+    fn a_program_runs_on_after_releasing_memory() {
         let words = ["what", "was", "relocated"];
         release();
-        let told = fs::read_to_string("/proc/self/smaps").expect("the kernel tells");
-        assert!(!unchanged(&told).is_empty());
+        let smaps = fs::read_to_string("/proc/self/smaps").expect("the kernel tells");
+        assert!(!unchanged(&smaps).is_empty());
         assert_eq!(words.join(" "), format!("{} {} {}", words[0], words[1], words[2]));
     }
 }

@@ -21,8 +21,8 @@ pub fn pass_parent_id(command: &mut Command) -> &mut Command {
 /// gone, this is an error: always after [`pass_parent_id`], otherwise only if it ends during the
 /// call.
 pub fn die_with_parent() -> io::Result<()> {
-    let told = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok());
-    let parent = told.unwrap_or_else(parent_id);
+    let passed = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok());
+    let parent = passed.unwrap_or_else(parent_id);
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have died before the request took effect.
     if parent_id() != parent {

@@ -18,7 +18,7 @@ const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
 /// Refuses a directory that another user may have created, or can access.
 pub(crate) fn check_private(dir: &Path) -> Result<(), HostError> {
-    let meta = fs::symlink_metadata(dir).map_err(HostError::io("look at", dir))?;
+    let meta = fs::symlink_metadata(dir).map_err(HostError::io("inspect", dir))?;
     let fault = if meta.is_symlink() {
         "is a symbolic link".to_owned()
     } else if !meta.is_dir() {
@@ -46,7 +46,7 @@ pub(crate) fn check_way(root: &Path) -> Result<(), HostError> {
         Ok(Some(fault)) => Err(HostError::Unsafe { path: root.into(), fault }),
         // A missing directory is reported by its user.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        Err(error) => Err(HostError::io("look at the way to", root)(error)),
+        Err(error) => Err(HostError::io("inspect the path to", root)(error)),
     }
 }
 

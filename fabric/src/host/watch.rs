@@ -28,7 +28,7 @@ const PROOF_EVERY_MIN: Nanos = Nanos::from_micros(100);
 /// The last interval: a process that released its seat may live on for long.
 const PROOF_EVERY_MAX: Nanos = Nanos::from_millis(10);
 /// The polling interval of a victim without a word of ours.
-const WORDLESS_EVERY: Nanos = Nanos::from_millis(1);
+const WORDLESS_POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// The interval at which all victims are checked for changes without a mark of the kernel: a
 /// successor, a cut robust list.
 const SWEEP_EVERY: Nanos = Nanos::from_millis(100);
@@ -55,7 +55,7 @@ struct Watch {
     suspected: Option<Instant>,
     proved: bool,
     /// The next check for the proof.
-    look_at: Instant,
+    check_at: Instant,
 }
 
 /// All watches of this process.
@@ -96,7 +96,7 @@ impl Target {
         if let Some(pidfd) = &self.pidfd {
             return pidfd::ended(pidfd);
         }
-        match self.process.look() {
+        match self.process.life() {
             Life::Dead => true,
             Life::Alive(pidfd) => {
                 self.pidfd = Some(pidfd);
@@ -188,7 +188,7 @@ impl Watches {
     }
 
     /// Sets the array in which eBPF programs report deaths.
-    pub(crate) fn look_at(&mut self, deaths: Option<&Arc<Deaths>>) {
+    pub(crate) fn set_deaths(&mut self, deaths: Option<&Arc<Deaths>>) {
         if self.deaths.as_ref().map(Arc::as_ptr) != deaths.map(Arc::as_ptr) {
             self.deaths = deaths.cloned();
         }
@@ -234,7 +234,7 @@ impl Watches {
                 return;
             }
         };
-        if let Life::Alive(pidfd) = target.process.look() {
+        if let Life::Alive(pidfd) = target.process.life() {
             target.pidfd = Some(pidfd);
         }
         target.claim_word(self.me, regions);
@@ -243,7 +243,7 @@ impl Watches {
         } else {
             self.wordless = true;
         }
-        self.all.push(Watch { whom, lazy, target, suspected: None, proved: false, look_at: now });
+        self.all.push(Watch { whom, lazy, target, suspected: None, proved: false, check_at: now });
         if let Some(watch) = self.all.last_mut() {
             // A successor may have started while the pidfd was opened: then it refers to the
             // successor.
@@ -268,8 +268,8 @@ impl Watches {
     /// Checks all victims. Costs one load each, two more where eBPF programs report deaths, and
     /// system calls only after a suspicion.
     pub(crate) fn check(&mut self, regions: &mut MappedRegions, now: Instant) {
-        if self.inbox.has_mail() {
-            self.read_mail(now);
+        if self.inbox.has_notices() {
+            self.read_notices(now);
         }
         let sweep = now.since(self.swept) >= SWEEP_EVERY;
         if sweep {
@@ -282,7 +282,7 @@ impl Watches {
         if let Some(deaths) = &self.deaths {
             for watch in self.all.iter_mut().filter(|watch| !watch.proved) {
                 // A proof implies the suspicion.
-                let told = if watch.target.is_reported_by(deaths, Stage::Dead) {
+                let reported = if watch.target.is_reported_by(deaths, Stage::Dead) {
                     Stage::Dead
                 } else if watch.suspected.is_none() && watch.target.is_reported_by(deaths, Stage::Dying) {
                     Stage::Dying
@@ -290,7 +290,7 @@ impl Watches {
                     continue;
                 };
                 self.counts.0 += 1;
-                report(watch, told, &mut self.events, now);
+                report(watch, reported, &mut self.events, now);
             }
         }
         for watch in &mut self.all {
@@ -298,7 +298,7 @@ impl Watches {
         }
     }
 
-    fn read_mail(&mut self, now: Instant) {
+    fn read_notices(&mut self, now: Instant) {
         let mut mail = core::mem::take(&mut self.mail);
         self.inbox.take(&mut mail);
         for notice in mail.drain(..) {
@@ -319,16 +319,16 @@ impl Watches {
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
-        self.events.is_empty() && !self.inbox.has_mail()
+        self.events.is_empty() && !self.inbox.has_notices()
     }
 
     /// Adds the words to wait on, and returns the maximum wait. `None` if a victim has just died.
     pub(crate) fn waiters(&self, waiters: &mut Vec<Waiter>, max: usize, now: Instant) -> Option<Nanos> {
-        let mut span = if self.wordless { WORDLESS_EVERY } else { Nanos::MAX };
+        let mut span = if self.wordless { WORDLESS_POLL_INTERVAL } else { Nanos::MAX };
         for watch in self.all.iter().filter(|watch| !watch.lazy) {
             if watch.suspected.is_some() {
                 if !watch.proved {
-                    span = span.min(watch.look_at.since(now));
+                    span = span.min(watch.check_at.since(now));
                 }
                 continue;
             }
@@ -343,7 +343,7 @@ impl Watches {
             if waiters.len() < max {
                 waiters.push(waiter(word, value));
             } else {
-                span = span.min(WORDLESS_EVERY);
+                span = span.min(WORDLESS_POLL_INTERVAL);
             }
         }
         Some(span)
@@ -411,7 +411,7 @@ fn report(watch: &mut Watch, stage: Stage, events: &mut VecDeque<(Address, Evide
     if watch.suspected.is_none() {
         watch.suspected = Some(now);
         // If the notice of the death itself is lost, the pidfd reports it.
-        watch.look_at = now + PROOF_EVERY_MIN;
+        watch.check_at = now + PROOF_EVERY_MIN;
         events.push_back((watch.whom, Evidence::Suspicion));
     }
     if stage == Stage::Dead {
@@ -437,19 +437,19 @@ fn check(
     if watch.suspected.is_none() && died {
         // Reported without a system call; the proof is checked for in the next turn.
         watch.suspected = Some(now);
-        watch.look_at = now;
+        watch.check_at = now;
         events.push_back((watch.whom, Evidence::Suspicion));
         if !sweep {
             return;
         }
     }
-    if !sweep && now < watch.look_at {
+    if !sweep && now < watch.check_at {
         return;
     }
     let over = watch.target.is_replaced(regions) || watch.target.is_over();
     if !over {
         let pause = Nanos(now.since(watch.suspected.unwrap_or(now)).0 / 8);
-        watch.look_at = now + pause.clamp(PROOF_EVERY_MIN, PROOF_EVERY_MAX);
+        watch.check_at = now + pause.clamp(PROOF_EVERY_MIN, PROOF_EVERY_MAX);
         return;
     }
     if watch.suspected.is_none() {

@@ -3,7 +3,7 @@
 use super::link::{Link, Links, Op};
 use super::messages::{Message, Payload};
 use super::model::{Cost, Model};
-use super::network::{Mishaps, Network};
+use super::network::{AdverseEvents, Network};
 use super::node::{Node, State};
 use super::queue::{Pending, Queue};
 use super::rng::Rng;
@@ -20,7 +20,7 @@ pub(super) struct Core {
     /// The model of the testbed, if any; it replaces the network's delays.
     pub(super) model: Option<Box<Model>>,
     pub(super) rng: Rng,
-    pub(super) mishaps: Mishaps,
+    pub(super) adverse_events: AdverseEvents,
     /// True time.
     pub(super) now: u64,
     pub(super) queue: Queue,
@@ -43,7 +43,7 @@ impl Core {
             network,
             model: None,
             rng: Rng::new(seed),
-            mishaps: Mishaps::default(),
+            adverse_events: AdverseEvents::default(),
             now: 0,
             queue: Queue::default(),
             hash: seed,

@@ -78,12 +78,12 @@ impl Core {
         let suspicion = self.now + notice;
         let proof = suspicion + proof.max(1);
         if self.rng.permille(self.network.notice_loss_permille) {
-            self.mishaps.notices_lost += 1;
+            self.adverse_events.notices_lost += 1;
         } else {
             self.queue.push(suspicion, Pending::Notice { watcher, watch, evidence: Evidence::Suspicion });
         }
         if self.rng.permille(self.network.proof_loss_permille) {
-            self.mishaps.proofs_lost += 1;
+            self.adverse_events.proofs_lost += 1;
         } else {
             self.queue.push(proof, Pending::Notice { watcher, watch, evidence: Evidence::Proof });
         }
@@ -139,19 +139,19 @@ impl Core {
         for (watcher, watch) in self.watchers(at, 0, generation) {
             self.announce(watcher, watch, notice, proof);
         }
-        let told = self.model.as_ref().map_or(self.network.one_way.min.0, |model| {
+        let delay = self.model.as_ref().map_or(self.network.one_way.min.0, |model| {
             let cost = model.cost_of_datagram(0);
             cost.overhead.0 + cost.latency.median().0
         });
-        let ends = self.now + notice + proof.saturating_sub(told).max(1);
-        self.queue.push(ends, Pending::Exit { node: at, life: generation, told: self.watches });
+        let ends = self.now + notice + proof.saturating_sub(delay).max(1);
+        self.queue.push(ends, Pending::Exit { node: at, life: generation, notified: self.watches });
     }
 
     /// A signalled process has ended. Its new watchers are notified as well.
-    pub(super) fn exit(&mut self, at: u32, life: u32, told: u32) {
+    pub(super) fn exit(&mut self, at: u32, life: u32, notified: u32) {
         if self.nodes[at as usize].lives(life) {
             self.end(at);
-            for (watcher, watch) in self.watchers(at, 0, life).into_iter().filter(|w| w.1 > told) {
+            for (watcher, watch) in self.watchers(at, 0, life).into_iter().filter(|w| w.1 > notified) {
                 let (notice, proof) = self.draw_death().unwrap_or_else(|| self.draw_notices());
                 self.announce(watcher, watch, notice, proof);
             }

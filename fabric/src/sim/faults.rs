@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use super::model::Model;
-use super::network::{Mishaps, Network};
+use super::network::{AdverseEvents, Network};
 use super::node::{Input, Node, State, region_memory};
 use super::port::page_words;
 use super::seats::Program;
@@ -219,8 +219,8 @@ impl<M: Machine> World<M> {
 
     /// Counts of the fabric's adverse behaviour so far.
     #[must_use]
-    pub const fn mishaps(&self) -> Mishaps {
-        self.core.mishaps
+    pub const fn adverse_events(&self) -> AdverseEvents {
+        self.core.adverse_events
     }
 
     /// Whether a node's process runs.

@@ -49,7 +49,7 @@ impl Core {
         for target in 0..self.nodes.len() as u32 {
             let addressed = target != source && self.nodes[target as usize].groups & group.bit() != 0;
             if addressed && self.rng.permille(self.network.multicast_loss_permille) {
-                self.mishaps.multicasts_lost += 1;
+                self.adverse_events.multicasts_lost += 1;
             } else if addressed {
                 self.transmit(source, target, 0, payload, departs, true);
             }
@@ -80,7 +80,7 @@ impl Core {
             return;
         }
         if self.rng.permille(self.network.loss_permille) {
-            self.mishaps.lost += 1;
+            self.adverse_events.lost += 1;
             return;
         }
         let way = match source == target {
@@ -90,7 +90,7 @@ impl Core {
         };
         let life = self.nodes[source as usize].generation;
         let copies = 1 + u32::from(self.rng.permille(self.network.duplicate_permille));
-        self.mishaps.doubled += u64::from(copies) - 1;
+        self.adverse_events.doubled += u64::from(copies) - 1;
         for _ in 0..copies {
             let len = self.payloads[payload].bytes.len() as u32;
             let arrives = match &self.model {

@@ -27,7 +27,7 @@ mod tests;
 
 pub use clock::Clock;
 pub use model::{BILLION, Cost, Model, Quantiles, QuantilesError};
-pub use network::{Delay, Mishaps, Network};
+pub use network::{AdverseEvents, Delay, Network};
 pub use node::State;
 pub use port::Port;
 pub use rng::Rng;

@@ -142,7 +142,7 @@ mod tests {
 
 /// Counts of the fabric's adverse behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mishaps {
+pub struct AdverseEvents {
     /// Datagrams lost on the way to one receiver.
     pub lost: u64,
     /// Datagrams that arrived twice.

@@ -18,7 +18,7 @@ pub(super) enum Order<'a> {
 }
 
 /// A generation that no process has.
-const NOBODY: u32 = u32::MAX;
+const NO_GENERATION: u32 = u32::MAX;
 
 /// The minimum length of READs whose results are shared, and of buffers that are not kept for
 /// reuse.
@@ -32,7 +32,7 @@ impl Core {
         let known = (at.at.region as usize) < self.nodes.len();
         // A region that never had an owner answers like one with another owner.
         let (target, seat, generation) =
-            if known { (at.at.region, at.at.seat, at.at.generation) } else { (source, 0, NOBODY) };
+            if known { (at.at.region, at.at.seat, at.at.generation) } else { (source, 0, NO_GENERATION) };
         let (verb, len, expected, word) = match *order {
             Order::Read(len) => (Verb::Read, len, 0, 0),
             Order::Write(bytes) => {
@@ -158,7 +158,7 @@ impl Core {
                 self.execute_half(id, true);
                 let op = &mut self.ops[id];
                 op.refs += 1;
-                self.mishaps.torn += 1;
+                self.adverse_events.torn += 1;
                 self.queue.push(self.now + op.gap, Pending::Rest(id));
             } else {
                 self.execute_word(id);
@@ -339,7 +339,7 @@ impl Core {
     /// A timeout expires.
     pub(super) fn link_timeout(&mut self, source: u32, target: u32, epoch: u32) {
         if self.link(source, target).epoch == epoch {
-            self.mishaps.timeouts += 1;
+            self.adverse_events.timeouts += 1;
             self.break_link(source, target, self.now, false);
         }
     }

@@ -24,13 +24,13 @@ pub(super) enum Pending {
     /// A death notice reaches a watcher.
     Notice { watcher: u32, watch: u32, evidence: Evidence },
     /// A signalled process ends; watches up to this number were notified.
-    Exit { node: u32, life: u32, told: u32 },
+    Exit { node: u32, life: u32, notified: u32 },
     /// A program requests a confirmation.
     Want { node: u32, life: u32 },
     /// A program sends a request.
     Ask { node: u32, seat: u16, generation: u32 },
     /// A program gets an answer.
-    Told { node: u32, seat: u16, generation: u32 },
+    Answered { node: u32, seat: u16, generation: u32 },
     /// An excluded program asks to rejoin.
     Rejoin { node: u32, seat: u16, generation: u32 },
 }

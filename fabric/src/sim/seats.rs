@@ -34,7 +34,7 @@ pub struct Program {
     handed: u32,
     status: Option<SeatStatus>,
     /// An answer that is published but not taken yet, with the number of its request.
-    told: Option<(SeatStatus, u32)>,
+    answer: Option<(SeatStatus, u32)>,
     token: u64,
     /// True time of its next (repeated) request; requests scheduled for other times are void.
     request_at: u64,
@@ -158,7 +158,7 @@ impl Core {
             sequence: 0,
             handed: 0,
             status: None,
-            told: None,
+            answer: None,
             token: 0,
             request_at: u64::MAX,
             beat_at: now,
@@ -280,18 +280,18 @@ impl Core {
         // An answer to an earlier occupant is not for this one.
         let is_heard = |p: &&mut Program| p.home == owner && p.handed > 0;
         let Some(program) = self.occupant(node, seat).filter(is_heard) else { return };
-        program.told = Some((status, program.handed));
+        program.answer = Some((status, program.handed));
         let generation = program.address.generation;
         let word = self.layout.seat(seat) + offset_of!(layout::Seat, incarnation) as u32;
         self.store(node, word, incarnation.0);
         let time = departs + self.network.seat.draw(&mut self.rng);
-        self.queue.push(time, Pending::Told { node, seat, generation });
+        self.queue.push(time, Pending::Answered { node, seat, generation });
     }
 
     /// A program reads its status word.
-    pub(super) fn told(&mut self, node: u32, seat: u16, generation: u32) {
+    pub(super) fn answered(&mut self, node: u32, seat: u16, generation: u32) {
         let Some(program) = self.program(node, seat, generation).filter(|p| p.is_running()) else { return };
-        let Some((status, answers)) = program.told.take() else { return };
+        let Some((status, answers)) = program.answer.take() else { return };
         program.status = Some(status);
         let leaving = matches!(program.request, Some(SeatRequest::Leave));
         if answers == program.sequence {
@@ -367,7 +367,7 @@ impl Core {
         program.beat_at = now;
         let generation = program.address.generation;
         let (asks, excluded) = (program.has_request(), program.status == Some(SeatStatus::Excluded));
-        self.queue.push(now, Pending::Told { node, seat, generation });
+        self.queue.push(now, Pending::Answered { node, seat, generation });
         if asks {
             self.request_soon(node, seat, generation);
         } else if excluded {

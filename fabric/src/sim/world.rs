@@ -169,8 +169,8 @@ impl<M: Machine> World<M> {
                 core.notice(watcher, watch, evidence);
                 (watcher, What::Notice)
             }
-            Pending::Exit { node, life, told } => {
-                core.exit(node, life, told);
+            Pending::Exit { node, life, notified } => {
+                core.exit(node, life, notified);
                 (node, What::Exit)
             }
             Pending::Want { node, life } => {
@@ -181,8 +181,8 @@ impl<M: Machine> World<M> {
                 core.deliver_request(node, seat, generation);
                 (node, What::Program)
             }
-            Pending::Told { node, seat, generation } => {
-                core.told(node, seat, generation);
+            Pending::Answered { node, seat, generation } => {
+                core.answered(node, seat, generation);
                 (node, What::Program)
             }
             Pending::Rejoin { node, seat, generation } => {
@@ -211,7 +211,7 @@ impl<M: Machine> World<M> {
         };
         if core.rng.permille(core.network.stall_permille) {
             cost += core.network.stall.draw(&mut core.rng);
-            core.mishaps.stalls += 1;
+            core.adverse_events.stalls += 1;
         }
         let departs = core.nodes[at as usize].busy_until.max(core.now) + cost;
         core.nodes[at as usize].busy_until = departs;

@@ -72,14 +72,14 @@ unsafe impl Memory for Arena {
 
 impl Arena {
     /// Allocates at least `bytes`, on this NUMA node if possible, all present at once.
-    pub fn new(bytes: usize, wish: HugePages, node: Option<u32>) -> Result<Arc<Self>, VerbsError> {
+    pub fn new(bytes: usize, requested: HugePages, node: Option<u32>) -> Result<Arc<Self>, VerbsError> {
         let bytes = bytes.max(8).next_multiple_of(8);
-        let explicit = (wish == HugePages::Explicit)
+        let explicit = (requested == HugePages::Explicit)
             .then(|| map(bytes.next_multiple_of(HUGE), MapFlags::HUGETLB | MapFlags::HUGE_2MB).ok())
             .flatten();
         let (mapped, at) = match explicit {
             Some(mapped) => (mapped, mapped.0),
-            None if wish == HugePages::Plain => {
+            None if requested == HugePages::Plain => {
                 let mapped = map(bytes, MapFlags::empty())?;
                 (mapped, mapped.0)
             }
@@ -91,14 +91,14 @@ impl Arena {
                 (mapped, unsafe { mapped.0.add(skip) })
             }
         };
-        let len = if wish == HugePages::Plain { bytes } else { bytes.next_multiple_of(HUGE) };
+        let len = if requested == HugePages::Plain { bytes } else { bytes.next_multiple_of(HUGE) };
         let mut arena = Self { words: at.cast(), len: len / 8, mapped, pages: Pages::Plain };
         let advise = |advice| {
             // SAFETY: the range lies within the mapping, and none of the advices changes what it
             // holds.
             unsafe { madvise(at.as_ptr().cast(), len, advice) }
         };
-        if explicit.is_none() && wish != HugePages::Plain {
+        if explicit.is_none() && requested != HugePages::Plain {
             // A kernel without transparent huge pages refuses; `pages` returns the actual result.
             let _ = advise(Advice::LinuxHugepage);
         }
@@ -244,22 +244,22 @@ mod tests {
 
     #[test]
     fn an_arena_is_zeroed_memory_whatever_pages_it_gets() {
-        for wish in [HugePages::Explicit, HugePages::Transparent, HugePages::Plain] {
-            let arena = Arena::new(10_000, wish, Some(0)).expect("memory");
+        for requested in [HugePages::Explicit, HugePages::Transparent, HugePages::Plain] {
+            let arena = Arena::new(10_000, requested, Some(0)).expect("memory");
             assert!(arena.bytes() >= 10_000 && arena.words().len() * 8 == arena.bytes());
             assert!(arena.words().iter().all(|word| word.load(Relaxed) == 0));
             for (at, word) in arena.words().iter().enumerate() {
                 word.store(at as u64, Relaxed);
             }
             assert!(arena.words().iter().enumerate().all(|(at, word)| word.load(Relaxed) == at as u64));
-            if wish == HugePages::Plain {
+            if requested == HugePages::Plain {
                 assert_eq!(arena.pages(), Pages::Plain);
             }
         }
     }
 
     #[test]
-    fn the_kernel_tells_what_pages_a_mapping_has() {
+    fn the_page_size_of_a_mapping_is_found() {
         let smaps = "7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \n\
                      KernelPageSize:        4 kB\nAnonHugePages:      2048 kB\n\
                      7f0000200000-7f0000400000 rw-p 00000000 00:0f 123 /anon_hugepage (deleted)\n\

@@ -1,7 +1,7 @@
 //! A process's configuration in a cluster over RDMA.
 
 use super::arena::HugePages;
-use super::device::Wish;
+use super::device::DeviceSelector;
 use super::pair::Retry;
 use crate::types::Nanos;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ pub struct Config {
     /// The multicast addresses of the groups of coordinators and of everyone.
     pub groups: [IpAddr; 2],
     /// The device; omitted parts are selected by the address of `listen`.
-    pub device: Wish,
+    pub device: DeviceSelector,
     /// The byte by which routers and switches prioritise (DSCP in its high six bits).
     pub traffic_class: u8,
     /// The page size of the memory for pending operations.
@@ -64,16 +64,16 @@ pub const fn detection_of(retry: Retry) -> Nanos {
 
 /// How many times within a device's timeout a link is checked for completions: a probe then detects
 /// a lost packet.
-const LOOKS: u64 = 8;
+const CHECKS_PER_TIMEOUT: u64 = 8;
 /// The shortest interval of these checks, which are meant for devices with long timeouts.
-const LOOK_EVERY_MIN: Nanos = Nanos::from_millis(1);
+const CHECK_INTERVAL_MIN: Nanos = Nanos::from_millis(1);
 
 /// The interval of checks of links with pending operations; `None` if the device's own timeout is
 /// as good.
 #[must_use]
-pub(crate) fn look_within(retry: Retry) -> Option<Nanos> {
-    let every = Nanos((TRY.0 << retry.timeout) / LOOKS);
-    (every >= LOOK_EVERY_MIN).then_some(every)
+pub(crate) fn check_interval(retry: Retry) -> Option<Nanos> {
+    let every = Nanos((TRY.0 << retry.timeout) / CHECKS_PER_TIMEOUT);
+    (every >= CHECK_INTERVAL_MIN).then_some(every)
 }
 
 #[cfg(test)]
@@ -93,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn links_are_looked_at_where_the_device_would_let_milliseconds_pass() {
-        let every = |detection| look_within(retry_within(Nanos::from_millis(detection)));
+    fn links_are_checked_where_the_device_is_slower_than_milliseconds() {
+        let every = |detection| check_interval(retry_within(Nanos::from_millis(detection)));
         assert_eq!(every(500), Some(Nanos((4_096 << 14) / 8)));
         assert_eq!(every(8), None);
     }

@@ -65,7 +65,7 @@ pub(crate) enum Cause {
 
 /// An event for the endpoint.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum ConnectorEvent {
     /// A connection is established.
     Up {
         attempt: u64,
@@ -79,7 +79,7 @@ pub(crate) enum News {
     /// An attempt has failed, or a connection has ended.
     Down { attempt: u64, region: u32, cause: Cause },
     /// A connection was released: the device has dropped all its posts.
-    Buried { attempt: u64 },
+    Released { attempt: u64 },
     /// The port has joined a group.
     Group { index: usize, handle: AddressHandle, number: u32, qkey: u32, place: VerbsGroup },
     /// The port is not in a group (any more).
@@ -155,10 +155,10 @@ pub(crate) struct Connector {
     permits: BTreeMap<u32, Rights>,
     members: BTreeMap<Key, Member>,
     commands: Receiver<Command>,
-    news: Sender<News>,
+    events: Sender<ConnectorEvent>,
     /// Rung after events; `None` if the endpoint polls anyway.
     bell: Option<Region>,
-    told: Arc<AtomicBool>,
+    has_events: Arc<AtomicBool>,
     wake: Arc<Wake>,
 }
 
@@ -170,8 +170,8 @@ pub(crate) struct Start<'a> {
     pub(crate) sends: &'a Arc<CompletionQueue>,
     pub(crate) size: Size,
     pub(crate) commands: Receiver<Command>,
-    pub(crate) news: Sender<News>,
-    pub(crate) told: Arc<AtomicBool>,
+    pub(crate) events: Sender<ConnectorEvent>,
+    pub(crate) has_events: Arc<AtomicBool>,
     pub(crate) bell: Option<Region>,
     pub(crate) wake: Arc<Wake>,
 }
@@ -201,9 +201,9 @@ impl Connector {
             permits: BTreeMap::new(),
             members: BTreeMap::new(),
             commands: start.commands,
-            news: start.news,
+            events: start.events,
             bell: start.bell,
-            told: start.told,
+            has_events: start.has_events,
             wake: start.wake,
         })
     }
@@ -265,10 +265,10 @@ impl Connector {
         }
     }
 
-    fn report(&self, news: News) {
+    fn report(&self, event: ConnectorEvent) {
         // Nobody receives only when the endpoint is being dropped, and this thread with it.
-        let _ = self.news.send(news);
-        self.told.store(true, Ordering::Release);
+        let _ = self.events.send(event);
+        self.has_events.store(true, Ordering::Release);
         if let Some(bell) = &self.bell {
             bell.ring();
         }
@@ -278,14 +278,18 @@ impl Connector {
         match command {
             Command::Connect { attempt, to, region, generation } => {
                 if let Err(error) = self.start(attempt, to, region, generation) {
-                    self.report(News::Down { attempt, region, cause: Cause::Silent(error.to_string()) });
+                    self.report(ConnectorEvent::Down {
+                        attempt,
+                        region,
+                        cause: Cause::Silent(error.to_string()),
+                    });
                 }
             }
             Command::Bury { attempt, pair } => {
                 self.attempts.retain(|_, a| a.attempt != attempt);
                 // Once it is destroyed, the device writes to none of its posted buffers.
                 drop(pair);
-                self.report(News::Buried { attempt });
+                self.report(ConnectorEvent::Released { attempt });
             }
             Command::Permit { region, rights, done } => {
                 self.permits.insert(region, rights);
@@ -346,7 +350,7 @@ impl Connector {
 
     fn failed(&mut self, key: Key, cause: Cause) {
         if let Some(gone) = self.attempts.remove(&key) {
-            self.report(News::Down { attempt: gone.attempt, region: gone.region, cause });
+            self.report(ConnectorEvent::Down { attempt: gone.attempt, region: gone.region, cause });
         }
     }
 
@@ -354,9 +358,9 @@ impl Connector {
         let key = event.key;
         match event.what {
             What::Request { id, peer } => self.answer(id, &peer),
-            What::AddressResolved => self.go_on(key, |this, key| this.route(key)),
-            What::RouteResolved => self.go_on(key, |this, key| this.connect(key)),
-            What::Response(peer) => self.go_on(key, |this, key| this.establish(key, &peer)),
+            What::AddressResolved => self.advance(key, |this, key| this.route(key)),
+            What::RouteResolved => self.advance(key, |this, key| this.connect(key)),
+            What::Response(peer) => self.advance(key, |this, key| this.establish(key, &peer)),
             What::Rejected(data) => {
                 let cause = Refusal::decode(&data)
                     .map_or_else(|| Cause::Silent("nobody listens there".to_owned()), Cause::Refused);
@@ -375,7 +379,7 @@ impl Connector {
             What::JoinFailed(errno) => {
                 if let Some(member) = self.members.get(&key) {
                     let error = std::io::Error::from_raw_os_error(errno);
-                    self.report(News::GroupLost { index: member.index, error: error.to_string() });
+                    self.report(ConnectorEvent::GroupLost { index: member.index, error: error.to_string() });
                 }
             }
             What::DeviceRemoved => {
@@ -386,7 +390,7 @@ impl Connector {
         }
     }
 
-    fn go_on(&mut self, key: Key, step: impl FnOnce(&mut Self, Key) -> Result<(), VerbsError>) {
+    fn advance(&mut self, key: Key, step: impl FnOnce(&mut Self, Key) -> Result<(), VerbsError>) {
         if let Err(error) = step(self, key) {
             self.failed(key, Cause::Silent(error.to_string()));
         }
@@ -432,7 +436,7 @@ impl Connector {
         let handle = AddressHandle::new(self.nic.domain(), &self.nic.path(welcome.gid, welcome.lid))?;
         let clock = ClockRelation::measured(attempt.asked, welcome.clock, answered);
         let (attempt, region) = (attempt.attempt, attempt.region);
-        self.report(News::Up { attempt, region, pair, welcome, handle, clock });
+        self.report(ConnectorEvent::Up { attempt, region, pair, welcome, handle, clock });
         Ok(())
     }
 
@@ -518,15 +522,21 @@ impl Connector {
         let Some(member) = self.members.get(&key) else { return };
         let index = member.index;
         let Some(own) = &self.own else { return };
-        let hears = own.groups & 1 << index != 0;
-        let attached = if hears { own.datagrams.attach(joined.group, joined.lid) } else { Ok(()) };
+        let is_member = own.groups & 1 << index != 0;
+        let attached = if is_member { own.datagrams.attach(joined.group, joined.lid) } else { Ok(()) };
         match attached.and_then(|()| joined.handle(self.nic.domain())) {
             Ok(handle) => {
                 let choice = self.nic.choice();
                 let place = joined.destination(&choice.device, choice.port);
-                self.report(News::Group { index, handle, number: joined.number, qkey: joined.qkey, place });
+                self.report(ConnectorEvent::Group {
+                    index,
+                    handle,
+                    number: joined.number,
+                    qkey: joined.qkey,
+                    place,
+                });
             }
-            Err(error) => self.report(News::GroupLost { index, error: error.to_string() }),
+            Err(error) => self.report(ConnectorEvent::GroupLost { index, error: error.to_string() }),
         }
     }
 }

@@ -93,7 +93,7 @@ pub(crate) struct To<'a> {
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     pair: Arc<QueuePair>,
-    heard: Arc<CompletionQueue>,
+    received: Arc<CompletionQueue>,
     sent: Arc<CompletionQueue>,
     incoming: Buffers,
     blocks: Vec<Block>,
@@ -130,10 +130,10 @@ impl Datagrams {
                 max: payload_max as u64 / 64 * 64,
             });
         }
-        let heard = CompletionQueue::new(nic.context(), RECEIVES, Some(channel))?;
+        let received = CompletionQueue::new(nic.context(), RECEIVES, Some(channel))?;
         let sent = CompletionQueue::new(nic.context(), SENDS, None)?;
         let size = Size { sends: SENDS, receives: RECEIVES, inline_bytes: INLINE_BYTES };
-        let pair = Arc::new(QueuePair::new(nic.domain(), Kind::Datagram, &sent, &heard, size)?);
+        let pair = Arc::new(QueuePair::new(nic.domain(), Kind::Datagram, &sent, &received, size)?);
         pair.open(nic.choice().port, qkey)?;
         let mut incoming =
             Buffers::new(nic.domain(), RECEIVES, IBV_GRH_BYTES + HEAD_BYTES + payload_bytes, place)?;
@@ -141,7 +141,7 @@ impl Datagrams {
         let blocks: Vec<Block> = (0..RECEIVES).filter_map(|_| incoming.take()).collect();
         let this = Self {
             pair,
-            heard,
+            received,
             sent,
             incoming,
             blocks,
@@ -220,11 +220,11 @@ impl Datagrams {
     }
 
     /// Polls the completion queue. Returns whether any datagram is pending.
-    pub(crate) fn look(&mut self) -> bool {
+    pub(crate) fn poll(&mut self) -> bool {
         if !self.waiting.is_empty() {
             return true;
         }
-        let Ok(n) = self.heard.poll(&mut self.batch) else { return false };
+        let Ok(n) = self.received.poll(&mut self.batch) else { return false };
         self.is_armed &= n == 0;
         for completion in &self.batch[..n] {
             let index = completion.id() as u32;
@@ -239,17 +239,17 @@ impl Datagrams {
     /// Returns the next datagram.
     pub(crate) fn receive(&mut self, out: &mut Vec<u8>) -> Received {
         loop {
-            if self.round == ROUND || !self.look() {
+            if self.round == ROUND || !self.poll() {
                 self.round = 0;
                 return Received::Nothing;
             }
             let Some((index, bytes)) = self.waiting.pop_front() else { continue };
             self.round += 1;
-            let heard = self.open(index, bytes as usize, out);
+            let received = self.open(index, bytes as usize, out);
             // The data is copied here, so the block is reposted at once. If the device refuses, one
             // receive is missing; the queue pair is broken then, anyway.
             let _ = self.post(index);
-            match heard {
+            match received {
                 Some(from) if from == self.own => {}
                 Some(from) => return Received::Datagram(from),
                 None => return Received::Refused,
@@ -272,9 +272,9 @@ impl Datagrams {
 
     /// Makes the channel readable on the next datagram. `false` if one is already pending.
     pub(crate) fn arm(&mut self) -> bool {
-        self.is_armed = self.is_armed || self.heard.arm().is_ok();
+        self.is_armed = self.is_armed || self.received.arm().is_ok();
         // A queue that can not be armed is polled continuously.
-        self.is_armed && !self.look()
+        self.is_armed && !self.poll()
     }
 }
 

@@ -59,7 +59,7 @@ const GIDS_MAX: u32 = 256;
 
 /// The requirements of a deployment. Omitted ones are chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct DeviceSelector {
     /// The device's name.
     pub device: Option<String>,
     /// The port, from 1.
@@ -149,16 +149,21 @@ fn kind_of(link_layer: LinkLayer, text: Option<&str>) -> GidKind {
 /// A port must be active, have a GID, and its device must support CAS. Among the matching ones,
 /// reachability by IPv4 is preferred to IPv6, and that to a link-local or no address; RoCE v2 is
 /// preferred to v1. On a tie, the first in the kernel's order is chosen.
-pub fn choose(devices: &[Device], interfaces: &[Interface], wish: &Wish) -> Result<Choice, VerbsError> {
+pub fn choose(
+    devices: &[Device],
+    interfaces: &[Interface],
+    selector: &DeviceSelector,
+) -> Result<Choice, VerbsError> {
     let mut refused = Vec::new();
     let mut best: Option<((u8, u8), Choice)> = None;
-    if let Some(wanted) = &wish.device
+    if let Some(wanted) = &selector.device
         && !devices.iter().any(|device| device.name == *wanted)
     {
         let existing = devices.iter().map(|device| device.name.clone()).collect();
         return Err(VerbsError::NoSuchDevice { wanted: wanted.clone(), existing });
     }
-    for device in devices.iter().filter(|device| wish.device.as_ref().is_none_or(|name| *name == device.name))
+    for device in
+        devices.iter().filter(|device| selector.device.as_ref().is_none_or(|name| *name == device.name))
     {
         let (facts, ports) = match &device.opened {
             Ok(opened) => opened,
@@ -167,18 +172,18 @@ pub fn choose(devices: &[Device], interfaces: &[Interface], wish: &Wish) -> Resu
                 continue;
             }
         };
-        if let Some(wanted) = wish.port
+        if let Some(wanted) = selector.port
             && !ports.iter().any(|port| port.number == wanted)
         {
             let error = VerbsError::NoSuchPort { device: device.name.clone(), wanted, ports: facts.ports };
-            if wish.device.is_some() {
+            if selector.device.is_some() {
                 return Err(error);
             }
             refused.push((device.name.clone(), error.to_string()));
         }
-        for port in ports.iter().filter(|port| wish.port.is_none_or(|number| number == port.number)) {
+        for port in ports.iter().filter(|port| selector.port.is_none_or(|number| number == port.number)) {
             let name = format!("{}/{}", device.name, port.number);
-            match rate(facts, port, interfaces, wish) {
+            match rate(facts, port, interfaces, selector) {
                 Err(reason) => refused.push((name, reason)),
                 Ok(Rated { rating, entry, address }) => {
                     if best.as_ref().is_none_or(|(so_far, _)| rating > *so_far) {
@@ -216,7 +221,7 @@ fn rate<'a>(
     facts: &DeviceFacts,
     port: &'a Port,
     interfaces: &[Interface],
-    wish: &Wish,
+    selector: &DeviceSelector,
 ) -> Result<Rated<'a>, String> {
     if facts.atomics == Atomics::None {
         return Err("the device has no atomic operations, and views are decided by CAS".to_owned());
@@ -227,7 +232,7 @@ fn rate<'a>(
             port.facts.state_name()
         ));
     }
-    if let Some(index) = wish.gid_index
+    if let Some(index) = selector.gid_index
         && !port.gids.iter().any(|entry| entry.index == index)
     {
         return Err(format!("its GID table has no entry {index}"));
@@ -235,14 +240,14 @@ fn rate<'a>(
     let rated = port
         .gids
         .iter()
-        .filter(|entry| wish.gid_index.is_none_or(|index| index == entry.index))
+        .filter(|entry| selector.gid_index.is_none_or(|index| index == entry.index))
         .map(|entry| (entry, address_of(entry, interfaces)))
-        .filter(|(_, address)| wish.address.is_none() || *address == wish.address)
+        .filter(|(_, address)| selector.address.is_none() || *address == selector.address)
         .map(|(entry, address)| Rated { rating: (reach(address), entry.kind as u8), entry, address })
         // On a tie the first, so that the index is stable.
         .rev()
         .max_by_key(|rated| rated.rating);
-    rated.ok_or_else(|| match wish.address {
+    rated.ok_or_else(|| match selector.address {
         Some(address) => format!("{address} does not belong to it"),
         None => "it has no GID yet; give its interface an IP address".to_owned(),
     })
@@ -312,13 +317,13 @@ mod tests {
         device(name, Atomics::Device, vec![port(true, LinkLayer::Ethernet, gids)])
     }
 
-    fn wish(address: IpAddr) -> Wish {
-        Wish { address: Some(address), ..Wish::default() }
+    fn selector(address: IpAddr) -> DeviceSelector {
+        DeviceSelector { address: Some(address), ..DeviceSelector::default() }
     }
 
     #[test]
     fn roce_v2_over_ipv4_is_the_default() {
-        let chosen = choose(&[roce("rxe0", V4)], &[], &Wish::default()).expect("one fits");
+        let chosen = choose(&[roce("rxe0", V4)], &[], &DeviceSelector::default()).expect("one fits");
         assert_eq!((chosen.device.as_str(), chosen.port, chosen.gid.index), ("rxe0", 1, 3));
         assert_eq!(chosen.address, Some(V4));
     }
@@ -327,10 +332,10 @@ mod tests {
     fn the_own_address_leads_to_its_device() {
         let other = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 1));
         let devices = [roce("rxe0", V4), roce("rxe1", other)];
-        assert_eq!(choose(&devices, &[], &wish(other)).expect("one fits").device, "rxe1");
-        assert_eq!(choose(&devices, &[], &Wish::default()).expect("both fit").device, "rxe0");
+        assert_eq!(choose(&devices, &[], &selector(other)).expect("one fits").device, "rxe1");
+        assert_eq!(choose(&devices, &[], &DeviceSelector::default()).expect("both fit").device, "rxe0");
         let nobody = IpAddr::V4(Ipv4Addr::new(10, 3, 0, 1));
-        let refused = choose(&devices, &[], &wish(nobody)).expect_err("nobody's address");
+        let refused = choose(&devices, &[], &selector(nobody)).expect_err("nobody's address");
         assert!(refused.to_string().contains("rxe1/1: 10.3.0.1 does not belong to it"), "{refused}");
     }
 
@@ -343,19 +348,22 @@ mod tests {
         };
         let devices = [ib("mlx4_0", Gid([1; 16])), ib("mlx4_1", gid)];
         let interfaces = [Interface { name: "ib0".to_owned(), address: V4, gid: Some(gid) }];
-        let chosen = choose(&devices, &interfaces, &wish(V4)).expect("one fits");
+        let chosen = choose(&devices, &interfaces, &selector(V4)).expect("one fits");
         assert_eq!((chosen.device.as_str(), chosen.address), ("mlx4_1", Some(V4)));
-        assert_eq!(choose(&devices, &interfaces, &Wish::default()).expect("both fit").device, "mlx4_1");
+        assert_eq!(
+            choose(&devices, &interfaces, &DeviceSelector::default()).expect("both fit").device,
+            "mlx4_1"
+        );
     }
 
     #[test]
-    fn every_port_that_does_not_fit_is_told_with_the_reason() {
+    fn every_unusable_port_is_reported_with_the_reason() {
         let devices = [
             device("none", Atomics::None, vec![port(true, LinkLayer::Ethernet, Vec::new())]),
             device("down", Atomics::Device, vec![port(false, LinkLayer::Ethernet, Vec::new())]),
             device("bare", Atomics::Device, vec![port(true, LinkLayer::Ethernet, Vec::new())]),
         ];
-        let refused = choose(&devices, &[], &Wish::default()).expect_err("none fits").to_string();
+        let refused = choose(&devices, &[], &DeviceSelector::default()).expect_err("none fits").to_string();
         for part in
             ["none/1: the device has no atomic", "down/1: the port is down", "bare/1: it has no GID yet"]
         {
@@ -364,9 +372,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wished_for_must_be_there() {
+    fn a_requested_device_must_exist() {
         let devices = [roce("rxe0", V4)];
-        let named = |device: &str, port, gid_index| Wish {
+        let named = |device: &str, port, gid_index| DeviceSelector {
             device: Some(device.to_owned()),
             port,
             gid_index,
@@ -376,7 +384,7 @@ mod tests {
         assert_eq!(refused.to_string(), "no RDMA device mlx5_0; there are: rxe0");
         let refused = choose(&devices, &[], &named("rxe0", Some(2), None)).expect_err("no such port");
         assert_eq!(refused.to_string(), "rxe0 has no port 2; choose one of 1..=1");
-        let anywhere = Wish { port: Some(2), ..Wish::default() };
+        let anywhere = DeviceSelector { port: Some(2), ..DeviceSelector::default() };
         let refused = choose(&devices, &[], &anywhere).expect_err("no device has it");
         assert!(refused.to_string().contains("rxe0 has no port 2"), "{refused}");
         let refused = choose(&devices, &[], &named("rxe0", None, Some(9))).expect_err("no such entry");

@@ -3,10 +3,10 @@
 //! addition it is registered with the device.
 #![allow(unsafe_code)]
 
-use super::config::{Config, look_within, retry_within};
+use super::config::{Config, check_interval, retry_within};
 use super::connector::{Connector, Own, Start};
 use super::datagrams::Datagrams;
-use super::device::Wish;
+use super::device::DeviceSelector;
 use super::error::VerbsError;
 use super::exposed::{Exposed, Purpose, Role};
 use super::handshake::Identity;
@@ -129,8 +129,8 @@ impl Endpoint<Rdma> {
         config.check()?;
         config.check_owner(&owner)?;
         // Before any resource is taken: most errors occur here.
-        let wish = Wish { address: Some(config.listen.ip()), ..config.device.clone() };
-        let nic = Arc::new(Nic::open(&wish, config.traffic_class)?);
+        let selector = DeviceSelector { address: Some(config.listen.ip()), ..config.device.clone() };
+        let nic = Arc::new(Nic::open(&selector, config.traffic_class)?);
         let taken = Taken::take(cluster, &owner)?;
         match Rdma::open(cluster, &taken, &owner, &nic, config) {
             Ok(rdma) => {
@@ -165,8 +165,8 @@ impl Endpoint<Rdma> {
     }
 
     /// Why the port is not in a group, by the group's index.
-    pub fn group_troubles(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.transport.group_troubles()
+    pub fn group_errors(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.transport.group_errors()
     }
 
     /// All links used so far.
@@ -213,8 +213,8 @@ impl Rdma {
         let mut datagrams =
             Datagrams::new(nic, &channel, RDMA_UDP_QKEY, identity.nonce, datagram_bytes, place)?;
         let (commands, command_rx) = mpsc::channel();
-        let (tell, news) = mpsc::channel();
-        let told = Arc::new(AtomicBool::new(false));
+        let (tx, events) = mpsc::channel();
+        let has_events = Arc::new(AtomicBool::new(false));
         let kernel = |error| HostError::Kernel { doing: "start a thread", error };
         let wake = Arc::new(Wake::new().map_err(kernel)?);
         let mut connector = Connector::new(Start {
@@ -224,8 +224,8 @@ impl Rdma {
             sends: &completions,
             size: Size { sends: DEPTH, receives: 1, inline_bytes: INLINE_BYTES },
             commands: command_rx,
-            news: tell,
-            told: Arc::clone(&told),
+            events: tx,
+            has_events: Arc::clone(&has_events),
             bell: Some(taken.region.clone()),
             wake: Arc::clone(&wake),
         })?;
@@ -268,11 +268,11 @@ impl Rdma {
             held: Vec::with_capacity(REGIONS as usize),
             limbo: Vec::new(),
             attempts: 0,
-            look_every: look_within(retry_within(config.detection)),
-            look_at: Instant::ZERO,
+            check_every: check_interval(retry_within(config.detection)),
+            check_at: Instant::ZERO,
             commands,
-            news,
-            told,
+            events,
+            has_events,
             threads,
             config,
         })

@@ -245,7 +245,7 @@ impl Link {
     /// Checks whether pending operations have completed since the last check. If none has, posts a
     /// probe: from a following packet a device learns that an earlier one was lost, and retransmits
     /// it at once. Otherwise it waits for its timeout.
-    pub(crate) fn look(&mut self, ops: &mut Ops) -> Result<(), PostError> {
+    pub(crate) fn check(&mut self, ops: &mut Ops) -> Result<(), PostError> {
         let seen = self.seen.take();
         if self.posted == 0 {
             return Ok(());

@@ -2,7 +2,7 @@
 //! port to peers'.
 
 use super::context::{Context, Gid, ProtectionDomain};
-use super::device::{Choice, Wish, choose, survey};
+use super::device::{Choice, DeviceSelector, choose, survey};
 use super::error::VerbsError;
 use super::interfaces::interfaces;
 use super::pair::Path;
@@ -19,8 +19,8 @@ pub struct Nic {
 impl Nic {
     /// Opens the device that matches best. `traffic_class` is the byte by which routers and
     /// switches prioritise packets.
-    pub fn open(wish: &Wish, traffic_class: u8) -> Result<Self, VerbsError> {
-        let choice = choose(&survey()?, &interfaces()?, wish)?;
+    pub fn open(selector: &DeviceSelector, traffic_class: u8) -> Result<Self, VerbsError> {
+        let choice = choose(&survey()?, &interfaces()?, selector)?;
         let domain = ProtectionDomain::new(&Context::open(&choice.device)?)?;
         Ok(Self { domain, choice, traffic_class })
     }

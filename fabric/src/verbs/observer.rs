@@ -5,8 +5,8 @@
 use super::arena::HugePages;
 use super::buffers::{Block, Buffers};
 use super::config::Config;
-use super::connector::{Command, Connector, News, Start};
-use super::device::Wish;
+use super::connector::{Command, Connector, ConnectorEvent, Start};
+use super::device::DeviceSelector;
 use super::endpoint::OpenError;
 use super::exposed::Keys;
 use super::handshake::Identity;
@@ -57,7 +57,7 @@ pub struct Observer {
     attempts: u64,
     posts: u64,
     commands: Sender<Command>,
-    news: Receiver<News>,
+    events: Receiver<ConnectorEvent>,
     threads: Threads,
 }
 
@@ -111,8 +111,8 @@ impl Observer {
     /// own address; nobody listens there.
     pub fn open(config: &Config, nonce: u64, layout: &Layout) -> Result<Self, OpenError> {
         config.check()?;
-        let wish = Wish { address: Some(config.listen.ip()), ..config.device.clone() };
-        let nic = Arc::new(Nic::open(&wish, config.traffic_class)?);
+        let selector = DeviceSelector { address: Some(config.listen.ip()), ..config.device.clone() };
+        let nic = Arc::new(Nic::open(&selector, config.traffic_class)?);
         let channel = CompletionChannel::new(nic.context())?;
         let completions = CompletionQueue::new(nic.context(), COMPLETIONS, Some(&channel))?;
         let bytes = layout.values().start;
@@ -120,7 +120,7 @@ impl Observer {
         let room = || OpenError::Config { field: "observer", fault: "no room for a copy".to_owned() };
         let (copy, page) = (buffers.take().ok_or_else(room)?, buffers.take().ok_or_else(room)?);
         let (commands, command_rx) = mpsc::channel();
-        let (tell, news) = mpsc::channel();
+        let (tx, events) = mpsc::channel();
         let kernel = |error| HostError::Kernel { doing: "start a thread", error };
         let wake = Arc::new(Wake::new().map_err(kernel)?);
         let connector = Connector::new(Start {
@@ -130,8 +130,8 @@ impl Observer {
             sends: &completions,
             size: Size { sends: READS, receives: 1, inline_bytes: 0 },
             commands: command_rx,
-            news: tell,
-            told: Arc::new(AtomicBool::new(false)),
+            events: tx,
+            has_events: Arc::new(AtomicBool::new(false)),
             bell: None,
             wake: Arc::clone(&wake),
         })?;
@@ -149,14 +149,14 @@ impl Observer {
             attempts: 0,
             posts: 0,
             commands,
-            news,
+            events,
             threads: Threads::start(connector, &wake).map_err(kernel)?,
         })
     }
 
     /// Reads a region once, and connects first if necessary. Blocks until its owner's device has
     /// answered, or has not within the bound of detection.
-    pub fn look(&mut self, at: Address) -> Result<Copy, LinkError> {
+    pub fn read(&mut self, at: Address) -> Result<Copy, LinkError> {
         let stale = |peer: &Peer| clock::now().since(peer.clock.measured_at()) >= RELATE_EVERY;
         if self.peers.get(&at.region).is_some_and(stale) {
             self.forget(at.region);
@@ -168,11 +168,11 @@ impl Observer {
         if !self.peers.contains_key(&at.region) {
             self.connect(at)?;
         }
-        let looked = self.read(at.region);
-        if looked.is_err() {
+        let copied = self.read_region(at.region);
+        if copied.is_err() {
             self.forget(at.region);
         }
-        looked
+        copied
     }
 
     fn connect(&mut self, at: Address) -> Result<(), LinkError> {
@@ -186,13 +186,13 @@ impl Observer {
         loop {
             // The connector has its own timeout. Its events about other peers are handled at their
             // next READ.
-            match self.news.recv().map_err(|_| LinkError::PeerDead)? {
-                News::Up { attempt: one, region, pair, welcome, clock, .. } if one == attempt => {
+            match self.events.recv().map_err(|_| LinkError::PeerDead)? {
+                ConnectorEvent::Up { attempt: one, region, pair, welcome, clock, .. } if one == attempt => {
                     let (keys, generation) = (welcome.keys, welcome.generation);
                     self.peers.insert(region, Peer { attempt, pair, keys, generation, clock });
                     return Ok(());
                 }
-                News::Down { attempt: one, cause, .. } if one == attempt => {
+                ConnectorEvent::Down { attempt: one, cause, .. } if one == attempt => {
                     return Err(error_of_cause(&cause));
                 }
                 _ => {}
@@ -207,15 +207,15 @@ impl Observer {
             self.threads.wake();
             // Until the queue pair is gone, the device may write to the blocks of the next
             // observation.
-            while let Ok(news) = self.news.recv() {
-                if matches!(news, News::Buried { attempt: one } if one == attempt) {
+            while let Ok(event) = self.events.recv() {
+                if matches!(event, ConnectorEvent::Released { attempt: one } if one == attempt) {
                     return;
                 }
             }
         }
     }
 
-    fn read(&mut self, region: u32) -> Result<Copy, LinkError> {
+    fn read_region(&mut self, region: u32) -> Result<Copy, LinkError> {
         let page_bytes = (page::WORDS * 8) as u32;
         let page_at = self.layout.page();
         let mut tries = 0;

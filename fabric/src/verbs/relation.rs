@@ -8,7 +8,7 @@ use crate::types::{Instant, Nanos};
 pub struct ClockRelation {
     ours: Instant,
     theirs: Instant,
-    doubt: Nanos,
+    error: Nanos,
 }
 
 impl ClockRelation {
@@ -16,7 +16,7 @@ impl ClockRelation {
     #[must_use]
     pub const fn measured(asked: Instant, theirs: Instant, answered: Instant) -> Self {
         let trip = answered.since(asked).0;
-        Self { ours: Instant(asked.0.saturating_add(trip / 2)), theirs, doubt: Nanos(trip.div_ceil(2)) }
+        Self { ours: Instant(asked.0.saturating_add(trip / 2)), theirs, error: Nanos(trip.div_ceil(2)) }
     }
 
     /// When it was measured.
@@ -40,9 +40,9 @@ impl ClockRelation {
     /// The maximum error of [`ClockRelation::here`] for a moment near `at`: that of the
     /// measurement, plus the relative drift since then of two clocks with `drift_ppm` each.
     #[must_use]
-    pub fn doubt(&self, at: Instant, drift_ppm: u32) -> Nanos {
+    pub fn error(&self, at: Instant, drift_ppm: u32) -> Nanos {
         let apart = u128::from(at.0.abs_diff(self.ours.0)) * 2 * u128::from(drift_ppm) / 1_000_000;
-        Nanos(self.doubt.0.saturating_add(u64::try_from(apart).unwrap_or(u64::MAX)))
+        Nanos(self.error.0.saturating_add(u64::try_from(apart).unwrap_or(u64::MAX)))
     }
 }
 
@@ -64,21 +64,21 @@ mod tests {
         // Their clock is 5000 ahead; the request is pending from 100 to 201.
         for read_at in 100..=201 {
             let relation = ClockRelation::measured(Instant(100), Instant(read_at + 5_000), Instant(201));
-            let doubt = relation.doubt(Instant(150), 0);
-            assert_eq!(doubt, Nanos(51));
+            let error = relation.error(Instant(150), 0);
+            assert_eq!(error, Nanos(51));
             for ours in [0, 150, 9_999] {
                 let here = relation.here(Instant(ours + 5_000));
-                assert!(here.0.abs_diff(ours) <= doubt.0, "{read_at}: {here:?} for {ours}");
-                assert!(relation.there(Instant(ours)).0.abs_diff(ours + 5_000) <= doubt.0);
+                assert!(here.0.abs_diff(ours) <= error.0, "{read_at}: {here:?} for {ours}");
+                assert!(relation.there(Instant(ours)).0.abs_diff(ours + 5_000) <= error.0);
             }
         }
     }
 
     #[test]
-    fn the_doubt_grows_as_two_clocks_go_apart() {
+    fn the_error_grows_as_two_clocks_drift_apart() {
         let relation = ClockRelation::measured(Instant(0), Instant(7), Instant(20));
-        assert_eq!(relation.doubt(Instant(10), 500), Nanos(10));
-        assert_eq!(relation.doubt(Instant(1_000_000_010), 500), Nanos(10 + 1_000_000));
-        assert_eq!(relation.doubt(Instant::NEVER, 1_000_000), Nanos::MAX, "and never wraps");
+        assert_eq!(relation.error(Instant(10), 500), Nanos(10));
+        assert_eq!(relation.error(Instant(1_000_000_010), 500), Nanos(10 + 1_000_000));
+        assert_eq!(relation.error(Instant::NEVER, 1_000_000), Nanos::MAX, "and never wraps");
     }
 }

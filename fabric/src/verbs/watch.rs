@@ -142,7 +142,7 @@ impl Watches {
         self.events.pop_front()
     }
 
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_link_is_told_once_until_the_peer_is_met_again() {
+    fn a_broken_link_is_reported_once_until_the_peer_reconnects() {
         let mut watches = Watches::default();
         let whom = Address { generation: 3, ..Address::region(40) };
         watches.add(whom, 0, true);

@@ -10,7 +10,7 @@
 //! atomic among its own operations, not with those of the CPU.
 
 use super::config::Config;
-use super::connector::{Cause, Command, News};
+use super::connector::{Cause, Command, ConnectorEvent};
 use super::datagrams::{Datagrams, To};
 use super::error::VerbsError;
 use super::handshake::Refusal;
@@ -85,11 +85,11 @@ pub struct Rdma {
     pub(super) limbo: Vec<(u64, Vec<Slot>)>,
     pub(super) attempts: u64,
     /// The interval of checks of links with pending operations, if any, and the next check.
-    pub(super) look_every: Option<Nanos>,
-    pub(super) look_at: Instant,
+    pub(super) check_every: Option<Nanos>,
+    pub(super) check_at: Instant,
     pub(super) commands: Sender<Command>,
-    pub(super) news: Receiver<News>,
-    pub(super) told: Arc<AtomicBool>,
+    pub(super) events: Receiver<ConnectorEvent>,
+    pub(super) has_events: Arc<AtomicBool>,
     pub(super) threads: Threads,
 }
 
@@ -141,7 +141,7 @@ impl Rdma {
     }
 
     /// Why the port is not in a group, if it is not.
-    pub(super) fn group_troubles(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(super) fn group_errors(&self) -> impl Iterator<Item = (usize, &str)> {
         self.groups.1.iter().enumerate().filter_map(|(index, error)| Some((index, error.as_deref()?)))
     }
 
@@ -301,36 +301,36 @@ impl Rdma {
     }
 
     /// Handles the connector's events.
-    fn take_news(&mut self) {
-        if !self.told.swap(false, Ordering::AcqRel) {
+    fn take_events(&mut self) {
+        if !self.has_events.swap(false, Ordering::AcqRel) {
             return;
         }
-        while let Ok(news) = self.news.try_recv() {
-            match news {
-                News::Up { attempt, region, pair, welcome, handle, .. } => {
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                ConnectorEvent::Up { attempt, region, pair, welcome, handle, .. } => {
                     self.welcome(attempt, region, pair, welcome, handle);
                 }
-                News::Down { attempt, region, cause } => {
+                ConnectorEvent::Down { attempt, region, cause } => {
                     let current = self.links.get(region as usize).and_then(|l| l.as_ref()?.attempt());
                     if current == Some(attempt) {
                         let error = error_of_cause(&cause);
                         self.lose(region, cause, None, error);
                     }
                 }
-                News::Buried { attempt } => {
+                ConnectorEvent::Released { attempt } => {
                     if let Some(at) = self.limbo.iter().position(|(one, _)| *one == attempt) {
                         let (_, slots) = self.limbo.swap_remove(at);
                         slots.into_iter().for_each(|slot| self.ops.release(slot));
                         self.feed();
                     }
                 }
-                News::Group { index, handle, number, qkey, place } => {
+                ConnectorEvent::Group { index, handle, number, qkey, place } => {
                     if let Some(group) = self.groups.0.get_mut(index) {
                         *group = Some(Group { handle, number, qkey, place });
                         self.groups.1[index] = None;
                     }
                 }
-                News::GroupLost { index, error } => {
+                ConnectorEvent::GroupLost { index, error } => {
                     if let Some(trouble) = self.groups.1.get_mut(index) {
                         *trouble = Some(error);
                     }
@@ -425,10 +425,10 @@ impl Rdma {
     }
 
     /// Probes links without completions.
-    fn look_at_links(&mut self) {
+    fn check_links(&mut self) {
         for region in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(region) else { continue };
-            if let Err(error) = link.look(&mut self.ops) {
+            if let Err(error) = link.check(&mut self.ops) {
                 self.lose(region as u32, Cause::Silent(error.to_string()), None, LinkError::PeerDead);
             }
         }
@@ -514,17 +514,17 @@ impl Transport for Rdma {
     }
 
     fn release_due(&mut self, now: Instant) {
-        let Some(every) = self.look_every else { return };
+        let Some(every) = self.check_every else { return };
         if !self.ops.are_under_way() {
-            self.look_at = now + every;
-        } else if now >= self.look_at {
-            self.look_at = now + every;
-            self.look_at_links();
+            self.check_at = now + every;
+        } else if now >= self.check_at {
+            self.check_at = now + every;
+            self.check_links();
         }
     }
 
     fn due(&self) -> Instant {
-        if self.look_every.is_some() && self.ops.are_under_way() { self.look_at } else { Instant::NEVER }
+        if self.check_every.is_some() && self.ops.are_under_way() { self.check_at } else { Instant::NEVER }
     }
 
     fn complete(&mut self) -> Option<(Token, Done)> {
@@ -532,7 +532,7 @@ impl Transport for Rdma {
             if let Some(next) = self.ops.next() {
                 return Some(next);
             }
-            self.take_news();
+            self.take_events();
             if !self.poll() && self.ops.results() == 0 {
                 return None;
             }
@@ -553,10 +553,12 @@ impl Transport for Rdma {
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Received {
         loop {
-            let heard = self.datagrams.receive(bytes);
+            let received = self.datagrams.receive(bytes);
             match Notice::decode(bytes) {
-                Some(notice) if matches!(heard, Received::Datagram(_)) => self.watches.take_notice(&notice),
-                _ => return heard,
+                Some(notice) if matches!(received, Received::Datagram(_)) => {
+                    self.watches.take_notice(&notice)
+                }
+                _ => return received,
             }
         }
     }
@@ -571,7 +573,7 @@ impl Transport for Rdma {
     }
 
     fn has_datagrams(&mut self) -> bool {
-        self.datagrams.look()
+        self.datagrams.poll()
     }
 
     fn regions(&mut self) -> &mut MappedRegions {
@@ -642,7 +644,7 @@ impl Transport for Rdma {
         if self.ops.are_under_way() && self.completions.arm().is_err() || !self.datagrams.arm() {
             return false;
         }
-        self.take_news();
-        !self.poll() && self.ops.results() == 0 && !self.watches.has_news()
+        self.take_events();
+        !self.poll() && self.ops.results() == 0 && !self.watches.has_events()
     }
 }

@@ -3,7 +3,7 @@
 use crate::support::{self, Child, LIMITS, Root, name};
 use obol_fabric::host::{Cluster, Origin};
 use obol_fabric::verbs::arena::HugePages;
-use obol_fabric::verbs::device::Wish;
+use obol_fabric::verbs::device::DeviceSelector;
 use obol_fabric::verbs::{Config, Endpoint};
 use obol_fabric::{Limits, Nanos, Owner, Wait};
 use std::net::{IpAddr, SocketAddr};
@@ -46,7 +46,7 @@ impl Plan {
             coordinators,
             listen,
             groups: [group(1), group(2)],
-            device: Wish::default(),
+            device: DeviceSelector::default(),
             traffic_class: 0,
             pages: HugePages::Plain,
             detection: DETECTION,

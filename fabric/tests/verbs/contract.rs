@@ -66,7 +66,7 @@ impl Testbed for Rdma {
         self.peers.insert(at.region, child);
         while !self.me.is_in_groups() {
             self.turn();
-            let troubles: Vec<_> = self.me.group_troubles().collect();
+            let troubles: Vec<_> = self.me.group_errors().collect();
             assert!(troubles.is_empty(), "{troubles:?}");
         }
         at

@@ -18,7 +18,7 @@ fn counter(name: &str) -> u64 {
 }
 
 #[test]
-fn the_kernel_of_another_host_proves_a_death_that_nobody_there_survives_to_tell() {
+fn the_kernel_of_another_host_proves_a_death_without_survivors_there() {
     if let Err(error) = Deadbeat::open() {
         assert_ne!(std::env::var("OBOL_DEADBEAT").as_deref(), Ok("require"), "{error}");
         skipped("module-here", error);

@@ -4,7 +4,7 @@ use crate::devices::{Duo, arena, nic, register};
 use obol_fabric::verbs::VerbsError;
 use obol_fabric::verbs::arena::{Arena, HugePages, Pages, host_memory};
 use obol_fabric::verbs::context::Atomics;
-use obol_fabric::verbs::device::{Wish, survey};
+use obol_fabric::verbs::device::{DeviceSelector, survey};
 use obol_fabric::verbs::nic::Nic;
 use obol_fabric::verbs::queue::Status;
 use obol_fabric::verbs::registration::{Memory, Registration, Rights};
@@ -18,7 +18,8 @@ fn a_device_is_found_that_can_swap() {
     assert_ne!(chosen.facts.atomics, Atomics::None);
     assert!(chosen.port_facts.active && chosen.port_facts.mtu >= 256, "{chosen:?}");
     let address = chosen.address.expect("peers reach it by an address");
-    let again = Nic::open(&Wish { address: Some(address), ..Wish::default() }, 0).expect("by its address");
+    let again = Nic::open(&DeviceSelector { address: Some(address), ..DeviceSelector::default() }, 0)
+        .expect("by its address");
     assert_eq!(again.choice(), chosen);
     assert!(survey().expect("there are devices").iter().any(|device| device.name == chosen.device));
 }
@@ -26,13 +27,14 @@ fn a_device_is_found_that_can_swap() {
 #[test]
 fn what_is_not_there_is_refused_by_name() {
     let Some(nic) = nic() else { return };
-    let open = |wish| Nic::open(&wish, 0).expect_err("it is not there");
-    let refused = open(Wish { device: Some("nowhere0".to_owned()), ..Wish::default() });
+    let open = |selector| Nic::open(&selector, 0).expect_err("it is not there");
+    let refused = open(DeviceSelector { device: Some("nowhere0".to_owned()), ..DeviceSelector::default() });
     assert!(matches!(&refused, VerbsError::NoSuchDevice { wanted, .. } if wanted == "nowhere0"), "{refused}");
     let device = Some(nic.choice().device.clone());
-    let refused = open(Wish { device: device.clone(), port: Some(99), ..Wish::default() });
+    let refused =
+        open(DeviceSelector { device: device.clone(), port: Some(99), ..DeviceSelector::default() });
     assert!(matches!(refused, VerbsError::NoSuchPort { wanted: 99, .. }), "{refused}");
-    let refused = open(Wish { device, gid_index: Some(255), ..Wish::default() });
+    let refused = open(DeviceSelector { device, gid_index: Some(255), ..DeviceSelector::default() });
     assert!(refused.to_string().contains("no entry 255"), "{refused}");
 }
 
@@ -138,10 +140,14 @@ fn own_memory_outside_the_registration_is_not_touched() {
 fn memory_of_all_kinds_of_pages_can_be_reached() {
     let Some(nic) = nic() else { return };
     let (free, _) = host_memory().huge_pages;
-    for wish in [HugePages::Explicit, HugePages::Transparent, HugePages::Plain] {
-        let theirs = Arena::new(1 << 16, wish, nic.choice().numa_node).expect("memory");
+    for requested in [HugePages::Explicit, HugePages::Transparent, HugePages::Plain] {
+        let theirs = Arena::new(1 << 16, requested, nic.choice().numa_node).expect("memory");
         let pages = theirs.pages();
-        assert_eq!(pages == Pages::Explicit, wish == HugePages::Explicit && free > 0, "{wish:?}: {pages}");
+        assert_eq!(
+            pages == Pages::Explicit,
+            requested == HugePages::Explicit && free > 0,
+            "{requested:?}: {pages}"
+        );
         theirs.words()[8000].store(9, Relaxed);
         let theirs: Arc<dyn Memory> = theirs;
         let (own, there) = (arena(4096), register(&nic, &theirs, Rights::READ));

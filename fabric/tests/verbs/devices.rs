@@ -2,7 +2,7 @@
 
 use obol_fabric::checks::skipped;
 use obol_fabric::verbs::arena::{Arena, HugePages};
-use obol_fabric::verbs::device::Wish;
+use obol_fabric::verbs::device::DeviceSelector;
 use obol_fabric::verbs::nic::Nic;
 use obol_fabric::verbs::pair::{End, Kind, QueuePair, Retry, Size};
 use obol_fabric::verbs::queue::{CompletionQueue, Status, WorkCompletion};
@@ -30,7 +30,7 @@ pub(crate) fn layout() -> Layout {
 
 /// The device of this host; `None`, with a word, where there is none and none is required.
 pub(crate) fn nic() -> Option<Nic> {
-    match Nic::open(&Wish::default(), 0) {
+    match Nic::open(&DeviceSelector::default(), 0) {
         Ok(nic) => Some(nic),
         Err(error) => {
             let required = std::env::var_os("OBOL_VERBS").is_some_and(|value| value == "require");

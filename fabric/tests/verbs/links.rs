@@ -281,7 +281,7 @@ fn a_permission_is_switched_off_and_on_again() {
 }
 
 #[test]
-fn an_observer_reads_every_process_asks_none_and_says_which_owner_it_saw() {
+fn an_observer_reads_every_process_without_its_help_and_names_the_owner() {
     let Some(mut two) = Two::new() else { return };
     let _member = two.plan.child(&two.roots[1], "greet", "member", None);
     until(&mut two.me, &mut two.probe, |p| !p.datagrams.is_empty());
@@ -291,7 +291,7 @@ fn an_observer_reads_every_process_asks_none_and_says_which_owner_it_saw() {
     two.me.publish_view(ViewId(7), b"seven");
     two.me.publish_page(&Page { view: ViewId(7), base: ViewId(6), ..Page::default() });
     // This thread is the owner of region 1: it can not answer while it looks.
-    let copy = observer.look(Address::region(1)).expect("read");
+    let copy = observer.read(Address::region(1)).expect("read");
     assert_eq!(copy.generation(), two.me.address().generation);
     let reader = copy.reader();
     assert_eq!(reader.view(), Some((ViewId(7), b"seven".to_vec())));
@@ -302,18 +302,18 @@ fn an_observer_reads_every_process_asks_none_and_says_which_owner_it_saw() {
             // Frozen once it is connected; it answers all the same.
             kill(two.peer.as_ref().expect("started"), "STOP");
         }
-        let name = observer.look(at).expect("read").reader().seat(0).expect("an owner").name;
+        let name = observer.read(at).expect("read").reader().seat(0).expect("an owner").name;
         assert_eq!(name.as_str(), if at == TWO { "peer" } else { "member" });
     }
-    assert_eq!(observer.look(Address::region(3)).map(drop), Err(LinkError::PeerDead), "nobody is there");
+    assert_eq!(observer.read(Address::region(3)).map(drop), Err(LinkError::PeerDead), "nobody is there");
     let other = Address { generation: member.generation + 1, ..member };
-    assert_eq!(observer.look(other).map(drop), Err(LinkError::PeerReplaced));
-    assert!(observer.look(member).is_ok());
+    assert_eq!(observer.read(other).map(drop), Err(LinkError::PeerReplaced));
+    assert!(observer.read(member).is_ok());
     drop(two.peer.take());
-    while observer.look(TWO).is_ok() {
+    while observer.read(TWO).is_ok() {
         std::thread::yield_now();
     }
-    assert!(observer.look(Address::region(1)).is_ok(), "one that died hinders no other");
+    assert!(observer.read(Address::region(1)).is_ok(), "one that died hinders no other");
 }
 
 #[test]

@@ -255,7 +255,10 @@ impl Consensus for CasEngine {
         while self.proposal <= taken && !wraps {
             self.proposal += stride;
         }
-        assert!(self.proposal <= PROPOSAL_MAX, "whoever has room promised less than a stride below the end");
+        assert!(
+            self.proposal <= PROPOSAL_MAX,
+            "an acceptor with room promised less than a stride below the end"
+        );
         self.phase = Phase::Preparing;
         for at in 0..self.rows.len() {
             if !with_room.contains(&at) {

@@ -228,7 +228,7 @@ mod tests {
     const STATE: SlotState = SlotState { min_proposal: 9, accepted_proposal: 2, accepted_value: 3 };
 
     #[test]
-    fn a_word_gives_back_its_state() {
+    fn a_slot_word_round_trips() {
         let word = SlotWord::new(ViewId(INSTANCES + 4464), STATE);
         assert_eq!(word.state(ViewId(INSTANCES + 4464)), Some(STATE));
         assert_eq!(word.to_string(), "4464|9|2|3");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_tells_what_was_accepted_last_and_which_slot_is_prepared() {
+    fn a_rings_head_has_the_last_accepted_and_the_prepared_slot() {
         let ballot = |slot, number, proposer| Ballot { slot: ViewId(slot), number, proposer };
         let accepted = |slot, n, by| {
             let state = SlotState { min_proposal: n, accepted_proposal: n, accepted_value: by };

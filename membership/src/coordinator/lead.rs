@@ -26,7 +26,7 @@ impl Coordinator {
             // A newcomer that does not decide yet never takes over by itself.
             MembershipState::Joining { .. } => {
                 let alone = self.peer.timers.is_due(Timer::LeadAlone, now);
-                let unled = alone && !self.peer.detectors.links.see_coordinator();
+                let unled = alone && !self.peer.detectors.links.reaches_coordinator();
                 self.peer.booted && unled && self.view().acceptor(self.me).is_some()
             }
         }

@@ -202,7 +202,7 @@ impl Coordinator {
         self.peer.timers.set(Timer::Join, now + timing.join_every);
         let links = &self.peer.detectors.links;
         let proved = links.are_proved();
-        if links.see_coordinator() {
+        if links.reaches_coordinator() {
             let alone = self.peer.timers.at(Timer::LeadAlone).max(now + timing.standby);
             self.peer.timers.set(Timer::LeadAlone, alone);
         }
@@ -381,7 +381,7 @@ impl Coordinator {
         true
     }
 
-    fn accuse_address<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
+    fn report_death<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
         let by = Accusation { accuser: self.incarnation().unwrap_or_default(), level: Level::Deadbeat };
         for accused in deadbeat::accused(who, &self.log, self.cleared) {
             self.accuse(accused, by, evidence, now, fabric);
@@ -523,7 +523,7 @@ impl Machine for Coordinator {
                 }
             }
             Event::Datagram { from, bytes } => self.datagram(from, bytes, now, fabric),
-            Event::Death { who, evidence } => self.accuse_address(who, evidence, now, fabric),
+            Event::Death { who, evidence } => self.report_death(who, evidence, now, fabric),
             Event::Seat { .. } | Event::Confirm { .. } => {}
         }
         self.drive(now, fabric);

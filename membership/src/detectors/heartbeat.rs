@@ -1,4 +1,4 @@
-//! The heartbeat detector: suspects processes whose counter stands still.
+//! The heartbeat detector: suspects processes whose counter has stalled.
 //!
 //! uKharon, section 4.2, kernel failures. Processes with a core form a ring by incarnation and each
 //! READs its successor's counter; an agent also READs those of the programs in its seats. Beyond

@@ -105,7 +105,7 @@ impl Links {
     /// Whether a coordinator of the view is reachable and runs, so that there is a leader or soon
     /// will be.
     #[must_use]
-    pub fn see_coordinator(&self) -> bool {
+    pub fn reaches_coordinator(&self) -> bool {
         self.proving
             && self
                 .targets
@@ -123,7 +123,7 @@ impl Links {
     }
 
     /// A READ of another detector failed: check the link now.
-    pub fn doubt(&mut self, who: Incarnation, now: Instant) {
+    pub fn recheck(&mut self, who: Incarnation, now: Instant) {
         if let Some(target) = self.target(who)
             && let Link::Up(since) = &mut target.link
         {

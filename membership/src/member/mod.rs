@@ -437,7 +437,7 @@ impl Machine for Member {
             self.found(found, now, fabric);
             self.peer.timers.set(Timer::Poll, now);
         }
-        self.give_up_cache(now, fabric);
+        self.expire_cache(now, fabric);
         self.fan_out.tick(&self.peer.config, now, fabric);
         if !self.peer.poll.is_busy() && !self.source.is_pending() && self.peer.timers.is_due(Timer::Poll, now)
         {

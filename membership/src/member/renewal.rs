@@ -150,8 +150,8 @@ impl Member {
     }
 
     /// Abandons a request that a cache has not answered in time.
-    pub(super) fn give_up_cache<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if !self.source.give_up(&self.peer.config, now, fabric) {
+    pub(super) fn expire_cache<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if !self.source.expire(&self.peer.config, now, fabric) {
             return;
         }
         fabric.count(Counter::CachesPassed, 1);
@@ -220,7 +220,7 @@ impl Member {
             }
             Renewed::Late => {
                 fabric.count(Counter::RenewalsLate, 1);
-                self.complain(now, fabric);
+                self.request_longer_lease(now, fabric);
             }
         }
         if voucher == Voucher::Acceptors {
@@ -241,7 +241,7 @@ impl Member {
 
     /// Requests longer leases if renewals are late repeatedly. A cache's own lease serves others,
     /// who report for themselves.
-    fn complain<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    fn request_longer_lease<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if self.kind.acts() && self.late_renewals.late(&self.view, &self.peer.config.timing, now) {
             Peer::send_to_acceptors(&self.view, 0, &Message::LeaseTooShort(self.view.lease), fabric);
         }

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptors_change_one_at_a_time_and_a_view_tells_who_decided_it() {
+    fn acceptors_change_one_at_a_time_and_a_view_has_its_deciders() {
         let new = Acceptor { proposer: 5, address: Address::region(5) };
         let with = |view: &View, change| {
             let edit = Edit { acceptor: Some(change), ..Edit::default() };

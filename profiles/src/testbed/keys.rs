@@ -129,31 +129,27 @@ pub(super) static KEYS: &[Key] = &[
     spread(
         "network.saturated",
         |t| &mut t.saturated,
-        "What a saturated network adds to each way: full queues in front of a port.",
+        "Delay that a saturated network adds in each direction: full queues in front of a port.",
     ),
-    span("core.poll", |t| &mut t.model.poll, "LogGP op: what taking a completion costs the processor."),
-    spread("core.step", |t| &mut t.model.step, "What a machine takes to handle an event."),
+    span("core.poll", |t| &mut t.model.poll, "LogGP op: processor time for taking a completion."),
+    spread("core.step", |t| &mut t.model.step, "Time of a machine to handle an event."),
     spread(
         "core.interval",
         |t| &mut t.model.interval,
-        "From one look of a polling core at its queues to the next: what has come waits for the next one.",
+        "Polling interval of a core: completions wait for the next poll.",
     ),
     spread("core.interval_loaded", |t| &mut t.interval_loaded, "The same under the full memory load."),
     spread(
         "death.exit",
         |t| &mut t.model.notice,
-        "From a kill to its notice at a watcher, when the kernel tells of the exit. Also the proof.",
+        "From a kill to its notice at a watcher, when the kernel reports the exit. Also the proof.",
     ),
     spread(
         "death.signal",
         |t| &mut t.signal,
-        "From a kill to its notice at a watcher, when the kernel tells of the signal. No proof: user code still runs.",
+        "From a kill to its notice at a watcher, when the kernel reports the signal. No proof: user code still runs.",
     ),
-    spread(
-        "death.spread",
-        |t| &mut t.spread,
-        "From one to the next of several kills that are meant to be simultaneous.",
-    ),
+    spread("death.spread", |t| &mut t.spread, "Interval between kills that are meant to be simultaneous."),
     span("deployment.lease", |t| &mut t.deployment.lease, "How long a lease lasts, delta."),
     span(
         "deployment.cache_lease",
@@ -168,7 +164,7 @@ pub(super) static KEYS: &[Key] = &[
     span(
         "deployment.heartbeat_every",
         |t| &mut t.deployment.heartbeat_every,
-        "Every process advances its heartbeat at least so often.",
+        "Longest pause between two increments of a process's heartbeat.",
     ),
     span(
         "deployment.heartbeat_period",
@@ -178,7 +174,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "deployment.drift_ppm",
         kind: Kind::Number { unit: "ppm", low: 1, high: 10_000, at: |t| &mut t.deployment.drift_ppm },
-        doc: "How far a clock's rate may be off: waits are lengthened and leases shortened by it.",
+        doc: "Assumed drift of a clock: waits are lengthened and leases shortened by it.",
     },
 ];
 

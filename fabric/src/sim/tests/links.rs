@@ -58,7 +58,7 @@ fn long_reads_are_torn_sometimes_and_words_never() {
 }
 
 #[test]
-fn a_frozen_poster_has_not_heard_of_a_failure_and_its_link_stays_in_error() {
+fn a_frozen_poster_has_not_seen_a_failure_and_its_link_stays_in_error() {
     let mut world = world(2, Network::default(), 1);
     world.kill(1);
     post(&mut world, 0, |port| read_word(port, 1, 1));

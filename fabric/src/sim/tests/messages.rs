@@ -4,7 +4,7 @@ use super::*;
 use crate::metrics::FabricCounter;
 
 #[test]
-fn loss_and_repetition_are_about_as_asked_for() {
+fn loss_and_repetition_are_about_as_configured() {
     let network = Network { loss_permille: 300, duplicate_permille: 100, ..rough() };
     let mut world = world(2, network, 9);
     for n in 0..5_000u64 {

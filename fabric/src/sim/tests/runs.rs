@@ -48,7 +48,7 @@ impl Machine for Busy {
 }
 
 /// A run with all faults: its hash and its length.
-fn storm(seed: u64) -> (u64, u64) {
+fn run_all_faults(seed: u64) -> (u64, u64) {
     const NODES: u32 = 6;
     let network = Network {
         loss_permille: 100,
@@ -96,12 +96,12 @@ fn storm(seed: u64) -> (u64, u64) {
 #[test]
 fn a_seed_decides_a_run() {
     for seed in 10..40 {
-        storm(seed);
+        run_all_faults(seed);
     }
     let mut hashes = std::collections::BTreeSet::new();
     for seed in 0..10 {
-        let (hash, steps) = storm(seed);
-        assert_eq!((hash, steps), storm(seed));
+        let (hash, steps) = run_all_faults(seed);
+        assert_eq!((hash, steps), run_all_faults(seed));
         assert!(steps > 10_000, "{steps}");
         hashes.insert(hash);
     }
@@ -141,8 +141,9 @@ fn how_fast() {
     }
     println!("{:.1} million events a second", 10.0 / began.elapsed().as_secs_f64());
     let began = std::time::Instant::now();
-    let (steps, seeds) = (0..20).map(storm).fold((0, 0), |(n, seeds), (_, steps)| (n + steps, seeds + 1));
-    println!("{seeds} storms: {:.1} million a second", steps as f64 / 1e6 / began.elapsed().as_secs_f64());
+    let (steps, seeds) =
+        (0..20).map(run_all_faults).fold((0, 0), |(n, seeds), (_, steps)| (n + steps, seeds + 1));
+    println!("{seeds} runs: {:.1} million a second", steps as f64 / 1e6 / began.elapsed().as_secs_f64());
     let began = std::time::Instant::now();
     for seed in 0..1_000 {
         std::hint::black_box(super::world(10, Network::default(), seed));

@@ -24,7 +24,7 @@ fn answer(world: &mut World<Probe>, status: SeatStatus) {
 }
 
 #[test]
-fn a_wish_for_a_confirmation_reaches_the_owner_with_its_time() {
+fn a_request_for_a_confirmation_reaches_the_owner_with_its_time() {
     let mut world = world(1, Network::default(), 1);
     world.run_until(10 * MILLI);
     let since = world.want_confirmed(0);
