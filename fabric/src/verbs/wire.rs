@@ -556,7 +556,7 @@ impl Transport for Rdma {
             let received = self.datagrams.receive(bytes);
             match Notice::decode(bytes) {
                 Some(notice) if matches!(received, Received::Datagram(_)) => {
-                    self.watches.take_notice(&notice)
+                    self.watches.take_notice(&notice);
                 }
                 _ => return received,
             }

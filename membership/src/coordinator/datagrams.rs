@@ -68,7 +68,7 @@ impl Coordinator {
                 self.requests.set_acceptor((number, decides), as_of, &self.log, self.request_expiry(now));
             }
             Message::WhoDecides(view) if view < self.view().id => {
-                fabric.send(from, &wire::deciders(self.view()))
+                fabric.send(from, &wire::deciders(self.view()));
             }
             Message::Deciders { id, acceptors } if id > self.view().id => {
                 self.poll_others(wire::acceptors(acceptors), now, fabric);
