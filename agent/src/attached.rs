@@ -2,12 +2,12 @@
 
 use crate::handle::{MembershipHandle, POLL_INTERVAL};
 use crate::lost::Lost;
+use derive_more::Deref;
 use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_membership::rng::Rng;
 use obol_node::Site;
-use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
@@ -76,9 +76,11 @@ pub enum AttachError {
 }
 
 /// A program that reads its agent's lease page.
+#[derive(Deref)]
 pub struct Attached {
     seat: Attachment,
     agent: Name,
+    #[deref]
     handle: MembershipHandle,
     /// To take a seat at the agent's successor.
     place: Place,
@@ -323,13 +325,5 @@ impl<'a> Joining<'a> {
             return Err(AttachError::NotAdmitted { agent: *agent, waited: self.timeout, obstacle });
         }
         Ok(None)
-    }
-}
-
-impl Deref for Attached {
-    type Target = MembershipHandle;
-
-    fn deref(&self) -> &MembershipHandle {
-        &self.handle
     }
 }

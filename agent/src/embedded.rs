@@ -3,12 +3,12 @@
 
 use crate::handle::MembershipHandle;
 use crate::lost::Lost;
+use derive_more::Deref;
 use obol_fabric::host::{HostError, Region, Waker, clock, sched};
 use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
 use obol_node::Site;
 use obol_node::endpoint::{Act, EndpointError};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -16,7 +16,9 @@ use std::thread::JoinHandle;
 /// A member that is its own agent. Dropping it leaves the cluster gracefully and ends the core;
 /// without a majority of coordinators that takes
 /// [`LEAVE_TIMEOUT`](obol_node::endpoint::LEAVE_TIMEOUT).
+#[derive(Deref)]
 pub struct Embedded {
+    #[deref]
     handle: MembershipHandle,
     waker: Waker,
     stop: Arc<AtomicBool>,
@@ -118,14 +120,6 @@ impl Embedded {
     /// Reports that the program makes progress.
     pub fn progress(&self) {
         self.promise.progress.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Deref for Embedded {
-    type Target = MembershipHandle;
-
-    fn deref(&self) -> &MembershipHandle {
-        &self.handle
     }
 }
 

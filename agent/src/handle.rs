@@ -5,10 +5,10 @@
 
 use crate::lost::{Inactive, Lost};
 use crate::streams::{Failures, Views};
+use derive_more::Deref;
 use obol_fabric::host::{Region, clock};
 use obol_fabric::{Incarnation, Instant, Nanos, Page, ViewId, page};
 use obol_membership::View;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,8 +17,9 @@ pub const POLL_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// A view as one member sees it: the view, and whether that member is in it. Cheap to clone. It is
 /// valid for that incarnation only, not for the same program after it has joined again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deref)]
 pub struct OwnView {
+    #[deref(forward)]
     view: Arc<View>,
     /// The member that read it; [`Incarnation::NONE`] if it is not in the view.
     own: Incarnation,
@@ -35,14 +36,6 @@ impl OwnView {
     /// The view itself, as a shared pointer.
     #[must_use]
     pub const fn shared(&self) -> &Arc<View> {
-        &self.view
-    }
-}
-
-impl Deref for OwnView {
-    type Target = View;
-
-    fn deref(&self) -> &View {
         &self.view
     }
 }

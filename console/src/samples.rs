@@ -1,16 +1,15 @@
 //! Samples that tests make up.
 
-use crate::poll::sample::{
-    AcceptorRow, BallotRow, ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow,
-    Thresholds, ViewRow,
-};
+use crate::poll::sample::{ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow, ViewRow};
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::Kind as Event;
 use obol_membership::{Kind, Level};
 use obol_observe::Health;
 use obol_observe::histograms::Counts;
+use obol_profiles::Alert;
 
 /// 2023-11-14 22:13:20 UTC, when the host's clock was at zero.
 const UNIX: u64 = 1_700_000_000_000_000_000;
@@ -35,7 +34,7 @@ pub(crate) fn empty(at: Instant) -> Sample {
         events: Vec::new(),
         spans: Vec::new(),
         marks: Vec::new(),
-        thresholds: Some(Thresholds {
+        thresholds: Some(Alert {
             margin_percent: 10,
             late_renewals: 3,
             stale_after: Nanos::from_secs(1),
@@ -62,9 +61,9 @@ pub(crate) fn event(at: Instant, number: u64) -> EventRow {
 }
 
 /// Of an acceptor when coord-1 has decided a view and prepared the next slot.
-fn acceptor(view: u64) -> AcceptorRow {
-    let ballot = |slot, ballot| BallotRow { slot: ViewId(slot), ballot, proposer: 1 };
-    AcceptorRow { accepted: Some(ballot(view, 1)), prepared: Some(ballot(view + 1, 8)) }
+fn acceptor(view: u64) -> Head {
+    let ballot = |slot, number| Ballot { slot: ViewId(slot), number, proposer: 1 };
+    Head { accepted: Some(ballot(view, 1)), prepared: Some(ballot(view + 1, 8)) }
 }
 
 fn process(kind: Kind, called: &str, n: u64, at: Instant) -> ProcessRow {

@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
+use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -132,7 +133,9 @@ impl Sub<Nanos> for Instant {
 
 /// The number of a view (a membership). Slot `k` decides view `k`; ids have no gaps. (uKharon,
 /// section 3.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display,
+)]
 pub struct ViewId(pub u64);
 
 impl ViewId {
@@ -146,26 +149,16 @@ impl ViewId {
     }
 }
 
-impl fmt::Display for ViewId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
 /// One life of one process in the cluster. Assigned by the coordinators, never reused; zero stands
 /// for none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display,
+)]
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
     /// No incarnation: a process that has not joined yet.
     pub const NONE: Self = Self(0);
-}
-
-impl fmt::Display for Incarnation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
 }
 
 /// The address of a process: a region and a seat in it.

@@ -3,6 +3,7 @@
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Name, Nanos, Wait};
 use obol_membership::Timing;
+use serde::{Deserialize, Serialize};
 
 /// Every constant of a deployment. Created by [`Profile::load`], [`Profile::parse`] or
 /// [`Profile::builtin`], which check it. All processes of a cluster use the same `timing` and
@@ -28,7 +29,7 @@ pub struct Profile {
 }
 
 /// The thresholds of alerts. The protocol does not depend on them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Alert {
     /// The remaining share of a lease at a renewal, in percent, below which to alert.
     pub margin_percent: u32,

@@ -124,7 +124,7 @@ impl Live {
         };
         let due = clock::now() >= open.spans_due;
         let mut sample = read(&mut open.observer, due);
-        sample.thresholds = Some(open.observer.deployment().profile.alert.into());
+        sample.thresholds = Some(open.observer.deployment().profile.alert);
         // Notes that can not be read now are read by the next look.
         sample.marks = open.marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
         sample.neutralise();

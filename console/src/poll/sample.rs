@@ -3,7 +3,7 @@
 //! is derived here.
 
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::consensus::{Ballot, Head};
+use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Record, Stamped};
 use obol_membership::view::Departed;
@@ -49,7 +49,7 @@ pub(crate) struct Sample {
     pub(crate) marks: Vec<MarkRow>,
     /// From when on operators are alerted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) thresholds: Option<Thresholds>,
+    pub(crate) thresholds: Option<Alert>,
     /// What reading it cost.
     pub(crate) cost: Cost,
 }
@@ -87,24 +87,6 @@ pub(crate) struct MarkRow {
     /// The drill that it tells of, if it was no person who noted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) drill: Option<DrillMark>,
-}
-
-/// From when on operators are alerted, by the cluster's profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Thresholds {
-    pub(crate) margin_percent: u32,
-    pub(crate) late_renewals: u32,
-    pub(crate) stale_after: Nanos,
-    pub(crate) false_suspicions: u32,
-    pub(crate) spare_coordinators: u32,
-}
-
-impl From<Alert> for Thresholds {
-    fn from(alert: Alert) -> Self {
-        let Alert { margin_percent, late_renewals, stale_after, false_suspicions, spare_coordinators } =
-            alert;
-        Self { margin_percent, late_renewals, stale_after, false_suspicions, spare_coordinators }
-    }
 }
 
 impl From<Mark> for MarkRow {
@@ -210,7 +192,7 @@ pub(crate) struct ProcessRow {
     /// What a coordinator's acceptor memory says of the newest slots; none for others, and where
     /// that is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) acceptor: Option<Box<AcceptorRow>>,
+    pub(crate) acceptor: Option<Box<Head>>,
     /// The least that was left of its lease at a renewal since the last look at its histograms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) least: Option<Nanos>,
@@ -229,39 +211,6 @@ pub(crate) struct LeaseRow {
     pub(crate) start: Instant,
     pub(crate) end: Instant,
     pub(crate) fence: ViewId,
-}
-
-/// The newest slots of an acceptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AcceptorRow {
-    /// The newest one in which it accepted anything.
-    pub(crate) accepted: Option<BallotRow>,
-    /// The one beyond that which a proposer has prepared.
-    pub(crate) prepared: Option<BallotRow>,
-}
-
-/// A ballot of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct BallotRow {
-    /// The view that the slot decides.
-    pub(crate) slot: ViewId,
-    /// The proposal's number.
-    pub(crate) ballot: u16,
-    /// The number of the coordinator that proposed.
-    pub(crate) proposer: u16,
-}
-
-impl AcceptorRow {
-    fn of(head: Head) -> Option<Box<Self>> {
-        let row = |ballot: Ballot| BallotRow {
-            slot: ballot.slot,
-            ballot: ballot.number,
-            proposer: ballot.proposer,
-        };
-        let Head { accepted, prepared } = head;
-        (head != Head::default())
-            .then(|| Box::new(Self { accepted: accepted.map(row), prepared: prepared.map(row) }))
-    }
 }
 
 /// An event of a flight recorder.
@@ -345,7 +294,7 @@ impl ProcessRow {
             }),
             held_until: process.held_until,
             heartbeat: process.heartbeat,
-            acceptor: AcceptorRow::of(process.head),
+            acceptor: (process.head != Head::default()).then(|| Box::new(process.head)),
             least: None,
             slowest: None,
             counters: process.counters,

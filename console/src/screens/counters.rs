@@ -13,7 +13,7 @@
 //! PREPARED is the slot beyond it, by whom it is prepared, and the number that is PROMISED there.
 //! They are the memory's, whether its process runs or not.
 
-use crate::poll::sample::{BallotRow, ProcessRow};
+use crate::poll::sample::ProcessRow;
 use crate::screens::Screen;
 use crate::screens::members::role;
 use crate::state::data::Data;
@@ -24,6 +24,7 @@ use crate::widgets::canvas::{Canvas, Cell, age, count};
 use crate::widgets::grid::{Column, Grid};
 use obol_fabric::Nanos;
 use obol_membership::Kind;
+use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::view::coordinator_name;
@@ -201,9 +202,9 @@ impl Counters {
             3 => row.view.map_or(Key::Missing, |view| Key::Number(view.0 as f64)),
             4 => lag(row, data).map_or(Key::Missing, |lag| Key::Number(lag as f64)),
             5 if self.decides => ballot_key(accepted(row).map(|ballot| ballot.slot.0)),
-            6 if self.decides => ballot_key(accepted(row).map(|ballot| u64::from(ballot.ballot))),
+            6 if self.decides => ballot_key(accepted(row).map(|ballot| u64::from(ballot.number))),
             7 if self.decides => ballot_key(prepared(row).map(|ballot| ballot.slot.0)),
-            8 if self.decides => ballot_key(prepared(row).map(|ballot| u64::from(ballot.ballot))),
+            8 if self.decides => ballot_key(prepared(row).map(|ballot| u64::from(ballot.number))),
             at => self
                 .counted
                 .get(at - before)
@@ -227,12 +228,12 @@ impl Counters {
         ];
         if self.decides {
             let (accepted, prepared) = (accepted(row), prepared(row));
-            let by = |ballot: BallotRow| format!("{} {}", ballot.slot, coordinator_name(ballot.proposer));
+            let by = |ballot: Ballot| format!("{} {}", ballot.slot, coordinator_name(ballot.proposer));
             all.extend([
                 Cell::maybe(accepted.map(|ballot| ballot.slot.to_string())),
-                Cell::maybe(accepted.map(|ballot| ballot.ballot.to_string())),
+                Cell::maybe(accepted.map(|ballot| ballot.number.to_string())),
                 Cell::maybe(prepared.map(by)),
-                Cell::maybe(prepared.map(|ballot| ballot.ballot.to_string())),
+                Cell::maybe(prepared.map(|ballot| ballot.number.to_string())),
             ]);
         }
         all.extend(self.counted.iter().map(|c| {
@@ -282,11 +283,11 @@ fn ballot_key(number: Option<u64>) -> Key {
     number.map_or(Key::Missing, |number| Key::Number(number as f64))
 }
 
-fn accepted(row: &ProcessRow) -> Option<BallotRow> {
+fn accepted(row: &ProcessRow) -> Option<Ballot> {
     row.acceptor.as_ref()?.accepted
 }
 
-fn prepared(row: &ProcessRow) -> Option<BallotRow> {
+fn prepared(row: &ProcessRow) -> Option<Ballot> {
     row.acceptor.as_ref()?.prepared
 }
 

@@ -10,7 +10,7 @@
 //! └─────────────────────────────────────────────────────────────────────────┘
 //! ```
 
-use crate::poll::sample::{BallotRow, ProcessRow};
+use crate::poll::sample::ProcessRow;
 use crate::screens::{Screen as _, events, members};
 use crate::state::Model;
 use crate::state::data::Data;
@@ -18,6 +18,7 @@ use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, NONE, age, rate, wrapped};
 use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
+use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
 use obol_membership::view::coordinator_name;
 use ratatui::layout::Rect;
@@ -80,12 +81,12 @@ fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, Strin
         ));
     }
     if let Some(acceptor) = &row.acceptor {
-        let ballot = |ballot: BallotRow| {
+        let ballot = |ballot: Ballot| {
             format!(
                 "slot {} by {} with ballot {}",
                 ballot.slot,
                 coordinator_name(ballot.proposer),
-                ballot.ballot
+                ballot.number
             )
         };
         all.push((

@@ -1,15 +1,16 @@
 //! What an operator is alerted of, beside what keeps the cluster from being healthy. A new alert is
 //! a function and a row in [`ALERTS`].
 
-use crate::poll::sample::{Life, Thresholds};
+use crate::poll::sample::Life;
 use crate::state::data::Data;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
+use obol_profiles::Alert;
 
 /// A clause for each that is wrong now, without a full stop, that begins with who or what it is and
 /// says the figure and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
-type Check = fn(&Data, &Thresholds) -> Vec<String>;
+type Check = fn(&Data, &Alert) -> Vec<String>;
 
 /// All of them, the worst first. A name is a noun phrase in lower case, without an article.
 const ALERTS: [(&str, Check); 7] = [
@@ -34,7 +35,7 @@ pub(crate) fn all(data: &Data) -> Vec<(&'static str, String)> {
 }
 
 /// One more coordinator that fails may end every lease.
-fn majority_at_risk(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+fn majority_at_risk(data: &Data, thresholds: &Alert) -> Vec<String> {
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
     let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
     let lives = |life| matches!(life, Life::Runs | Life::Frozen);
@@ -52,7 +53,7 @@ fn majority_at_risk(data: &Data, thresholds: &Thresholds) -> Vec<String> {
 }
 
 /// A clock is beyond the bound that leases rely on.
-fn drift(data: &Data, _: &Thresholds) -> Vec<String> {
+fn drift(data: &Data, _: &Alert) -> Vec<String> {
     let alarms = data.tracks.iter().filter_map(|(name, track)| {
         let n = track.in_minute(Counter::DriftAlarms)?;
         (n > 0)
@@ -62,7 +63,7 @@ fn drift(data: &Data, _: &Thresholds) -> Vec<String> {
 }
 
 /// Leases are renewed so late that one more pause ends them.
-fn lease_margin(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+fn lease_margin(data: &Data, thresholds: &Alert) -> Vec<String> {
     let Some(lease) = data.lease() else { return Vec::new() };
     let percent = u64::from(thresholds.margin_percent);
     let limit = Nanos(lease.0.saturating_mul(percent) / 100);
@@ -74,7 +75,7 @@ fn lease_margin(data: &Data, thresholds: &Thresholds) -> Vec<String> {
 }
 
 /// Leases end before they are renewed.
-fn late_renewals(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+fn late_renewals(data: &Data, thresholds: &Alert) -> Vec<String> {
     let limit = u64::from(thresholds.late_renewals);
     let late = data.tracks.iter().filter_map(|(name, track)| {
         let failed = track.in_minute(Counter::RenewalsFailed)?;
@@ -86,7 +87,7 @@ fn late_renewals(data: &Data, thresholds: &Thresholds) -> Vec<String> {
 }
 
 /// A process runs and its memory cannot be read consistently.
-fn stale_node(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+fn stale_node(data: &Data, thresholds: &Alert) -> Vec<String> {
     let now = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let old =
         data.tracks.iter().filter(|(_, track)| track.life() == Life::Runs).filter_map(|(name, track)| {
@@ -98,7 +99,7 @@ fn stale_node(data: &Data, thresholds: &Thresholds) -> Vec<String> {
 }
 
 /// A detector takes living processes for dead ones.
-fn false_suspicions(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+fn false_suspicions(data: &Data, thresholds: &Alert) -> Vec<String> {
     let limit = u64::from(thresholds.false_suspicions);
     let wrong = data.tracks.iter().filter_map(|(name, track)| {
         let n = track.in_minute(Counter::FalseSuspicions)?;
@@ -109,7 +110,7 @@ fn false_suspicions(data: &Data, thresholds: &Thresholds) -> Vec<String> {
 }
 
 /// A drill has measured nothing.
-fn void_drill(data: &Data, _: &Thresholds) -> Vec<String> {
+fn void_drill(data: &Data, _: &Alert) -> Vec<String> {
     let last = data.marks.iter().rev().find_map(|mark| mark.drill.as_ref());
     let void = last.filter(|drill| drill.verdict.as_deref() == Some("void"));
     void.map(|drill| format!("drill {} was void: too little was measured", drill.name)).into_iter().collect()

@@ -10,9 +10,10 @@
 //! sample   the numbers of all rows in a line; for each that differs: how many zeros before it, and the difference
 //! ```
 
-use crate::poll::sample::{AcceptorRow, BallotRow, LeaseRow, Life, ProcessRow};
+use crate::poll::sample::{LeaseRow, Life, ProcessRow};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
+use obol_membership::consensus::{Ballot, Head};
 use std::collections::BTreeMap;
 
 /// What a row has for the life of its process.
@@ -70,10 +71,9 @@ fn fixed(row: &ProcessRow) -> [u64; FIXED] {
         Life::Left => 3,
     };
     let some = |value: Option<u64>| value.map_or(0, |value| value.wrapping_add(1));
-    let ballot = |ballot: Option<BallotRow>| {
-        let some = |row: BallotRow| {
-            [row.slot.0.wrapping_add(1), u64::from(row.ballot) << 16 | u64::from(row.proposer)]
-        };
+    let ballot = |ballot: Option<Ballot>| {
+        let some =
+            |row: Ballot| [row.slot.0.wrapping_add(1), u64::from(row.number) << 16 | u64::from(row.proposer)];
         ballot.map_or([0; 2], some)
     };
     let acceptor = row.acceptor.as_deref();
@@ -122,12 +122,11 @@ fn row(of: &Identity, fixed: &[u64; FIXED], counters: Vec<u64>) -> ProcessRow {
     ] = *fixed;
     let some = |value: u64| (value > 0).then(|| value.wrapping_sub(1));
     let ballot = |slot: u64, by: u64| {
-        let (ballot, proposer) = ((by >> 16) as u16, by as u16);
-        some(slot).map(|slot| BallotRow { slot: ViewId(slot), ballot, proposer })
+        let (number, proposer) = ((by >> 16) as u16, by as u16);
+        some(slot).map(|slot| Ballot { slot: ViewId(slot), number, proposer })
     };
     let [accepted, accepted_by, prepared, prepared_by] = ballots;
-    let acceptor =
-        AcceptorRow { accepted: ballot(accepted, accepted_by), prepared: ballot(prepared, prepared_by) };
+    let acceptor = Head { accepted: ballot(accepted, accepted_by), prepared: ballot(prepared, prepared_by) };
     ProcessRow {
         name: of.name,
         kind: of.kind,

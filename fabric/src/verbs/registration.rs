@@ -7,9 +7,10 @@ use super::sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_mr,
 };
 use core::fmt::Debug;
-use core::ops::{BitOr, Range};
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
+use derive_more::BitOr;
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub unsafe trait Memory: Debug + Send + Sync + 'static {
 }
 
 /// The rights of peers: of a registration, or of a queue pair. Both must allow an operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, BitOr)]
 pub struct Rights(u32);
 
 impl Rights {
@@ -49,13 +50,6 @@ impl Rights {
 
     pub(crate) const fn flags(self) -> u32 {
         self.0
-    }
-}
-
-impl BitOr for Rights {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 }
 

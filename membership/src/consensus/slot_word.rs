@@ -4,6 +4,7 @@
 use crate::mutants::{ActiveMutant, Mutant};
 use core::fmt;
 use obol_fabric::ViewId;
+use serde::{Deserialize, Serialize};
 
 /// `instance:32 | min_proposal:14 | accepted_proposal:14 | accepted_value:4`, from the high bits
 /// down.
@@ -171,18 +172,19 @@ impl SlotWord {
 }
 
 /// A ballot: a proposal number of a slot, and its proposer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ballot {
     /// The slot.
     pub slot: ViewId,
     /// The proposal number.
+    #[serde(rename = "ballot")]
     pub number: u16,
     /// The proposer, from 1.
     pub proposer: u16,
 }
 
 /// The newest slots of an acceptor's ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// The newest slot in which it accepted anything, and the ballot.
     pub accepted: Option<Ballot>,
