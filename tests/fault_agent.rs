@@ -357,7 +357,10 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
     let other = root.status().pid("app-3");
     freeze(other);
     let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
-    assert!(mended["done"][0].as_str().is_some_and(|done| done.starts_with("app-2 was continued")), "{mended}");
+    assert!(
+        mended["done"][0].as_str().is_some_and(|done| done.starts_with("app-2 was continued")),
+        "{mended}"
+    );
     assert!(!frozen(pid) && frozen(other) && undo_records(&root) == 0);
     assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to undo"), "twice");
     signal("CONT", &[other]);

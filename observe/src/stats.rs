@@ -31,11 +31,11 @@ pub struct Summary {
     pub n: u64,
     /// The smallest.
     pub min: f64,
-    /// The median; `None` below [`Percentile::samples_min`] samples, as for the others.
+    /// The median; null with fewer than 5 samples.
     pub p50: Option<f64>,
-    /// The 90th percentile.
+    /// The 90th percentile; null with fewer than 29 samples.
     pub p90: Option<f64>,
-    /// The 99th percentile.
+    /// The 99th percentile; null with fewer than 299 samples.
     pub p99: Option<f64>,
     /// The largest.
     pub max: f64,

@@ -309,6 +309,11 @@ words! {
 }
 
 impl Metric {
+    /// All that are distributions of durations.
+    pub fn figures() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().map(|(_, metric)| *metric).filter(|metric| !metric.is_count())
+    }
+
     /// Whether it is part of a failover, and so measured only if a fault silences a process.
     #[must_use]
     pub const fn is_of_failover(self) -> bool {

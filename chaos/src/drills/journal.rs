@@ -2,7 +2,7 @@
 
 use super::channel::Stamp;
 use super::probe::Probed;
-use crate::drillfile::{Drill, Metric, names};
+use crate::drillfile::{Drill, Metric};
 use obol_fabric::Nanos;
 use obol_observe::stats::{Distribution, Summary};
 use obol_observe::timeline::Phases;
@@ -90,7 +90,7 @@ pub struct Victim {
     pub process: String,
     /// Its process id.
     pub pid: u32,
-    /// Its incarnation.
+    /// Its incarnation; 0 if it was not a member.
     pub incarnation: u64,
 }
 
@@ -124,7 +124,8 @@ pub struct Trial {
     pub failed: u64,
     /// Those that no fault had hit.
     pub falsely_failed: u64,
-    /// How long a victim could still use the old view after the new one was active, in nanoseconds.
+    /// How long a victim could still use the old view after the new one was active, in
+    /// nanoseconds; must be 0.
     pub overlap_ns: u64,
 }
 
@@ -138,18 +139,18 @@ pub struct Judged {
     pub of: &'static str,
     /// The bound: microseconds, or a count.
     pub bound: f64,
-    /// The measured value; `None` with too few repetitions.
+    /// The measured value; null with too few repetitions.
     pub found: Option<f64>,
     /// Number of samples.
     pub samples: u64,
-    /// Whether it holds; `None` with too few samples.
+    /// Whether it holds; null with too few samples.
     pub holds: Option<bool>,
 }
 
 /// The results of a run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Journal {
-    /// [`SCHEMA`].
+    /// The version of this schema.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: u32,
     /// The drill.
@@ -181,7 +182,7 @@ pub struct Journal {
     /// The steady state after.
     pub after: Vec<Probed>,
     /// Durations in microseconds, by figure.
-    #[schemars(extend("propertyNames" = { "enum": names(Metric::ALL) }))]
+    #[schemars(extend("propertyNames" = { "enum": Metric::figures().map(Metric::name).collect::<Vec<_>>() }))]
     pub figures_us: BTreeMap<&'static str, Summary>,
     /// Bounds and measured values.
     pub judged: Vec<Judged>,

@@ -562,9 +562,8 @@ impl<'a, S: System> Runner<'a, S> {
             // As between two repetitions: the cluster did not recover from the last one.
             false => Verdict::Failed,
         });
-        let figures = Metric::ALL.iter().filter(|(_, metric)| !metric.is_count());
-        let figures_us = figures
-            .map(|&(name, metric)| (name, distribution(&self.trials, metric).summary()))
+        let figures_us = Metric::figures()
+            .map(|metric| (metric.name(), distribution(&self.trials, metric).summary()))
             .filter(|(_, summary)| summary.n > 0)
             .collect();
         let (host, ssh) = (self.system.host(), self.system.ssh());
