@@ -1,5 +1,5 @@
-//! The kernel module as witness, through the API that an agent uses. Needs `/dev/deadbeat`, so it
-//! is run in a VM (`tests/vm`), where `OBOL_DEADBEAT=require` makes its absence a fault.
+//! Death notices of the kernel module, through the API that an agent uses. Needs `/dev/deadbeat`,
+//! so it is run in a VM (`tests/vm`), where `OBOL_DEADBEAT=require` makes its absence a failure.
 //! `OBOL_DEADBEAT_INTERFACE` names an interface with multicast.
 
 use obol_fabric::checks::skipped;
@@ -19,7 +19,7 @@ fn interface() -> String {
     std::env::var("OBOL_DEADBEAT_INTERFACE").unwrap_or_else(|_| "lo".to_owned())
 }
 
-/// Whether the module is here. Without it a test has nothing to look at.
+/// Whether the module is loaded. Otherwise a test is skipped.
 fn is_here() -> bool {
     match Deadbeat::open() {
         Ok(_) => true,

@@ -1,5 +1,5 @@
-//! Real processes over shared memory: what kills, freezes, restarts and full lanes do. The victims
-//! are this very test binary, started again with a role in its environment.
+//! Real processes over shared memory: the effects of kills, freezes, restarts and full lanes. The
+//! victims are this test binary, started again with a role in its environment.
 
 mod support;
 

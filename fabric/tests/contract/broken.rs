@@ -1,5 +1,5 @@
-//! The suite finds what it looks for: each defect of a fabric, put between it and the simulator, is
-//! caught by the test that is named with it.
+//! The suite detects defects: each defect of a fabric, wrapped around the simulator, is caught by
+//! the test named with it.
 
 use crate::sim::Simulator;
 use crate::suite::{self, Case, Fault, Feature, ME, PEER, Post, Testbed, each_contract_test};
@@ -10,11 +10,11 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What is wrong with a fabric.
+/// A defect of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
     Reorders,
-    /// Does not let an operation fail for the failure before it.
+    /// Does not fail an operation after an earlier failure.
     ForgetsFailures,
     LosesCompletions,
     RepeatsCompletions,
@@ -77,11 +77,11 @@ thread_local! {
 struct Broken {
     bed: Simulator,
     defect: Option<Defect>,
-    /// What the CASes that are under way expect.
+    /// The expected values of pending CASes.
     swaps: HashMap<u64, u64>,
-    /// There is a lease page.
+    /// Whether there is a lease page.
     published: bool,
-    /// The word that was read last.
+    /// The last word read.
     last: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ impl Broken {
         self.defect == Some(defect)
     }
 
-    /// What is posted in place of this.
+    /// The post in place of this one.
     fn instead(&mut self, post: &Post) -> Option<Post> {
         let bytes = self.layout().bytes() as u32;
         let ignores = self.is(Defect::IgnoresGenerations);
@@ -126,7 +126,7 @@ impl Broken {
         })
     }
 
-    /// Spoils what has come behind so many completions, datagrams and deaths.
+    /// Acts after this many completions, datagrams and deaths.
     fn spoil(&mut self, [from, datagrams, deaths]: [usize; 3]) {
         let Some(defect) = self.defect else { return };
         let probe = self.bed.probe();

@@ -40,7 +40,7 @@ impl Machine for Player {
     }
 }
 
-/// Region 0, and those of coordinators that have not been started, are of dead processes.
+/// Region 0, and those of coordinators that have not been started, belong to dead processes.
 pub(crate) struct Simulator {
     world: World<Player>,
     pub(crate) keeps_memory: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Simulator {
 const COORDINATORS: u32 = 4;
 
 fn peer(layout: &Layout) -> Player {
-    // Often enough that a READ that is torn by so much is torn by a change.
+    // Often enough that a torn READ shows a change.
     Player::Peer(Actor::scribbler(*layout, Nanos::from_micros(2)))
 }
 
@@ -61,7 +61,7 @@ impl Testbed for Simulator {
 
     fn new() -> Option<Self> {
         let layout = Layout::new(LIMITS).expect("in bounds");
-        // Whatever can be overtaken is.
+        // With as much reordering as possible.
         let network =
             Network { one_way: Delay::new(500, 2_000), tear: Delay::new(100, 2_000), ..Network::default() };
         let mut world = World::new(layout, network, 1);

@@ -1,6 +1,7 @@
-//! What every backend owes the protocol ([`obol_fabric::contract`]), as tests that know no backend.
+//! The obligations of every backend to the protocol ([`obol_fabric::contract`]), as tests that are
+//! independent of backends.
 //!
-//! A backend implements [`Testbed`] and says `contract!(ItsTestbed);` in a module of its own.
+//! A backend implements [`Testbed`] and invokes `contract!(ItsTestbed);` in a module of its own.
 
 use crate::support::{Probe, SCRIBBLE, Seen};
 use obol_fabric::metrics::FabricCounter;
@@ -15,16 +16,16 @@ const OTHER: u32 = 3;
 /// No process ever has this region.
 const NEVER: Address = Address::region(7);
 
-/// What a backend may lack.
+/// A feature that a backend may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
-    /// A region allows its peers some operations only.
+    /// A region restricts the operations of its peers.
     Rights,
     /// Links can be made to lose datagrams.
     Loss,
     /// Links can be cut.
     Cuts,
-    /// Datagrams that find no room are counted where they were sent.
+    /// Dropped datagrams for lack of room are counted at their sender.
     CountsLosses,
     /// A long READ is torn now and then, so that a test can wait for it.
     TearsOften,
@@ -32,7 +33,7 @@ pub(crate) enum Feature {
     ProvesDeaths,
 }
 
-/// What a link suffers.
+/// The impairment of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing.
@@ -73,7 +74,7 @@ impl Post {
         }
     }
 
-    /// The operation whose completion is to be awaited.
+    /// The operation whose completion is awaited.
     const fn token(&self) -> Option<u64> {
         match self {
             Self::Read(_, _, token) | Self::Write(_, _, token) | Self::Cas(_, _, _, token) => Some(*token),
@@ -83,41 +84,41 @@ impl Post {
 }
 
 /// A cluster on one backend: the coordinator [`ME`], whose [`Probe`] the test holds, and peers that
-/// send back each datagram to its sender ([`crate::support::Actor`]).
+/// return each datagram to its sender ([`crate::support::Actor`]).
 pub(crate) trait Testbed: Sized {
     /// Its name in messages.
     const NAME: &'static str;
-    /// What it lacks, and why.
+    /// The missing features, with reasons.
     const LACKS: &'static [(Feature, &'static str)];
-    /// What takes longer, by [`Testbed::now`], hangs.
+    /// The time, by [`Testbed::now`], after which a test hangs.
     const PATIENCE: Nanos;
 
-    /// Without peers; `None` where this backend can not run, which has been said and counted.
+    /// Without peers; `None` if this backend can not run here, which has been reported and counted.
     fn new() -> Option<Self>;
     fn layout(&self) -> Layout;
     fn now(&self) -> Nanos;
     fn probe(&mut self) -> &mut Probe;
     /// Posts all of this in one step.
     fn post(&mut self, posts: &[Post]);
-    /// Lets the driven process take what has happened.
+    /// Lets the driven process handle pending events.
     fn turn(&mut self);
     fn is_active(&self, view: ViewId) -> bool;
     fn counter(&self, counter: FabricCounter) -> u64;
 
-    /// Starts a process in a coordinator's region, after another one or as the first. The driven
-    /// process takes no turn meanwhile.
+    /// Starts a process in a coordinator's region, as a successor or the first. The driven process
+    /// takes no turn meanwhile.
     fn start(&mut self, region: u32) -> Address;
-    /// Starts a process that is in no group but everyone's.
+    /// Starts a process whose only group is everyone's.
     fn start_member(&mut self) -> Address;
     /// Returns when the process has ended.
     fn kill(&mut self, region: u32);
     fn freeze(&mut self, region: u32);
     fn thaw(&mut self, region: u32);
-    /// Sets what the links of a coordinator suffer.
+    /// Sets the impairment of a coordinator's links.
     fn impair(&mut self, region: u32, fault: Fault);
 }
 
-/// A test under way: [`PEER`] runs and is reached.
+/// A running test: [`PEER`] runs and is reachable.
 pub(crate) struct Case<B: Testbed> {
     bed: B,
     layout: Layout,
@@ -136,7 +137,7 @@ pub(crate) fn run<B: Testbed>(test: fn(&mut Case<B>)) {
 }
 
 impl<B: Testbed> Case<B> {
-    /// Whether the backend has this. What it lacks is printed.
+    /// Whether the backend has this feature. A missing one is printed.
     fn has(feature: Feature) -> bool {
         let lack = B::LACKS.iter().find(|(lacking, _)| *lacking == feature);
         if let Some((_, why)) = lack {
@@ -162,12 +163,12 @@ impl<B: Testbed> Case<B> {
         }
     }
 
-    /// Enough turns for what should not happen to happen.
+    /// Enough turns for an unexpected event.
     fn settle(&mut self) {
         (0..200).for_each(|_| self.bed.turn());
     }
 
-    /// Takes the completions of all that was posted; there must be no others.
+    /// Takes the completions of all posts; there must be no others.
     #[track_caller]
     fn completions(&mut self, n: usize) -> Completions {
         self.until(|probe| probe.completions.len() >= n);
@@ -192,7 +193,7 @@ impl<B: Testbed> Case<B> {
         }
     }
 
-    /// READs until an answer comes.
+    /// READs until there is an answer.
     #[track_caller]
     fn reach(&mut self, at: Address) {
         let start = self.bed.now();
@@ -202,7 +203,7 @@ impl<B: Testbed> Case<B> {
         }
     }
 
-    /// Kills the peer, and waits until all that is posted to it fails.
+    /// Kills the peer, and waits until all posts to it fail.
     #[track_caller]
     fn lose_peer(&mut self) {
         self.bed.kill(PEER);
@@ -213,7 +214,7 @@ impl<B: Testbed> Case<B> {
                 Post::Cas(self.slot(6), 0, 0, 1),
                 Post::Read(self.slot(6), 8, 2),
             ];
-            // Memory may be there for a while yet.
+            // Its memory may remain for a while.
             let results = self.run(&posts);
             assert!(
                 results.is_sorted_by_key(|(_, result)| result.is_err()),
@@ -236,7 +237,7 @@ impl<B: Testbed> Case<B> {
         new
     }
 
-    /// Sends a datagram again and again until it comes back.
+    /// Sends a datagram repeatedly until it comes back.
     #[track_caller]
     fn echo(&mut self, to: Address, bytes: &[u8]) -> Address {
         let start = self.bed.now();
@@ -251,7 +252,7 @@ impl<B: Testbed> Case<B> {
         }
     }
 
-    /// Which numbers were sent and have come back, each once.
+    /// The numbers that were sent and came back, each once.
     fn echoed(&mut self) -> Vec<u8> {
         let numbered = self.bed.probe().datagrams.iter().filter(|(_, bytes)| bytes.len() == 1);
         let mut numbers: Vec<u8> = numbered.map(|(_, bytes)| bytes[0]).collect();
@@ -315,7 +316,7 @@ macro_rules! contract_tests {
 }
 pub(crate) use contract_tests;
 
-/// What every testbed has in which the peers are processes that the cluster in this field lists.
+/// The common part of testbeds whose peers are processes listed by the cluster in this field.
 macro_rules! of_processes {
     ($cluster:ident) => {
         fn layout(&self) -> Layout {
@@ -425,7 +426,7 @@ pub(crate) fn an_unsignaled_write_is_executed_in_its_place<B: Testbed>(case: &mu
 }
 
 pub(crate) fn a_word_is_read_whole_and_more_may_be_torn<B: Testbed>(case: &mut Case<B>) {
-    // From now on the peer writes its own value area anew, all words alike, again and again.
+    // From now on the peer rewrites its own value area, all words alike, repeatedly.
     let (word, area) = (case.slot(SCRIBBLE), case.value(SCRIBBLE));
     case.run(&[Post::Cas(word, 0, 1, 0)]);
     let often = Case::<B>::has(Feature::TearsOften);
@@ -513,7 +514,7 @@ pub(crate) fn operations_on_the_dead_fail<B: Testbed>(case: &mut Case<B>) {
 
 pub(crate) fn what_is_posted_before_a_failure_was_taken_fails_with_it<B: Testbed>(case: &mut Case<B>) {
     let (slot, value) = (case.slot(0), case.value(0));
-    // The first WRITE may still be executed: a process that was killed leaves its memory later.
+    // The first WRITE may still be executed: a killed process leaves its memory later.
     for _ in 0..20 {
         case.bed.kill(PEER);
         case.bed.post(&[Post::Write(value, vec![1; 8], 0)]);
@@ -579,7 +580,7 @@ pub(crate) fn a_fence_is_seen_by_who_is_fenced<B: Testbed>(case: &mut Case<B>) {
 }
 
 pub(crate) fn a_peer_without_the_right_changes_nothing<B: Testbed>(case: &mut Case<B>) {
-    // Whoever is a coordinator may raise a member's fence, and nothing else there.
+    // Coordinators may raise a member's fence, and nothing else there.
     let at = case.bed.start_member();
     case.reach(at);
     let word = |offset| Remote { at, offset };
@@ -671,7 +672,7 @@ pub(crate) fn a_multicast_reaches_its_group_and_not_its_sender<B: Testbed>(case:
         from
     };
     let start = case.bed.now();
-    // Receivers may join later than they start, and datagrams may be lost.
+    // Receivers may join after they start, and datagrams may be lost.
     while from(case, b"all").len() < 2 || from(case, b"few").is_empty() {
         case.bed.post(&[
             Post::Multicast(Group::Everyone, b"all".to_vec()),
@@ -707,7 +708,7 @@ pub(crate) fn over_a_link_that_is_cut_nothing_gets_through_and_no_death_is_repor
     assert_eq!(case.deaths(), []);
 }
 
-/// Waits for the proof, with a successor where that is the proof.
+/// Waits for the proof, with a successor if that is the proof.
 fn await_proof<B: Testbed>(case: &mut Case<B>, n: usize) {
     if !Case::<B>::has(Feature::ProvesDeaths) {
         case.until(|probe| probe.deaths.len() + 1 >= n);
@@ -744,7 +745,7 @@ pub(crate) fn a_process_that_is_not_watched_any_more_is_not_reported<B: Testbed>
     case.bed.post(&[Post::Watch(peer), Post::Watch(other), Post::Unwatch(peer)]);
     case.lose_peer();
     case.bed.kill(OTHER);
-    // What is posted to it breaks the link to it.
+    // Posts to it break the link to it.
     case.bed.post(&[Post::Read(Remote { at: other, offset: 0 }, 8, 0)]);
     case.until(|probe| !probe.deaths.is_empty());
     case.settle();

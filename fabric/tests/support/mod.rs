@@ -1,5 +1,5 @@
-//! What the tests with real processes share: the roles that children play, and how a parent drives
-//! an endpoint.
+//! Shared by the tests with real processes: the roles of children, and how a parent drives an
+//! endpoint.
 
 pub(crate) mod root;
 
@@ -28,7 +28,7 @@ pub(crate) fn coordinator(text: &str, region: u32) -> Owner {
     Owner { kind: 2, name: name(text), region: Some(region), groups }
 }
 
-/// A process that is killed when the test ends, by a panic too. It ends by itself if this process
+/// A process that is killed when the test ends, also by a panic. It ends by itself if this process
 /// is killed.
 pub(crate) struct Child(pub(crate) std::process::Child);
 
@@ -37,7 +37,7 @@ impl Child {
         Self::start_with("child", root, role, name, region, &[])
     }
 
-    /// As [`Child::start`], with the test where it starts, and more in its environment.
+    /// As [`Child::start`], with the starting test, and an additional environment.
     pub(crate) fn start_with(
         entry: &str,
         root: &Path,
@@ -67,7 +67,7 @@ impl Drop for Child {
     }
 }
 
-/// Sends a signal and waits until the process is in the state that it brings.
+/// Sends a signal and waits until the process is in the resulting state.
 pub(crate) fn kill(child: &Child, signal: &str) {
     let pid = child.0.id().to_string();
     let sent =
@@ -98,7 +98,7 @@ pub(crate) fn wait_for(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The address of the process of this name, once it lives.
+/// The address of the process of this name, once it is alive.
 pub(crate) fn live(cluster: &Cluster, name: &str) -> Address {
     let mut found = None;
     wait_for(|| {
@@ -121,7 +121,7 @@ pub(crate) fn until<D: Drive, M: Machine>(
     });
 }
 
-/// Keeps all that happens.
+/// Records all events.
 #[derive(Default)]
 pub(crate) struct Probe {
     pub(crate) completions: Vec<(Token, Result<Seen, LinkError>)>,
@@ -181,11 +181,11 @@ impl Machine for Probe {
     }
 }
 
-/// The slot whose word, once it is not 0, makes a peer write its value area again and again, with
+/// The slot whose word, once it is not 0, makes a peer rewrite its value area repeatedly, with
 /// words of equal bytes.
 pub(crate) const SCRIBBLE: u64 = 7;
 
-/// Sends back what it gets; and ticks, and greets region 1 then, or looks for [`SCRIBBLE`].
+/// Returns datagrams; on a tick it greets region 1, or checks [`SCRIBBLE`].
 pub(crate) struct Actor {
     greet: bool,
     scribble: Option<Layout>,
@@ -200,7 +200,7 @@ impl Actor {
         Self { greet: false, scribble: None, scribbled: 0, tick_every, due }
     }
 
-    /// Looks for [`SCRIBBLE`] in its region so often.
+    /// The interval of checks for [`SCRIBBLE`] in its region.
     pub(crate) fn scribbler(layout: Layout, tick_every: Nanos) -> Self {
         Self { scribble: Some(layout), ..Self::new(tick_every) }
     }

@@ -10,10 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-/// Loose: an emulated device on a busy host answers late, and the tests bound nothing but hangs.
+/// Loose: an emulated device on a busy host answers late, and the tests only bound hangs.
 const DETECTION: Nanos = Nanos::from_millis(400);
 
-/// What all processes of a test agree on.
+/// The parameters common to all processes of a test.
 #[derive(Clone)]
 pub(crate) struct Plan {
     ip: IpAddr,
@@ -55,9 +55,9 @@ impl Plan {
         }
     }
 
-    /// A host's part of the cluster, made now.
+    /// A host's part of the cluster, created now.
     pub(crate) fn host(&self, root: &Root, host: u8) -> Cluster {
-        // What a port of Ethernet's usual MTU carries in one packet.
+        // The payload of one packet with Ethernet's usual MTU.
         let limits = Limits { datagram_bytes: 512, ..LIMITS };
         Cluster::create_on(root, name("c"), limits, Origin { nonce: self.nonce, host }).expect("made")
     }
@@ -66,14 +66,14 @@ impl Plan {
         Endpoint::open(cluster, owner, Wait::Block, &self.config(owner.region)).expect("opened")
     }
 
-    /// A process of its own on a host, which plays a role.
+    /// A process on a host, with a role.
     pub(crate) fn child(&self, root: &Path, role: &str, name: &str, region: Option<u32>) -> Child {
         let plan = format!("{} {} {}", self.ip, self.first_port, self.nonce);
         Child::start_with("links::child", root, role, name, region, &[("OBOL_TEST_VERBS", plan)])
     }
 }
 
-/// Plays a role over RDMA, if the environment says so.
+/// Plays a role over RDMA, if the environment has one.
 pub(crate) fn play() {
     let Ok(plan) = std::env::var("OBOL_TEST_VERBS") else { return };
     let var = |key: &str| std::env::var(key).expect("set by the parent");

@@ -1,4 +1,4 @@
-//! What posting and polling cost: no allocation, and no system call of our own.
+//! The costs of posting and polling: no allocation, and no system call of our own.
 #![allow(unsafe_code)]
 
 use crate::cluster::Plan;
@@ -18,7 +18,7 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts what each thread takes.
+/// Counts the allocations of each thread.
 struct Counting;
 
 // SAFETY: as the system's, which it calls.
@@ -58,8 +58,8 @@ const PERF_TYPE_TRACEPOINT: u32 = 2;
 struct SystemCalls(std::fs::File);
 
 impl SystemCalls {
-    /// `None`, with a word, if this process may not count; a required device requires counting,
-    /// too.
+    /// `None`, with a message, if this process may not count; a required device requires counting
+    /// as well.
     fn new() -> Option<Self> {
         let id = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
             .iter()
@@ -108,7 +108,7 @@ impl SystemCalls {
 
 /// Allocations and system calls of `work`; the latter `None` if they can not be counted.
 fn cost(calls: &mut Option<SystemCalls>, work: impl FnOnce()) -> (u64, Option<u64>) {
-    // What reading the counter costs itself.
+    // The cost of reading the counter itself.
     let own = calls.as_mut().map(|calls| {
         let first = calls.read();
         calls.read() - first
@@ -122,11 +122,11 @@ fn cost(calls: &mut Option<SystemCalls>, work: impl FnOnce()) -> (u64, Option<u6
     (allocations, made)
 }
 
-/// Rounds of each measurement: of the first few, what is lazy is not counted.
+/// Rounds of each measurement; lazy initialisation in the first few is not counted.
 const ROUNDS: u64 = 100;
 
-/// System calls that a device's provider makes for a post: a device in software is told by one,
-/// hardware by a store.
+/// System calls of a device's provider per post: a software device is notified by one, hardware by
+/// a store.
 fn calls_per_post(device: &str) -> u64 {
     u64::from(!Path::new("/sys/class/infiniband").join(device).join("device").exists())
 }
@@ -140,7 +140,7 @@ fn posting_and_polling_allocate_nothing_and_make_no_system_call() {
     let mut calls = SystemCalls::new();
     let doorbell = calls_per_post(&nic.choice().device);
 
-    // The counters count.
+    // Checks that the counters count.
     assert_eq!(cost(&mut calls, || drop(std::hint::black_box(Box::new(1)))).0, 1);
     // SAFETY: takes nothing.
     let (_, one) = cost(&mut calls, || assert!(unsafe { libc::syscall(libc::SYS_getpid) } > 0));
@@ -182,7 +182,7 @@ fn receives_and_taking_a_completion_cost_nothing_either() {
         }
     });
     assert_eq!((allocations, made.unwrap_or(0)), (0, 0), "of 16 receives");
-    // All of them end, so that the queue has something to give.
+    // All of them complete, so that the queue has entries.
     pair.stop().expect("stopped");
     assert_eq!(crate::devices::next(&queue).status(), Status::FLUSHED);
     let mut taken = 1;
@@ -196,7 +196,7 @@ fn receives_and_taking_a_completion_cost_nothing_either() {
     }
 }
 
-/// Counts what has ended.
+/// Counts completions.
 #[derive(Default)]
 struct Ended {
     well: u64,
@@ -216,7 +216,7 @@ impl Machine for Ended {
     }
 }
 
-/// Rounds after which an endpoint's queues have the size that they keep.
+/// Rounds after which an endpoint's queues have their final size.
 const WARM: u64 = 20;
 
 #[test]
@@ -264,8 +264,8 @@ fn an_endpoint_posts_and_turns_without_an_allocation_or_a_system_call() {
             std::thread::yield_now();
         }
     }
-    // Four times a second a turn looks whether the kernel module has come; that takes calls, and
-    // says where it looked.
+    // Four times a second a turn checks for the kernel module; that takes calls, and records the
+    // path.
     let looks = 2 + start.elapsed().as_millis() as u64 / 250;
     assert!(calling <= looks, "{calling} of {turns} turns make system calls");
     assert!(allocating <= looks, "{allocating} of {turns} turns allocate");

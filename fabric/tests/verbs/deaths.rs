@@ -6,7 +6,7 @@ use obol_fabric::checks::skipped;
 use obol_fabric::deadbeat::Deadbeat;
 use obol_fabric::{Evidence, Fabric};
 
-/// Of the module; root can read them.
+/// The module's counters; root can read them.
 const COUNTERS: &str = "/sys/kernel/debug/deadbeat/counters";
 /// Each process is registered for its own host and for the others.
 const REGISTRATIONS: u64 = 2;
@@ -29,7 +29,7 @@ fn the_kernel_of_another_host_proves_a_death_without_survivors_there() {
     two.me.watch(TWO);
     until(&mut two.me, &mut two.probe, |_| counter("registered") >= before + 2 * REGISTRATIONS);
     drop(two.peer.take());
-    // Nobody takes the region over, so a link that breaks would be a suspicion for ever.
+    // There is no successor, so a broken link would remain a suspicion.
     until(&mut two.me, &mut two.probe, |probe| probe.deaths.len() == 2);
     assert_eq!(two.probe.deaths, [(TWO, Evidence::Suspicion), (TWO, Evidence::Proof)]);
     assert_eq!(counter("send_failed"), 0);

@@ -96,7 +96,7 @@ fn a_misaligned_swap_is_refused() {
     let (own, theirs) = (arena(4096), arena(4096));
     let (here, there) = (register(&nic, &own, Rights::NONE), register(&nic, &theirs, Rights::ALL));
     let duo = Duo::new(&nic, Rights::ALL);
-    // A device may refuse the post, or let the peer's device refuse the operation.
+    // A device may refuse the post, or the peer's device the operation.
     match duo.initiator.cas(1, here.local(0, 8), there.target(4), 0, 1, true) {
         Err(refused) => assert_eq!(refused.0, 22, "EINVAL"),
         Ok(()) => assert_ne!(duo.next().status(), Status::SUCCESS),
@@ -129,7 +129,7 @@ fn own_memory_outside_the_registration_is_not_touched() {
     duo.initiator.read(1, here.local(64, 8), there.target(0), true).expect("posted");
     duo.expect(1, Status::SUCCESS);
     assert_eq!(own.words()[8].load(Relaxed), 5);
-    // A device may find this at the post or when it executes.
+    // A device may detect this at the post or at the execution.
     if duo.initiator.read(2, here.local(128, 8), there.target(0), true).is_ok() {
         assert_ne!(duo.next().status(), Status::SUCCESS);
     }

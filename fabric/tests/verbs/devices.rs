@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Bounds hangs only: an emulated device on a busy host is slow.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
-/// Long enough for an emulated device, and not for ever.
+/// Long enough for an emulated device, and finite.
 pub(crate) const RETRY: Retry = Retry { count: 6, timeout: 16 };
 
 /// READs and CASes under way in each direction.
@@ -28,7 +28,7 @@ pub(crate) fn layout() -> Layout {
     Layout::new(LIMITS).expect("the limits are in bounds")
 }
 
-/// The device of this host; `None`, with a word, where there is none and none is required.
+/// The device of this host; `None`, with a message, if there is none and none is required.
 pub(crate) fn nic() -> Option<Nic> {
     match Nic::open(&DeviceSelector::default(), 0) {
         Ok(nic) => Some(nic),
@@ -55,7 +55,7 @@ pub(crate) struct Duo {
 }
 
 impl Duo {
-    /// `rights` is what may be done through `answers`.
+    /// `rights` are those on `answers`.
     pub(crate) fn new(nic: &Nic, rights: Rights) -> Self {
         let done = CompletionQueue::new(nic.context(), 64, None).expect("a queue");
         let pair = || QueuePair::new(nic.domain(), Kind::Reliable, &done, &done, SIZE).expect("a queue pair");
@@ -79,7 +79,7 @@ impl Duo {
         next(&self.done)
     }
 
-    /// The next completion is of this operation, and ended so.
+    /// Checks that the next completion is of this operation, with this status.
     #[track_caller]
     pub(crate) fn expect(&self, id: u64, status: Status) {
         let done = self.next();

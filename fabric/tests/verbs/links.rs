@@ -1,5 +1,5 @@
-//! What an endpoint owes the protocol: order, errors, deaths and rights on the links to its peers.
-//! The peers are this very test binary, started again with a role in its environment.
+//! The obligations of an endpoint to the protocol: order, errors, deaths and rights on the links to
+//! its peers. The peers are this test binary, started again with a role in its environment.
 
 use crate::cluster::{Plan, play};
 use crate::support::{Child, Probe, Root, coordinator, kill, process, until};
@@ -9,7 +9,7 @@ use obol_fabric::verbs::{Config, Endpoint, Observer};
 use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Page, Remote, Token, ViewId, Wait};
 use std::sync::atomic::Ordering;
 
-/// Where every process of these tests starts if it has a role.
+/// The start of every child process of these tests.
 #[test]
 fn child() {
     play();
@@ -60,7 +60,7 @@ impl Two {
         }
     }
 
-    /// Turns until all that was posted has ended.
+    /// Turns until all posts have completed.
     fn settle(&mut self) {
         let before = self.probe.completions.len();
         until(&mut self.me, &mut self.probe, |p| p.completions.len() > before);
@@ -106,7 +106,7 @@ fn a_program_of_a_wrong_cluster_is_refused_with_the_reason() {
     let mut stranger = two.plan.clone();
     stranger.nonce += 1;
     let cluster = stranger.host(&root, 3);
-    // A thread stands for one endpoint.
+    // A thread represents one endpoint.
     let joined = std::thread::spawn(move || {
         let mut probe = Probe::default();
         let mut endpoint = stranger.open(&cluster, process("stranger"));
@@ -151,7 +151,7 @@ fn members_only_read_and_who_raises_fences_reaches_nothing_else() {
         assert!(failures.len() == if fences { 3 } else { 4 });
         assert!(failures.iter().all(|error| *error == LinkError::Denied), "{failures:?}");
     }
-    // A coordinator raises the fence, and reads it back; nothing else of a member is its to change.
+    // A coordinator raises the fence, and reads it back; it has no other rights on a member.
     let at = |offset| Remote { at: member, offset };
     two.me.cas(at(layout.fence()), 4, 9, Token(0));
     two.me.read(at(layout.fence()), 8, Token(1));
@@ -171,7 +171,7 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
     let root = Root::new();
     let (cluster, config) = (plan.host(&root, 4), Config { keeps_mailbox: true, ..plan.config(None) });
     let (tell, told) = std::sync::mpsc::channel();
-    // The owner stays until the member has looked at its links.
+    // The owner stays until the member has checked its links.
     let (release, released) = std::sync::mpsc::channel::<()>();
     let owner = std::thread::spawn(move || {
         let mut probe = Probe::default();
@@ -180,8 +180,8 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
         let words = |me: &Endpoint, at, len| -> Vec<u64> {
             me.own(at, len).expect("inside").iter().map(|word| word.load(Ordering::Relaxed)).collect()
         };
-        // It is asked nothing: what is written is there when it looks. The last WRITE may be seen
-        // before the others.
+        // It is not involved: the data is there when it polls. The last WRITE may be visible before
+        // the others.
         until_looked(&mut me, &mut probe, |me| {
             words(me, first, 4096).iter().all(|word| *word == u64::MAX) && words(me, last, 8) == [9]
         });
@@ -190,7 +190,7 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
         assert_eq!(probe.read(Token(0)), Some(vec![0xff; 4096]), "the device finds it, too");
         assert!(me.own(layout.values().end, 8).is_some_and(|word| word[0].load(Ordering::Relaxed) == 0));
         assert!(me.own(first + 4, 8).is_none() && me.own(layout.bytes() as u32, 8).is_none());
-        // Ends with an error, when the other end is dropped.
+        // Ends with an error when the other end is dropped.
         let _ = released.recv();
     });
     let mailbox = told.recv().expect("it opens");
@@ -230,7 +230,7 @@ fn a_coordinator_keeps_no_mailbox() {
     assert!(said.starts_with("keeps_mailbox: coordinator 1"), "{said}");
 }
 
-/// Turns the loop until something is seen in the own memory.
+/// Turns the loop until something appears in the own memory.
 fn until_looked(me: &mut Endpoint, probe: &mut Probe, mut seen: impl FnMut(&Endpoint) -> bool) {
     let start = std::time::Instant::now();
     while !seen(me) {
@@ -245,7 +245,7 @@ fn a_permission_is_switched_off_and_on_again() {
     let Some(two) = Two::new() else { return };
     let Two { plan, clusters, me, .. } = &two;
     let (plan, cluster, layout) = (plan.clone(), clusters[1].clone(), *clusters[0].layout());
-    // Coordinator 3, on a thread of its own, swaps words of coordinator 1.
+    // Coordinator 3, on a separate thread, swaps words of coordinator 1.
     let (ask, asked) = std::sync::mpsc::channel::<()>();
     let (tell, told) = std::sync::mpsc::channel();
     let swapper = std::thread::spawn(move || {
@@ -272,7 +272,7 @@ fn a_permission_is_switched_off_and_on_again() {
     assert!(!try_once());
     assert!(!try_once(), "a new connection changes nothing");
     me.permit(3, Rights::ALL).expect("switched");
-    // The link is made anew after its back-off.
+    // The link is re-established after its back-off.
     while !try_once() {
         std::thread::yield_now();
     }
@@ -290,7 +290,7 @@ fn an_observer_reads_every_process_without_its_help_and_names_the_owner() {
     let mut observer = Observer::open(&two.plan.config(None), two.plan.nonce, layout).expect("opened");
     two.me.publish_view(ViewId(7), b"seven");
     two.me.publish_page(&Page { view: ViewId(7), base: ViewId(6), ..Page::default() });
-    // This thread is the owner of region 1: it can not answer while it looks.
+    // This thread is the owner of region 1: it can not answer while it observes.
     let copy = observer.read(Address::region(1)).expect("read");
     assert_eq!(copy.generation(), two.me.address().generation);
     let reader = copy.reader();
@@ -299,7 +299,7 @@ fn an_observer_reads_every_process_without_its_help_and_names_the_owner() {
     assert_eq!(reader.seat(0).map(|seat| seat.process.pid), Some(std::process::id()));
     for at in [TWO, member, TWO, member] {
         if at == member {
-            // Frozen once it is connected; it answers all the same.
+            // Frozen after it was connected; it answers nevertheless.
             kill(two.peer.as_ref().expect("started"), "STOP");
         }
         let name = observer.read(at).expect("read").reader().seat(0).expect("an owner").name;

@@ -1,5 +1,4 @@
-//! RDMA devices of this host: what the device's own rules guarantee, and what an endpoint makes of
-//! them.
+//! RDMA devices of this host: the guarantees of the device itself, and those of an endpoint on it.
 //!
 //! The gate runs this binary in a VM that has a soft-RoCE device, with `OBOL_VERBS=require`;
 //! elsewhere, tests that find no device say so and pass.

@@ -1,4 +1,4 @@
-//! Who may do what in a region: the device enforces it, whatever a peer posts.
+//! Access rights on a region: the device enforces them, whatever a peer posts.
 
 use crate::devices::{Duo, arena, layout, nic, register};
 use obol_fabric::verbs::exposed::{Exposed, Keys, Purpose, Role};
@@ -8,7 +8,7 @@ use obol_fabric::verbs::registration::{Memory, Registration, Rights, Target};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A region, a peer of a role that is connected to it, and the peer's own memory.
+/// A region, a connected peer of a role, and the peer's own memory.
 struct Case {
     region: Arc<dyn Memory>,
     exposed: Exposed,
@@ -47,7 +47,7 @@ impl Case {
         Target { address: self.keys.base + u64::from(offset), rkey: rkey.expect("the peer has this key") }
     }
 
-    /// The key of the fence word, which who may not swap it was not given.
+    /// The key of the fence word; only given to peers that may swap it.
     fn fence(&self) -> Option<u32> {
         self.exposed.keys(Role::Proposer).fence
     }
@@ -61,7 +61,7 @@ impl Case {
     }
 }
 
-/// Refused by the key or by the queue pair: devices differ in how they say it.
+/// Refused by the key or by the queue pair: devices report it differently.
 #[track_caller]
 fn refused(status: Status) {
     assert!(matches!(status, Status::REMOTE_ACCESS | Status::REMOTE_INVALID), "{}", status.name());
@@ -81,7 +81,7 @@ fn a_reader_reads_everything_and_changes_nothing() {
         let key = case.keys.read;
         refused(case.write(case.under(key, layout().value(0, 1))));
         assert!(case.is_untouched());
-        // The queue pair is broken now: a new one for each try.
+        // The queue pair is broken now: a new one for each attempt.
         let case = Case::new(&nic, purpose, Role::Reader);
         refused(case.cas(case.under(case.keys.read, layout().fence())));
         assert!(case.is_untouched());
