@@ -10,7 +10,6 @@ pub(crate) mod section;
 mod shipped;
 
 pub use read::parse;
-pub(crate) use schema::names;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
 

@@ -17,7 +17,7 @@ fn name(chars: usize, others: &str) -> String {
     format!("^[A-Za-z0-9][A-Za-z0-9{others}]{{0,{}}}$", chars - 1)
 }
 
-pub(crate) fn names<T>(all: &[(&'static str, T)]) -> Vec<&'static str> {
+fn names<T>(all: &[(&'static str, T)]) -> Vec<&'static str> {
     all.iter().map(|(name, _)| *name).collect()
 }
 
