@@ -1,6 +1,6 @@
-//! What the chaos screen has done, off the drawing path: previews by the drills' own planner, and
-//! runs as a child that is the command `obol drill run`, so that a drill is the same whoever starts
-//! it and outlives a console that ends.
+//! Runs what the chaos screen requests, off the drawing thread: previews by the drills' own
+//! planner, and runs as a child process `obol drill run`, so that a drill is the same whoever
+//! starts it and outlives the console.
 
 use crate::message::Message;
 use crate::poll::Place;
@@ -20,7 +20,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
-/// What a drill reports is shown so much later.
+/// Delay before a drill's progress is shown.
 const DISPLAY_DELAY: Duration = Duration::from_millis(20);
 
 /// The drills that ship.
@@ -32,7 +32,7 @@ pub(crate) fn choices() -> Vec<Choice> {
     drillfile::shipped().filter_map(read).collect()
 }
 
-/// Does what the chaos screen asks for.
+/// Carries out the chaos screen's requests.
 pub(crate) struct Worker {
     place: Place,
     tx: Sender<Message>,
@@ -44,12 +44,12 @@ impl Worker {
         Self { place, tx, running: Arc::default() }
     }
 
-    /// Finds out what a drill would do.
+    /// Plans a drill without running it.
     pub(crate) fn preview(&self, drill: String) {
         let (place, tx) = (self.place.clone(), self.tx.clone());
         thread::spawn(move || {
             let found = preview(&place, &drill);
-            // A console that has ended does not want to know.
+            // The console may have ended.
             let _ = tx.send(Message::Chaos(DrillUpdate::Previewed { drill, found }));
         });
     }
@@ -70,15 +70,15 @@ impl Worker {
         let (place, tx) = (self.place.clone(), self.tx.clone());
         thread::spawn(move || {
             let how = act(&place, verb, who);
-            // A console that has ended does not want to know.
+            // The console may have ended.
             let _ = tx.send(Message::Chaos(DrillUpdate::Acted { verb, who, how }));
         });
     }
 
-    /// Asks the drill that runs to end; it mends what it broke first.
+    /// Terminates the running drill, which undoes its faults first.
     pub(crate) fn abort(&self) {
         let running = *self.running.lock();
-        // One that has ended by itself tells so.
+        // If it has ended already, its own report says so.
         if let Some(held) = running.and_then(|process| process.hold().ok()) {
             let _ = held.terminate();
         }
@@ -98,12 +98,12 @@ fn act(place: &Place, verb: Verb, who: Name) -> Result<(), String> {
         .arg(&place.root)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("could not be tried: {error}"))?;
+        .map_err(|error| format!("could not be run: {error}"))?;
     if ran.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&ran.stderr);
-    let last = said.trim_end().lines().last().unwrap_or("it failed and did not say why");
+    let last = said.trim_end().lines().last().unwrap_or("it failed without an error message");
     Err(last.trim_start_matches("obol: ").to_owned())
 }
 
@@ -115,7 +115,7 @@ fn preview(place: &Place, drill: &str) -> Result<Preview, String> {
     Ok(described(&drills::plan(&drill, &observer, &snapshot, supervisor, 1)))
 }
 
-/// A plan line by line.
+/// A plan, line by line.
 fn described(plan: &Plan) -> Preview {
     let mut lines = Vec::new();
     let mut hits = Vec::new();
@@ -137,12 +137,12 @@ fn described(plan: &Plan) -> Preview {
     Preview { drill: plan.drill.clone(), allowed: plan.allowed, lines, hits: hits.join(", ") }
 }
 
-/// What a drill reports while it runs.
+/// A progress line of a running drill.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
-    /// So many repetitions are done, of so many.
+    /// Completed repetitions, and their total.
     Done(u32, u32),
-    /// How far the running repetition is: which step of which one, and in words.
+    /// The running repetition and step, and its stage.
     Stage(String, String),
 }
 
@@ -156,7 +156,7 @@ fn progress(line: &str) -> Option<Line> {
     Some(Line::Done(done.parse().ok()?, of.parse().ok()?))
 }
 
-/// Runs a drill; `report` gets how far it is.
+/// Runs a drill; `report` gets its progress.
 fn run(
     place: &Place,
     drill: &str,
@@ -180,17 +180,17 @@ fn run(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // What ends the console must not end the drill half way.
+        // Ctrl-C at the console must not interrupt the drill.
         .process_group(0)
         .spawn()
         .map_err(|error| format!("could not start the drill: {error}"))?;
-    // A child that has ended already can not be aborted.
+    // A child that has ended already cannot be aborted.
     *running.lock() = Process::of(child.id()).ok();
-    // The journal comes at the end, and may be larger than what a pipe holds.
+    // The journal comes at the end, and may be larger than the pipe's buffer.
     let journal = child.stdout.take().map(|mut out| {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What is missing of it makes no journal.
+            // A truncated journal is not parsed.
             let _ = out.read_to_end(&mut bytes);
             bytes
         })
@@ -200,7 +200,7 @@ fn run(
     let mut line = String::new();
     loop {
         if lines.buffer().is_empty() && lines.fill_buf().is_ok_and(|some| !some.is_empty()) {
-            // To draw at the moment of the cue would take a core from what is measured.
+            // Drawing at the moment of the cue would take a core from the measurement.
             thread::sleep(DISPLAY_DELAY);
         }
         line.clear();
@@ -216,13 +216,13 @@ fn run(
                 continue;
             }
         };
-        // A console that has ended does not want to know.
+        // The console may have ended.
         let _ = report(update);
     }
     let journal = journal.and_then(|journal| journal.join().ok()).unwrap_or_default();
     child.wait().map_err(|error| format!("the drill was lost: {error}"))?;
     serde_json::from_slice(&journal).map_err(|error| match last_line.as_str() {
-        "" => format!("the drill's journal can not be read: {error}"),
+        "" => format!("the drill's journal cannot be read: {error}"),
         said => said.trim_start_matches("obol: ").to_owned(),
     })
 }

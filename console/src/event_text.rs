@@ -1,10 +1,10 @@
-//! The events of flight recorders in words.
+//! Descriptions of flight recorder events.
 
 use obol_fabric::{Incarnation, Nanos};
 use obol_membership::holdback::Held;
 use obol_membership::recorder::Kind as Event;
 
-/// The members that an event's values name: whom it is about, and who accuses it.
+/// The members in an event's values: the subject, and who reported it.
 pub const fn members(kind: Event, a: u64, b: u64) -> (Option<Incarnation>, Option<Incarnation>) {
     match kind {
         Event::Notice => (Some(Incarnation(a)), Some(Incarnation(b))),
@@ -20,17 +20,17 @@ pub const fn members(kind: Event, a: u64, b: u64) -> (Option<Incarnation>, Optio
     }
 }
 
-/// How long joins of a name are held back, by such an event.
+/// How long an event holds back joins of a name.
 pub fn hold(kind: Event, b: u64) -> Option<Nanos> {
     (kind == Event::JoinHeldBack).then(|| Held::of_word(b).2)
 }
 
-/// The values of an event in words. `who` names an incarnation.
+/// Describes the values of an event. `who` names an incarnation.
 pub fn describe(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> String {
     let view = |more: &str| format!("view {a}{}", if b == 1 { more } else { "" });
     match kind {
         Event::Started => format!("generation {a}"),
-        Event::Notice => format!("{}, accused by {}", who(a), who(b)),
+        Event::Notice => format!("{}, reported by {}", who(a), who(b)),
         Event::Suspect | Event::Retract => who(a),
         Event::Joined => format!("as {}", who(a)),
         Event::Excluded | Event::Left => format!("{}, by view {b}", who(a)),
@@ -42,8 +42,8 @@ pub fn describe(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> Str
             let (failures, within, hold) = Held::of_word(b);
             format!("join of {} held back for {hold}: it failed {failures} times in {within}", who(a))
         }
-        Event::Replacing => format!("coord-{a} decides from view {b} on, as another is missing"),
-        Event::Replaced => format!("coord-{a} is missing and decides no more from view {b} on"),
+        Event::Replacing => format!("coord-{a} is an acceptor from view {b} on, because another is missing"),
+        Event::Replaced => format!("coord-{a} is missing and no acceptor from view {b} on"),
         Event::ClockFast => format!("{} runs fast by {b} ppm or more", who(a)),
         Event::ClockSlow => format!("{} runs slow by {b} ppm or more", who(a)),
         Event::Propose

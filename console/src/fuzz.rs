@@ -1,5 +1,5 @@
-//! Whatever a recording or a console's file of settings holds: it is refused, or it is shown on
-//! every screen and reported in every format.
+//! Any recording or configuration is rejected, or shown on every screen and reported in every
+//! format.
 
 use super::config::fuzz as settings;
 use super::poll::record::{Frame, Header, Recording};
@@ -12,10 +12,10 @@ use obol_fuzz::{Shape, Target, outcome};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Samples after one another in one input, as text that mutations can take apart.
+/// Separates samples in one input, as text for mutations.
 const BETWEEN: &[u8] = b"\n\n----\n\n";
 
-/// Frames with lengths and checksums that hold, whatever is in them.
+/// Frames with valid lengths and checksums around any contents.
 fn recording(payloads: &[u8]) -> Vec<u8> {
     let header = serde_json::to_vec(&Header::new(samples::name("default"))).expect("JSON");
     let mut bytes = super::poll::record::MAGIC.to_vec();
@@ -61,7 +61,7 @@ fn recordings() {
             let samples: Vec<_> = read.samples.into_iter().map(Arc::new).collect();
             if let Some(report) = Report::new(samples::name("default"), samples) {
                 for format in ReportFormat::value_variants() {
-                    // A report that can not be written says so.
+                    // A report that cannot be written is an error.
                     seen = seen.wrapping_add(report.text(*format).map_or(1, |text| outcome(text.len())));
                 }
             }

@@ -1,7 +1,7 @@
-//! The console: what an operator sees of a cluster, live.
+//! The console: a live view of a cluster for operators.
 //!
-//! `poll` reads the cluster, `state` is what the console is and how events change it, `view` draws
-//! that, `input` says what keys do, `theme` how things look. `state` and `view` know no clock, no
+//! `poll` reads the cluster, `state` and `update` hold the console's state and its reducer, `view`
+//! draws it, `input` binds keys, `theme` defines styles. `state` and `view` use no clock, no
 //! terminal and no cluster.
 
 pub mod config;
@@ -44,7 +44,7 @@ pub use session::{Background, Console, aged, is_possible, replay, run};
 use std::process::ExitCode;
 pub use theme::Theme;
 
-/// `obol mark`: notes something.
+/// `obol mark`: adds an annotation.
 pub fn mark(place: &poll::Place, text: &str) -> Result<ExitCode, Failure> {
     let site = Site::open(&place.root, place.cluster).map_err(Failure::refused)?;
     let mark = Mark::note(clock::now(), text).map_err(Failure::refused)?;

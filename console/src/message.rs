@@ -1,17 +1,17 @@
-//! What the console's threads send to the one that draws.
+//! Messages of the console's threads to the drawing thread.
 
 use crate::poll::Update;
 use crate::state::chaos::DrillUpdate;
 use crossterm::event::Event as Input;
 
-/// A message to the thread that draws.
+/// A message to the drawing thread.
 pub(crate) enum Message {
     Input(Input),
     Update(Update),
     Chaos(DrillUpdate),
     Signal(i32),
-    /// A recording can not go on.
+    /// A recording cannot continue.
     NotRecording(String),
-    /// Whoever started the console ends it.
+    /// The owner of the console ends it.
     End,
 }

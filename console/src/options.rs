@@ -5,19 +5,19 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Report on a recording, or on a cluster that is looked at for a while
+/// Report on a recording, or on a cluster over some time
 #[derive(Debug, Args)]
-#[command(after_help = "Failovers with their phases, latencies, alerts, notes and processes.\n\
-    \nFormats: md for a postmortem, html for a page that needs no other file, json, csv (failovers), perfetto (a trace for \
+#[command(after_help = "Failovers with their phases, latencies, alerts, annotations and processes.\n\
+    \nFormats: md for a postmortem, html for a self-contained page, json, csv (failovers), perfetto (a trace for \
     ui.perfetto.dev), hdr (an HdrHistogram log), openmetrics.\n\
     \nExample: obol report night.obolrec --format perfetto --output night.json")]
 pub struct Report {
-    /// A recording [default: the cluster, looked at now]
+    /// A recording [default: poll the cluster now]
     pub file: Option<PathBuf>,
-    /// How it is written
+    /// The format
     #[arg(long, value_name = "FORMAT", default_value = "md")]
     pub format: ReportFormat,
-    /// How long a cluster is looked at; flight recorders tell of earlier failovers, too
+    /// How long to poll the cluster; flight recorders also cover earlier failovers
     #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "3s", conflicts_with = "file")]
     pub time: Duration,
     /// Write it to this file
@@ -25,7 +25,7 @@ pub struct Report {
     pub output: Option<PathBuf>,
 }
 
-/// How a report is written.
+/// The format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[expect(missing_docs, reason = "help would list the documented values a second time")]
 pub enum ReportFormat {
@@ -39,7 +39,7 @@ pub enum ReportFormat {
 }
 
 impl ReportFormat {
-    /// The usual name of its file.
+    /// The default name of its file.
     pub const fn file(self) -> &'static str {
         match self {
             Self::Md => "report.md",
@@ -53,7 +53,7 @@ impl ReportFormat {
     }
 }
 
-/// How the console looks.
+/// The console's appearance.
 #[derive(Clone, Debug, Args)]
 pub struct Look {
     /// Theme, keys and columns [default: console.toml in ~/.config/obol]; see `obol config`
@@ -63,10 +63,10 @@ pub struct Look {
     /// and NO_COLOR]
     #[arg(long, value_name = "NAME", value_parser = theme)]
     pub theme: Option<Theme>,
-    /// Draw lines and graphs in ASCII, as where the locale has no UTF-8
+    /// Draw lines and graphs in ASCII [default: if the locale has no UTF-8]
     #[arg(long)]
     pub ascii: bool,
-    /// Sound the terminal's bell when something new is alerted
+    /// Sound the terminal's bell on a new alert
     #[arg(long)]
     pub bell: bool,
 }

@@ -1,6 +1,5 @@
-//! What goes to the terminal: text and JSON on standard output, complaints on standard error, exit
-//! codes. No command writes there in another way, so control sequences that came in with a name or
-//! a file end here.
+//! Output to the terminal: text and JSON on standard output, errors on standard error, exit codes.
+//! All commands use it, so control sequences in names or files are escaped here.
 
 use obol_chaos::drills::Verdict;
 use obol_observe::plain;
@@ -9,17 +8,16 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a command did not do what it was asked. The text says what, where, and what to do next.
+/// Why a command failed. The text says what, where, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Asked for something that can not be had: exit code 2.
+    /// An impossible request: exit code 2.
     #[error("{0}")]
     Refused(String),
-    /// Tried and did not succeed: exit code 1.
+    /// An attempt that failed: exit code 1.
     #[error("{0}")]
     Failed(String),
-    /// Nothing was found out, because what was to be tried did not happen: the exit code of a drill
-    /// that is void.
+    /// No result, because the attempt could not be made: the exit code of a void drill.
     #[error("{0}")]
     Void(String),
     /// The output could not be written.
@@ -28,7 +26,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// A refusal, with its reason.
+    /// A rejection, with its reason.
     pub fn refused(error: impl fmt::Display) -> Self {
         Self::Refused(error.to_string())
     }
@@ -59,7 +57,7 @@ pub fn text(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(plain::lines(text).as_bytes())
 }
 
-/// Prints what this program itself is made of, as it is.
+/// Prints this program's own bytes, unescaped.
 pub fn bytes(bytes: &[u8]) -> io::Result<()> {
     io::stdout().lock().write_all(bytes)
 }
@@ -69,7 +67,7 @@ pub fn json(value: &impl Serialize) -> io::Result<()> {
     line(plain::json(&serde_json::to_string(value)?))
 }
 
-/// Prints a remark for people on standard error, where it does not mix with what scripts read.
+/// Prints a remark on standard error, separate from output for scripts.
 pub fn remark(text: impl fmt::Display) -> io::Result<()> {
     writeln!(io::stderr().lock(), "{}", plain::lines(&text.to_string()))
 }

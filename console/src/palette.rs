@@ -1,33 +1,33 @@
-//! What can be chosen by name: the palette's commands, and the columns to sort by. They are listed
-//! while a name is typed.
+//! Choices by name: the palette's commands, and the columns to sort by. They are listed while a
+//! name is typed.
 
 use crate::input::Action;
 use crate::screens;
 use crate::state::{Model, Prompt};
 
-/// What a choice does.
+/// The effect of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     Act(Action),
-    /// Sorts by this column; by none in the rows' own order.
+    /// Sorts by this column; `None` for the default order.
     Sort(Option<usize>),
 }
 
-/// Something that can be chosen.
+/// A choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) name: String,
-    /// The key that does the same, if there is one.
+    /// The key with the same effect, if any.
     pub(crate) key: String,
     pub(crate) help: String,
     pub(crate) does: Does,
 }
 
-/// What the rows' own order is called.
+/// The name of the default order.
 const OWN_ORDER: &str = "none";
 
 impl Model {
-    /// Everything that a prompt can choose from; nothing where text is typed.
+    /// All choices of a prompt; none if it takes free text.
     fn choices(&self, what: Prompt) -> Vec<Choice> {
         match what {
             Prompt::Palette => {
@@ -65,8 +65,8 @@ impl Model {
         }
     }
 
-    /// The choices that what was typed leaves: first those that begin with it, then those that have
-    /// it anywhere.
+    /// The choices that match the typed text: those that begin with it first, then those that
+    /// contain it.
     pub(crate) fn candidates(&self, what: Prompt, text: &str) -> Vec<Choice> {
         let wanted = text.trim().to_lowercase();
         let place = |choice: &Choice| choice.name.to_lowercase().find(&wanted);
@@ -76,7 +76,7 @@ impl Model {
         all
     }
 
-    /// The choice that Enter takes: the marked one; the first as soon as anything is typed.
+    /// The choice that Enter selects: the marked one, or the first once anything is typed.
     pub(crate) fn marked_choice(&self, text: &str) -> Option<usize> {
         self.choice.or((!text.trim().is_empty()).then_some(0))
     }

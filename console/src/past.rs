@@ -1,5 +1,4 @@
-//! An hour that a cluster has not lived, for `obol bench console`: the newest sample, as it would
-//! have been before.
+//! An artificial hour of history for `obol bench console`, extrapolated from the newest samples.
 
 use crate::poll::live::Live;
 use crate::poll::sample::{EventRow, Sample};
@@ -11,15 +10,15 @@ use obol_membership::recorder::Kind;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long the past is.
+/// The length of the history.
 pub const HOUR: Nanos = Nanos::from_secs(3600);
-/// Its samples, from how long ago on: as close to each other as the console keeps them at least.
+/// Its samples, by age: as dense as the console keeps them.
 const DENSE: [(Nanos, Nanos); 2] =
     [(Nanos::from_secs(90), Nanos::from_millis(250)), (HOUR, Nanos::from_secs(1))];
-/// Every process tells of a view so often.
+/// Interval of view changes, which every process records.
 const VIEWS_EVERY: Nanos = Nanos::from_secs(600);
 
-/// Shows the console an hour before it begins.
+/// Adds an hour of history to a console.
 pub(super) fn add_history(model: &mut Model, place: &Place) {
     let looks = |place: Place| {
         let mut live = Live::new(place);
@@ -28,17 +27,16 @@ pub(super) fn add_history(model: &mut Model, place: &Place) {
             Update::Lost { .. } => None,
         };
         let before = look()?;
-        // Two looks apart, so that counters have advanced and histograms were read twice.
+        // Two polls apart, so that counters have advanced and histograms were read twice.
         std::thread::sleep(Duration::from_millis(1100));
         Some((before, look()?))
     };
     let place = place.clone();
-    // On a thread of its own, as the live samples come: what one thread allocates lies apart from
-    // what another does.
+    // On a thread of its own, like live samples, for a realistic memory layout.
     let (tx, rx) = mpsc::sync_channel(1);
     let sender = move || {
         let Some((before, now)) = looks(place) else { return };
-        // A host's clock begins when it boots, and nothing was before.
+        // The clock starts at boot; nothing precedes it.
         let mut ago = HOUR.min(Nanos(now.at.0));
         let mut last = Nanos(u64::MAX);
         while ago > Nanos::ZERO {
@@ -62,8 +60,7 @@ pub(super) fn add_history(model: &mut Model, place: &Place) {
     });
 }
 
-/// The newest sample as it would have been so long ago, if everything had advanced as it does
-/// between these two.
+/// The newest sample as of an earlier time, at the rates between these two samples.
 fn earlier(before: &Sample, now: &Sample, ago: Nanos) -> Sample {
     let span = now.at.since(before.at).0.max(1);
     let back = |then: u64, value: u64, noise: u64| {
@@ -94,7 +91,7 @@ fn earlier(before: &Sample, now: &Sample, ago: Nanos) -> Sample {
     sample
 }
 
-/// What everybody's flight recorder notes of a view.
+/// The events that all flight recorders have of a view.
 fn views(sample: &Sample) -> Vec<EventRow> {
     let view = sample.view.as_ref().map_or(0, |view| view.id.0);
     let each = sample.processes.iter().enumerate().map(|(n, row)| EventRow {

@@ -1,5 +1,4 @@
-//! Recordings from outside: the command `record`, and the recorder that the poll thread and the
-//! console share.
+//! The command `record`, and the recorder that the poll thread and the console share.
 
 use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
@@ -15,12 +14,12 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// How a recording's name ends.
+/// File extension of recordings.
 const EXTENSION: &str = "obolrec";
-/// So many recordings of one cluster in one folder get a name of their own.
+/// Recordings of one cluster with default names in one folder, at most.
 const NAMES_MAX: u32 = 10_000;
 
-/// A recording that can be begun and ended while samples come. Clones share it.
+/// A recording that can be started and ended while samples arrive. Clones share it.
 #[derive(Clone)]
 pub(crate) struct SharedRecorder {
     cluster: Name,
@@ -40,7 +39,7 @@ impl SharedRecorder {
         Ok(())
     }
 
-    /// Begins to record to a new file in the working directory and says which, or ends the
+    /// Begins a recording to a new file in the working directory and returns its name, or ends the
     /// recording.
     pub(crate) fn toggle(&self) -> Result<Option<String>, RecordingError> {
         if self.recorder.lock().take().is_some() {
@@ -60,7 +59,7 @@ impl SharedRecorder {
         }
     }
 
-    /// Records a sample, if it records; what can not be written ends the recording.
+    /// Records a sample if active; a write error ends the recording.
     pub(crate) fn take(&self, sample: &Sample) -> Result<(), RecordingError> {
         let mut recorder = self.recorder.lock();
         let how = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sample(sample));
@@ -75,7 +74,7 @@ impl SharedRecorder {
 struct FileSink {
     recorder: Recorder,
     samples: u64,
-    /// Why the cluster is not there.
+    /// Why the cluster is missing.
     lost: Option<String>,
     failed: Option<RecordingError>,
 }
@@ -91,8 +90,8 @@ impl Sink for FileSink {
             // It may come back; the recording has a gap until then.
             Update::Lost { why } => {
                 if self.lost.is_none() {
-                    // Who cannot be notified finds the gap in the recording.
-                    let _ = output::remark(format_args!("obol: {why}; recording goes on when it is there"));
+                    // If the message is lost, the recording still shows the gap.
+                    let _ = output::remark(format_args!("obol: {why}; recording continues when it is back"));
                 }
                 self.lost = Some(why);
             }
@@ -101,13 +100,13 @@ impl Sink for FileSink {
     }
 }
 
-/// `obol record`: records a cluster until Ctrl-C, or for some time.
+/// `obol record`: records a cluster until Ctrl-C, or for a given time.
 pub fn record(place: Place, file: &Path, time: Option<Duration>) -> Result<ExitCode, Failure> {
     let recorder = Recorder::create(file, &Header::new(place.cluster)).map_err(Failure::refused)?;
     let (tx, quit) = mpsc::channel();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::failed)?;
     let body = move || {
-        // The first signal ends the recording; whoever waits for it may have ended.
+        // The first signal ends the recording; the receiver may have ended.
         if signals.forever().next().is_some() {
             let _ = tx.send(());
         }

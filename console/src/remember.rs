@@ -1,6 +1,6 @@
-//! How a user has sorted the lists, for the next start: `$XDG_STATE_HOME/obol/console.toml`, a
-//! table for each screen. It is no configuration: nobody writes it by hand, what does not make
-//! sense in it is passed over, and what the user's configuration says of an order comes before it.
+//! Remembers the sort order of lists in `$XDG_STATE_HOME/obol/console.toml`, a table for each
+//! screen. It is not a configuration: invalid contents are ignored, and the user's configuration
+//! takes precedence.
 
 use crate::config;
 use crate::screens::Screen;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 use toml::{Table, Value};
 
-/// Longer ones are not ours.
+/// Larger files are ignored.
 const BYTES_MAX: u64 = 64 << 10;
 
 fn file() -> Option<PathBuf> {
     config::of_user("XDG_STATE_HOME", ".local/state")
 }
 
-/// Sorts the lists as they were.
+/// Restores the order of the lists.
 pub(super) fn read(model: &mut Model) {
     let text = |path: PathBuf| obol_profiles::file::text(&path, BYTES_MAX, "state of the console").ok();
     if let Some(text) = file().and_then(text) {
@@ -35,7 +35,7 @@ fn take(model: &mut Model, text: &str) {
     }
 }
 
-/// The screens whose rows can be sorted.
+/// The screens with sortable rows.
 fn sorted() -> impl Iterator<Item = &'static dyn Screen> {
     config::screens().filter(|screen| screen.can_sort())
 }
@@ -58,11 +58,11 @@ fn text(model: &Model) -> String {
     known.to_string()
 }
 
-/// Keeps how the lists are sorted.
+/// Saves the order of the lists.
 pub(super) fn write(model: &Model) -> io::Result<()> {
     let Some(path) = file() else { return Ok(()) };
     fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-    // Whole or not at all: another console may begin right now.
+    // Atomically, because another console may start right now.
     let fresh = path.with_extension(format!("toml.{}", std::process::id()));
     fs::write(&fresh, text(model))?;
     fs::rename(fresh, path)
@@ -75,7 +75,7 @@ mod tests {
     use crate::view::tests::{console, press};
 
     #[test]
-    fn orders_come_back_and_nonsense_is_passed_over() {
+    fn orders_are_restored_and_invalid_contents_ignored() {
         let mut model = console(80, 24);
         press(&mut model, "ssS2S");
         let text = text(&model);

@@ -1,4 +1,4 @@
-//! Samples that tests make up.
+//! Artificial samples for tests.
 
 use crate::poll::sample::{ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow, ViewRow};
 use obol_fabric::metrics::bucket;
@@ -20,7 +20,7 @@ pub(crate) fn name(name: &str) -> Name {
     Name::new(name).expect("a name")
 }
 
-/// A sample in which there is nothing.
+/// An empty sample.
 pub(crate) fn empty(at: Instant) -> Sample {
     Sample {
         at,
@@ -45,7 +45,7 @@ pub(crate) fn empty(at: Instant) -> Sample {
     }
 }
 
-/// An event that says nothing special.
+/// A plain event.
 pub(crate) fn event(at: Instant, number: u64) -> EventRow {
     EventRow {
         at,
@@ -60,7 +60,7 @@ pub(crate) fn event(at: Instant, number: u64) -> EventRow {
     }
 }
 
-/// Of an acceptor when coord-1 has decided a view and prepared the next slot.
+/// An acceptor after coord-1 has decided a view and prepared the next slot.
 fn acceptor(view: u64) -> Head {
     let ballot = |slot, number| Ballot { slot: ViewId(slot), number, proposer: 1 };
     Head { accepted: Some(ballot(view, 1)), prepared: Some(ballot(view + 1, 8)) }
@@ -98,7 +98,7 @@ fn process(kind: Kind, called: &str, n: u64, at: Instant) -> ProcessRow {
     }
 }
 
-/// What so many nodes counted in a quarter of a second.
+/// The counts of `nodes` nodes in a quarter of a second.
 fn distributions(nodes: u64) -> Vec<SpanRow> {
     let some = |of, values: &[(u64, u64)]| {
         let pairs =
@@ -111,7 +111,7 @@ fn distributions(nodes: u64) -> Vec<SpanRow> {
     ]
 }
 
-/// So many nodes, each with an agent and an app, and three coordinators; everything is well.
+/// This many nodes, each with an agent and an app, and three coordinators; all healthy.
 pub(crate) fn many(at: Instant, nodes: u64) -> Sample {
     let mut processes: Vec<ProcessRow> =
         (1..=3).map(|n| process(Kind::Coordinator, &format!("coord-{n}"), n, at)).collect();
@@ -136,7 +136,7 @@ pub(crate) fn many(at: Instant, nodes: u64) -> Sample {
     Sample { view: Some(view), processes, leader: Some(name("coord-1")), spans, cost, ..empty(at) }
 }
 
-/// Three nodes, of which everything is well.
+/// Three healthy nodes.
 pub(crate) fn healthy(at: Instant) -> Sample {
     many(at, 3)
 }

@@ -1,5 +1,4 @@
-//! A console at a terminal: the threads that read the cluster, the keys and the signals, and the
-//! loop that draws.
+//! A console at a terminal: threads for polling, keys and signals, and the drawing loop.
 
 use crate::config::Config;
 use crate::drill_worker::{self, Worker};
@@ -33,30 +32,28 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Between two frames at least; a key is on the screen after this time at most.
+/// Shortest interval of frames; a key shows its effect after at most this time.
 const FRAME: Duration = Duration::from_millis(33);
-/// Without update the console looks at the clock this often, so that stale data is marked.
+/// Without updates the console checks the clock this often, to mark stale data.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two looks at what is due while a recording plays.
+/// Interval of checks while a recording plays.
 const PLAY: Duration = Duration::from_millis(100);
-/// Between two samples while the terminal is not in focus, and while they are not seen because the
-/// screen is frozen. Counters and histograms only grow and flight recorders keep what happened, so
-/// nothing is lost in between.
+/// Poll intervals while the terminal is not in focus, and while the screen is frozen. Counters and
+/// histograms only grow and flight recorders keep events, so nothing is lost in between.
 const POLL_UNFOCUSED: Duration = Duration::from_secs(1);
 const POLL_FROZEN: Duration = Duration::from_secs(4);
 
-/// What is said after a panic.
-const BUG: &str = "the console has a bug and ended; what it said about it is above";
+/// Message after a panic.
+const BUG: &str = "the console ended because of a bug; its message is above";
 
-/// A console on a thread of its own, beside what its process does otherwise. Dropping it gives the
-/// terminal back.
+/// A console on a thread of its own. Dropping it restores the terminal.
 pub struct Background {
     tx: Sender<Message>,
     thread: Option<JoinHandle<Result<(), Failure>>>,
 }
 
 impl Background {
-    /// Shows a console; `ended` is set when the user has quit it.
+    /// Starts a console; `ended` is set when the user quits.
     pub fn start(console: Console, ended: Arc<AtomicBool>) -> Result<Self, Failure> {
         let tx = console.tx.clone();
         let body = move || {
@@ -69,7 +66,7 @@ impl Background {
         Ok(Self { tx, thread: Some(thread) })
     }
 
-    /// Ends it and says how it went.
+    /// Ends it and returns its result.
     pub fn close(mut self) -> Result<(), Failure> {
         self.end()
     }
@@ -84,17 +81,17 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Whoever wanted to know how it went has closed it.
+        // The result is only available through `close`.
         let _ = self.end();
     }
 }
 
-/// Whether a console can be shown: a terminal that calls itself dumb knows no escape codes.
+/// Whether a console can be shown: a dumb terminal has no escape codes.
 pub fn is_possible() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// A console that is about to be shown.
+/// A console before its start.
 pub struct Console {
     place: Place,
     look: Look,
@@ -108,7 +105,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// `owner` says whether quitting ends the cluster.
+    /// `owner` tells whether quitting ends the cluster.
     pub fn new(place: Place, look: Look, config: Config, owner: bool) -> Self {
         let (tx, rx) = mpsc::channel();
         Self { place, look, config, owner, record: None, arm: false, aged: false, rx, tx }
@@ -126,7 +123,7 @@ impl Console {
         self
     }
 
-    /// Shows it until the user quits.
+    /// Runs it until the user quits.
     pub fn run(self) -> Result<(), Failure> {
         let Self { place, look, config, owner, record, arm, aged, rx, tx } = self;
         let mut model = model(place.cluster, &look, &config, owner);
@@ -161,14 +158,14 @@ impl Sink for RecordingSink {
         if let Update::Sample(sample) = &update
             && let Err(why) = self.recorder.take(sample)
         {
-            // If the console has ended, the next line finds out.
+            // If the console has ended, the next statement detects it.
             let _ = self.tx.send(Message::NotRecording(why.to_string()));
         }
         self.tx.send(Message::Update(update)).is_ok()
     }
 }
 
-/// A console that looks as asked.
+/// A console with the requested appearance.
 fn model(cluster: Name, look: &Look, config: &Config, owner: bool) -> Model {
     let theme = look.theme.or(config.theme).unwrap_or_else(Theme::detect);
     let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
@@ -179,7 +176,7 @@ fn model(cluster: Name, look: &Look, config: &Config, owner: bool) -> Model {
     model
 }
 
-/// Takes the terminal, and gives it back at the end.
+/// Takes over the terminal, and restores it at the end.
 fn show(
     model: Model,
     tx: Sender<Message>,
@@ -210,7 +207,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Failure
     spawned.map(drop).map_err(|error| Failure::Failed(format!("cannot start the thread {name}: {error}")))
 }
 
-/// Listens to keys and signals. Who owns the cluster handles the signals that end both.
+/// Listens to keys and signals. The owner of the cluster handles the signals that end both.
 fn listen(tx: Sender<Message>, owner: bool) -> Result<(), Failure> {
     let ends: &[i32] = if owner { &[] } else { &[SIGINT, SIGTERM, SIGHUP] };
     let mut signals = Signals::new([SIGTSTP, SIGCONT].iter().chain(ends)).map_err(Failure::failed)?;
@@ -228,7 +225,7 @@ fn listen(tx: Sender<Message>, owner: bool) -> Result<(), Failure> {
                 return;
             }
         }
-        // The terminal is gone; so is the reason to go on. If nobody listens, it has ended.
+        // The terminal is gone. If the receiver is, too, the console has ended.
         let _ = tx.send(Message::End);
     })
 }
@@ -240,7 +237,7 @@ struct Session<'a> {
     rx: &'a Receiver<Message>,
     rate: &'a Rate,
     recorder: &'a SharedRecorder,
-    /// None of a recording.
+    /// `None` for a recording.
     place: Option<&'a Place>,
     worker: Option<Worker>,
     /// Whether the terminal is in focus.
@@ -248,7 +245,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs the console; gives the text that is to stay on the terminal.
+    /// Runs the console; returns the text to leave on the terminal.
     fn run(mut self) -> Result<Option<String>, Failure> {
         program::release();
         let mut effects = Vec::new();
@@ -290,7 +287,7 @@ impl Session<'_> {
         }
     }
 
-    /// The event that a message is, if it is one for the model; breaks where the console is to end.
+    /// The event of a message, if it is one for the model; breaks if the console has to end.
     fn event(&mut self, message: Message, effects: &mut Vec<Effect>) -> ControlFlow<(), Option<Event>> {
         ControlFlow::Continue(match message {
             Message::Input(input) => self.input(&input),
@@ -332,7 +329,7 @@ impl Session<'_> {
         }
     }
 
-    /// Does what the model asks for; breaks with the text that is to stay where it asks to end.
+    /// Performs an effect; breaks with the text to leave on the terminal if the console has to end.
     fn perform(&mut self, effect: Effect) -> Result<ControlFlow<Option<String>>, Failure> {
         let done = match effect {
             Effect::Quit(keep) => return Ok(ControlFlow::Break(keep.then(|| view::text(&self.model)))),
@@ -367,7 +364,7 @@ impl Session<'_> {
                 Some(Event::Recording(self.recorder.toggle().map_err(|error| error.to_string())))
             }
             Effect::Remember => {
-                // What can not be remembered is chosen again.
+                // If it cannot be saved, the user has to sort again.
                 drop(remember::write(&self.model));
                 None
             }
@@ -382,7 +379,7 @@ impl Session<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Has the worker do it; there is none for a recording.
+    /// Passes it to the worker; there is none for a recording.
     fn delegate(&self, effect: Effect) {
         let Some(worker) = &self.worker else { return };
         match effect {
@@ -394,8 +391,7 @@ impl Session<'_> {
         }
     }
 
-    /// Has the cluster read as often as it is seen. A recording is as dense as if an operator
-    /// watched.
+    /// Adapts the poll interval to visibility. While recording, the interval stays short.
     fn set_rate(&mut self) {
         let every = match (&self.model.recording, &self.model.frozen, self.focused) {
             (Some(_), ..) | (_, None, true) => POLL_EVERY,
@@ -403,24 +399,24 @@ impl Session<'_> {
             (_, None, false) => POLL_UNFOCUSED,
         };
         self.rate.set(every);
-        // What is read more often from now on is not stale for that.
+        // Data is not stale just because the interval became shorter.
         self.model.polled_every = self.model.polled_every.max(Nanos::from_std(every));
     }
 }
 
-/// Writes a note beside the cluster's memory; gives what was noted.
+/// Writes an annotation; returns it.
 fn note(place: &Place, text: String) -> Result<String, String> {
     let dir = place.root.join(place.cluster.as_str());
     let written = Mark::note(clock::now(), &text).and_then(|mark| mark.write(&dir));
     written.map(|()| text).map_err(|error| error.to_string())
 }
 
-/// How long the console waits for update.
+/// How long the console waits for updates.
 fn tick(model: &Model) -> Duration {
     if model.replay.as_ref().is_some_and(|replay| replay.plays()) { PLAY } else { TICK }
 }
 
-/// Writes a report on the samples that are kept, in every format, and the screen; gives the folder.
+/// Writes a report on the kept samples in every format, and the screen; returns the folder.
 fn export(model: &Model) -> Result<String, Failure> {
     let to = model.frozen.as_ref().map_or(obol_fabric::Instant(u64::MAX), |frozen| frozen.at);
     let samples = model.store.between(None, to);
@@ -429,7 +425,7 @@ fn export(model: &Model) -> Result<String, Failure> {
     report.export(Some(&report::svg::text(&view::buffer(model))))
 }
 
-/// `obol console`: shows a cluster that runs, or waits for it.
+/// `obol console`: shows a running cluster, or waits for it.
 pub fn run(place: Place, look: Look, arm: bool) -> Result<ExitCode, Failure> {
     if !is_possible() {
         return Err(Failure::Refused(
@@ -441,7 +437,7 @@ pub fn run(place: Place, look: Look, arm: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A console with an hour of history that nobody has lived through.
+/// A console with an hour of artificial history.
 pub fn aged(place: Place) -> Result<ExitCode, Failure> {
     let look = Look { theme: None, ascii: false, bell: false, config: None };
     let mut console = Console::new(place, look, Config::load(None)?, false);
@@ -465,7 +461,7 @@ pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
     let torn = recording.torn;
     model.replay(recording.samples);
     if torn > 0 {
-        model.note = Some(format!("the recorder died while it wrote: {torn} bytes at the end are left out"));
+        model.note = Some(format!("the recorder died while writing: {torn} bytes at the end are ignored"));
     }
     let (tx, rx) = mpsc::channel();
     show(model, tx, &rx, &Rate::new(POLL_EVERY), &SharedRecorder::new(cluster), None)?;

@@ -1,5 +1,4 @@
-//! The terminal: taken when the console begins and always given back, whatever ends or stops the
-//! process.
+//! The terminal: taken over at the start, and always restored, whatever ends or stops the process.
 
 use crate::output::Failure;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -14,20 +13,20 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fmt, panic};
 
-/// Whether the terminal is the console's now.
+/// Whether the console has the terminal now.
 static TAKEN: AtomicBool = AtomicBool::new(false);
-/// Whether any thread has panicked; the terminal was given back then.
+/// Whether a thread has panicked; the terminal was restored then.
 static PANICKED: AtomicBool = AtomicBool::new(false);
-/// Whether the console has the mouse while it has the terminal.
+/// Whether the console captures the mouse while it has the terminal.
 static MOUSE: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// A frame is written at once.
+/// Buffer size, so that a frame is one write.
 const BUFFER_BYTES: usize = 64 << 10;
 
 type Backend = CrosstermBackend<BufWriter<Stdout>>;
 
-/// The terminal while the console has it; given back when this is dropped.
+/// The terminal while the console has it; restored when this is dropped.
 pub(crate) struct Terminal {
     inner: ratatui::Terminal<Backend>,
 }
@@ -39,13 +38,13 @@ fn failed(error: &io::Error) -> Failure {
 }
 
 impl Terminal {
-    /// Takes the terminal.
+    /// Takes over the terminal.
     pub(crate) fn take() -> Result<Self, Failure> {
         HOOK.call_once(|| {
             let before = panic::take_hook();
             panic::set_hook(Box::new(move |info| {
                 PANICKED.store(true, Ordering::SeqCst);
-                // The message is to be read on the ordinary screen.
+                // The message must appear on the normal screen.
                 give_back();
                 before(info);
             }));
@@ -75,18 +74,18 @@ impl Terminal {
         Ok((size.width, size.height))
     }
 
-    /// Draws a frame; only what changed is written.
+    /// Draws a frame; only changes are written.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
         self.inner.draw(|frame| draw(frame.buffer_mut())).map(drop)
     }
 
-    /// Puts a text into the clipboard of whoever sits at the terminal, also over ssh: OSC 52.
+    /// Copies a text to the clipboard of the terminal's user, also over ssh: OSC 52.
     pub(crate) fn copy(&mut self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         write!(out, "\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text)).and_then(|()| out.flush())
     }
 
-    /// Takes the mouse from the terminal, or gives it back.
+    /// Captures or releases the mouse.
     pub(crate) fn mouse(on: bool) -> io::Result<()> {
         MOUSE.store(on, Ordering::SeqCst);
         if on { execute!(io::stdout(), Clicks(true)) } else { execute!(io::stdout(), Clicks(false)) }
@@ -98,15 +97,14 @@ impl Terminal {
         out.write_all(b"\x07").and_then(|()| out.flush())
     }
 
-    /// Makes the next frame write everything.
+    /// Lets the next frame draw everything.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
-        // Not `clear`: it asks the terminal where the cursor is, and some never answer.
+        // Not `clear`: it queries the cursor position, and some terminals never answer.
         let size = self.inner.size()?;
         self.inner.resize(Rect::new(0, 0, size.width, size.height))
     }
 
-    /// Stops this process, as Ctrl-Z does to any other, and takes the terminal again when it goes
-    /// on.
+    /// Stops this process like Ctrl-Z does, and takes over the terminal again when it is continued.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         give_back();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
@@ -128,8 +126,8 @@ fn enter() -> io::Result<()> {
     if MOUSE.load(Ordering::SeqCst) { execute!(io::stdout(), Clicks(true)) } else { Ok(()) }
 }
 
-/// Has the terminal tell of clicks and the wheel (1000, in the form 1006), or no more. Not
-/// `EnableMouseCapture`: that asks for each motion as well, and every one would wake the console.
+/// Enables or disables mouse reports of clicks and the wheel (1000, in the form 1006). Not
+/// `EnableMouseCapture`: that also reports motion, which would wake the console all the time.
 struct Clicks(bool);
 
 impl Command for Clicks {
@@ -138,12 +136,12 @@ impl Command for Clicks {
     }
 }
 
-/// Gives the terminal back, once.
+/// Restores the terminal, once.
 fn give_back() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
     }
-    // A terminal that is gone can not be mended, and every step is worth trying.
+    // Errors are ignored, because every step is worth an attempt.
     let _ = execute!(io::stdout(), Clicks(false), DisableFocusChange, LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();
     let _ = io::stdout().flush();
@@ -155,11 +153,11 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::{env, fs, thread};
 
-    /// Set in the process that is to panic.
+    /// Set in the child process that panics.
     const PANICS: &str = "OBOL_TEST_PANICS";
 
     #[test]
-    fn a_panic_gives_the_terminal_back_and_is_read_there() {
+    fn a_panic_restores_the_terminal_and_is_shown() {
         if env::var_os(PANICS).is_some() {
             let mut terminal = Terminal::take().unwrap_or_else(|failure| panic!("{failure}"));
             terminal
@@ -173,7 +171,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let (at, program) = (folder.path().display(), env::current_exe().expect("this program"));
-        let test = "terminal::tests::a_panic_gives_the_terminal_back_and_is_read_there";
+        let test = "terminal::tests::a_panic_restores_the_terminal_and_is_shown";
         let script = format!(
             "stty cols 80 rows 24; stty -g > {at}/before; {} --exact {test} --nocapture; stty -g > {at}/after",
             program.display()

@@ -1,6 +1,5 @@
-//! Every counter and every bucket of every histogram, as all outputs show them, against what the
-//! owners of the regions wrote: nothing is lost, and nothing is counted twice. Live, frozen,
-//! recorded and replayed.
+//! Compares all counters and histogram buckets in all outputs with what the owners of the regions
+//! wrote: live, frozen, recorded and replayed. Nothing may be lost or counted twice.
 
 use crate::options::ReportFormat;
 use crate::poll::Update;
@@ -30,10 +29,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-/// Looks: more than two rounds of those that read all buckets.
-const LOOKS: usize = 40;
+/// Polls: more than two rounds of those that read all buckets.
+const POLLS: usize = 40;
 
-/// The owner of a region, on a thread of its own because a thread owns one at most.
+/// The owner of a region, on a thread of its own because a thread owns at most one.
 struct Held {
     name: &'static str,
     region: Region,
@@ -65,7 +64,7 @@ impl Held {
         &self.region[offset as usize / 8 + at]
     }
 
-    /// Counts as a process would, each counter and histogram by something else.
+    /// Counts like a process, each counter and histogram by a different amount.
     fn count(&mut self, draw: &mut impl FnMut(u64) -> u64, all: &mut Set) {
         let layout = *self.region.layout();
         for which in Counter::ALL {
@@ -75,7 +74,7 @@ impl Held {
         }
         for which in Histogram::ALL {
             for _ in 0..20 {
-                // Mostly in the middle, as durations are; seldom anywhere.
+                // Mostly in the middle, like durations; sometimes anywhere.
                 let bucket = if draw(40) == 0 {
                     draw(HISTOGRAM_WORDS as u64)
                 } else {
@@ -102,7 +101,7 @@ impl Drop for Held {
     }
 }
 
-/// What the outputs that are made of samples say.
+/// Compares the outputs that are made from samples.
 fn compare(samples: Vec<Arc<Sample>>, wanted: &Set, counters: &BTreeMap<&str, Vec<u64>>, what: &str) {
     let mut data = Data::default();
     for sample in &samples {
@@ -142,7 +141,7 @@ fn compare(samples: Vec<Arc<Sample>>, wanted: &Set, counters: &BTreeMap<&str, Ve
 }
 
 #[test]
-fn every_output_shows_what_was_counted_and_nothing_twice() {
+fn every_output_has_all_counts_exactly_once() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("made");
     let root = folder.path().join("root");
     let profile = Profile::builtin("laptop").expect("built in");
@@ -168,26 +167,26 @@ fn every_output_shows_what_was_counted_and_nothing_twice() {
     let header = Header::new(name("totals"));
     let mut recorder = Recorder::begin(&mut bytes, Path::new("memory"), &header).expect("written");
     let mut all = Vec::new();
-    for look in 0..LOOKS {
+    for look in 0..POLLS {
         let sample = read(&mut observer, true);
         if look == 0 {
-            // What was counted before the first look is not growth.
+            // Counts before the first poll are not an increase.
             assert!(sample.spans.is_empty());
             wanted = Set::default();
         }
         recorder.sample(&sample).expect("written");
         all.push(Arc::new(sample.clone()));
         model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
-        if look == LOOKS / 2 {
-            // A process that came since, whose counts begin at zero.
+        if look == POLLS / 2 {
+            // A later process, whose counts begin at zero.
             held.push(Held::new(&site.cluster, Kind::Agent, "node-3", None));
         }
-        if look == LOOKS / 4 {
-            // One that ends keeps its region until another takes it.
+        if look == POLLS / 4 {
+            // A dead process keeps its region until another reuses it.
             held[2].end();
         }
-        // The last looks read what there is, wherever it is.
-        if look + 10 < LOOKS {
+        // The last polls read all buckets.
+        if look + 10 < POLLS {
             let lives = held.iter_mut().filter(|one| one.thread.is_some());
             lives.for_each(|one| one.count(&mut draw, &mut wanted));
         }
@@ -201,7 +200,7 @@ fn every_output_shows_what_was_counted_and_nothing_twice() {
     assert_eq!(model.live.windows.last(), wanted, "the console");
     press(&mut model, " [[]");
     let last = model.store.times().next_back().expect("there are samples");
-    press(&mut model, &"]".repeat(LOOKS));
+    press(&mut model, &"]".repeat(POLLS));
     assert_eq!(model.frozen.as_ref().map(|frozen| frozen.at), Some(last));
     assert_eq!(model.data().windows.last(), wanted, "frozen");
     let recording = Recording::read(bytes.as_slice(), Path::new("memory")).expect("read");
@@ -209,6 +208,6 @@ fn every_output_shows_what_was_counted_and_nothing_twice() {
     compare(recorded, &wanted, &counters, "recorded");
     let mut replayed = console(120, 40);
     replayed.replay(recording.samples);
-    press(&mut replayed, &"]".repeat(LOOKS));
+    press(&mut replayed, &"]".repeat(POLLS));
     assert_eq!(replayed.data().windows.last(), wanted, "replayed");
 }

@@ -1,9 +1,7 @@
-//! How a console looks and which keys it has, by a file of the user's: theme, keys, and each
-//! screen's columns and order.
+//! The user's configuration of a console: theme, keys, and each screen's columns and order.
 //!
-//! What a file can say follows from the tables that the console itself is made of
-//! (`input::BINDINGS`, the screens' columns), so that none of them can be configured under another
-//! name than it is shown.
+//! Its keys follow from the console's own tables (`input::BINDINGS`, the screens' columns), so
+//! names in files and on screens agree.
 
 mod options;
 mod read;
@@ -22,15 +20,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The value that leaves the theme to the terminal, and the order to the screen.
+/// Leaves the theme to the terminal, and the order to the screen.
 const AUTO: &str = "auto";
-/// What a file of this kind is called in errors.
+/// Kind of file, for errors.
 const KIND: &str = "configuration of the console";
 
 /// How a screen's list is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shown {
-    /// Its columns in their order; none is all of them.
+    /// Its columns in order; `None` for all of them.
     columns: Option<Vec<usize>>,
     /// The column that it is sorted by.
     sort: Option<usize>,
@@ -38,10 +36,10 @@ struct Shown {
     reverse: bool,
 }
 
-/// A configuration; the default is the console as it is without one.
+/// A configuration; the default is the console without a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// None is what the terminal can show.
+    /// `None`: the best that the terminal can show.
     pub(super) theme: Option<Theme>,
     keymap: Keymap,
     /// Whether the terminal keeps the mouse.
@@ -50,7 +48,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The file that was asked for, or the user's own if there is one.
+    /// The given file, or the user's own if there is one.
     pub fn load(asked: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = asked.map(Path::to_owned).or_else(|| own().filter(|path| path.exists())) else {
             return Ok(Self::default());
@@ -62,14 +60,14 @@ impl Config {
         read::read(&text, &origin).map_err(Failure::refused)
     }
 
-    /// Gives a console its keys and lists.
+    /// Applies keys and lists to a console.
     pub(super) fn apply(&self, model: &mut Model) {
         model.mouse = !self.no_mouse;
         model.keymap = Arc::new(self.keymap.clone());
         for (screen, shown) in &self.shown {
             let list = model.list_mut(*screen);
             list.columns.clone_from(&shown.columns);
-            // Else it is as the user has sorted it last.
+            // Otherwise the remembered order stays.
             if shown.sort.is_some() || shown.reverse {
                 (list.sort, list.reverse) = (shown.sort, shown.reverse);
             }
@@ -89,8 +87,8 @@ fn own() -> Option<PathBuf> {
     of_user("XDG_CONFIG_HOME", ".config")
 }
 
-/// The console's file in a folder of the user's: the variable names the folder, else it is this one
-/// of their home. (XDG Base Directory Specification: an empty or relative one does not count.)
+/// The console's file in a user folder, given by the variable or else by its default below the home
+/// directory. (XDG Base Directory Specification: an empty or relative path does not count.)
 pub(super) fn of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
     Some(folder_of_user(variable, at_home)?.join("obol/console.toml"))
 }
@@ -100,7 +98,7 @@ fn folder_of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(at_home)))
 }
 
-/// The user's folder for what programs remember.
+/// The user's folder for program state.
 pub fn state_home() -> Option<PathBuf> {
     folder_of_user("XDG_STATE_HOME", ".local/state")
 }
@@ -117,9 +115,9 @@ pub fn run(command: &ConfigCommand) -> Result<ExitCode, Failure> {
             Config::load(file.as_deref())?;
             let path = file.clone().or_else(own);
             let text = match path {
-                Some(path) if path.exists() => format!("{} is a good {KIND}", path.display()),
-                Some(path) => format!("there is no {}, so the console is as it comes", path.display()),
-                None => "neither XDG_CONFIG_HOME nor HOME is set, so the console is as it comes".to_owned(),
+                Some(path) if path.exists() => format!("{} is a valid {KIND}", path.display()),
+                Some(path) => format!("there is no {}, so the console has its defaults", path.display()),
+                None => "neither XDG_CONFIG_HOME nor HOME is set, so the console has its defaults".to_owned(),
             };
             output::line(text)?;
         }
@@ -134,18 +132,18 @@ pub fn run(command: &ConfigCommand) -> Result<ExitCode, Failure> {
 #[cfg(test)]
 mod tests;
 
-/// What the console's fuzz targets need of this module.
+/// Entry points for the console's fuzz targets.
 #[cfg(test)]
 pub(super) mod fuzz {
     use super::{Config, read, write};
 
-    /// Everything as it is when no file says otherwise.
+    /// The text of the default configuration.
     pub(crate) fn default_text() -> String {
         write::text(&Config::default())
     }
 
-    /// Reads a text: what is refused has a line for each fault, what is taken is written and read
-    /// as the same.
+    /// Parses a text: a rejected one has a line for each error, an accepted one is written and
+    /// parsed as the same.
     pub(crate) fn read(text: &str) -> u64 {
         match read::read(text, "any.toml") {
             Ok(config) => {

@@ -1,4 +1,4 @@
-//! Reads a text into a configuration, or into everything that is wrong with it.
+//! Parses a text into a configuration, or into a list of all problems.
 
 use super::{AUTO, Config, Shown, screens};
 use crate::input::{Action, BINDINGS, NAMED, Press};
@@ -10,12 +10,12 @@ use toml::de::{DeTable, DeValue};
 
 /// The table of keys.
 const KEYS: &str = "keys";
-/// Keys of the table of a screen whose rows can be sorted, and of one whose rows can not.
+/// Keys of a screen's table if its rows can be sorted, and if not.
 const LIST: [&str; 3] = ["columns", "sort", "reverse"];
 
 type Value<'i> = Spanned<DeValue<'i>>;
 
-/// Reads `text`; every fault is told with its line and column in `origin`.
+/// Parses `text`; problems are reported with line and column in `origin`.
 pub(super) fn read(text: &str, origin: &str) -> Result<Config, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let mut reader = Reader::default();
@@ -75,7 +75,7 @@ impl Reader {
         self.faults.add(at, Fault::UnknownKey { key: format!("{table}.{}", bare(written)), nearest });
     }
 
-    /// The place of a text among those that a key takes.
+    /// The index of a text among the options of a key.
     fn choice(&mut self, key: &str, value: &Value<'_>, options: &[&str]) -> Option<usize> {
         let Some(text) = value.get_ref().as_str() else {
             self.wrong(value, key, value.get_ref(), "a string");
@@ -103,7 +103,7 @@ impl Reader {
         }
     }
 
-    /// The keys; one that is not named keeps its own, which another may not take.
+    /// The keys. An action that is not named keeps its default keys, which no other may use.
     fn keys(&mut self, table: &DeTable<'_>) {
         let names: Vec<&str> = BINDINGS.iter().map(|binding| binding.name).collect();
         let mut given: Vec<(Action, Press, usize)> = Vec::new();
@@ -119,7 +119,7 @@ impl Reader {
             };
             let pressed: Vec<(Press, usize)> =
                 items.iter().filter_map(|item| Some((self.press(&key, item)?, item.span().start))).collect();
-            // A way out, and a way to end what is broken on purpose, must always be there.
+            // Quit and abort must always be possible.
             if items.is_empty() && matches!(binding.action, Action::Quit | Action::AbortDrill) {
                 let rule = "quit and abort-drill need a key";
                 self.faults
@@ -132,7 +132,7 @@ impl Reader {
             let again = given[..n].iter().any(|(other, same, _)| (other, same) == (action, press));
             let mut others =
                 self.config.keymap.iter().filter(|(of, keys)| of.action != *action && keys.contains(press));
-            // Of two that the file names, the later one is told.
+            // Of two in the file, the later one is reported.
             let other = others.find(|(of, _)| {
                 let place = given.iter().position(|(a, p, _)| *a == of.action && p == press);
                 place.is_none_or(|place| given[place].2 < *at)
@@ -145,7 +145,7 @@ impl Reader {
                 None if again => format!("{} is twice in {KEYS}.{of}", press.name()),
                 None => continue,
             };
-            let rule = "a key does one thing; give the other action other keys, or none";
+            let rule = "a key has one action; give the other action other keys, or none";
             self.faults.add(*at, Fault::Conflict { rule, found: told });
         }
     }
@@ -217,7 +217,7 @@ impl Reader {
             }
             columns.push(at);
         }
-        // All of them in their own order is what is shown without a configuration, too.
+        // All columns in their own order is the default.
         (!columns.iter().copied().eq(0..heads.len())).then_some(columns)
     }
 }

@@ -1,4 +1,4 @@
-//! The JSON Schema of configurations, made from the names that the reader knows.
+//! The JSON Schema of configurations, generated from the parser's names.
 
 use super::{AUTO, screens};
 use crate::input::{BINDINGS, NAMED};
@@ -22,14 +22,14 @@ pub fn schema() -> Value {
         json!({ "enum": themes, "default": AUTO, "description": "Colours; auto: by TERM and NO_COLOR" });
     let keys = json!({
         "type": "object",
-        "description": "Which keys do what; a key of two actions is refused",
+        "description": "The keys of each action; a key has one action only",
         "properties": keys,
         "additionalProperties": false,
     });
     let mouse = json!({
         "type": "boolean",
         "default": true,
-        "description": "Whether the console captures the mouse; else the terminal selects text with it",
+        "description": "Whether the console captures the mouse; if not, the terminal selects text with it",
     });
     let mut all =
         Map::from_iter([("theme".to_owned(), theme), ("mouse".to_owned(), mouse), ("keys".to_owned(), keys)]);
@@ -44,12 +44,12 @@ pub fn schema() -> Value {
                 "minItems": 1,
                 "uniqueItems": true,
                 "default": heads,
-                "description": "The columns in their order; what has no room folds away",
+                "description": "The columns in their order; those without room are hidden",
             }),
         );
         if screen.can_sort() {
             let sorts: Vec<&str> = [AUTO].into_iter().chain(heads).collect();
-            let sort = json!({ "enum": sorts, "default": AUTO, "description": "Sorted by; auto is the screen's own order" });
+            let sort = json!({ "enum": sorts, "default": AUTO, "description": "The sort column; auto is the screen's own order" });
             properties.insert("sort".to_owned(), sort);
             let reverse = json!({ "type": "boolean", "default": false, "description": "Reversed" });
             properties.insert("reverse".to_owned(), reverse);

@@ -14,7 +14,7 @@ fn refused(text: &str, wanted: &str) {
 }
 
 #[test]
-fn what_is_printed_is_read_as_the_same() {
+fn a_printed_configuration_is_parsed_as_the_same() {
     assert_eq!(good(""), Config::default());
     let text = write::text(&Config::default());
     let whole = good(&text);
@@ -29,7 +29,7 @@ fn what_is_printed_is_read_as_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_the_nearest_name() {
+fn problems_are_reported_with_place_and_nearest_name() {
     let all = [
         ("theme = \"drak\"", "console.toml:1:9: theme is \"drak\", but must be one of auto, dark"),
         ("theme = \"drak\"", "did you mean dark?"),
@@ -48,12 +48,12 @@ fn what_is_wrong_is_told_with_its_place_and_the_nearest_name() {
         ("[keys]\nfreeze = [3]", "2:11: keys.freeze is the integer 3, but must be a key"),
         (
             "[keys]\nfreeze = [\"q\"]",
-            "2:11: a key does one thing; give the other action other keys, or none; here q is of keys.freeze and of keys.quit",
+            "2:11: a key has one action; give the other action other keys, or none; here q is of keys.freeze and of keys.quit",
         ),
-        ("[keys]\nfreeze = [\"F5\"]\nrecord = [\"F5\"]", "3:11: a key does one thing"),
+        ("[keys]\nfreeze = [\"F5\"]\nrecord = [\"F5\"]", "3:11: a key has one action"),
         (
             "[keys]\nfreeze = [\"F5\", \"F5\"]",
-            "2:17: a key does one thing; give the other action other keys, or none; here F5 is twice",
+            "2:17: a key has one action; give the other action other keys, or none; here F5 is twice",
         ),
         ("[keys]\nquit = []", "2:8: quit and abort-drill need a key"),
         ("[members]\ncolumn = []", "2:1: unknown key members.column; did you mean members.columns?"),
@@ -76,14 +76,16 @@ fn what_is_wrong_is_told_with_its_place_and_the_nearest_name() {
 }
 
 #[test]
-fn a_key_goes_to_another_action_if_the_one_that_had_it_gets_others() {
+fn a_key_can_move_to_another_action() {
     let mut model = broken(120, 36);
     good("[keys]\nquit = [\"X\"]\nfreeze = [\"q\"]").apply(&mut model);
     press(&mut model, "q");
     assert!(model.frozen.is_some());
     assert!(text(&model).contains("q resumes live"), "{}", text(&model));
     press(&mut model, "q?");
-    assert!(text(&model).lines().any(|line| line.contains("q ") && line.contains("freeze; reading goes on")));
+    assert!(
+        text(&model).lines().any(|line| line.contains("q ") && line.contains("freeze; polling continues"))
+    );
     assert!(model.frozen.is_none());
 }
 
@@ -94,7 +96,7 @@ fn the_help_shows_the_keys_that_fit_and_actions_without_any() {
     press(&mut model, "?");
     let shown = text(&model);
     assert!(shown.contains("Ctrl-F v    page down"), "{shown}");
-    assert!(shown.contains("(none)      mark, to compare others"), "{shown}");
+    assert!(shown.contains("(none)      mark for comparison"), "{shown}");
 }
 
 #[test]
@@ -114,7 +116,7 @@ fn columns_and_order_are_as_configured() {
 }
 
 #[test]
-fn the_schema_knows_every_name_and_no_other() {
+fn the_schema_has_exactly_the_known_names() {
     let schema = schema::schema();
     let table: toml::Table = write::text(&Config::default()).parse().expect("TOML");
     let names = |value: &serde_json::Value| -> Vec<String> {

@@ -1,19 +1,17 @@
-//! A configuration as text, whole: what it says and what it leaves as it is.
+//! A complete configuration as text, including defaults.
 
 use super::{AUTO, Config, screens};
 use crate::theme::Theme;
 use std::fmt::Write as _;
 use toml::Value;
 
-/// Everything that can be said, so that a user starts from it and leaves out what is not meant to
-/// differ.
+/// All keys, as a template from which a user removes what should keep its default.
 pub(super) fn text(config: &Config) -> String {
-    let mut text = String::from(
-        "# What is left out stays as the console comes: `obol config schema` describes all of it.\n",
-    );
+    let mut text =
+        String::from("# What is left out has its default: `obol config schema` describes all keys.\n");
     line(&mut text, "theme", &Value::from(config.theme.map_or(AUTO, Theme::name)));
     line(&mut text, "mouse", &Value::from(!config.no_mouse));
-    text.push_str("\n# Each key does one thing. Digits are the screens. An action without keys is done by its name, in the palette.\n[keys]\n");
+    text.push_str("\n# Each key has one action. Digits select screens. An action without keys is run by its name, in the palette.\n[keys]\n");
     for (binding, keys) in config.keymap.iter() {
         line(
             &mut text,
@@ -25,7 +23,7 @@ pub(super) fn text(config: &Config) -> String {
         let (shown, columns) = (config.of(screen.id()), screen.columns());
         let head = |at: &usize| columns.get(*at).map(|column| column.head);
         let order = shown.columns.unwrap_or_else(|| (0..columns.len()).collect());
-        // A string can be written to without fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "\n[{}]\n", screen.name());
         line(&mut text, "columns", &Value::from(order.iter().filter_map(head).collect::<Vec<_>>()));
         if screen.can_sort() {

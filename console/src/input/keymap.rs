@@ -1,8 +1,8 @@
-//! The keys as they are bound now: the table's own, or a configuration's.
+//! The current key bindings: defaults, or a configuration's.
 
 use super::{Action, BINDINGS, Binding, Press};
 
-/// Which keys do what. Digits are the screens and are not in it.
+/// Keys and their actions. Digits select screens and are not included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keymap(Vec<(&'static Binding, Vec<Press>)>);
 
@@ -13,7 +13,7 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// Gives an action other keys.
+    /// Sets the keys of an action.
     pub(crate) fn bind(&mut self, action: Action, keys: Vec<Press>) {
         if let Some((_, bound)) = self.0.iter_mut().find(|(binding, _)| binding.action == action) {
             *bound = keys;
@@ -25,7 +25,7 @@ impl Keymap {
         self.0.iter().map(|(binding, keys)| (*binding, keys.as_slice()))
     }
 
-    /// What a key does where nothing is being typed.
+    /// The action of a key while nothing is typed.
     pub(crate) fn action(&self, press: Press) -> Option<Action> {
         if let Some(digit) = press.typed().and_then(|letter| letter.to_digit(10)) {
             let number = u8::try_from(digit).unwrap_or(0);
@@ -34,12 +34,12 @@ impl Keymap {
         self.iter().find(|(_, keys)| keys.contains(&press)).map(|(binding, _)| binding.action)
     }
 
-    /// The first key of an action, as hints write it; without a key, how the palette does it.
+    /// The first key of an action for hints; without a key, its palette command.
     pub(crate) fn hint(&self, action: Action) -> String {
         self.iter().find(|(binding, _)| binding.action == action).map_or(String::new(), first)
     }
 
-    /// A hint whose `{names}` of actions are replaced by their first keys.
+    /// A hint in which `{names}` of actions are replaced by their first keys.
     pub(crate) fn fill(&self, hint: &str) -> String {
         let mut all = String::new();
         let mut rest = hint;

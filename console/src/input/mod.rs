@@ -1,5 +1,4 @@
-//! Which key does what. One table makes the keys, the help overlay and the palette, so that they
-//! can not differ.
+//! Key bindings. One table defines the keys, the help overlay and the palette, so that they agree.
 
 mod keymap;
 
@@ -7,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub(crate) use keymap::Keymap;
 use strum::{IntoStaticStr, VariantArray};
 
-/// What a user can ask for.
+/// A user action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Action {
     Screen(u8),
@@ -86,12 +85,12 @@ macro_rules! press {
 }
 
 impl Press {
-    /// Keys that the mouse stands for.
+    /// Keys that mouse actions correspond to.
     pub(crate) const ENTER: Self = press!(Enter);
     pub(crate) const DOWN: Self = press!(Down);
     pub(crate) const UP: Self = press!(Up);
 
-    /// What was pressed; `None` for a release. Shift is in the character.
+    /// The pressed key; `None` for a release. Shift is in the character.
     pub(crate) fn of(event: KeyEvent) -> Option<Self> {
         let pressed = event.kind != KeyEventKind::Release;
         let control = event.modifiers.contains(KeyModifiers::CONTROL);
@@ -111,7 +110,7 @@ impl Press {
         self.code
     }
 
-    /// As the help and configurations write it.
+    /// The name in help and configurations.
     pub(crate) fn name(self) -> String {
         let name = match self.code {
             KeyCode::Char(letter) if self.control => letter.to_ascii_uppercase().to_string(),
@@ -125,7 +124,7 @@ impl Press {
         if self.control { format!("Ctrl-{name}") } else { name }
     }
 
-    /// The key of this name; none if there is no such key, or a terminal can not tell it from
+    /// The key of this name; `None` if it does not exist, or terminals cannot distinguish it from
     /// another.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let mut letters = name.chars();
@@ -147,7 +146,7 @@ impl Press {
     }
 }
 
-/// Keys that have names of their own.
+/// Keys with names.
 pub(crate) const NAMED: [(&str, KeyCode); 16] = [
     ("Space", KeyCode::Char(' ')),
     ("Enter", KeyCode::Enter),
@@ -182,15 +181,15 @@ pub(crate) enum Group {
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
-    /// What it does.
+    /// Its action.
     pub(crate) action: Action,
-    /// What the palette and configurations call it.
+    /// Its name in the palette and in configurations.
     pub(crate) name: &'static str,
-    /// The keys, the one to remember first.
+    /// Its keys, the main one first.
     pub(crate) keys: &'static [Press],
-    /// Where the help has it.
+    /// Its group in the help.
     pub(crate) group: Group,
-    /// What the help says.
+    /// Its description in the help.
     pub(crate) help: &'static str,
 }
 
@@ -206,7 +205,7 @@ impl Binding {
     }
 }
 
-/// Every key. Screens are bound by their own numbers as well.
+/// All bindings. Screens are also bound to their numbers.
 pub(crate) const BINDINGS: &[Binding] = {
     use Action::*;
     use Group::*;
@@ -219,7 +218,7 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Lists, Last, "last", &[press!('G'), press!(End)], "last"),
         Binding::new(Lists, PageDown, "page-down", &[press!(PageDown), press!(ctrl 'f')], "page down"),
         Binding::new(Lists, PageUp, "page-up", &[press!(PageUp), press!(ctrl 'b')], "page up"),
-        Binding::new(Lists, Open, "open", &[press!(Enter)], "more about the row"),
+        Binding::new(Lists, Open, "open", &[press!(Enter)], "details of the row"),
         Binding::new(Lists, Back, "back", &[press!(Esc)], "clear filter, or go back"),
         Binding::new(Lists, Sort, "sort", &[press!('s')], "sort by the next column"),
         Binding::new(Lists, SortBy, "sort-by", &[press!('o')], "sort by a column's name"),
@@ -227,7 +226,7 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Lists, Filter, "filter", &[press!('/')], "filter the list"),
         Binding::new(Lists, FindNext, "find-next", &[press!('w')], "next needing attention"),
         Binding::new(Lists, FindPrevious, "find-previous", &[press!('W')], "previous one"),
-        Binding::new(Time, Freeze, "freeze", &[press!(' ')], "freeze; reading goes on"),
+        Binding::new(Time, Freeze, "freeze", &[press!(' ')], "freeze; polling continues"),
         Binding::new(Time, StepBack, "step-back", &[press!('[')], "one sample back"),
         Binding::new(Time, StepForward, "step-forward", &[press!(']')], "one sample forward"),
         Binding::new(Time, EventBack, "event-back", &[press!('{')], "last view change"),
@@ -235,31 +234,31 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Time, Faster, "faster", &[press!('>')], "replay: twice as fast"),
         Binding::new(Time, Slower, "slower", &[press!('<')], "replay: half as fast"),
         Binding::new(Time, Note, "note", &[press!('n')], "add an annotation"),
-        Binding::new(Time, Record, "record", &[press!('R')], "record; again to end it"),
-        Binding::new(Time, Export, "export", &[press!('x')], "report in every format"),
+        Binding::new(Time, Record, "record", &[press!('R')], "start or stop recording"),
+        Binding::new(Time, Export, "export", &[press!('x')], "write all report formats"),
         Binding::new(Time, ZoomIn, "zoom-in", &[press!('+'), press!('=')], "time line: zoom in"),
         Binding::new(Time, ZoomOut, "zoom-out", &[press!('-')], "time line: zoom out"),
-        Binding::new(Time, ZoomReset, "zoom-reset", &[press!('z')], "time line: all of it"),
+        Binding::new(Time, ZoomReset, "zoom-reset", &[press!('z')], "time line: show all"),
         Binding::new(Time, PanLeft, "pan-left", &[press!('h'), press!(Left)], "time line: earlier"),
         Binding::new(Time, PanRight, "pan-right", &[press!('l'), press!(Right)], "time line: later"),
         Binding::new(Time, LineDown, "line-down", &[press!('J')], "time line: scroll down"),
         Binding::new(Time, LineUp, "line-up", &[press!('K')], "time line: scroll up"),
-        Binding::new(Time, Mark, "mark", &[press!('m')], "mark, to compare others"),
+        Binding::new(Time, Mark, "mark", &[press!('m')], "mark for comparison"),
         Binding::new(Chaos, Kill, "kill", &[press!(ctrl 'k')], "kill the selected process"),
         Binding::new(Chaos, Stop, "stop", &[press!(ctrl 't')], "stop it gracefully"),
-        Binding::new(Chaos, Start, "start", &[press!(ctrl 'u')], "start it again"),
+        Binding::new(Chaos, Start, "start", &[press!(ctrl 'u')], "restart it"),
         Binding::new(Chaos, Arm, "arm", &[press!('A')], "arm the drill, or disarm"),
-        Binding::new(Chaos, RunDrill, "run-drill", &[press!(ctrl 'r')], "run what is armed"),
+        Binding::new(Chaos, RunDrill, "run-drill", &[press!(ctrl 'r')], "run the armed drill"),
         Binding::new(Chaos, AbortDrill, "abort-drill", &[press!(ctrl 'x')], "abort drill, undo faults"),
         Binding::new(Console, Copy, "copy", &[press!('y')], "copy the selected row"),
         Binding::new(Console, Palette, "palette", &[press!(':')], "command by name"),
         Binding::new(Console, Theme, "theme", &[press!('T')], "next theme"),
         Binding::new(Console, Mouse, "mouse", &[press!('M')], "mouse capture on or off"),
         Binding::new(Console, Help, "help", &[press!('?'), press!(F 1)], "this help"),
-        Binding::new(Console, Redraw, "redraw", &[press!(ctrl 'l')], "draw everything again"),
-        Binding::new(Console, Suspend, "suspend", &[press!(ctrl 'z')], "to the shell; fg returns"),
+        Binding::new(Console, Redraw, "redraw", &[press!(ctrl 'l')], "redraw the screen"),
+        Binding::new(Console, Suspend, "suspend", &[press!(ctrl 'z')], "suspend (fg resumes)"),
         Binding::new(Console, Quit, "quit", &[press!('q'), press!(ctrl 'c')], "quit"),
-        Binding::new(Console, QuitKeep, "quit-keep", &[press!('Q')], "quit, leave the text"),
+        Binding::new(Console, QuitKeep, "quit-keep", &[press!('Q')], "quit, keep the text"),
     ]
 };
 
@@ -269,7 +268,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_key_does_two_things_and_no_action_has_two_names() {
+    fn keys_and_names_of_actions_are_unique() {
         let mut keys = HashSet::new();
         let mut names = HashSet::new();
         for binding in BINDINGS {
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_a_terminal_can_not_tell_apart_have_no_names() {
+    fn keys_that_terminals_cannot_distinguish_have_no_names() {
         for name in [
             "", "Ctrl-", "Ctrl-I", "Ctrl-M", "Ctrl-c", "Ctrl-1", "F0", "F01", "F13", "space", "ab", " ", "\t",
         ] {

@@ -1,5 +1,4 @@
-//! The live source: reads a running cluster at a steady rate, and finds it again when it comes
-//! back.
+//! The live source: polls a running cluster at a steady rate, and reopens it after a restart.
 
 use crate::poll::sample::{Cost, MarkRow, Sample};
 use crate::poll::{Place, Sink, Update};
@@ -14,57 +13,57 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{self, Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-/// Between two samples, unless the user asks for another rate.
+/// Default interval of samples.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(250);
-/// The fastest and the slowest that a user may ask for.
+/// The shortest and the longest interval that a user may request.
 pub(crate) const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
-/// A cluster that is not there is looked for again after this time, which doubles up to the second.
+/// Retry interval for a missing cluster, which doubles up to the second value.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Between two looks at the histograms: they only grow, so nothing is lost in between, and they are
-/// large. And while nobody looks at what they tell.
+/// Interval of reading the histograms, and while no screen shows them. They only grow, so nothing
+/// is lost, and they are large.
 const SPANS_EVERY: [Nanos; 2] = [Nanos::from_secs(1), Nanos::from_secs(10)];
 
-/// The time between two samples, which the console may change while the source runs.
+/// The interval of samples, which the console may change while the source runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate(Arc<AtomicU64>);
 
 impl Rate {
-    /// A rate within the bounds.
+    /// An interval, clamped to the bounds.
     pub(crate) fn new(every: Duration) -> Self {
         let rate = Self(Arc::default());
         rate.set(every);
         rate
     }
 
-    /// Changes it, within the bounds.
+    /// Changes it, clamped to the bounds.
     pub(crate) fn set(&self, every: Duration) {
         let every = every.clamp(POLL_BOUNDS.0, POLL_BOUNDS.1);
         self.0.store(Nanos::from_std(every).0, Ordering::Relaxed);
     }
 
-    /// The time between two samples.
+    /// The current interval.
     pub(crate) fn get(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// A cluster while it is there.
+/// An open cluster.
 struct Open {
     observer: Observer,
     inode: u64,
-    /// When the histograms are to be read again.
+    /// When the histograms are due.
     spans_due: Instant,
     marks: Marks,
 }
 
-/// Reads a cluster again and again.
+/// Polls a cluster.
 pub(crate) struct Live {
     place: Place,
     open: Option<Open>,
-    /// When reading ends by itself.
+    /// When polling ends by itself.
     until: Option<time::Instant>,
-    /// Whether every bucket of every histogram is read each time.
+    /// Whether every histogram bucket is read each time.
     all_buckets: bool,
 }
 
@@ -73,13 +72,13 @@ impl Live {
         Self { place, open: None, until: None, all_buckets: false }
     }
 
-    /// Reads every bucket of the histograms each time: for a recording or report, which ends at some
-    /// look. The screens go on, and show a rare bucket a few seconds late.
+    /// Reads every histogram bucket each time: for recordings and reports, which end at some poll.
+    /// Screens show a rare bucket a few seconds late instead.
     pub(crate) fn with_all_buckets(self) -> Self {
         Self { all_buckets: true, ..self }
     }
 
-    /// Reads no longer than this.
+    /// Limits the time of polling.
     pub(crate) fn for_time(self, time: Duration) -> Self {
         Self { until: time::Instant::now().checked_add(time), ..self }
     }
@@ -88,8 +87,8 @@ impl Live {
         Ok(fs::metadata(self.place.root.join(self.place.cluster.as_str()))?.ino())
     }
 
-    /// Reads the cluster once, what is large less often if it is read slowly; a cluster of the same
-    /// name that was made anew is opened anew.
+    /// Reads the cluster once, histograms less often if `slow`. Reopens a cluster that was
+    /// recreated under the same name.
     pub(crate) fn look(&mut self, slow: bool) -> Update {
         let inode = match self.inode() {
             Ok(inode) => inode,
@@ -98,7 +97,7 @@ impl Live {
                 let Place { root, cluster } = &self.place;
                 let why = match Observer::open(root, *cluster) {
                     Err(error) => error.to_string(),
-                    Ok(_) => format!("cluster {cluster} is just being made"),
+                    Ok(_) => format!("cluster {cluster} is being created"),
                 };
                 return Update::Lost { why };
             }
@@ -125,7 +124,7 @@ impl Live {
         let due = clock::now() >= open.spans_due;
         let mut sample = read(&mut open.observer, due);
         sample.thresholds = Some(open.observer.deployment().profile.alert);
-        // Notes that can not be read now are read by the next look.
+        // Annotations that cannot be read now are read by the next poll.
         sample.marks = open.marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
         sample.neutralise();
         if due {
@@ -139,7 +138,7 @@ impl Live {
         Update::Sample(Box::new(sample))
     }
 
-    /// The last look: it reads the histograms, whenever they were read before.
+    /// The last poll, which includes the histograms.
     fn last_look(&mut self) -> Update {
         if let Some(open) = &mut self.open {
             open.spans_due = Instant::ZERO;
@@ -147,8 +146,8 @@ impl Live {
         self.look(false)
     }
 
-    /// Reads the cluster at this rate until the listener wants no more, the time is over, or `quit`
-    /// has a message or is closed. Unless it was the listener, it then gets a last look.
+    /// Polls the cluster until the sink stops it, the time is over, or `quit` has a message or is
+    /// closed. Except in the first case, ends with a last poll.
     pub(crate) fn run(mut self, rate: &Rate, quit: &Receiver<()>, sink: &mut impl Sink) {
         let mut retry = RETRY.0;
         loop {
@@ -159,14 +158,14 @@ impl Live {
             if !sink.take(update) {
                 return;
             }
-            // A rate that has become faster counts at once.
+            // A shorter interval takes effect at once.
             loop {
                 let left = lost.unwrap_or(rate.get()).saturating_sub(began.elapsed());
                 let rest = self.until.map(|until| until.saturating_duration_since(time::Instant::now()));
                 let wait = rest.map_or(left, |rest| left.min(rest)).min(POLL_EVERY);
                 let is_over = rest == Some(Duration::ZERO);
                 if is_over || quit.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
-                    // Whoever wants no more has all that there is.
+                    // The sink needs no further sample.
                     sink.take(self.last_look());
                     return;
                 }
@@ -178,7 +177,7 @@ impl Live {
     }
 }
 
-/// One sample, with what was counted in histograms if they are wanted.
+/// One sample, with histogram counts if requested.
 pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     let began = clock::now();
     let before = observer.load();
@@ -190,7 +189,7 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
         bytes: load.bytes - before.bytes,
         torn: load.torn - before.torn,
     };
-    // Two clocks at one moment: events and histograms were read since the snapshot.
+    // Two clocks at one moment: events and histograms were read after the snapshot.
     let unix = unix_now().saturating_sub(clock::now().since(snapshot.at).0);
     let mut sample = Sample::new(snapshot, &events, unix, cost);
     sample.cluster_id = Some(observer.cluster().nonce());

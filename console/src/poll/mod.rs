@@ -1,5 +1,5 @@
-//! Where samples come from. A source runs on a thread of its own, so that nothing that it waits for
-//! ever holds up a key or a draw.
+//! Sources of samples. Each runs on a thread of its own, so that its waits delay neither keys nor
+//! drawing.
 
 pub(crate) mod live;
 pub(crate) mod record;
@@ -8,19 +8,19 @@ pub(crate) mod sample;
 use obol_fabric::Name;
 use sample::Sample;
 
-/// What a source delivers.
+/// An update from a source.
 #[derive(Clone, Debug)]
 pub(crate) enum Update {
     /// The cluster at one moment.
     Sample(Box<Sample>),
-    /// The cluster can not be read; the source goes on trying.
+    /// The cluster cannot be read; the source keeps trying.
     Lost {
         /// Why, and what to do.
         why: String,
     },
 }
 
-/// What is needed to find a cluster.
+/// The location of a cluster.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The directory of all clusters.
@@ -29,8 +29,8 @@ pub struct Place {
     pub cluster: Name,
 }
 
-/// What takes the updates of a source.
+/// Receives the updates of a source.
 pub(crate) trait Sink {
-    /// Takes an update; false ends the source.
+    /// Handles an update; false ends the source.
     fn take(&mut self, update: Update) -> bool;
 }

@@ -1,9 +1,8 @@
-//! Recordings: samples in a file that other programs can read, and whose whole part is never lost.
+//! Recordings: samples in a documented file format that tolerates a crash of the recorder.
 //!
-//! `docs/recording.md` has the format. A recording is a line of magic and then frames; a frame is
-//! the length and the CRC-32 of its payload, and the payload, which is JSON. A recorder that dies
-//! in the middle of a frame leaves a tail that is not a frame; everything before it is read as if
-//! nothing had happened.
+//! See `docs/recording.md` for the format. A recording is a magic number followed by frames; a
+//! frame is length, CRC-32 and JSON payload. If a recorder dies while writing, readers ignore the
+//! incomplete frame at the end.
 
 use crate::poll::sample::Sample;
 use obol_fabric::Name;
@@ -16,11 +15,11 @@ use std::path::{Path, PathBuf};
 
 /// The first bytes of a recording.
 pub(crate) const MAGIC: &[u8; 16] = b"obol recording\n\0";
-/// Changes whenever a reader of an older version would misread.
+/// Changes if readers of an older version would misread the format.
 pub(crate) const VERSION: u32 = 1;
-/// What the header's `format` says.
+/// The header's `format`.
 const FORMAT: &str = "obol-recording";
-/// A frame is never longer; a length above it is not one.
+/// Largest frame; a larger length is invalid.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
 
 /// The first frame.
@@ -31,7 +30,7 @@ pub(crate) struct Header {
     /// The program that wrote it.
     pub(crate) writer: String,
     pub(crate) cluster: String,
-    /// The names of the counters, in the order in which each process of a sample has them.
+    /// The names of the counters, in the order of each process's values.
     pub(crate) counters: Vec<String>,
 }
 
@@ -56,21 +55,22 @@ pub(crate) enum Frame {
     Sample(Box<Sample>),
 }
 
-/// Why a recording can not be written or read.
+/// Why a recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordingError {
-    /// The file that was to be made is there already.
-    #[error("{path} exists; no recording is overwritten, so choose another name")]
+    /// The file exists already.
+    #[error("{path} exists, and recordings are not overwritten; choose another name")]
     Exists { path: PathBuf },
-    /// The file can not be made, written or read.
+    /// The file cannot be created, written or read.
     #[error("could not {doing} {path}: {error}")]
     Io { doing: &'static str, path: PathBuf, error: io::Error },
-    /// It is something else, or of another version.
+    /// It is not a recording, or of another version.
     #[error("{path}: {why}")]
     Format { path: PathBuf, why: String },
 }
 
-/// Writes a recording. Each frame reaches the kernel at once, so it outlives this process.
+/// Writes a recording. Each frame is passed to the kernel at once, so it survives a crash of this
+/// process.
 pub(crate) struct Recorder<W = BufWriter<File>> {
     out: W,
     path: PathBuf,
@@ -78,19 +78,19 @@ pub(crate) struct Recorder<W = BufWriter<File>> {
 }
 
 impl Recorder {
-    /// Makes a file; one that is there already is not overwritten.
+    /// Creates a file; an existing one is not overwritten.
     pub(crate) fn create(path: &Path, header: &Header) -> Result<Self, RecordingError> {
         let made = File::options().write(true).create_new(true).open(path);
         let out = made.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => RecordingError::Exists { path: path.to_owned() },
-            _ => RecordingError::Io { doing: "make", path: path.to_owned(), error },
+            _ => RecordingError::Io { doing: "create", path: path.to_owned(), error },
         })?;
         Self::begin(BufWriter::new(out), path, header)
     }
 }
 
 impl<W: Write> Recorder<W> {
-    /// Begins a recording on anything; `path` is what errors call it.
+    /// Begins a recording on any writer; `path` is for errors.
     pub(crate) fn begin(out: W, path: &Path, header: &Header) -> Result<Self, RecordingError> {
         let mut recorder = Self { out, path: path.to_owned(), buffer: Vec::new() };
         recorder.out.write_all(MAGIC).map_err(|error| recorder.failed(error))?;
@@ -100,7 +100,7 @@ impl<W: Write> Recorder<W> {
 
     /// Writes a sample.
     pub(crate) fn sample(&mut self, sample: &Sample) -> Result<(), RecordingError> {
-        // Borrowed, but as `Frame` has it.
+        // Borrowed form of `Frame`.
         #[derive(Serialize)]
         #[serde(rename_all = "kebab-case")]
         enum Borrowed<'a> {
@@ -117,7 +117,7 @@ impl<W: Write> Recorder<W> {
         let len = u32::try_from(payload.len()).ok().filter(|len| *len <= FRAME_BYTES_MAX);
         let crc = crc32fast::hash(payload);
         let Some(len) = len else {
-            return Err(self.failed(io::Error::other("a sample that is larger than any frame")));
+            return Err(self.failed(io::Error::other("a sample exceeds the largest frame")));
         };
         self.buffer[..4].copy_from_slice(&len.to_le_bytes());
         self.buffer[4..8].copy_from_slice(&crc.to_le_bytes());
@@ -130,12 +130,12 @@ impl<W: Write> Recorder<W> {
     }
 }
 
-/// A recording that is read.
+/// A recording that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Recording {
     pub(crate) header: Header,
     pub(crate) samples: Vec<Sample>,
-    /// Bytes at the end that are no whole frame: what its recorder was writing when it died.
+    /// Bytes of an incomplete frame at the end, left by a recorder that died.
     pub(crate) torn: u64,
 }
 
@@ -143,12 +143,12 @@ impl Recording {
     /// Reads a whole file.
     pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
         let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
-        // Its length has no bound: it is as long as somebody recorded. Each frame has one.
+        // The length of a file is unlimited; that of a frame is not.
         let file = file::open(path, Pipes::Refused).map_err(failed)?;
         Self::read(BufReader::new(file), path)
     }
 
-    /// Reads from anything; `path` is what errors call it.
+    /// Reads from any reader; `path` is for errors.
     pub(crate) fn read(mut from: impl Read, path: &Path) -> Result<Self, RecordingError> {
         let wrong = |why: String| RecordingError::Format { path: path.to_owned(), why };
         let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
@@ -158,7 +158,7 @@ impl Recording {
             return Err(wrong("not a recording of obol".to_owned()));
         }
         let Next::Frame(first) = next(&mut from).map_err(failed)? else {
-            return Err(wrong("its header is not whole; its recorder died at once".to_owned()));
+            return Err(wrong("its header is incomplete, because its recorder died at once".to_owned()));
         };
         let header: Header =
             serde_json::from_slice(&first).map_err(|error| wrong(format!("its header: {error}")))?;
@@ -187,8 +187,7 @@ impl Recording {
 }
 
 impl Header {
-    /// Puts the counters of a sample by another build into this one's order; counters that this one
-    /// does not know go.
+    /// Reorders the counters of another build's sample; unknown counters are dropped.
     fn in_our_order(&self, mut sample: Sample) -> Sample {
         let same = self.counters.iter().map(String::as_str).eq(Counter::ALL.iter().map(|c| c.name()));
         if !same {
@@ -203,10 +202,10 @@ impl Header {
     }
 }
 
-/// What comes next in a recording.
+/// The next item of a recording.
 enum Next {
     Frame(Vec<u8>),
-    /// The end; so many bytes before it are no frame.
+    /// The end, after this many bytes of an incomplete frame.
     Torn(u64),
 }
 
@@ -229,12 +228,12 @@ fn next(from: &mut impl Read) -> io::Result<Next> {
     Ok(Next::Frame(payload))
 }
 
-/// What is left, thrown away.
+/// Skips the rest.
 fn rest(from: &mut impl Read) -> io::Result<u64> {
     io::copy(from, &mut io::sink())
 }
 
-/// Reads as much as there is, up to the buffer's length.
+/// Reads up to the buffer's length.
 fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_read_back() {
+    fn a_recording_is_read_back() {
         let recording = read(&written(&three())).expect("whole");
         assert_eq!((recording.samples, recording.torn), (three(), 0));
         assert_eq!(recording.header, Header::new(samples::name("default")));
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_changed_ends_the_recording_there() {
+    fn a_corrupt_byte_ends_the_recording_there() {
         let mut bytes = written(&three());
         let two = written(&three()[..2]).len();
         bytes[two + 20] ^= 1;
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn something_else_is_refused_with_words() {
+    fn other_files_are_rejected_with_a_reason() {
         let refused = |bytes: &[u8]| read(bytes).expect_err("refused").to_string();
         assert!(refused(b"").contains("not a recording"));
         assert!(refused(&[7; 4096]).contains("not a recording"));
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_from_before_acceptors_were_read_is_read() {
+    fn an_old_recording_without_acceptors_is_read() {
         let sample = samples::healthy(Instant(1_000_000_000));
         let mut older = serde_json::to_value(Frame::Sample(Box::new(sample))).expect("JSON");
         for row in older["sample"]["processes"].as_array_mut().expect("a list") {
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_another_build_are_taken_by_name() {
+    fn counters_of_another_build_are_matched_by_name() {
         let mut header = Header::new(samples::name("default"));
         header.counters.reverse();
         let mut sample = samples::healthy(Instant(1));

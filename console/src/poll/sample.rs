@@ -1,6 +1,5 @@
-//! What the console knows of a cluster at one moment, as plain data: the one thing that is polled,
-//! recorded, replayed and drawn. Everything in it was read from memory by one-sided READs; nothing
-//! is derived here.
+//! The state of a cluster at one moment, as plain data that is polled, recorded, replayed and
+//! drawn. It holds only what one-sided READs returned; nothing is derived here.
 
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::Head;
@@ -24,33 +23,33 @@ pub(crate) struct Sample {
     pub(crate) at: Instant,
     /// The same moment in nanoseconds since 1970, UTC.
     pub(crate) unix: u64,
-    /// Drawn when the cluster was made, so it tells clusters of one name apart; none in recordings
-    /// of older writers.
+    /// Random id of the cluster, which distinguishes clusters of one name; `None` in old
+    /// recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cluster_id: Option<u64>,
     /// The newest view that any process knows.
     pub(crate) view: Option<ViewRow>,
-    /// Every process that is or was there, coordinators first.
+    /// Every listed process, coordinators first.
     pub(crate) processes: Vec<ProcessRow>,
-    /// How the cluster is.
+    /// The health of the cluster.
     pub(crate) health: Health,
     /// Why it is not healthy.
     pub(crate) reasons: Vec<String>,
-    /// Who leads, by the newest view.
+    /// The leader, by the newest view.
     pub(crate) leader: Option<Name>,
-    /// What the flight recorders noted since the sample before, in the order of their stamps.
+    /// Flight recorder events since the previous sample, by their stamps.
     pub(crate) events: Vec<EventRow>,
-    /// What the processes counted in their histograms since the sample before that has any; mostly
-    /// empty, because histograms are read once a second.
+    /// Histogram counts since the previous sample that has any; mostly empty, because histograms
+    /// are read once a second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) spans: Vec<SpanRow>,
-    /// What operators noted since the sample before.
+    /// Annotations since the previous sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) marks: Vec<MarkRow>,
-    /// From when on operators are alerted.
+    /// Alert thresholds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) thresholds: Option<Alert>,
-    /// What reading it cost.
+    /// The cost of reading it.
     pub(crate) cost: Cost,
 }
 
@@ -58,7 +57,7 @@ pub(crate) struct Sample {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SpanRow {
     pub(crate) of: Histogram,
-    /// How many samples fell into each bucket, over all processes.
+    /// Samples per bucket, over all processes.
     #[serde(with = "counts")]
     pub(crate) counts: Counts,
 }
@@ -77,14 +76,14 @@ mod counts {
     }
 }
 
-/// A note of an operator.
+/// An annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MarkRow {
     /// When, on the host's monotonic clock.
     pub(crate) at: Instant,
-    /// What was noted.
+    /// Its text.
     pub(crate) text: String,
-    /// The drill that it tells of, if it was no person who noted it.
+    /// The drill that wrote it; `None` for an operator's annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) drill: Option<DrillMark>,
 }
@@ -105,7 +104,7 @@ pub(crate) struct ViewRow {
     pub(crate) members: usize,
     pub(crate) acceptors: usize,
     pub(crate) changes: Vec<ChangeRow>,
-    /// Who went lately; empty in recordings of older writers.
+    /// Recent departures; empty in old recordings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) departed: Vec<DepartedRow>,
 }
@@ -118,11 +117,11 @@ pub(crate) struct DepartedRow {
     pub(crate) kind: Kind,
     /// The first view without it.
     pub(crate) at: ViewId,
-    /// Whether it left by its own wish.
+    /// Whether it left on request.
     pub(crate) left: bool,
 }
 
-/// Why a view differs from its predecessor.
+/// A difference between a view and its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub(crate) enum ChangeRow {
@@ -138,30 +137,30 @@ pub(crate) enum ChangeRow {
         level: Level,
     },
     Lease,
-    /// The number of a coordinator whose memory decides from the next slot on.
+    /// The number of a coordinator that is an acceptor from the next slot on.
     AcceptorAdded {
         proposer: u16,
     },
-    /// The number of one whose memory decides no more.
+    /// The number of one that is no acceptor any more.
     AcceptorRemoved {
         proposer: u16,
     },
     Settled,
-    /// An operator went on from this view after a majority's memory was lost.
+    /// An operator recovered the cluster from this view after a majority's memory was lost.
     Recovered {
         from: ViewId,
     },
 }
 
-/// How a process is.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Life {
     Runs,
-    /// Stopped by a signal; its memory is read as always.
+    /// Stopped by a signal; its memory is still readable.
     Frozen,
     Down,
-    /// It left as it was asked to; it is not missed.
+    /// It left on request, so it is not missed.
     Left,
 }
 
@@ -171,8 +170,7 @@ pub(crate) struct ProcessRow {
     pub(crate) name: Name,
     pub(crate) kind: Kind,
     pub(crate) pid: u32,
-    /// Start time of the process in clock ticks since boot: with the pid it tells one life from the
-    /// next.
+    /// Start time in clock ticks since boot: with the pid it identifies one life of a process.
     pub(crate) started: u64,
     pub(crate) region: u32,
     pub(crate) seat: u16,
@@ -180,23 +178,22 @@ pub(crate) struct ProcessRow {
     pub(crate) incarnation: Incarnation,
     /// The newest view that it knows.
     pub(crate) view: Option<ViewId>,
-    /// The lease page that it reads; none for a coordinator, and where the page can not be read.
+    /// Its lease page; `None` for a coordinator, or if the page cannot be read.
     pub(crate) lease: Option<LeaseRow>,
     /// Whether the newest view that it knows was active for it.
     pub(crate) active: bool,
-    /// Until when its join is held back, if it is: programs of its name died again and again.
+    /// Until when its join is held back, because programs of its name died repeatedly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_until: Option<Instant>,
-    /// How far its heartbeat is.
+    /// Its heartbeat counter.
     pub(crate) heartbeat: u64,
-    /// What a coordinator's acceptor memory says of the newest slots; none for others, and where
-    /// that is nothing.
+    /// The newest slots in a coordinator's acceptor memory; `None` for others, or if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) acceptor: Option<Box<Head>>,
-    /// The least that was left of its lease at a renewal since the last look at its histograms.
+    /// The least margin of its lease at a renewal since its histograms were last read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) least: Option<Nanos>,
-    /// The longest that a renewal took since then.
+    /// The longest renewal since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) slowest: Option<Nanos>,
     /// In the order of the names in the recording's header.
@@ -219,13 +216,13 @@ pub(crate) struct EventRow {
     pub(crate) at: Instant,
     pub(crate) process: Name,
     pub(crate) kind: Kind,
-    /// Counts the events of its recorder; a gap tells that the ring ran over.
+    /// The event's number in its recorder; a gap indicates that the ring overflowed.
     pub(crate) number: u64,
     pub(crate) event: Event,
     pub(crate) level: Option<Level>,
     pub(crate) a: u64,
     pub(crate) b: u64,
-    /// By how much the time may be off, where the process is another host's.
+    /// Clock error: by how much the time may be off, for a process of another host.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) doubt: Nanos,
 }
@@ -234,14 +231,14 @@ fn is_zero(span: &Nanos) -> bool {
     *span == Nanos::ZERO
 }
 
-/// What reading a sample cost this host.
+/// The cost of reading a sample on this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) took: Nanos,
     /// READs of a part of a region.
     pub(crate) reads: u64,
     pub(crate) bytes: u64,
-    /// READs that were repeated because a writer was at work.
+    /// READs repeated because of a concurrent writer.
     pub(crate) torn: u64,
 }
 
@@ -251,19 +248,19 @@ impl ProcessRow {
         self.counters.get(counter as usize).copied().unwrap_or(0)
     }
 
-    /// What of its lease is left.
+    /// The remaining time of its lease.
     pub(crate) fn margin(&self, now: Instant) -> Option<Nanos> {
         self.lease.map(|lease| lease.end.since(now))
     }
 
-    /// For how long its join is held back yet.
+    /// For how long its join is still held back.
     pub(crate) fn held_back(&self, now: Instant) -> Option<Nanos> {
         let waits = self.life == Life::Runs && self.incarnation == Incarnation::NONE;
         let left = self.held_until.filter(|_| waits)?.since(now);
         (left > Nanos::ZERO).then_some(left)
     }
 
-    /// Pid, start time and seat: as long as they are the same, its counters go on.
+    /// Pid, start time and seat: while they are unchanged, its counters continue.
     pub(crate) const fn process(&self) -> (u32, u64, u16) {
         (self.pid, self.started, self.seat)
     }
@@ -355,7 +352,7 @@ impl EventRow {
         }
     }
 
-    /// The event as the time lines take it.
+    /// The event in the form of the time lines.
     pub(crate) fn seen(&self) -> Seen {
         let level = self.level.map_or(0, |level| level as u8);
         let record = Record { kind: self.event, level, a: self.a, b: self.b };
@@ -365,7 +362,7 @@ impl EventRow {
 }
 
 impl Sample {
-    /// A snapshot and the events that came with it.
+    /// A snapshot with its events.
     pub(crate) fn new(snapshot: Snapshot, events: &[Seen], unix: u64, cost: Cost) -> Self {
         let at = snapshot.at;
         Self {
@@ -385,14 +382,13 @@ impl Sample {
         }
     }
 
-    /// Whether the agent runs at which a program sits.
+    /// Whether a program's agent runs.
     pub(crate) fn has_agent(&self, row: &ProcessRow) -> bool {
         let runs = |p: &ProcessRow| matches!(p.life, Life::Runs | Life::Frozen);
         self.processes.iter().any(|p| (p.region, p.seat) == (row.region, 0) && runs(p))
     }
 
-    /// Makes what others have written into it text of one line each. Every sample passes here, read
-    /// or recorded.
+    /// Escapes untrusted text to one line each. Every sample passes here, polled or recorded.
     pub(crate) fn neutralise(&mut self) {
         let Self { reasons, marks, .. } = self;
         let names = marks.iter_mut().flat_map(|mark| {
@@ -408,7 +404,7 @@ impl Sample {
         }
     }
 
-    /// Takes what the processes counted in their histograms.
+    /// Adds histogram counts.
     pub(crate) fn take_spans(&mut self, spans: &[Histograms]) {
         for which in Histogram::ALL {
             let mut counts = Counts::default();

@@ -1,11 +1,11 @@
-//! Failovers as comma-separated values (RFC 4180), one a line; times in nanoseconds, a phase that
-//! is not known is empty.
+//! Failovers as comma-separated values (RFC 4180), one per line; times in nanoseconds, unknown
+//! phases empty.
 
 use crate::report::Report;
 use obol_observe::failovers::PHASES;
 use std::fmt::Write as _;
 
-/// A field, quoted if it must be.
+/// A field, quoted if necessary.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,5 +1,5 @@
-//! An HdrHistogram interval log: every second of every histogram, for the tools that read such
-//! logs. Values in nanoseconds; the maximum of a line is in milliseconds, as the log's head says.
+//! An HdrHistogram interval log: one line per second and histogram. Values in nanoseconds; the
+//! maximum of a line is in milliseconds, as the log's header says.
 
 use crate::output::Failure;
 use crate::report::Report;
@@ -11,7 +11,7 @@ use obol_observe::histograms::floor;
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Values above this, which is ten minutes, count as this.
+/// Larger values count as this: ten minutes.
 const VALUE_MAX: u64 = 600_000_000_000;
 /// Nanoseconds of a millisecond.
 const DIVISOR: f64 = 1e6;
@@ -35,12 +35,12 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         for (bucket, n) in counts.pairs() {
             histogram.saturating_record_n(floor(bucket).0.max(1), n);
         }
-        // What was counted was counted since the part before, or since the beginning.
+        // Counts since the previous part, or since the beginning.
         let last = before.insert(of as u16, sample.unix).unwrap_or(began);
         let from = Nanos(last.saturating_sub(began)).to_std();
         let span = Nanos(sample.unix.saturating_sub(last)).to_std();
         log.write_histogram(&histogram, from, span, Tag::new(of.name()))
-            .map_err(|error| Failure::Failed(format!("the log can not be written: {error:?}")))?;
+            .map_err(|error| Failure::Failed(format!("the log cannot be written: {error:?}")))?;
     }
     drop(log);
     String::from_utf8(bytes).map_err(Failure::failed)

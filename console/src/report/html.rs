@@ -1,4 +1,4 @@
-//! The report as one page that needs no other file.
+//! The report as one self-contained page.
 
 use crate::output::Failure;
 use crate::report::{Part, Report, iso};
@@ -8,7 +8,7 @@ use obol_fabric::Nanos;
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::plot::{Bars, Cell, Page, PlotError};
 
-/// The failovers of one chart at most, the newest.
+/// Failovers in the chart at most, the newest.
 const CHART_MAX: usize = 24;
 
 fn span(value: Option<Nanos>) -> Cell {
@@ -19,7 +19,7 @@ fn text_cell(text: &impl ToString) -> Cell {
     Cell::Text(text.to_string())
 }
 
-/// Every failover, and the phases of the newest as a chart.
+/// Every failover, and a chart of the phases of the newest.
 fn failovers(report: &Report, page: &mut Page) -> Result<(), Failure> {
     page.heading("Failovers");
     let all: Vec<(&Part, &Failover)> = report.failovers().collect();
@@ -37,9 +37,9 @@ fn failovers(report: &Report, page: &mut Page) -> Result<(), Failure> {
         match bars.svg() {
             Ok(svg) => page.figure(
                 &svg,
-                "Phases of each failover by the processes' own stamps; the parts add up to the whole.",
+                "Phases of each failover by the processes' own stamps; the phases add up to the total.",
             ),
-            // No stamps of any are whole.
+            // No failover has complete stamps.
             Err(PlotError::Empty) => {}
             Err(error) => return Err(Failure::failed(error)),
         }
@@ -91,7 +91,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
     });
     let rows: Vec<Vec<Cell>> = rows.collect();
     if !rows.is_empty() {
-        page.heading("What was wrong");
+        page.heading("Outages");
         page.table(&["from", "to", "for", "cluster", "reasons"], &rows);
     }
     let wrong = sample.reasons.iter().cloned();
@@ -116,8 +116,8 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         .collect();
     page.table(&heads, &rows);
     page.paragraph(
-        "The nodes' own histograms, within 1/16; a percentile is shown only with enough samples. Of the margin low is \
-         bad: its p99 is what 99 % of the renewals had left or more.",
+        "The nodes' own histograms, within 1/16; a percentile is shown only with enough samples. For the margin low is \
+         bad: 99 % of the renewals had at least its p99 left.",
     );
     page.folded("Processes", |page| {
         let rows: Vec<Vec<Cell>> = sample

@@ -6,7 +6,7 @@ use crate::state::windows::PERCENTILES;
 use obol_observe::failovers::{Failover, PHASES};
 use serde_json::{Map, Value, json};
 
-/// Changes whenever a reader of an older one would misread.
+/// Changes if readers of an older version would misread it.
 const SCHEMA: u32 = 1;
 
 fn failover(report: &Report, (part, failover): (&Part, &Failover)) -> Value {

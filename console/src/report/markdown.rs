@@ -6,7 +6,7 @@ use crate::widgets::canvas::age;
 use obol_fabric::Nanos;
 use std::fmt::Write as _;
 
-/// Text in a table's cell or in a line, so that nothing of it is markup.
+/// Text in a table's cell or in a line, with markup escaped.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -22,13 +22,13 @@ fn span(value: Option<Nanos>) -> String {
     value.map_or("--".to_owned(), |value| value.to_string())
 }
 
-/// Every interval in which the cluster was not healthy, and what was wrong at the end.
+/// All outages, and the problems at the end.
 fn wrong(report: &Report, text: &mut String) {
     let (reasons, alerts) = (&report.last.reasons, &report.data().alerts);
     if report.outages.iter().next().is_none() && alerts.is_empty() {
         return;
     }
-    text.push_str("\n## What was wrong\n\n");
+    text.push_str("\n## Outages\n\n");
     if let Some(line) = report.outages.without_service_text() {
         let _ = writeln!(text, "{line}\n");
     }
@@ -51,7 +51,7 @@ fn wrong(report: &Report, text: &mut String) {
     }
 }
 
-/// The whole text. Writing to a string can not fail.
+/// The whole text. Writing to a string cannot fail.
 pub(super) fn text(report: &Report) -> String {
     let sample = &report.last;
     let mut text = format!("# Cluster {}\n\n", plain(report.cluster.as_str()));
@@ -91,9 +91,7 @@ pub(super) fn text(report: &Report) -> String {
                 last
             );
         }
-        text.push_str(
-            "\nTimes are the processes' own stamps; a phase whose stamps are missing has no figure.\n",
-        );
+        text.push_str("\nTimes are the processes' own stamps; phases with missing stamps are left out.\n");
     }
     text.push_str("\n## Latencies\n\n| of | samples |");
     for (name, ..) in PERCENTILES {
@@ -108,8 +106,8 @@ pub(super) fn text(report: &Report) -> String {
         let _ = writeln!(text, " {} |", span(latency.worst));
     }
     text.push_str(
-        "\nThe nodes' own histograms, within 1/16; a percentile is shown only with enough samples. Of the margin low is \
-         bad: its p99 is what 99 % of the renewals had left or more.\n",
+        "\nThe nodes' own histograms, within 1/16; a percentile is shown only with enough samples. For the margin low is \
+         bad: 99 % of the renewals had at least its p99 left.\n",
     );
     text.push_str("\n## Processes\n\n| name | kind | state | incarnation | view |\n|---|---|---|--:|--:|\n");
     for row in &sample.processes {

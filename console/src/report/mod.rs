@@ -1,5 +1,5 @@
-//! What a recording, or a cluster for a while, has to say: one report in the formats that readers
-//! and programs take. All of them are made of the same figures, which are those of the screens.
+//! Reports on a recording, or on a cluster over some time, in several formats with the same figures
+//! as on the screens.
 
 mod csv;
 mod hdr;
@@ -32,19 +32,19 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Everything that a report is made of.
+/// The data of a report.
 pub(crate) struct Report {
     pub(crate) cluster: Name,
-    /// Oldest first; there is one at least.
+    /// Oldest first; at least one.
     samples: Vec<Arc<Sample>>,
     last: Arc<Sample>,
-    /// Each cluster that had the name, in the order of time; there is one at least.
+    /// Each cluster of this name, in the order of time; at least one.
     parts: Vec<Part>,
     outages: Outages,
     totals: Set,
 }
 
-/// What the samples of one cluster say: its names, views and incarnations are its own.
+/// The data of one cluster: names, views and incarnations are its own.
 struct Part {
     data: Data,
     failovers: Vec<Failover>,
@@ -57,11 +57,12 @@ impl Part {
     }
 }
 
-/// One distribution in figures. Of the margin small is bad, so its percentiles count from above.
+/// One distribution in figures. For the margin small values are bad, so its percentiles count from
+/// above.
 pub(crate) struct Latency {
     pub(crate) of: Histogram,
     pub(crate) n: u64,
-    /// In the order of [`PERCENTILES`]; none where there are too few samples to claim it.
+    /// In the order of [`PERCENTILES`]; `None` with too few samples.
     pub(crate) percentiles: [Option<Nanos>; PERCENTILES.len()],
     pub(crate) worst: Option<Nanos>,
 }
@@ -91,22 +92,22 @@ impl Report {
         Some(Self { cluster, samples, last, parts, outages, totals })
     }
 
-    /// What follows from the samples of the newest cluster.
+    /// The data of the newest cluster.
     fn data(&self) -> &Data {
         &self.parts[self.parts.len() - 1].data
     }
 
-    /// Every failover with the cluster in which it was, oldest first.
+    /// Every failover with its cluster, oldest first.
     fn failovers(&self) -> impl DoubleEndedIterator<Item = (&Part, &Failover)> {
         self.parts.iter().flat_map(|part| part.failovers.iter().map(move |failover| (part, failover)))
     }
 
-    /// Every note, oldest first.
+    /// Every annotation, oldest first.
     fn marks(&self) -> impl Iterator<Item = &MarkRow> {
         self.parts.iter().flat_map(|part| &part.data.marks)
     }
 
-    /// The moment in nanoseconds since 1970, UTC, of a stamp.
+    /// The time of a stamp in nanoseconds since 1970, UTC.
     fn unix(&self, at: Instant) -> u64 {
         let Sample { at: last, unix, .. } = *self.last;
         if at > last { unix.saturating_add(at.since(last).0) } else { unix.saturating_sub(last.since(at).0) }
@@ -124,14 +125,14 @@ impl Report {
         })
     }
 
-    /// What each histogram counted in a sample.
+    /// The counts of each histogram in a sample.
     fn parts(&self) -> impl Iterator<Item = (&Sample, Histogram, &Counts)> {
         self.samples
             .iter()
             .flat_map(|sample| sample.spans.iter().map(|span| (&**sample, span.of, &span.counts)))
     }
 
-    /// How long it was looked at.
+    /// The covered time.
     fn span(&self) -> Nanos {
         self.samples.first().map_or(Nanos::ZERO, |first| self.last.at.since(first.at))
     }
@@ -147,7 +148,7 @@ impl Report {
             ReportFormat::Hdr => hdr::text(self)?,
             ReportFormat::Openmetrics => openmetrics::text(self),
         };
-        // Whatever came in, and in whichever format: it is read in terminals, too.
+        // Untrusted text is escaped in every format, because files are read in terminals, too.
         let neutral = match format {
             ReportFormat::Json | ReportFormat::Perfetto => plain::json(&text),
             _ => plain::lines(&text),
@@ -156,7 +157,7 @@ impl Report {
     }
 
     /// Writes every format, and the screen if there is one, into a new folder of the working
-    /// directory; gives its name.
+    /// directory; returns its name.
     pub(crate) fn export(&self, screen: Option<&str>) -> Result<String, Failure> {
         let mut number = 1u32;
         let dir = loop {
@@ -181,13 +182,13 @@ fn put(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
 }
 
-/// The phases of a failover in words, without those whose stamps are missing.
+/// The known phases of a failover as text.
 fn phases(failover: &Failover) -> String {
     let mut text = String::new();
     for (name, span) in PHASES.iter().zip(failover.phases()) {
         let shown = span.map_or("--".to_owned(), |span| span.to_string());
         let gap = if text.is_empty() { "" } else { ", " };
-        // Writing to a string can not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{gap}{name} {shown}");
     }
     text
@@ -227,7 +228,7 @@ fn look(place: Place, time: Duration) -> Result<Vec<Arc<Sample>>, Failure> {
     }
 }
 
-/// `obol report`: reports on a recording, or on a cluster that is looked at for a while.
+/// `obol report`: reports on a recording, or on a cluster polled for some time.
 pub fn run(place: &Place, options: &Options) -> Result<ExitCode, Failure> {
     let (cluster, samples, what) = match &options.file {
         Some(file) => {

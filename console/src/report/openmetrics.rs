@@ -1,5 +1,5 @@
-//! The newest figures for monitoring, as OpenMetrics text (specification 1.0.0): every counter of
-//! every process, the state of each, and the distributions as summaries in seconds.
+//! The newest figures for monitoring, as OpenMetrics text (specification 1.0.0): all counters and
+//! states of processes, and the distributions as summaries in seconds.
 
 use crate::poll::sample::Life;
 use crate::report::Report;
@@ -7,13 +7,13 @@ use crate::state::windows::PERCENTILES;
 use obol_membership::metrics::Counter;
 use std::fmt::Write as _;
 
-/// Seconds of nanoseconds, without the rounding of a division's digits.
+/// Nanoseconds as exact seconds.
 fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// The whole text. Names are of letters, digits, `-` and `_`, so no label's value needs an escape;
-/// writing to a string can not fail.
+/// The whole text. Names consist of letters, digits, `-` and `_`, so labels need no escape; writing
+/// to a string cannot fail.
 pub(super) fn text(report: &Report) -> String {
     let sample = &report.last;
     let cluster = report.cluster;
@@ -55,14 +55,12 @@ pub(super) fn text(report: &Report) -> String {
     }
     text.push_str("# TYPE obol_no_service_seconds gauge\n# UNIT obol_no_service_seconds seconds\n");
     text.push_str(
-        "# HELP obol_no_service_seconds How long no program could act, of what the report covers.\n",
+        "# HELP obol_no_service_seconds How long no program could act, in the time of the report.\n",
     );
     let no_service = seconds(report.outages.without_service().0.0);
     let _ = writeln!(text, "obol_no_service_seconds{{cluster=\"{cluster}\"}} {no_service}");
     text.push_str("# TYPE obol_span_seconds summary\n");
-    text.push_str(
-        "# HELP obol_span_seconds How long things took; of the margin, what was left, from above.\n",
-    );
+    text.push_str("# HELP obol_span_seconds Durations; for the margin, the time left, from above.\n");
     for latency in report.latencies() {
         let of = latency.of.name();
         for ((_, q, _), found) in PERCENTILES.iter().zip(latency.percentiles) {

@@ -1,29 +1,28 @@
-//! When the cluster was not healthy, and why: every interval of what a report covers, not only its
-//! end.
+//! Outages: all intervals of a report in which the cluster was not healthy, and why.
 
 use crate::poll::sample::Sample;
 use crate::widgets::canvas::age;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::Health;
 
-/// Different reasons that are listed of one interval at most, the first ones.
+/// Distinct reasons listed per interval at most, the first ones.
 const REASONS_MAX: usize = 16;
 
-/// Why there is an interval without samples between two clusters.
+/// The reason of an interval without samples between two clusters.
 const NO_CLUSTER: &str = "this cluster ended, and another of the same name began";
 
 /// An interval of one health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outage {
-    /// How it was; none while there was no cluster.
+    /// The health; `None` while there was no cluster.
     health: Option<Health>,
-    /// The first sample that was so.
+    /// The first sample of the interval.
     pub(super) from: Instant,
-    /// The first sample that was no longer so, or the last one.
+    /// The first sample after the interval, or the last one.
     pub(super) to: Instant,
-    /// Whether it was still so at the last sample.
+    /// Whether it lasted until the last sample.
     pub(super) lasts: bool,
-    /// Each once, in the order in which they came.
+    /// Each once, in the order of occurrence.
     pub(super) reasons: Vec<String>,
     /// Whether there were more reasons.
     pub(super) has_more: bool,
@@ -34,7 +33,7 @@ impl Outage {
         Self { health, from: at, to: at, lasts: true, reasons: Vec::new(), has_more: false }
     }
 
-    /// The health in a word.
+    /// The name of the health.
     pub(super) fn name(&self) -> &'static str {
         match self.health {
             Some(health) => health.name(),
@@ -42,7 +41,7 @@ impl Outage {
         }
     }
 
-    /// How long it was so.
+    /// Its duration.
     pub(super) const fn span(&self) -> Nanos {
         self.to.since(self.from)
     }
@@ -77,7 +76,7 @@ impl Outage {
 pub(super) struct Outages(Vec<Outage>);
 
 impl Outages {
-    /// Takes the next sample of the same cluster.
+    /// Adds the next sample of the same cluster.
     pub(super) fn take(&mut self, sample: &Sample) {
         if let Some(last) = self.0.last_mut().filter(|last| last.lasts) {
             last.to = sample.at;
@@ -94,7 +93,7 @@ impl Outages {
         }
     }
 
-    /// Notes that there was no cluster between the last sample of one and the first of the next.
+    /// Adds the gap between the last sample of one cluster and the first of the next.
     pub(super) fn part(&mut self, last: &Sample) {
         if let Some(open) = self.0.last_mut().filter(|open| open.lasts) {
             (open.to, open.lasts) = (last.at, false);
@@ -109,7 +108,7 @@ impl Outages {
         self.0.iter()
     }
 
-    /// For how long no program could act, and in how many intervals that lie apart.
+    /// The total time without service, and the number of separate intervals.
     pub(super) fn without_service(&self) -> (Nanos, usize) {
         let mut ended = None;
         self.iter().filter(|outage| !outage.serves()).fold((Nanos::ZERO, 0), |(sum, n), outage| {
@@ -118,7 +117,7 @@ impl Outages {
         })
     }
 
-    /// The same in words; none if programs could always act.
+    /// The same as text; `None` if programs could always act.
     pub(super) fn without_service_text(&self) -> Option<String> {
         let (sum, n) = self.without_service();
         let s = if n == 1 { "" } else { "s" };

@@ -1,6 +1,6 @@
-//! A trace in the Trace Event Format, which Perfetto and chrome://tracing show: a track for each
-//! process with its stamps, and each failover with its phases as nested asynchronous spans. Times
-//! count from the first notice.
+//! A trace in the Trace Event Format, for Perfetto and chrome://tracing: a track for each process
+//! with its stamps, and each failover with its phases as nested asynchronous spans. Times count
+//! from the first notice.
 
 use crate::output::Failure;
 use crate::report::Report;
@@ -26,7 +26,7 @@ fn spans(failover: &Failover, base: Instant, tid: u32) -> Vec<Value> {
     let mut begins = us(failover.began, base);
     let mut events = vec![at("b", &whole, begins)];
     for (name, span) in PHASES.iter().zip(failover.phases()) {
-        // Behind a phase that is not known, the next one's place is not known either.
+        // After an unknown phase, the place of the next one is unknown, too.
         let Some(span) = span else { break };
         let ends = begins + span.0 as f64 / 1000.0;
         events.extend([at("b", name, begins), at("e", name, ends)]);

@@ -1,4 +1,4 @@
-//! The screen as a picture: each cell in its place, whatever font the reader has.
+//! The screen as a picture: each cell in its place with any font.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
@@ -10,13 +10,13 @@ const CELL: (u32, u32) = (9, 18);
 const BASE: u32 = 14;
 const PAPER: &str = "#16181c";
 const INK: &str = "#d8dade";
-/// The sixteen colours that terminals have names for, as xterm shows them on a dark background.
+/// The sixteen named terminal colours, as in xterm on a dark background.
 const NAMED: [&str; 16] = [
     "#1c1f24", "#e06c75", "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#c8ccd4", "#7f848e",
     "#e06c75", "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#ffffff",
 ];
 
-/// A colour as SVG writes it; none for the terminal's own.
+/// A colour in SVG; `None` for the terminal's default.
 fn rgb(color: Color) -> Option<String> {
     let named = |at: usize| Some(NAMED[at].to_owned());
     match color {
@@ -52,7 +52,7 @@ fn rgb(color: Color) -> Option<String> {
     }
 }
 
-/// How a run of cells looks.
+/// The style of a run of cells.
 #[derive(Clone, PartialEq, Eq)]
 struct Look {
     ink: String,
@@ -79,7 +79,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The whole picture. Writing to a string can not fail.
+/// The whole picture. Writing to a string cannot fail.
 pub(crate) fn text(buffer: &Buffer) -> String {
     let (columns, rows) = (u32::from(buffer.area.width), u32::from(buffer.area.height));
     let (width, height) = (columns * CELL.0, rows * CELL.1);

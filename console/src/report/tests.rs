@@ -1,4 +1,4 @@
-//! Every format by what reads it: parsers of the formats, not a look at the text.
+//! Every format, checked with parsers of the formats.
 
 use super::*;
 use crate::poll::sample::MarkRow;
@@ -52,9 +52,9 @@ fn json_and_csv_say_the_same_of_the_failover() {
     assert_eq!((row["dead"].as_str(), lines.next()), ("app-2 (7)", Some("")));
 }
 
-/// Trace Event Format: what each phase of event needs, and that spans begin before they end.
+/// Trace Event Format: required fields of each phase, and spans begin before they end.
 #[test]
-fn the_trace_is_one_by_the_format() {
+fn the_trace_follows_the_format() {
     let trace: Value = serde_json::from_str(&text(ReportFormat::Perfetto)).expect("JSON");
     assert_eq!(trace["displayTimeUnit"], "ns");
     let mut open: BTreeMap<(String, String), Vec<(String, f64)>> = BTreeMap::new();
@@ -99,7 +99,7 @@ fn the_trace_is_one_by_the_format() {
     assert_eq!((at("notice"), at("decide")), (Some(0.0), Some(18.0)), "times count from the first notice");
 }
 
-/// How many samples an HdrHistogram log has of each histogram, by a reader of such logs.
+/// The number of samples of each histogram in an HdrHistogram log, by a standard reader.
 pub(crate) fn logged(log: &str) -> BTreeMap<String, u64> {
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     for entry in IntervalLogIterator::new(log.as_bytes()) {
@@ -115,7 +115,7 @@ pub(crate) fn logged(log: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn the_log_is_read_by_the_reader_of_such_logs() {
+fn the_log_is_read_by_a_standard_reader() {
     let counted = logged(&text(ReportFormat::Hdr));
     let report = report();
     for which in [Histogram::Renewal, Histogram::Margin] {
@@ -124,7 +124,7 @@ fn the_log_is_read_by_the_reader_of_such_logs() {
 }
 
 #[test]
-fn markdown_and_html_hold_no_markup_of_others() {
+fn markdown_and_html_escape_untrusted_text() {
     let markdown = text(ReportFormat::Md);
     assert!(markdown.contains("deploy \"1.4\" \\| \\<b>, \\*now\\*"), "{markdown}");
     assert!(
@@ -180,7 +180,7 @@ fn openmetrics_is_read_by_a_parser_of_it() {
     assert!(set.families.contains_key("obol_span_seconds"));
 }
 
-/// The keys in a value behind which there are numbers.
+/// The keys of all numbers in a value.
 fn numbered(value: &Value, key: &str, keys: &mut BTreeSet<String>) {
     match value {
         Value::Number(_) => drop(keys.insert(key.to_owned())),
@@ -190,7 +190,7 @@ fn numbered(value: &Value, key: &str, keys: &mut BTreeSet<String>) {
     }
 }
 
-/// Puts a number behind every key of this name.
+/// Sets all numbers with this key.
 fn put_number(value: &mut Value, here: &str, key: &str, number: u64) {
     match value {
         Value::Number(_) if here == key => *value = number.into(),
@@ -203,7 +203,7 @@ fn put_number(value: &mut Value, here: &str, key: &str, number: u64) {
 }
 
 #[test]
-fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
+fn a_recording_with_any_numbers_is_shown_and_reported() {
     let at = |ms: u64| Instant(3_600_000_000_000 + ms * 1_000_000);
     let mut odd = samples::degraded(at(250));
     let drill = Some(DrillMark { name: "app".to_owned(), verdict: None });
@@ -218,7 +218,7 @@ fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
         for number in [0, 1, u64::from(u16::MAX), u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut odd = odd.clone();
             put_number(&mut odd, "", &key, number);
-            // What its type can not hold is refused when it is read.
+            // A number beyond its type's range is rejected when read.
             let Ok(odd) = serde_json::from_value::<Sample>(odd) else { continue };
             let all = [samples::healthy(at(0)), odd.clone(), samples::healthy(at(500)), odd];
             let mut model = console(140, 50);
@@ -239,22 +239,21 @@ fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
             let samples = all.into_iter().map(Arc::new).collect();
             let report = Report::new(samples::name("default"), samples).expect("there are samples");
             for &format in ReportFormat::value_variants() {
-                // A format may refuse a number, such as a count beyond its own.
+                // A format may reject a number, such as a count beyond its range.
                 drop(report.text(format));
             }
         }
     }
 }
 
-/// Text as an enemy writes it: every character that does something, and sequences that terminals
-/// obey.
+/// Hostile text: all control characters, and terminal escape sequences.
 fn hostile() -> String {
     let each: String =
         ('\0'..='\u{ff}').chain(['\u{2028}', '\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}']).collect();
     format!("\x1b]0;owned\x07\x1b[2J\x1b[31m\u{9b}1A\r\n| # {each}\x1bP1$r\x1b\\\\")
 }
 
-/// Puts a text behind every key that has one and takes it; gives how many there were.
+/// Sets all free texts; returns their number.
 fn put_text(value: &mut Value, text: &str) -> usize {
     match value {
         Value::String(old) => {
@@ -267,7 +266,7 @@ fn put_text(value: &mut Value, text: &str) -> usize {
     }
 }
 
-/// A recording whose frame has hostile text in each place that takes any.
+/// A recording whose frame has hostile text in all possible places.
 fn crafted() -> Vec<u8> {
     let mut sample = samples::degraded(Instant(3_600_000_000_000));
     let drill = Some(DrillMark { name: "app".to_owned(), verdict: Some("void".to_owned()) });
@@ -278,7 +277,7 @@ fn crafted() -> Vec<u8> {
     let Value::Object(fields) = &mut value else { panic!("an object") };
     let keys: Vec<String> = fields.keys().cloned().collect();
     for key in keys {
-        // What must be a name or a word refuses it; that is a defence of its own.
+        // Names and enum values reject it, which is a defence of its own.
         let before = fields[&key].clone();
         put_text(fields.get_mut(&key).expect("there"), &hostile());
         let whole = serde_json::from_value::<Sample>(Value::Object(fields.clone()));
@@ -310,7 +309,7 @@ fn is_plain(text: &str, what: &str) {
 }
 
 #[test]
-fn no_text_of_a_recording_reaches_a_terminal_as_more_than_text() {
+fn text_of_a_recording_is_escaped_for_terminals() {
     let recording = Recording::read(crafted().as_slice(), Path::new("memory")).expect("read");
     let all: Vec<Arc<Sample>> = recording.samples.iter().cloned().map(Arc::new).collect();
     let report = Report::new(samples::name("default"), all).expect("there is a sample");
@@ -342,12 +341,12 @@ fn no_text_of_a_recording_reaches_a_terminal_as_more_than_text() {
     }
 }
 
-/// Two seconds of a cluster whose `n`th quarter of a second is made by this.
+/// Two seconds of a cluster, with a sample every quarter of a second made by this.
 fn quarters(from: u64, make: impl Fn(u64, Instant) -> Sample) -> Vec<Arc<Sample>> {
     (0..8).map(|n| Arc::new(make(n, Instant(from + n * 250_000_000)))).collect()
 }
 
-/// A cluster that no program could use for half a second in the middle.
+/// A cluster with an outage of half a second in the middle.
 fn with_an_outage(n: u64, at: Instant) -> Sample {
     let mut sample = samples::healthy(at);
     let reason = match n {
@@ -380,7 +379,7 @@ fn an_outage_in_the_middle_is_in_every_format() {
     assert_eq!(lost["reasons"], serde_json::json!(["coordinator majority lost"]));
     for format in [ReportFormat::Md, ReportFormat::Html] {
         let text = text(format);
-        assert!(text.contains("What was wrong") && text.contains("coordinator majority lost"), "{text}");
+        assert!(text.contains("Outages") && text.contains("coordinator majority lost"), "{text}");
         assert!(text.contains("No program could act for 500ms, in 1 interval."), "{text}");
     }
     assert!(
@@ -390,7 +389,7 @@ fn an_outage_in_the_middle_is_in_every_format() {
 }
 
 #[test]
-fn what_was_wrong_at_the_last_sample_lasts() {
+fn an_outage_at_the_last_sample_lasts() {
     let json: Value = serde_json::from_str(&text(ReportFormat::Json)).expect("JSON");
     assert_eq!(
         (json["outages"][0]["lasts"].as_bool(), json["no_service_ns"].as_u64()),
@@ -399,7 +398,7 @@ fn what_was_wrong_at_the_last_sample_lasts() {
     assert_eq!(json["outages"][0]["reasons"], json["reasons"]);
 }
 
-/// Two clusters of one name: in the second, incarnation 7 is another member's.
+/// Two clusters of one name: in the second, incarnation 7 is another member.
 fn two_clusters(ids: [Option<u64>; 2]) -> Report {
     let start = 3_600_000_000_000;
     let mut all = quarters(start, |n, at| {
@@ -425,8 +424,8 @@ fn two_clusters(ids: [Option<u64>; 2]) -> Report {
 }
 
 #[test]
-fn names_of_one_cluster_are_not_taken_for_those_of_the_next() {
-    // Recordings of older writers do not say which cluster it is.
+fn names_of_one_cluster_are_not_used_for_the_next() {
+    // Old recordings have no cluster id.
     for ids in [[Some(1), Some(2)], [None, None]] {
         let report = two_clusters(ids);
         let json: Value =

@@ -1,4 +1,4 @@
-//! Screen 6: drills, what the selected one would hit, and how the last ones went.
+//! Screen 6: drills, a preview of the selected one, and the last runs.
 //!
 //! ```text
 //! ┌─ Drills 9 ──────────────────────────────── read-only: `obol console --arm` ─┐
@@ -69,7 +69,7 @@ impl Screen for Chaos {
     }
 
     fn select(&self, model: &mut Model, to: Move) -> bool {
-        // The first one is selected until another is.
+        // The first one is selected by default.
         let rows = self.rows(model);
         model.list_mut(SCREEN).go(to, &rows)
     }
@@ -81,17 +81,17 @@ impl Screen for Chaos {
 
 const COLUMNS: [Column; 3] = [
     Column::new("NAME", 10, false, 0, "the drill, as `obol drill run` takes it"),
-    Column::new("RUNS", 4, true, 2, "how many repetitions it has"),
-    Column::new("WHAT", 20, false, 1, "what it breaks"),
+    Column::new("RUNS", 4, true, 2, "its number of repetitions"),
+    Column::new("WHAT", 20, false, 1, "what it does"),
 ];
 
-/// The list is at most so high while there is room for more below.
+/// Largest height of the list while there is room for more below.
 const LIST_MOST: u16 = 13;
-/// The runs take at most this part of the height.
+/// The runs take at most this fraction of the height.
 const RUNS_PART: u16 = 3;
-/// Of the drill that runs, so many failovers are shown.
+/// Failovers of the running drill that are shown.
 const FAILOVERS_MOST: usize = 3;
-/// A pane below the list has at least this height.
+/// Least height of a pane below the list.
 const PANE_LEAST: u16 = 4;
 
 /// List, preview and runs.
@@ -105,7 +105,7 @@ fn areas(model: &Model, body: Rect) -> Areas {
     let rows = u16::try_from(model.chaos.drills.len()).unwrap_or(u16::MAX);
     let wanted = rows.saturating_add(3).min(LIST_MOST);
     let Some(rest) = body.height.checked_sub(wanted).filter(|rest| *rest >= PANE_LEAST) else {
-        // Without room for all, the preview matters most where there is one.
+        // Without room for all, the preview takes precedence if there is one.
         let half = body.height / 2;
         if model.chaos.preview.is_some() && half >= PANE_LEAST {
             let below = Rect { y: body.y + body.height - half, height: half, ..body };
@@ -120,7 +120,7 @@ fn areas(model: &Model, body: Rect) -> Areas {
     let list = Rect { height: wanted, ..body };
     let some = !model.chaos.runs.is_empty() || model.chaos.running.is_some();
     let runs = if some { (rest / RUNS_PART).max(PANE_LEAST).min(rest) } else { 0 };
-    // What is too low for a preview is the runs'.
+    // Space that is too low for a preview goes to the runs.
     let runs = if some && rest - runs < PANE_LEAST { rest } else { runs };
     let preview = rest - runs;
     let at = |y, height| (height >= PANE_LEAST).then_some(Rect { y, height, ..body });
@@ -176,7 +176,7 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let found = model.chaos.preview.as_ref().filter(|(of, _)| Some(of.as_str()) == selected);
     let Some((drill, found)) = found else {
         let inside = canvas.frame(area, &[Cell::new("Preview", Role::Title)], &[]);
-        let text = "Enter shows whom the selected drill would hit; nothing is touched";
+        let text = "Enter shows the victims of the selected drill; nothing is touched";
         canvas.put(inside, inside.x + 1, inside.y, text, Role::Dim);
         return;
     };
@@ -190,7 +190,7 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             };
             let inside = canvas.frame(area, &title, &[may]);
             let room = usize::from(inside.height);
-            // What refuses is never cut off.
+            // Refusals are never cut off.
             let cut = preview.lines.len() > room;
             let refusing = preview.lines.iter().filter(|(_, refuses)| *refuses);
             let others = preview.lines.iter().filter(|(_, refuses)| !*refuses);
@@ -204,13 +204,13 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             }
         }
         Err(why) => {
-            let inside = canvas.frame(area, &title, &[Cell::new("x not known", Role::Bad)]);
+            let inside = canvas.frame(area, &title, &[Cell::new("x unknown", Role::Bad)]);
             canvas.put(inside, inside.x + 1, inside.y, why, Role::Bad);
         }
     }
 }
 
-/// How a verdict looks.
+/// The role of a verdict.
 fn role(verdict: &str) -> Role {
     match verdict {
         "passed" => Role::Good,
@@ -219,7 +219,7 @@ fn role(verdict: &str) -> Role {
     }
 }
 
-/// The figure that matters most, in words.
+/// The most important figure as text.
 fn figures(journal: &Journal) -> String {
     let Some(figure) = journal.figures_us.get(Metric::CueToActive.name()) else {
         return String::new();
@@ -228,7 +228,7 @@ fn figures(journal: &Journal) -> String {
     format!("  failover p50 {p50}  p99 {p99}  max {}  n {}", us(figure.max), figure.n)
 }
 
-/// What has become of a repetition, in as many lines as it takes.
+/// The stages of a repetition, in as many lines as necessary.
 fn fill(head: &str, told: &[String], room: u16) -> Vec<(String, Role)> {
     const INDENT: &str = "    ";
     let mut lines = vec![format!("{INDENT}{head}")];
@@ -261,7 +261,7 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         if let Some((step, told)) = &chaos.stages {
             lines.extend(fill(&format!("repetition {step}: "), told, inside.width));
         }
-        // The newest ones, as they come.
+        // The newest ones, as they occur.
         for failover in mine.iter().rev().take(FAILOVERS_MOST) {
             let dead: Vec<String> = failover.dead.iter().map(|dead| model.live.who(dead.who)).collect();
             let level = failover.dead.first().and_then(|dead| dead.level).map_or("--", |level| level.name());

@@ -1,5 +1,4 @@
-//! Screens 4 and 5: what the coordinators decided, and who suspected whom, by the processes' own
-//! counters.
+//! Screens 4 and 5: decisions of the coordinators, and suspicions, by the processes' own counters.
 //!
 //! ```text
 //! ┌─ Coordinators 3 ─────────────────────────────────────────────────────────────────────────────────┐
@@ -8,10 +7,10 @@
 //! └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Counters are of the process's life; one that was restarted counts from zero. SLOT is the newest
-//! slot in which the coordinator's memory accepted anything, under the proposal number BALLOT;
-//! PREPARED is the slot beyond it, by whom it is prepared, and the number that is PROMISED there.
-//! They are the memory's, whether its process runs or not.
+//! Counters cover the life of a process; a restarted one counts from zero. SLOT is the newest slot
+//! in which the coordinator's memory accepted a value, under the proposal number BALLOT; PREPARED
+//! is a later slot and the coordinator that prepared it, with the number PROMISED there. These are
+//! read from memory, whether its process runs or not.
 
 use crate::poll::sample::ProcessRow;
 use crate::screens::Screen;
@@ -30,12 +29,12 @@ use obol_membership::recorder::Kind as Event;
 use obol_membership::view::coordinator_name;
 use ratatui::layout::Rect;
 
-/// A counter in a column: its head, what it counts, and whether anything but zero is worth a look.
+/// A counter in a column, and whether values above zero need attention.
 struct Counted {
     head: &'static str,
     counter: Counter,
     warns: bool,
-    /// What the help says of it.
+    /// Its description in the help.
     means: &'static str,
 }
 
@@ -46,15 +45,15 @@ const fn counted(head: &'static str, counter: Counter, warns: bool, means: &'sta
 /// A screen of counters.
 pub(super) struct Counters {
     id: ScreenId,
-    /// Whether it is of coordinators alone, and shows what their memory accepted.
+    /// Whether it lists only coordinators, with the contents of their acceptors.
     decides: bool,
     counted: &'static [Counted],
-    /// The title of the events below the list, and which.
+    /// Title and selection of the events below the list.
     noted: (&'static str, &'static [Event]),
 }
 
-/// Who accused whom.
-const ACCUSATIONS: [Event; 4] = [Event::Notice, Event::Suspect, Event::Retract, Event::Excluded];
+/// Suspicions and their consequences.
+const SUSPICIONS: [Event; 4] = [Event::Notice, Event::Suspect, Event::Retract, Event::Excluded];
 
 pub(super) static COORDINATORS: Counters = Counters {
     id: ScreenId("Coordinators"),
@@ -70,7 +69,7 @@ pub(super) static DETECTORS: Counters = Counters {
     id: ScreenId("Detectors"),
     decides: false,
     counted: &DETECTED,
-    noted: ("Accusations", &ACCUSATIONS),
+    noted: ("Accusations", &SUSPICIONS),
 };
 
 impl Screen for Counters {
@@ -122,10 +121,10 @@ const DECIDED: [Counted; 8] = [
         "ABORTS",
         Counter::Aborts,
         true,
-        "proposals that gave way to another proposer or a wrong prediction",
+        "proposals aborted because of another proposer or a wrong prediction",
     ),
     counted("ADOPTED", Counter::Adoptions, true, "values of other proposers that it decided"),
-    counted("TAKEOVERS", Counter::Takeovers, false, "times that it began to lead"),
+    counted("TAKEOVERS", Counter::Takeovers, false, "how often it became leader"),
     counted("FENCES", Counter::FencesRaised, false, "lease holders whose fence it raised"),
     counted("BY WAIT", Counter::ClearedByWait, true, "holders that were cleared by waiting out their lease"),
     counted("BY PROOF", Counter::ClearedByProof, false, "holders that were cleared by a proof of death"),
@@ -139,27 +138,22 @@ const DETECTED: [Counted; 8] = [
         "HEARTBEAT",
         Counter::HeartbeatSuspicions,
         true,
-        "suspicions that it raised because a heartbeat stood still",
+        "suspicions that it raised because a heartbeat stalled",
     ),
     counted(
         "PROGRESS",
         Counter::ProgressSuspicions,
         true,
-        "suspicions of a program that broke its promise of progress",
+        "suspicions of a program that broke its progress promise",
     ),
-    counted("FALSE", Counter::FalseSuspicions, true, "suspicions of a process that then proved to be alive"),
-    counted("EXCLUDED", Counter::Exclusions, true, "times that it found itself excluded"),
-    counted("LINK ERRORS", Counter::LinkErrors, true, "operations that failed on a link"),
-    counted(
-        "LOST",
-        Counter::DatagramsLost,
-        true,
-        "datagrams that it could not deliver because the receiver's lane was full",
-    ),
+    counted("FALSE", Counter::FalseSuspicions, true, "suspicions of processes that were alive"),
+    counted("EXCLUDED", Counter::Exclusions, true, "how often it found itself excluded"),
+    counted("LINK ERRORS", Counter::LinkErrors, true, "failed operations on links"),
+    counted("LOST", Counter::DatagramsLost, true, "datagrams dropped because the receiver's queue was full"),
 ];
 
 impl Counters {
-    /// The columns of a screen, those that are needed least folding first.
+    /// The columns of a screen; higher numbers are hidden first.
     fn heads(&self) -> Vec<Column> {
         let mut all = vec![
             Column::new("NAME", 8, false, 0, "the process"),
@@ -170,10 +164,10 @@ impl Counters {
         ];
         if self.decides {
             all.extend([
-                Column::new("SLOT", 4, true, 2, "the newest slot in which its memory accepted anything"),
-                Column::new("BALLOT", 6, true, 3, "the number of the proposal that it accepted there"),
-                Column::new("PREPARED", 10, false, 3, "the slot beyond it that is prepared, and by whom"),
-                Column::new("PROMISED", 6, true, 3, "the number that is promised there"),
+                Column::new("SLOT", 4, true, 2, "the newest slot in which its acceptor accepted a value"),
+                Column::new("BALLOT", 6, true, 3, "the proposal number that it accepted there"),
+                Column::new("PREPARED", 10, false, 3, "a later slot that is prepared, and by whom"),
+                Column::new("PROMISED", 6, true, 3, "the proposal number promised there"),
             ]);
         }
         let counters = self.counted.iter().zip(4u8..);
@@ -181,7 +175,7 @@ impl Counters {
         all
     }
 
-    /// The rows that are shown, in their order.
+    /// The shown rows in order.
     fn processes<'m>(&self, model: &'m Model) -> Vec<&'m ProcessRow> {
         let filter = &model.list(self.id).filter;
         let kept = |row: &ProcessRow, data: &Data| {
@@ -243,7 +237,7 @@ impl Counters {
         all
     }
 
-    /// The list, and what is left below it.
+    /// The list, and the area below it.
     fn split(&self, model: &Model, body: Rect) -> (Rect, Option<Rect>) {
         let rows = u16::try_from(self.processes(model).len()).unwrap_or(u16::MAX);
         let wanted = rows.saturating_add(3).max(4);

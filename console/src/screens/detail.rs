@@ -1,5 +1,4 @@
-//! Everything about one member, over the middle of screen 1: who it is, its lease, what it counted,
-//! what it noted last.
+//! Details of one member, over the middle of screen 1: identity, lease, counters, latest events.
 //!
 //! ```text
 //! ┌─ app-1  ok ────────────────────────────── Enter its events  Esc closes ─┐
@@ -23,9 +22,9 @@ use obol_membership::metrics::Counter;
 use obol_membership::view::coordinator_name;
 use ratatui::layout::Rect;
 
-/// So wide it is at most.
+/// Largest width.
 const WIDE_MOST: u16 = 110;
-/// Columns of the names at the left.
+/// Width of the names at the left.
 const HEADS_WIDE: u16 = 11;
 
 /// A value, or that there is none.
@@ -46,7 +45,7 @@ fn lease(row: &ProcessRow, data: &Data, at: Instant) -> String {
     )
 }
 
-/// What is known of a member: a head and a text each.
+/// The details of a member: names and texts.
 fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, String)> {
     let track = data.tracks.get(&row.name);
     let host = members::host(row, data).map_or(String::new(), |host| format!(", at agent {}", host.name));
@@ -73,7 +72,7 @@ fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, Strin
         all.push((
             "renewals",
             format!(
-                "{} a second; in the last minute the least that was left {}, the slowest took {}",
+                "{} per second; in the last minute the least margin was {}, the slowest took {}",
                 or_none(per_second),
                 or_none(track.and_then(|track| track.least())),
                 or_none(track.and_then(|track| track.slowest()))

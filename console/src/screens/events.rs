@@ -52,7 +52,7 @@ impl Screen for Events {
         let rows = self.rows(model);
         let list = model.list_mut(ID);
         match (to, &list.selected) {
-            // The newest are shown.
+            // The newest are shown by default.
             (Move::By(_), None) => list.go(Move::Last, &rows),
             _ => list.go(to, &rows),
         }
@@ -60,15 +60,15 @@ impl Screen for Events {
 }
 
 const COLUMNS: [Column; 6] = [
-    Column::new("TIME", 16, false, 2, "time of day in UTC, to the microsecond, by the process's own stamp"),
+    Column::new("TIME", 16, false, 2, "time of day in UTC, to the microsecond, as stamped by the process"),
     Column::new("AFTER", 8, true, 5, "since the event in the line above; +-: within the clocks' error"),
-    Column::new("PROCESS", 8, false, 0, "whose flight recorder has it"),
+    Column::new("PROCESS", 8, false, 0, "the process that recorded it"),
     Column::new("EVENT", 13, false, 0, "what happened"),
-    Column::new("LEVEL", 9, false, 4, "the detector that accuses, where a process is accused"),
-    Column::new("WHAT", 10, false, 1, "which view, or who, with incarnations in brackets"),
+    Column::new("LEVEL", 9, false, 4, "the detector, if a process is suspected"),
+    Column::new("WHAT", 10, false, 1, "the view or the member, with incarnations in brackets"),
 ];
 
-/// How an event looks: what a failure brings about stands out.
+/// The role of an event: consequences of failures stand out.
 fn role(event: Event) -> Role {
     match event {
         Event::Notice | Event::Excluded | Event::LeaseLost => Role::Bad,
@@ -78,14 +78,14 @@ fn role(event: Event) -> Role {
     }
 }
 
-/// The time of day of an event, by the sample's two clocks, to the microsecond.
+/// The time of day of an event to the microsecond, by the sample's two clocks.
 pub(super) fn time(event: &EventRow, data: &Data) -> String {
     let Some(sample) = data.sample.as_deref() else { return String::new() };
     let unix = sample.unix.saturating_sub(sample.at.since(event.at).0);
     time_of_day(unix)
 }
 
-/// The events that are shown, oldest first.
+/// The shown events, oldest first.
 fn rows(model: &Model) -> Vec<&EventRow> {
     let data = model.data();
     let filter = &model.list(ID).filter;
@@ -107,7 +107,7 @@ fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
     let after = at.checked_sub(1).map(|before| {
         let (before, doubt) = (rows[before], event.doubt.max(rows[before].doubt));
         match event.at.since(before.at) {
-            // Another host's clock: the order is not known.
+            // By another host's clock: the order is uncertain.
             since if doubt > obol_fabric::Nanos::ZERO && since <= doubt => format!("+-{doubt}"),
             since => format!("+{since}"),
         }

@@ -33,7 +33,7 @@ use ratatui::layout::Rect;
 
 const ID: ScreenId = ScreenId("Failovers");
 
-/// The time line is at most two to the power of this finer or coarser than the one that shows all.
+/// Largest zoom as a power of two, relative to the scale that shows all.
 const ZOOM_MAX: i8 = 12;
 
 pub(super) struct Failovers;
@@ -56,7 +56,7 @@ impl Screen for Failovers {
     }
 
     fn hints(&self, _: &Model) -> &'static str {
-        "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {zoom-reset} all of it   {line-up}/{line-down} processes   {mark} mark, to compare   {filter} filter"
+        "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {zoom-reset} show all   {line-up}/{line-down} processes   {mark} mark, to compare   {filter} filter"
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {
@@ -75,7 +75,7 @@ impl Screen for Failovers {
         let rows = self.rows(model);
         (model.pan, model.scroll) = (Nanos::ZERO, 0);
         let list = model.list_mut(ID);
-        // Without a selection the newest is shown.
+        // The newest is shown by default.
         list.selected = list.selected.or(rows.last().copied());
         list.go(to, &rows);
         true
@@ -93,7 +93,7 @@ impl Screen for Failovers {
             | Action::LineUp
             | Action::LineDown => Some(look_at(model, action)),
             Action::Copy => {
-                // The newest is shown, so that is what is copied.
+                // The newest is shown, so it is copied.
                 let newest = self.rows(model).last().copied();
                 let list = model.list_mut(ID);
                 list.selected = list.selected.or(newest);
@@ -104,7 +104,7 @@ impl Screen for Failovers {
     }
 }
 
-/// From a failover to its events.
+/// Shows the events of a failover.
 fn open(model: &mut Model) -> bool {
     let all = rows(model);
     let first = chosen(model, &all).and_then(|failover| failover.moments.first());
@@ -115,7 +115,7 @@ fn open(model: &mut Model) -> bool {
     true
 }
 
-/// Compares other failovers with the selected one, or no more.
+/// Marks the selected failover for comparison, or removes the mark.
 fn mark(model: &mut Model) -> bool {
     let all = rows(model);
     let Some(here) = chosen(model, &all).map(|failover| failover.view) else { return false };
@@ -125,7 +125,7 @@ fn mark(model: &mut Model) -> bool {
     true
 }
 
-/// Another part of the time line.
+/// Moves or scales the time line.
 fn look_at(model: &mut Model, action: Action) -> bool {
     let before = (model.zoom, model.pan, model.scroll);
     let Some((step, end)) = pan(model) else { return false };
@@ -134,7 +134,7 @@ fn look_at(model: &mut Model, action: Action) -> bool {
         Action::ZoomOut => model.zoom = (model.zoom - 1).max(-ZOOM_MAX),
         Action::ZoomReset => (model.zoom, model.pan, model.scroll) = (0, Nanos::ZERO, 0),
         Action::PanLeft => model.pan = Nanos(model.pan.0.saturating_sub(step.0)),
-        // What is behind the last moment has nothing to show.
+        // There is nothing to show after the last moment.
         Action::PanRight => model.pan = model.pan.saturating_add(step).min(end.max(model.pan)),
         Action::LineUp => model.scroll = model.scroll.saturating_sub(1),
         _ => model.scroll = (model.scroll + 1).min(processes(model)),
@@ -143,46 +143,43 @@ fn look_at(model: &mut Model, action: Action) -> bool {
 }
 
 const COLUMNS: [Column; 7] = [
-    Column::new("TIME", 16, false, 3, "when the decider took its first notice, time of day in UTC"),
+    Column::new("TIME", 16, false, 3, "when the decider received its first notice, time of day in UTC"),
     Column::new("VIEW", 4, true, 0, "the view without the dead"),
-    Column::new("DEAD", 12, false, 0, "who was removed, with incarnations in brackets"),
+    Column::new("DEAD", 12, false, 0, "the removed members, with incarnations in brackets"),
     Column::new("LEVEL", 9, false, 2, "the detector that reported first"),
     Column::new("DECIDED BY", 10, false, 4, "the coordinator whose proposal was decided"),
     Column::new("TOTAL", 6, true, 1, "from that notice to the last process that became active"),
     Column::new("LAST", 8, false, 5, "the process that became active last"),
 ];
 
-/// What the help says of the time line.
+/// Explanations of the time line for the help.
 const SIGNS: [(&str, &str); 5] = [
-    ("time line", "a row a process; signs are its own stamps, named below the rows where there is room"),
-    ("after", "time since the decider's first notice; the frame says how much a column stands for"),
-    ("( )", "another host's stamp may be anywhere in between: its clock's error"),
-    (
-        "path",
-        "the critical path on the same scale; = and - take turns from phase to phase and mean nothing else",
-    ),
+    ("time line", "a row per process; signs are its own stamps, explained below the rows if there is room"),
+    ("after", "time since the decider's first notice; the frame shows the scale"),
+    ("( )", "range of another host's stamp, because of its clock error"),
+    ("path", "the critical path on the same scale; = and - only alternate from phase to phase"),
     ("median n", "of each phase, over the n failovers in the list"),
 ];
 
-/// The list leaves the time line at least this height, or there is none.
+/// Least height of the time line; with less, there is none.
 const LINE_LEAST: u16 = 9;
-/// What a time line needs beside its processes: frame, axis, path, phases, medians, and the
-/// critical path.
+/// Rows of a time line beside its processes: frame, axis, path, phases, medians, and the critical
+/// path.
 const LINE_REST: u16 = 7;
-/// The list is at most so high while there is a time line.
+/// Largest height of the list beside a time line.
 const LIST_MOST: u16 = 10;
-/// And at least, if it has so many rows: two failovers can be compared.
+/// Least height of the list with enough rows, so that two failovers can be compared.
 const LIST_LEAST: u16 = 5;
-/// Columns of the time line's names.
+/// Width of the time line's names.
 const NAMES_WIDE: u16 = 10;
-/// Columns of a phase's name and time.
+/// Width of a phase's name and time.
 const PHASE_WIDE: u16 = 16;
-/// The names where there is no room for the whole ones.
+/// Abbreviations for narrow spaces.
 const PHASES_SHORT: [&str; 5] = ["prop", "dec", "fence", "clear", "act"];
-/// Columns between two marks of the axis.
+/// Columns between two ticks of the axis.
 const MARK_EVERY: u16 = 10;
 
-/// The failovers that are shown, oldest first.
+/// The shown failovers, oldest first.
 fn rows(model: &Model) -> Vec<Failover> {
     let data = model.data();
     let filter = &model.list(ID).filter;
@@ -200,13 +197,13 @@ fn rows(model: &Model) -> Vec<Failover> {
     all
 }
 
-/// The failover whose time line is shown: the selected one, or the newest.
+/// The failover of the time line: the selected one, or the newest.
 fn chosen<'r>(model: &Model, rows: &'r [Failover]) -> Option<&'r Failover> {
     let selected = model.list(ID).selected;
     rows.iter().find(|failover| Some(RowId::View(failover.view)) == selected).or(rows.last())
 }
 
-/// The list, and what is left for the time line below it.
+/// The list, and the area of the time line below it.
 fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let all = rows(model);
     let processes = chosen(model, &all).map_or(0, |failover| failover.processes().len());
@@ -227,7 +224,7 @@ fn dead(failover: &Failover, data: &Data) -> String {
     names.join(", ")
 }
 
-/// A span, or that it is not known.
+/// A span, or a sign for unknown.
 fn span(value: Option<Nanos>) -> String {
     value.map_or("--".to_owned(), |value| value.to_string())
 }
@@ -266,7 +263,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let none = if model.replay.is_some() {
             "no failover up to this moment of the recording; {event-forward} goes to the next view change"
         } else {
-            "no failover in the events that were read; `obol kill app-1` makes one"
+            "no failover in the events that were read; try `obol kill app-1`"
         };
         return super::draw_none(model, canvas, inside, &list.filter, ("failover", none));
     }
@@ -291,7 +288,7 @@ const fn sign(event: Event) -> &'static str {
     }
 }
 
-/// What the signs of a time line mean, as far as it has them and there is room.
+/// The legend of the signs in use, as far as there is room.
 fn legend(failover: &Failover, columns: u16) -> String {
     const ALL: [(Event, &str); 8] = [
         (Event::Notice, "notice"),
@@ -306,7 +303,7 @@ fn legend(failover: &Failover, columns: u16) -> String {
     let used = ALL.iter().filter(|(event, _)| failover.moments.iter().any(|m| m.event == *event));
     let mut words: Vec<String> = used.map(|(event, word)| format!("{} {word}", sign(*event))).collect();
     if failover.doubt() > Nanos::ZERO {
-        words.push("( ) may be anywhere in between".to_owned());
+        words.push("( ) anywhere in between".to_owned());
     }
     while words.len() > 1 && words.join("  ").len() > usize::from(columns + NAMES_WIDE) {
         words.pop();
@@ -314,7 +311,7 @@ fn legend(failover: &Failover, columns: u16) -> String {
     words.join("  ")
 }
 
-/// How much a moment says, beside others.
+/// The precedence of a moment where several share a column.
 const fn weight(event: Event) -> u8 {
     match event {
         Event::ViewReceived => 0,
@@ -328,7 +325,7 @@ const fn weight(event: Event) -> u8 {
     }
 }
 
-/// How much time a column stands for: the whole failover fits, times the zoom.
+/// Time per column: the whole failover fits, times the zoom.
 fn per_column(failover: &Failover, columns: u16, zoom: i8) -> f64 {
     let end = failover.moments.last().map_or(failover.began, |moment| moment.at);
     let whole = end.since(failover.began).0.max(1) as f64;
@@ -336,12 +333,12 @@ fn per_column(failover: &Failover, columns: u16, zoom: i8) -> f64 {
     (fit * 2f64.powi(i32::from(-zoom))).max(1.0)
 }
 
-/// Columns that a time line of this width has.
+/// Columns of a time line of this width.
 fn columns_of(width: u16) -> u16 {
     width.saturating_sub(2 + NAMES_WIDE + 1)
 }
 
-/// By how much a step moves the time line that is shown, and where its last moment is.
+/// The step by which the time line moves, and its last moment.
 fn pan(model: &Model) -> Option<(Nanos, Nanos)> {
     let all = rows(model);
     let failover = chosen(model, &all)?;
@@ -350,13 +347,13 @@ fn pan(model: &Model) -> Option<(Nanos, Nanos)> {
     Some((Nanos((unit * f64::from(MARK_EVERY)) as u64), end))
 }
 
-/// How many processes the time line that is shown has.
+/// The number of processes of the shown time line.
 fn processes(model: &Model) -> usize {
     chosen(model, &rows(model)).map_or(0, |failover| failover.processes().len())
 }
 
-/// The processes that there is room for: always those on the critical path, and of the others those
-/// from `scroll` on. All in the order in which they are.
+/// The processes for which there is room: always those on the critical path, and others from
+/// `scroll` on, in their order.
 fn visible(names: &[Name], critical: &[Name], room: usize, scroll: usize) -> Vec<Name> {
     if names.len() <= room {
         return names.to_vec();
@@ -380,7 +377,7 @@ fn line(
 ) {
     let columns = columns_of(area.width);
     let unit = per_column(failover, columns, model.zoom);
-    // All processes of a host stamp by one clock.
+    // All processes of a host share one clock.
     let error = match failover.doubt() {
         Nanos::ZERO => Nanos::ZERO.to_string(),
         doubt => format!("+-{doubt}"),
@@ -409,7 +406,7 @@ fn line(
         let x = place(at);
         (x >= 0.0 && x < f64::from(columns)).then(|| left + x as u16)
     };
-    // What of a span is in the window: its first column, and the one behind its last.
+    // The visible part of a span: its first column, and the one after its last.
     let between = |from: Instant, to: Instant| {
         let (from, to) = (place(from), place(to));
         let clip = |x: f64| left + x.clamp(0.0, f64::from(columns)) as u16;
@@ -423,11 +420,11 @@ fn line(
             let across = canvas.glyphs.across.repeat(usize::from(last - first));
             canvas.put(inside, first, y, &across, Role::Dim);
         }
-        // Where several fall into one column, the one that says most is seen.
+        // Of several in one column, the most important is shown.
         mine.sort_by_key(|moment| weight(moment.event));
         for moment in mine {
             if let Some(x) = column(moment.at) {
-                // Anywhere within this it may have been.
+                // The range of its clock error.
                 for error in [column(moment.at - moment.doubt), column(moment.at + moment.doubt)] {
                     if let Some(at) = error.filter(|at| *at != x) {
                         canvas.put(inside, at, y, if at < x { "(" } else { ")" }, Role::Dim);
@@ -448,13 +445,12 @@ fn line(
     rows_of.draw(canvas, rows, left, columns);
 }
 
-/// The lines below a time line: its phases, the medians, and those of the failover that it is
-/// compared with.
+/// The lines below a time line: its phases, the medians, and those of the marked failover.
 struct Phases<'f> {
     failover: &'f Failover,
     compared: Option<&'f Failover>,
     medians: [Option<Nanos>; 5],
-    /// Of how many failovers the medians are.
+    /// Number of failovers of the medians.
     of: usize,
 }
 
@@ -476,7 +472,7 @@ impl Phases<'_> {
         };
         let mine = failover.phases();
         row(canvas, "phases", mine.map(|value| (span(value), Role::Text)), Role::Dim);
-        // Of how many the list's title says, too.
+        // The list's title has the number, too.
         let label = Some(format!("median {}", of)).filter(|label| label.len() < usize::from(NAMES_WIDE));
         let label = label.as_deref().unwrap_or("median");
         row(canvas, label, medians.map(|value| (span(value), Role::Dim)), Role::Dim);
@@ -508,7 +504,7 @@ impl Phases<'_> {
     }
 }
 
-/// How much longer something took than before.
+/// The difference of two durations.
 fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Role) {
     match (before, now) {
         (Some(before), Some(now)) if now == before => ("same".to_owned(), Role::Dim),
@@ -518,8 +514,7 @@ fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Role) {
     }
 }
 
-/// The critical path on the scale of the time line: each phase from where it began to where it
-/// ended.
+/// The critical path on the scale of the time line, phase by phase.
 fn path(
     canvas: &mut Canvas<'_>,
     inside: Rect,
@@ -530,7 +525,7 @@ fn path(
     canvas.put(inside, inside.x + 1, y, "path", Role::Dim);
     let mut begins = failover.began;
     for (at, (name, span)) in PHASES.iter().zip(failover.phases()).enumerate() {
-        // Behind a phase that is not known, the next one's place is not known either.
+        // After an unknown phase, the place of the next one is unknown, too.
         let Some(span) = span else { return };
         let ends = begins + span;
         if let Some((from, wide)) =
@@ -568,7 +563,7 @@ mod tests {
     use crate::samples::name;
 
     #[test]
-    fn whoever_is_on_the_critical_path_is_visible_and_all_others_can_be_scrolled_to() {
+    fn the_critical_path_is_visible_and_others_can_be_scrolled_to() {
         let names: Vec<Name> = (1..=9).map(|n| name(&format!("p-{n}"))).collect();
         let critical = [names[2], names[8]];
         assert_eq!(visible(&names, &critical, 9, 3), names, "there is room for all");

@@ -1,4 +1,4 @@
-//! Screen 7: how long things take, as the processes counted it, and whether that has changed.
+//! Screen 7: latency distributions, as counted by the processes, and their changes.
 //!
 //! ```text
 //! ┌─ Latency, last 60s ───────────────────────────────── before: the minute before that ─┐
@@ -11,10 +11,10 @@
 //! └──────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The histograms lie in the nodes' memory and only grow, so a window over them holds every renewal
-//! and every decision, however seldom the console looks. Their buckets are within 1/16; a
-//! percentile is claimed only from enough samples. Of the margin, small is bad: its p99 is what 99
-//! % of the renewals had left at least.
+//! The histograms are in the nodes' memory and only grow, so a window over them holds every renewal
+//! and every decision, however rarely the console polls. Buckets are within 1/16; a percentile
+//! needs enough samples. For the margin, small values are bad: 99 % of the renewals had at least
+//! its p99 left.
 
 use crate::screens::Screen;
 use crate::state::data::Data;
@@ -70,7 +70,7 @@ impl Screen for Latency {
     }
 
     fn select(&self, model: &mut Model, to: Move) -> bool {
-        // The first row is shown until another is selected.
+        // The first row is shown by default.
         let rows = self.rows(model);
         model.list_mut(ID).go(to, &rows);
         true
@@ -86,30 +86,30 @@ const COLUMNS: [Column; 10] = [
         "renewal: of a lease, posted to majority; decide: proposed to decided; clear: decided to CLEAR; \
          margin: left of the lease at a renewal; failover: noticed to active",
     ),
-    Column::new("p50", 6, true, 2, "half took no longer; of the margin, half had at least so much left"),
-    Column::new("p90", 6, true, 5, "90 % took no longer; of the margin, 90 % had at least so much left"),
+    Column::new("p50", 6, true, 2, "half took no longer; for the margin, half had at least this left"),
+    Column::new("p90", 6, true, 5, "90 % took no longer; for the margin, 90 % had at least this left"),
     Column::new("p99", 6, true, 1, "99 % likewise; -- until there are 299 samples"),
     Column::new("p99.9", 6, true, 4, "99.9 % likewise; -- until there are 2995 samples"),
-    Column::new("WORST", 6, true, 3, "the longest; of the margin the least"),
+    Column::new("WORST", 6, true, 3, "the longest; for the margin, the least"),
     Column::new("N", 6, true, 6, "samples in the window"),
     Column::new(
         "BEFORE p50",
         10,
         true,
         8,
-        "the median before: of the minute before, or before the newest note",
+        "the median before: of the previous minute, or before the newest annotation",
     ),
     Column::new("BEFORE p99", 10, true, 7, "the p99 before"),
-    Column::new("p99 NOW", 7, true, 7, "by how much the p99 has changed"),
+    Column::new("p99 NOW", 7, true, 7, "the change of the p99"),
 ];
 
-/// A change of a percentile by so many hundredths is worth a look; the buckets alone make 6.
+/// Percentage by which a changed percentile needs attention; the buckets alone make 6.
 const CHANGE_WARNS: f64 = 20.0;
 
-/// Below the table the bars need at least this height, or there are none.
+/// Least height of the bars below the table; with less, there are none.
 const BARS_LEAST: u16 = 6;
 
-/// One row: what it is of, and whether small values are the bad ones.
+/// One row, and whether small values are bad.
 struct What {
     name: &'static str,
     small_is_bad: bool,
@@ -130,7 +130,7 @@ fn rows(data: &Data) -> (Before, Vec<What>) {
             after,
         })
         .collect();
-    // Failovers are few: all that are known count, on the two sides of the mark if there is one.
+    // Failovers are few: all known ones count, divided by the mark if there is one.
     let mark = data.note().map(|mark| mark.at);
     let mut sides = [Counts::default(), Counts::default()];
     for failover in data.failovers() {
@@ -164,7 +164,7 @@ fn cells(what: &What) -> Vec<Cell> {
     cells
 }
 
-/// What the two sides are, in words: before, and after.
+/// The two sides as text: before, and after.
 fn sides(data: &Data, which: Before) -> (String, String) {
     match (which, data.note()) {
         (Before::Mark, Some(mark)) => {
@@ -176,7 +176,7 @@ fn sides(data: &Data, which: Before) -> (String, String) {
                 format!("{}{seen} since \"{}\"", age(now.since(from)), mark.text),
             )
         }
-        _ => ("the minute before that".to_owned(), "last 60s".to_owned()),
+        _ => ("the previous minute".to_owned(), "last 60s".to_owned()),
     }
 }
 
@@ -203,7 +203,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     grid.draw(canvas, inside, |row| cells(&rows[row]));
     let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
     let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };
-    let note = model.keymap.fill(if what.small_is_bad { "low is bad" } else { "{down}/{up} another" });
+    let note = model.keymap.fill(if what.small_is_bad { "low is bad" } else { "{down}/{up} select" });
     let sides = if what.before.is_empty() { "" } else { ": before and after" };
     let title = Cell::new(format!("{}{sides}", what.name), Role::Title);
     let inside = canvas.frame(below, &[title], &[Cell::new(note, Role::Dim)]);

@@ -1,4 +1,4 @@
-//! Screen 2: whether leases are renewed in time, and by how much.
+//! Screen 2: whether leases are renewed in time, and their margins.
 //!
 //! ```text
 //! ┌─ Leases 3  20.0ms each  on time 375/s  late 0/s  failed 0/s ───────────────────────────┐
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! LEAST and SLOWEST are over the last minute. The bars are of all processes together; each line
-//! says from which value on it counts.
+//! counts from its value on.
 
 use crate::poll::sample::{Life, ProcessRow};
 use crate::screens::Screen;
@@ -62,7 +62,7 @@ impl Screen for Leases {
     }
 }
 
-/// The columns, and what makes room first.
+/// The columns, and which are hidden first.
 const COLUMNS: [Column; 14] = [
     Column::new("NAME", 8, false, 0, "the process that renews a lease"),
     Column::new("STATE", 6, false, 1, "as on screen 1"),
@@ -73,32 +73,32 @@ const COLUMNS: [Column; 14] = [
         6,
         true,
         2,
-        "time left of the lease when it was read; ! is below the alert's bound",
+        "time left of the lease when it was read; !: below the alert threshold",
     )
     .small_first(),
-    Column::new("LEAST", 6, true, 4, "the least that was left at a renewal of the last minute").small_first(),
-    Column::new("SLOWEST", 7, true, 8, "the longest that a renewal of the last minute took"),
-    Column::new("ON TIME/s", 9, true, 5, "renewals per second that came before the lease had ended"),
-    Column::new("LATE/s", 6, true, 6, "renewals per second that came after it had ended"),
+    Column::new("LEAST", 6, true, 4, "the least time left at a renewal of the last minute").small_first(),
+    Column::new("SLOWEST", 7, true, 8, "the longest renewal of the last minute"),
+    Column::new("ON TIME/s", 9, true, 5, "renewals per second before the end of the lease"),
+    Column::new("LATE/s", 6, true, 6, "renewals per second after its end"),
     Column::new("FAILED/s", 8, true, 7, "renewals per second that found no majority"),
     Column::new("LATE", 4, true, 9, "late renewals since the process began"),
     Column::new("FAILED", 6, true, 9, "failed renewals since the process began"),
-    Column::new("BY CACHE", 8, true, 12, "renewals for which a lease cache vouched, since the process began"),
+    Column::new("BY CACHE", 8, true, 12, "renewals through a lease cache, since the process began"),
     Column::new(
         "60s",
         members::SPARK,
         false,
         13,
-        "renewals per second over the last minute, 5 s a bar; the row's own highest bar is full",
+        "renewals per second over the last minute, 5 s per bar, scaled to the row's maximum",
     ),
 ];
 
-/// Below the list the bars need at least this height, or there are none.
+/// Least height of the bars below the list; with less, there are none.
 const BARS_LEAST: u16 = 6;
-/// From this width on there are two sets of bars side by side.
+/// Least width for two sets of bars side by side.
 const TWO_FROM: u16 = 90;
 
-/// The rows that are shown, in their order.
+/// The shown rows in order.
 fn rows(model: &Model) -> Vec<&ProcessRow> {
     let filter = &model.list(ID).filter;
     let kept = |row: &ProcessRow, data: &Data| {
@@ -138,7 +138,7 @@ fn cells(row: &ProcessRow, data: &Data, canvas: &Canvas<'_>) -> Vec<Cell> {
     let (sign, word) = status.words();
     let track = data.tracks.get(&row.name).filter(|_| !matches!(row.life, Life::Down | Life::Left));
     let (held, held_role) = lease(row, at);
-    // What alerts is marked here as well.
+    // The cause of an alert is marked here as well.
     let percent =
         data.sample.as_ref().and_then(|sample| sample.thresholds).map(|t| u64::from(t.margin_percent));
     let limit = data.lease().zip(percent).map(|(lease, percent)| lease.0.saturating_mul(percent) / 100);
@@ -173,11 +173,11 @@ fn cells(row: &ProcessRow, data: &Data, canvas: &Canvas<'_>) -> Vec<Cell> {
     ]
 }
 
-/// The list, and what is left for the bars below it.
+/// The list, and the area of the bars below it.
 fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let rows = u16::try_from(rows(model).len()).unwrap_or(u16::MAX);
     let wanted = rows.saturating_add(3).max(4);
-    // With many rows the bars keep their place: a page of the list can be turned.
+    // With many rows the bars keep their place: the list has pages.
     let most = body.height.saturating_sub(BARS_LEAST);
     if most < 4 || wanted > most && body.height < 2 * BARS_LEAST + 4 {
         return (body, None);
@@ -227,7 +227,7 @@ fn chart(canvas: &mut Canvas<'_>, area: Rect, title: &'static str, counts: &Coun
     bars::draw(canvas, inside, &[Side { head: "", counts, role: Role::Good }]);
 }
 
-/// How the leases do, all together.
+/// Totals of all leases.
 fn title(rows: &[&ProcessRow], data: &Data) -> Vec<Cell> {
     let mut title = vec![Cell::new(format!("Leases {}", rows.len()), Role::Title)];
     if let Some(length) = data.lease() {

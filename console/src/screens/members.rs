@@ -1,4 +1,4 @@
-//! Screen 1: who is there, and how everybody's lease does.
+//! Screen 1: all processes and their leases.
 //!
 //! ```text
 //! ┌─ Members 9  ok 7  frozen 1  down 1 ─────────────────── sort NAME up  filter app  1-7 of 9 ─┐
@@ -7,7 +7,7 @@
 //! └──────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Columns fold away from the least to the most needed. Below, if there is room: the newest events.
+//! Less important columns are hidden first. Below, if there is room: the newest events.
 
 use crate::input::Action;
 use crate::poll::sample::{Life, ProcessRow};
@@ -28,7 +28,7 @@ use ratatui::layout::Rect;
 /// This screen.
 pub(crate) const ID: ScreenId = ScreenId("Members");
 
-/// The list leaves the events below it at least this height, or there are none.
+/// Least height of the events below the list; with less, there are none.
 const EVENTS_LEAST: u16 = 5;
 
 pub(super) struct Members;
@@ -44,9 +44,9 @@ impl Screen for Members {
 
     fn hints(&self, model: &Model) -> &'static str {
         if model.mode == Mode::Detail {
-            "{open} its events   {back} closes   {down}/{up} another   {kill} kill   {stop} stop   {start} start"
+            "{open} its events   {back} closes   {down}/{up} select   {kill} kill   {stop} stop   {start} start"
         } else {
-            "{down}/{up} select   {open} about it   {sort}/{sort-by} sort   {filter} filter   {find-next} needs attention   {freeze} freeze"
+            "{down}/{up} select   {open} details   {sort}/{sort-by} sort   {filter} filter   {find-next} needs attention   {freeze} freeze"
         }
     }
 
@@ -85,7 +85,7 @@ pub(crate) fn selected(model: &Model) -> Option<&ProcessRow> {
     rows(model).into_iter().find(|row| Some(RowId::Process(row.name)) == wanted)
 }
 
-/// From a member to all about it.
+/// Opens the details of a member.
 fn open(model: &mut Model) -> bool {
     let rows = Members.rows(model);
     let list = model.list_mut(ID);
@@ -95,7 +95,7 @@ fn open(model: &mut Model) -> bool {
     true
 }
 
-/// From the selected member to its events.
+/// Shows the events of the selected member.
 pub(crate) fn show_events(model: &mut Model) -> bool {
     let Some(RowId::Process(name)) = model.list(ID).selected else { return false };
     let list = model.list_mut(events::ID);
@@ -104,7 +104,7 @@ pub(crate) fn show_events(model: &mut Model) -> bool {
     true
 }
 
-/// To the next member that needs an operator, or to the one before.
+/// Selects the next or previous member that needs attention.
 fn find(model: &mut Model, forward: bool) -> bool {
     let ids = Members.rows(model);
     let needs =
@@ -122,14 +122,14 @@ fn find(model: &mut Model, forward: bool) -> bool {
     true
 }
 
-/// The member list, and what is left for the events below it.
+/// The member list, and the area of the events below it.
 fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let rows = model.data().sample.as_ref().map_or(0, |sample| sample.processes.len());
     let wanted = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3).max(5);
     super::split(body, wanted, EVENTS_LEAST)
 }
 
-/// The columns, and what makes room first.
+/// The columns, and which are hidden first.
 const COLUMNS: [Column; 15] = [
     Column::new("NAME", 8, false, 0, "the process, coordinators first"),
     Column::new(
@@ -137,11 +137,17 @@ const COLUMNS: [Column; 15] = [
         12,
         false,
         1,
-        "ok; ~ joining: no member yet; ~ held back: its join waits, since programs of its name died again and again; < behind: knows an older view; ! no lease: may not act; \
-         ? stale: its memory cannot be read consistently; = frozen: stopped by a signal; x down; - left. With for how long, \
-         or how much longer it is held back",
+        "ok; ~ joining: not a member yet; ~ held back: its join waits, because programs of its name died repeatedly; < behind: knows an older view; ! no lease: may not act; \
+         ? stale: its memory cannot be read consistently; = frozen: stopped by a signal; x down; - left. With the time in this state, \
+         or the remaining hold",
     ),
-    Column::new("KIND", 11, false, 7, "coordinator, agent (one a node), app (a program), cache (of leases)"),
+    Column::new(
+        "KIND",
+        11,
+        false,
+        7,
+        "coordinator, agent (one per node), app (a program), cache (of leases)",
+    ),
     Column::new("AGENT", 6, false, 9, "the agent that the program is attached to, and whose lease it reads"),
     Column::new("INC", 4, true, 6, "incarnation: the number of this membership; a new one with each join"),
     Column::new("VIEW", 4, true, 4, "the newest view that it knows"),
@@ -150,31 +156,31 @@ const COLUMNS: [Column; 15] = [
         7,
         false,
         3,
-        "active: may act; waiting: begins later; fenced: taken back by a coordinator; expired: not renewed",
+        "active: may act; waiting: begins later; fenced: revoked by a coordinator; expired: not renewed",
     ),
     Column::new("MARGIN", 6, true, 2, "time left of the lease when it was read").small_first(),
     Column::new("RENEW/s", 7, true, 5, "renewals of the lease per second, over the last second"),
-    Column::new("LATE", 4, true, 5, "renewals that came after the lease had ended, since its start"),
+    Column::new("LATE", 4, true, 5, "renewals after the end of the lease, since its start"),
     Column::new("FAILED", 6, true, 8, "renewals that found no majority, since its start"),
     Column::new("SUSP", 4, true, 11, "suspicions of others that it raised, by heartbeat or progress"),
     Column::new("SERVED", 6, true, 12, "requests that the program served under an active view"),
-    Column::new("BEAT", 5, true, 10, "moves: its heartbeat does; else for how long it has not"),
+    Column::new("BEAT", 5, true, 10, "moves, or for how long its heartbeat has stalled"),
     Column::new(
         "60s",
         SPARK,
         false,
         13,
-        "renewals per second over the last minute, 5 s a bar; the row's own highest bar is full",
+        "renewals per second over the last minute, 5 s per bar, scaled to the row's maximum",
     ),
 ];
 
-/// Columns of a row's last minute.
+/// Width of the sparkline.
 pub(crate) const SPARK: u16 = CELLS as u16;
 
-/// A heartbeat that was not seen to move for so long is worth showing.
+/// A heartbeat that stalls for this long is shown.
 pub(crate) const STILL: Nanos = Nanos::from_secs(1);
 
-/// How the lease of a process is called.
+/// The status of a process's lease.
 pub(crate) fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
     match row.lease {
         None => (NONE, Role::Dim),
@@ -210,7 +216,7 @@ fn suspicions(row: &ProcessRow) -> u64 {
     row.counter(Counter::HeartbeatSuspicions).saturating_add(row.counter(Counter::ProgressSuspicions))
 }
 
-/// The look of a status.
+/// The role of a status.
 pub(crate) const fn role(status: Status) -> Role {
     match status {
         Status::Down => Role::Bad,
@@ -226,7 +232,7 @@ pub(crate) const fn role(status: Status) -> Role {
     }
 }
 
-/// The rows that are shown, in their order.
+/// The shown rows in order.
 pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
     let filter = &model.list(ID).filter;
     let kept = |row: &ProcessRow, data: &Data| {
@@ -281,7 +287,7 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
             format!("{sign} {word} {}", row.held_back(at).map_or(NONE.to_owned(), age))
         }
         (Status::Stale, Some(track)) => format!("{sign} {word} {}", age(track.age(at))),
-        // For how long is known of the process itself, not of its view or lease.
+        // The time is that of the process's state, not of its view or lease.
         (Status::Down | Status::Frozen | Status::Joining, Some(track)) => match track.since(at) {
             Some(Nanos::ZERO) => format!("{sign} {word}"),
             since => format!("{sign} {word} {}", since.map_or(NONE.to_owned(), age)),
@@ -289,7 +295,7 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
         _ => format!("{sign} {word}"),
     };
     let (lease, lease_role) = lease(row, at);
-    // A late or failed renewal is worth a look; none is as it should be.
+    // Late or failed renewals need attention.
     let bad = |counter| {
         if !renews(row) || down {
             return Cell::none();
@@ -321,7 +327,7 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
     ]
 }
 
-/// Renewals per second over the last minute. A gap is a dot, not nothing.
+/// Renewals per second over the last minute. A gap is a dot, not empty.
 pub(crate) fn spark(row: &ProcessRow, data: &Data, glyphs: &Glyphs) -> String {
     let Some(track) = data.tracks.get(&row.name).filter(|_| renews(row)) else { return String::new() };
     let most = track.cells().flatten().fold(0.0, f64::max);
@@ -363,7 +369,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             None => "nothing has been read yet",
             Some(_) => "no process has come up yet",
         };
-        // No filter hides what was not read.
+        // No filter hides a missing sample.
         let filter = if data.sample.is_some() { &list.filter } else { &Filter::none() };
         return super::draw_none(model, canvas, inside, filter, ("member", none));
     }
@@ -373,7 +379,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     grid.draw(canvas, inside, |row| cells(rows[row], data, at, &glyphs));
 }
 
-/// How many processes are in each state, those that need somebody last.
+/// The number of processes in each state, those that need attention last.
 fn tally(data: &Data) -> Vec<Cell> {
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
     let all = [

@@ -23,7 +23,7 @@ use crate::widgets::grid::{self, Column};
 use obol_fabric::Instant;
 use ratatui::layout::Rect;
 
-/// All of them in the order of their tabs. A console begins with the first one.
+/// All of them in the order of their tabs. A console starts with the first one.
 static ALL: &[&dyn Screen] = &[
     &members::Members,
     &leases::Leases,
@@ -35,22 +35,21 @@ static ALL: &[&dyn Screen] = &[
     &events::Events,
 ];
 
-/// A screen: a list of rows, and whatever it draws beside that. What the user has done to the list
-/// is in [`Model::list`].
+/// A screen: a list of rows, and anything drawn beside it. The state of the list is in
+/// [`Model::list`].
 pub(crate) trait Screen: Sync {
-    /// Its title, a word. In lower case it is the command that shows it and the table of the
-    /// configuration.
+    /// Its title, one word. In lower case it is its command and its table in the configuration.
     fn id(&self) -> ScreenId;
 
     /// The columns of its list.
     fn columns(&self) -> Vec<Column>;
 
-    /// Whether the user may choose which columns are shown.
+    /// Whether the user may choose the columns.
     fn has_choice_of_columns(&self) -> bool {
         true
     }
 
-    /// Whether the user may sort the rows; else they have an order of their own.
+    /// Whether the user may sort the rows.
     fn can_sort(&self) -> bool {
         true
     }
@@ -60,18 +59,18 @@ pub(crate) trait Screen: Sync {
         true
     }
 
-    /// What the help says of signs that are no column.
+    /// Explanations of further signs for the help.
     fn signs(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// The footer: `{action}` stands for its key; what has no room goes from the right.
+    /// The footer: `{action}` stands for its key; hints without room are dropped from the right.
     fn hints(&self, model: &Model) -> &'static str;
 
-    /// The rows that are shown, in their order.
+    /// The shown rows in order.
     fn rows(&self, model: &Model) -> Vec<RowId>;
 
-    /// The part of its area that the list has.
+    /// The list's part of its area.
     fn list_area(&self, _model: &Model, area: Rect) -> Rect {
         area
     }
@@ -79,21 +78,20 @@ pub(crate) trait Screen: Sync {
     /// Draws it.
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect);
 
-    /// Moves the selection. `true` if the screen is another now.
+    /// Moves the selection. Returns whether the screen changed.
     fn select(&self, model: &mut Model, to: Move) -> bool {
         let rows = self.rows(model);
         model.list_mut(self.id()).begin(to, &rows)
     }
 
-    /// What an action does on this screen, if that is not what it does on every other: whether the
-    /// screen is another now.
+    /// Handles an action differently from other screens; returns whether the screen changed.
     fn act(&self, _model: &mut Model, _action: Action, _effects: &mut Vec<Effect>) -> Option<bool> {
         None
     }
 }
 
 impl dyn Screen {
-    /// Its place among the tabs, from 1 on: the key that shows it.
+    /// Its place among the tabs, from 1: its key.
     pub(crate) fn number(&self) -> u8 {
         let place = ALL.iter().position(|screen| screen.id() == self.id());
         place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0)
@@ -104,12 +102,12 @@ impl dyn Screen {
         self.id().0.to_lowercase()
     }
 
-    /// What the user has done to its list.
+    /// The state of its list.
     pub(crate) fn list<'m>(&self, model: &'m Model) -> &'m List<RowId> {
         model.list(self.id())
     }
 
-    /// How many rows a page of its list has.
+    /// Rows per page of its list.
     pub(crate) fn page_rows(&self, model: &Model, area: Rect) -> usize {
         grid::page_rows(self.list_area(model, area))
     }
@@ -130,7 +128,7 @@ pub(crate) fn shown(model: &Model) -> &'static dyn Screen {
     all().find(|screen| screen.id() == model.screen).unwrap_or(ALL[0])
 }
 
-/// The screen so many tabs further on.
+/// The screen `by` tabs further on.
 pub(crate) fn beside(model: &Model, by: isize) -> ScreenId {
     let place = ALL.iter().position(|screen| screen.id() == model.screen).unwrap_or(0);
     let count = ALL.len();
@@ -142,7 +140,7 @@ pub(crate) fn numbered(number: u8) -> Option<ScreenId> {
     Some(ALL.get(usize::from(number).checked_sub(1)?)?.id())
 }
 
-/// Why a list has no rows: the filter, or else `none`.
+/// Why a list is empty: the filter, or else `none`.
 fn draw_none(
     model: &Model,
     canvas: &mut Canvas<'_>,
@@ -155,14 +153,14 @@ fn draw_none(
     canvas.put(area, area.x + 2, area.y, &why, Role::Dim);
 }
 
-/// A list of this height above, and what is left below it if that is enough.
+/// A list of this height above, and the area below it if that is high enough.
 fn split(body: Rect, height: u16, least: u16) -> (Rect, Option<Rect>) {
     let left = body.height.checked_sub(height).filter(|left| *left >= least);
     let Some(left) = left else { return (body, None) };
     (Rect { height, ..body }, Some(Rect { y: body.y + height, height: left, ..body }))
 }
 
-/// The processes that a list shows, in its order.
+/// The processes of a list in order.
 fn processes<'m>(
     model: &'m Model,
     id: ScreenId,

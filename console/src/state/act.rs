@@ -1,8 +1,7 @@
-//! What an operator does to one process from the console: kill it, let it leave, start it again. As
-//! drills, only where the console was started with `--arm`; each is asked about once more, and done
-//! by the command of the same name.
+//! An operator's actions on one process: kill, stop, start. Like drills, they need `--arm`; each is
+//! confirmed, and carried out by the command of the same name.
 
-/// What is done.
+/// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Kill,
@@ -11,7 +10,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// The command that does it.
+    /// Its command.
     pub(crate) const fn command(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -20,12 +19,12 @@ impl Verb {
         }
     }
 
-    /// What it means, for the question.
+    /// Its text in the confirmation.
     pub(crate) const fn means(self) -> &'static str {
         match self {
             Self::Kill => "Kill {} at once (SIGKILL)",
             Self::Stop => "Stop {} gracefully, so that it leaves",
-            Self::Start => "Start {} again",
+            Self::Start => "Restart {}",
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What an operator is alerted of, beside what keeps the cluster from being healthy. A new alert is
-//! a function and a row in [`ALERTS`].
+//! Alerts for operators, beside the reasons of bad health. A new alert is a function and a row in
+//! [`ALERTS`].
 
 use crate::poll::sample::Life;
 use crate::state::data::Data;
@@ -8,8 +8,8 @@ use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_profiles::Alert;
 
-/// A clause for each that is wrong now, without a full stop, that begins with who or what it is and
-/// says the figure and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
+/// Returns a clause for each current problem, without a full stop. It begins with the subject and
+/// has the value and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
 type Check = fn(&Data, &Alert) -> Vec<String>;
 
 /// All of them, the worst first. A name is a noun phrase in lower case, without an article.
@@ -23,7 +23,7 @@ const ALERTS: [(&str, Check); 7] = [
     ("void drill", void_drill),
 ];
 
-/// What is wrong now: the alert's name and the clause.
+/// All active alerts: name and clause.
 pub(crate) fn all(data: &Data) -> Vec<(&'static str, String)> {
     let Some(thresholds) = data.sample.as_ref().and_then(|sample| sample.thresholds) else {
         return Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn all(data: &Data) -> Vec<(&'static str, String)> {
     ALERTS.into_iter().flat_map(each).collect()
 }
 
-/// One more coordinator that fails may end every lease.
+/// One more failed coordinator may end every lease.
 fn majority_at_risk(data: &Data, thresholds: &Alert) -> Vec<String> {
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
     let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
@@ -52,17 +52,17 @@ fn majority_at_risk(data: &Data, thresholds: &Alert) -> Vec<String> {
     vec![format!("{run} of {acceptors} coordinators run: {bears}")]
 }
 
-/// A clock is beyond the bound that leases rely on.
+/// A clock exceeds the drift bound of the leases.
 fn drift(data: &Data, _: &Alert) -> Vec<String> {
     let alarms = data.tracks.iter().filter_map(|(name, track)| {
         let n = track.in_minute(Counter::DriftAlarms)?;
         (n > 0)
-            .then(|| format!("{name} has proved a clock to be beyond the drift bound: leases are not safe"))
+            .then(|| format!("{name} has proved that a clock exceeds the drift bound: leases are not safe"))
     });
     alarms.collect()
 }
 
-/// Leases are renewed so late that one more pause ends them.
+/// Leases are renewed so late that a short delay ends them.
 fn lease_margin(data: &Data, thresholds: &Alert) -> Vec<String> {
     let Some(lease) = data.lease() else { return Vec::new() };
     let percent = u64::from(thresholds.margin_percent);
@@ -86,7 +86,7 @@ fn late_renewals(data: &Data, thresholds: &Alert) -> Vec<String> {
     late.collect()
 }
 
-/// A process runs and its memory cannot be read consistently.
+/// A running process has memory that cannot be read consistently.
 fn stale_node(data: &Data, thresholds: &Alert) -> Vec<String> {
     let now = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let old =
@@ -98,7 +98,7 @@ fn stale_node(data: &Data, thresholds: &Alert) -> Vec<String> {
     old.collect()
 }
 
-/// A detector takes living processes for dead ones.
+/// A detector suspects live processes.
 fn false_suspicions(data: &Data, thresholds: &Alert) -> Vec<String> {
     let limit = u64::from(thresholds.false_suspicions);
     let wrong = data.tracks.iter().filter_map(|(name, track)| {
@@ -126,7 +126,7 @@ mod tests {
 
     const START: u64 = 3_600_000_000_000;
 
-    /// The names of the alerts after ten seconds in which this was done to every sample.
+    /// The active alerts after ten seconds in which every sample was changed like this.
     fn alerted(change: impl Fn(u64, &mut Sample)) -> Vec<&'static str> {
         let mut data = Data::default();
         for n in 0..40 {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_well_alerts_nobody() {
+    fn a_healthy_cluster_has_no_alerts() {
         assert_eq!(alerted(|_, _| ()), [""; 0]);
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_a_minute_ago_alerts_nobody() {
+    fn problems_older_than_a_minute_raise_no_alert() {
         let mut data = Data::default();
         let mut seen = Vec::new();
         for n in 0..400 {

@@ -1,6 +1,6 @@
-//! Drills from the console: which there are, what one would hit, whether it is armed, and how the
-//! last ones went. To break anything takes `--arm`, a preview that every guard allows, the
-//! cluster's name typed, and then a key; each run is armed anew.
+//! Drills from the console: the list, a preview, the armed drill, and the last runs. A fault needs
+//! `--arm`, a preview that every guard allows, the typed name of the cluster, and then a key; each
+//! run is armed separately.
 
 use crate::input::Keymap;
 use crate::state::act::Verb;
@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, VecDeque};
 /// The screen of drills.
 pub(crate) const SCREEN: ScreenId = ScreenId("Chaos");
 
-/// Runs that are kept.
+/// Runs to keep.
 const RUNS_MAX: usize = 32;
 
-/// A drill that can be chosen.
+/// A drill in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) name: String,
@@ -23,19 +23,19 @@ pub(crate) struct Choice {
     pub(crate) count: u32,
 }
 
-/// What a drill would do now.
+/// The plan of a drill at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Preview {
     pub(crate) drill: String,
     /// Whether every guard allows it.
     pub(crate) allowed: bool,
-    /// Step by step, guard by guard; `true` for a line that refuses.
+    /// Steps and guards line by line; `true` for a line that refuses.
     pub(crate) lines: Vec<(String, bool)>,
-    /// Who would be hit, in a few words.
+    /// A summary of the victims.
     pub(crate) hits: String,
 }
 
-/// What is read of a drill's journal.
+/// The shown part of a drill's journal.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Journal {
     pub(crate) verdict: String,
@@ -55,7 +55,7 @@ pub(crate) struct Figure {
     pub(crate) max: f64,
 }
 
-/// A bound of a drill, and what was found.
+/// A bound of a drill and its result.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Judged {
     pub(crate) metric: String,
@@ -72,16 +72,16 @@ pub(crate) struct Run {
     pub(crate) found: Result<Journal, String>,
 }
 
-/// What the worker reports.
+/// An update of the worker.
 #[derive(Clone, Debug)]
 pub(crate) enum DrillUpdate {
-    /// What the drill would do, or why that is not known.
+    /// The preview of a drill, or why there is none.
     Previewed { drill: String, found: Result<Preview, String> },
-    /// So many repetitions of the drill that runs are done.
+    /// Completed repetitions of the running drill, and their total.
     Done { done: u32, of: u32 },
-    /// How far the running repetition is: which step of which one, and in words.
+    /// The running repetition and step, and its stage.
     Stage { step: String, words: String },
-    /// What was done to a process has been done, or why not.
+    /// The result of an action on a process.
     Acted { verb: Verb, who: Name, how: Result<(), String> },
     /// The drill has ended.
     Ended { found: Result<Journal, String> },
@@ -93,22 +93,22 @@ pub(crate) struct Chaos {
     /// Whether the console was started with `--arm`.
     pub(crate) may_arm: bool,
     pub(crate) drills: Vec<Choice>,
-    /// The newest preview, or why there is none, and of which drill.
+    /// The newest preview, or why there is none, with its drill.
     pub(crate) preview: Option<(String, Result<Preview, String>)>,
-    /// The drill that the next run runs.
+    /// The armed drill.
     pub(crate) armed: Option<String>,
-    /// The drill that runs, since when, and whether it was asked to end.
+    /// The running drill, since when, and whether it was aborted.
     pub(crate) running: Option<(String, Instant, bool)>,
-    /// How many of its repetitions are done, of how many.
+    /// Its completed repetitions, and their total.
     pub(crate) done: Option<(u32, u32)>,
-    /// Which step of which repetition runs, and what has become of it until now.
+    /// The running repetition and step, and its stages so far.
     pub(crate) stages: Option<(String, Vec<String>)>,
     /// Newest first.
     pub(crate) runs: VecDeque<Run>,
 }
 
 impl Chaos {
-    /// What can hit the cluster, in a few words for every screen.
+    /// A short warning for every screen of what can hit the cluster.
     pub(crate) fn banner(&self, keymap: &Keymap) -> Option<String> {
         match (&self.running, &self.armed) {
             (Some((drill, _, false)), _) => {
@@ -135,7 +135,7 @@ impl Model {
         self.chaos.drills.get(self.list(SCREEN).place(&ids))
     }
 
-    /// Shows what the selected drill would do.
+    /// Previews the selected drill.
     pub(crate) fn preview(&mut self, effects: &mut Vec<Effect>) -> bool {
         if self.replay.is_some() {
             return self.refuse("faults cannot be injected into a recording");
@@ -174,7 +174,7 @@ impl Model {
         }
     }
 
-    /// Arms, if this is the cluster's name.
+    /// Arms, if the text is the cluster's name.
     pub(crate) fn armed_by(&mut self, text: &str) {
         let Some((drill, Ok(_))) = &self.chaos.preview else { return };
         if text == self.cluster.as_str() {
@@ -184,7 +184,7 @@ impl Model {
         }
     }
 
-    /// Runs what is armed.
+    /// Runs the armed drill.
     pub(crate) fn run_armed(&mut self, effects: &mut Vec<Effect>) -> bool {
         if self.chaos.running.is_some() {
             return self.refuse("a drill is already running; {abort-drill} aborts it");
@@ -199,7 +199,7 @@ impl Model {
         true
     }
 
-    /// Ends the drill that runs.
+    /// Aborts the running drill.
     pub(crate) fn abort(&mut self, effects: &mut Vec<Effect>) -> bool {
         let Some((_, _, asked)) = &mut self.chaos.running else {
             return self.refuse("no drill of this console runs");
@@ -209,7 +209,7 @@ impl Model {
         true
     }
 
-    /// Takes what the worker reports.
+    /// Handles an update of the worker.
     pub(crate) fn take_drill_update(&mut self, update: DrillUpdate) -> bool {
         match update {
             DrillUpdate::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),
@@ -231,7 +231,7 @@ impl Model {
                 let Some((drill, began, _)) = self.chaos.running.take() else { return false };
                 self.chaos.runs.push_front(Run { drill, began, ended: self.now, found });
                 self.chaos.runs.truncate(RUNS_MAX);
-                // What was seen before is not what there is now.
+                // The preview is outdated.
                 self.chaos.preview = None;
             }
         }

@@ -1,5 +1,5 @@
-//! What follows from the samples seen so far: rates, ages, names, time lines. It depends on the
-//! samples alone, in their order, so that a recording gives what the live console had.
+//! Data derived from the samples so far: rates, ages, names, time lines. It depends only on the
+//! sequence of samples, so a recording gives the same as the live console.
 
 use crate::event_text;
 use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample};
@@ -15,22 +15,22 @@ use obol_observe::timeline::History;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Events that are kept for the log.
+/// Events to keep for the log.
 pub(crate) const EVENTS_MAX: usize = 4096;
-/// Members whose names are kept, also of those that are gone.
+/// Members whose names are kept, including former ones.
 const NAMES_MAX: usize = 4096;
-/// Marks that are kept.
+/// Annotations to keep.
 const MARKS_MAX: usize = 256;
 /// Views whose changes are kept.
 const VIEWS_MAX: usize = 256;
-/// Rates are over this time, or over what there is.
+/// Rates are over this time, or less if less is known.
 const RATE_OVER: Nanos = Nanos::from_secs(1);
-/// One cell of a row's history, and how many there are.
+/// Duration of one cell of a row's history, and the number of cells.
 pub(crate) const CELL: Nanos = Nanos::from_secs(5);
 /// A minute.
 pub(crate) const CELLS: usize = 12;
 
-/// A life of a process, and what it had counted of [`SINCE`].
+/// The life of a process, and its counters of [`SINCE`].
 type Counted = ((u32, u64, u16), [u64; SINCE.len()]);
 
 /// Renewals of a process at one moment.
@@ -40,7 +40,7 @@ struct Point {
     counts: [u64; 3],
 }
 
-/// Counters whose rates are followed.
+/// Counters with rates.
 const RATED: [Counter; 3] = [Counter::RenewalsOnTime, Counter::RenewalsLate, Counter::RenewalsFailed];
 
 /// One process over time.
@@ -51,38 +51,37 @@ pub(crate) struct Track {
     incarnation: Incarnation,
     life: Life,
     heartbeat: u64,
-    /// What it had counted when it was last seen, of [`SINCE`].
+    /// Its last counters of [`SINCE`].
     counted: [u64; SINCE.len()],
     points: VecDeque<Point>,
     /// When the heartbeat was last seen to move.
     moved: Instant,
-    /// When its memory was last read whole.
+    /// When its memory was last read consistently.
     read: Instant,
-    /// Since when it is as it is; none if it was so before it was looked at.
+    /// Since when it is in its state; `None` if it was so in the first sample.
     since: Option<Instant>,
     /// Renewals per second, one cell for each [`CELL`], newest last; a gap is no number.
     cells: VecDeque<f32>,
     cell: (u64, Point),
-    /// The least margin and the slowest renewal of each [`CELL`] of a window, [`UNKNOWN`] where
-    /// there was none.
+    /// The least margin and the slowest renewal of each [`CELL`] of a window, or [`UNKNOWN`].
     extremes: VecDeque<(Instant, Nanos, Nanos)>,
-    /// What alerts look at, from when on: each change of the last minute, to [`CELL`], and what was
+    /// Counters of alerts, by time: each change of the last minute, to [`CELL`], and the value
     /// before.
     past: VecDeque<(Instant, [u64; WATCHED.len()])>,
-    /// The same when it was last seen.
+    /// The last values of these.
     watched: [u64; WATCHED.len()],
 }
 
-/// Rows are many, and half as long without a word that says whether there is a value.
+/// A sentinel instead of `Option` halves the size of the many rows.
 const UNKNOWN: Nanos = Nanos(u64::MAX);
 
-/// Counters that alerts look at.
+/// Counters of alerts.
 const WATCHED: [Counter; 4] =
     [Counter::RenewalsLate, Counter::RenewalsFailed, Counter::FalseSuspicions, Counter::DriftAlarms];
 
 impl Track {
-    /// One that is listed from now on; `is_first` says that there was no sample before. Who is found dead
-    /// died at an unknown time.
+    /// A newly listed process; `is_first` tells that this is the first sample. The time of death of
+    /// one that is found dead is unknown.
     fn new(row: &ProcessRow, at: Instant, is_first: bool) -> Self {
         let seen = !is_first && !matches!(row.life, Life::Down | Life::Left);
         let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
@@ -108,7 +107,7 @@ impl Track {
         let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
         let fell = self.points.back().is_some_and(|p| p.counts.iter().zip(point.counts).any(|(a, b)| *a > b));
         if row.process() != self.process || fell {
-            // Another life counts from zero: no rate spans the two.
+            // A new life counts from zero: no rate spans the two.
             self.points.clear();
             self.extremes.clear();
             self.past = VecDeque::from([(at, [0; WATCHED.len()])]);
@@ -159,12 +158,12 @@ impl Track {
             self.extremes.pop_front();
         }
         self.watched = WATCHED.map(|c| row.counter(c));
-        // Mostly nothing is wrong, and nothing of this changes.
+        // Mostly nothing changes here.
         let is_another = |(then, known): &(Instant, _)| *known != self.watched && at.since(*then) >= CELL;
         if self.past.back().is_none_or(is_another) {
             self.past.push_back((at, self.watched));
         }
-        // The oldest is what was a minute ago.
+        // The oldest entry is the value a minute ago.
         while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= WINDOW) {
             self.past.pop_front();
         }
@@ -176,54 +175,51 @@ impl Track {
         self.counted = SINCE.map(|(_, counter)| row.counter(counter));
     }
 
-    /// How many per second, of what the lease's renewals count; `None` before there are two samples
-    /// of this life.
+    /// The rate per second of a renewal counter; `None` before there are two samples of this life.
     pub(crate) fn rate(&self, counter: Counter) -> Option<f64> {
         let which = RATED.iter().position(|rated| *rated == counter)?;
         let (first, last) = (self.points.front()?, self.points.back()?);
         per_second(last.counts[which].checked_sub(first.counts[which])?, last.at.since(first.at))
     }
 
-    /// How much a counter that alerts look at has grown in the last minute, to [`CELL`]; `None` for
-    /// any other.
+    /// The increase of an alert counter in the last minute, to [`CELL`]; `None` for other counters.
     pub(crate) fn in_minute(&self, counter: Counter) -> Option<u64> {
         let which = WATCHED.iter().position(|watched| *watched == counter)?;
         let (_, then) = self.past.front()?;
         self.watched[which].checked_sub(then[which])
     }
 
-    /// How it was when it was last seen.
+    /// Its last state.
     pub(crate) const fn life(&self) -> Life {
         self.life
     }
 
-    /// The least that was left of its lease in the last minute, at a renewal, or where it ran out.
+    /// The least margin of its lease in the last minute, zero if it ran out.
     pub(crate) fn least(&self) -> Option<Nanos> {
         self.extremes.iter().map(|(_, least, _)| *least).filter(|least| *least != UNKNOWN).min()
     }
 
-    /// The longest that a renewal of the last minute took.
+    /// The longest renewal in the last minute.
     pub(crate) fn slowest(&self) -> Option<Nanos> {
         self.extremes.iter().map(|(.., slowest)| *slowest).filter(|slowest| *slowest != UNKNOWN).max()
     }
 
-    /// How long its heartbeat has not been seen to move.
+    /// For how long its heartbeat has stalled.
     pub(crate) fn still(&self, now: Instant) -> Nanos {
         now.since(self.moved)
     }
 
-    /// How old the newest whole look at its lease page is.
+    /// The age of the last consistent read of its lease page.
     pub(crate) fn age(&self, now: Instant) -> Nanos {
         now.since(self.read)
     }
 
-    /// For how long it has been as it is; none if that is not known.
+    /// For how long it has been in its state; `None` if unknown.
     pub(crate) fn since(&self, now: Instant) -> Option<Nanos> {
         self.since.map(|since| now.since(since))
     }
 
-    /// Takes that its lease ran out at `then`: at that moment nothing was left of it. Its renewals
-    /// do not tell that.
+    /// Records that its lease ran out at `then`, which its renewals do not show.
     fn lapse(&mut self, then: Instant, now: Instant) {
         if now.since(then) > WINDOW {
             return;
@@ -246,50 +242,48 @@ fn per_second(n: u64, span: Nanos) -> Option<f64> {
     (span > Nanos::ZERO).then(|| n as f64 * 1e9 / span.0 as f64)
 }
 
-/// Everything that is derived from the samples.
+/// The data derived from the samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Data {
     /// The newest sample.
     pub(crate) sample: Option<Arc<Sample>>,
     /// Which cluster it is of, and its newest view.
     cluster: (Option<u64>, Option<ViewId>),
-    /// Each process by its name.
+    /// Its cluster and newest view.
     pub(crate) tracks: BTreeMap<Name, Box<Track>>,
     /// The newest events, oldest first.
     pub(crate) events: VecDeque<EventRow>,
-    /// How many events there were before those.
+    /// How many older events there were.
     pub(crate) events_gone: u64,
     /// Distributions of durations.
     pub(crate) windows: Windows,
-    /// What operators noted, oldest first.
+    /// Annotations, oldest first.
     pub(crate) marks: VecDeque<MarkRow>,
     /// When the first sample was read.
     pub(crate) began: Option<Instant>,
-    /// What happened since the newest note of a person.
+    /// Counts since the newest annotation of an operator.
     pub(crate) since: Since,
-    /// What an operator is alerted of: the alert's name, and the clause.
+    /// Active alerts: name and clause.
     pub(crate) alerts: Vec<(&'static str, String)>,
-    /// What processes had counted that are not listed now: one that is listed again goes on from
-    /// there.
+    /// Counters of processes that are not listed now, to continue from if they are listed again.
     gone: BTreeMap<Name, Counted>,
     /// Time lines of views.
     pub(crate) history: History,
-    /// What the views that were seen changed.
+    /// The changes of the known views.
     pub(crate) changes: BTreeMap<ViewId, Vec<ChangeRow>>,
-    /// Who the incarnations are or were.
+    /// Names of present and former incarnations.
     names: BTreeMap<Incarnation, Name>,
 }
 
 impl Data {
-    /// Takes the next sample.
+    /// Adds the next sample.
     pub(crate) fn take(&mut self, sample: Arc<Sample>) {
         self.pass(&sample);
         self.sample = Some(sample);
         self.alerts = alerts::all(self);
     }
 
-    /// Takes the samples of a store after `after` and not after `to`, of which only the last is
-    /// looked at.
+    /// Adds the samples of a store after `after` up to `to`; only the last is examined in full.
     pub(crate) fn take_from(&mut self, store: &Store, after: Option<Instant>, to: Instant) {
         if let Some(last) = store.show(after, to, |sample| self.pass(sample)) {
             self.sample = Some(last);
@@ -297,8 +291,8 @@ impl Data {
         }
     }
 
-    /// Whether a sample is of another cluster of this name. Samples of older writers do not say so:
-    /// then it is another one if its views begin anew and none of its processes is known.
+    /// Whether a sample is of another cluster of this name. Old recordings have no cluster id: then
+    /// it is another one if its views restart and all its processes are unknown.
     pub(crate) fn is_of_another_cluster(&self, sample: &Sample) -> bool {
         let (id, view) = self.cluster;
         if id.zip(sample.cluster_id).is_some_and(|(known, now)| known != now) {
@@ -310,8 +304,8 @@ impl Data {
         began_anew && !sample.processes.iter().any(is_known)
     }
 
-    /// Takes what follows from a sample, but for what is wrong. Incarnations and views of another
-    /// cluster begin anew, so nothing is kept of the one before it.
+    /// Adds a sample, without checking for problems. Data of a previous cluster is dropped, because
+    /// incarnations and views restart.
     fn pass(&mut self, sample: &Sample) {
         if self.is_of_another_cluster(sample) {
             *self = Self::default();
@@ -325,7 +319,7 @@ impl Data {
                 let listed = track.as_deref().map(|track| (track.process, track.counted));
                 self.since.add(listed.or_else(|| self.gone.remove(&row.name)), row);
             }
-            // A name is new with its process, and else known.
+            // A name is unknown only for a new process.
             let is_known = track.as_ref().is_some_and(|track| track.incarnation == row.incarnation);
             match track {
                 Some(track) => track.take(row, sample.at),
@@ -348,7 +342,7 @@ impl Data {
         }
         if let Some(view) = &sample.view {
             self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
-            // Whoever went before the first sample: there is no other source for their names.
+            // Members that left before the first sample: there is no other source of their names.
             for gone in view.departed.iter().filter(|gone| gone.who != Incarnation::NONE) {
                 self.names.entry(gone.who).or_insert(gone.name);
             }
@@ -367,7 +361,7 @@ impl Data {
         let seen: Vec<_> = sample.events.iter().map(EventRow::seen).collect();
         self.history.take(&seen);
         if self.events.capacity() == 0 && !sample.events.is_empty() {
-            // As many as there ever are: growing would take twice as much.
+            // Reserve the maximum, because growing would take twice as much.
             self.events.reserve_exact(EVENTS_MAX);
         }
         for event in &sample.events {
@@ -399,7 +393,7 @@ impl Data {
         }
     }
 
-    /// What operators call an incarnation.
+    /// The name of an incarnation.
     pub(crate) fn who(&self, incarnation: Incarnation) -> String {
         match self.names.get(&incarnation) {
             Some(name) => format!("{name} ({incarnation})"),
@@ -407,33 +401,33 @@ impl Data {
         }
     }
 
-    /// What an event says, with names for incarnations.
+    /// Describes an event, with names for incarnations.
     pub(crate) fn describe(&self, event: &EventRow) -> String {
         event_text::describe(event.event, event.a, event.b, |n| self.who(Incarnation(n)))
     }
 
-    /// All failovers of the events that are kept, oldest first.
+    /// All failovers of the kept events, oldest first.
     pub(crate) fn failovers(&self) -> Vec<Failover> {
         failovers::all(&self.events.iter().map(EventRow::seen))
     }
 
-    /// The newest note of a person.
+    /// The newest annotation of an operator.
     pub(crate) fn note(&self) -> Option<&MarkRow> {
         self.marks.iter().rev().find(|mark| mark.drill.is_none())
     }
 
-    /// Since when is counted what came after the newest note: later than the note, if nothing was
-    /// read at the time.
+    /// From when on the counts since the newest annotation are: later than it if there was no
+    /// sample at its time.
     pub(crate) fn counted_since(&self) -> Option<Instant> {
         Some(self.note()?.at.max(self.began?))
     }
 
-    /// How long leases are, by the newest view.
+    /// The lease duration of the newest view.
     pub(crate) fn lease(&self) -> Option<Nanos> {
         Some(self.sample.as_ref()?.view.as_ref()?.lease)
     }
 
-    /// How a process stands.
+    /// The status of a process.
     pub(crate) fn status(&self, row: &ProcessRow) -> Status {
         let Some(sample) = &self.sample else { return Status::Stale };
         let newest = sample.view.as_ref().map(|view| view.id);
@@ -453,11 +447,11 @@ impl Data {
     }
 }
 
-/// What the processes counted since a note, over all of their lives.
+/// Counts since an annotation, over all lives of the processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Since([u64; SINCE.len()]);
 
-/// What is told of the time since a note, and how.
+/// The counters shown since an annotation, with their labels.
 pub(crate) const SINCE: [(&str, Counter); 7] = [
     ("joined", Counter::Joins),
     ("left", Counter::Leaves),
@@ -469,45 +463,45 @@ pub(crate) const SINCE: [(&str, Counter); 7] = [
 ];
 
 impl Since {
-    /// Adds what a process counted since it was last seen.
+    /// Adds the increase of a process's counters since its last sample.
     fn add(&mut self, before: Option<Counted>, row: &ProcessRow) {
         let before = before.filter(|(process, _)| row.process() == *process);
         for (at, (sum, (_, counter))) in self.0.iter_mut().zip(SINCE).enumerate() {
             let old = before.map_or(0, |(_, counted)| counted[at]);
-            // A count that fell is of another life.
+            // A decreased count belongs to a new life.
             let new = row.counter(counter);
             *sum = sum.saturating_add(new.checked_sub(old).unwrap_or(new));
         }
     }
 
-    /// Each with its name.
+    /// Each with its label.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         SINCE.iter().map(|(name, _)| *name).zip(self.0)
     }
 }
 
-/// How a process stands, from what needs attention to what is as it should be.
+/// The status of a process, those that need attention first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
     /// Its process is dead.
     Down,
-    /// It is stopped; what it last wrote is still read.
+    /// It is stopped; its last data is still readable.
     Frozen,
-    /// Its memory can not be read whole.
+    /// Its memory cannot be read consistently.
     Stale,
-    /// It runs and acts under no lease.
+    /// It runs without an active lease.
     NoLease,
-    /// It runs at an agent that does not.
+    /// Its agent does not run.
     NoAgent,
     /// It knows an older view than others.
     Behind,
-    /// It is no member, and its join waits because programs of its name died again and again.
+    /// It is not a member, and its join waits because programs of its name died repeatedly.
     HeldBack,
-    /// It is no member yet.
+    /// It is not a member yet.
     Joining,
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// It left as it was asked to.
+    /// It left on request.
     Left,
 }
 

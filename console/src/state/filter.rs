@@ -1,13 +1,12 @@
-//! What a list shows: words that must be there, words that must not, and labels.
+//! Filters of lists: required words, excluded words, and labels.
 //!
-//! `app` keeps rows that hold "app"; `!app` those that do not; `-l kind=agent` those whose label
-//! `kind` starts with "agent"; `~^app-[12]$` those of which one label matches the regular
-//! expression, `-l name=~^app` those whose `name` does. Several words must all hold. Case does not
-//! matter.
+//! `app` keeps rows that contain "app"; `!app` those that do not; `-l kind=agent` those whose label
+//! `kind` starts with "agent"; `~^app-[12]$` those with a label that matches the regular
+//! expression, `-l name=~^app` those whose `name` matches. All terms must match, ignoring case.
 
 use regex_lite::{Regex, RegexBuilder};
 
-/// A filter as it was typed, and what it means.
+/// A filter as typed and as parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     text: String,
@@ -21,7 +20,7 @@ struct Term {
     word: Word,
 }
 
-/// What is looked for.
+/// What is searched for.
 #[derive(Clone, Debug)]
 enum Word {
     Text(String),
@@ -40,12 +39,11 @@ impl PartialEq for Word {
 
 impl Eq for Word {}
 
-/// A pattern larger than this when it is compiled is none.
+/// Larger compiled patterns are rejected.
 const PATTERN_BYTES_MAX: usize = 64 << 10;
 
 impl Word {
-    /// Understands any word: a pattern that is none, because it is not finished perhaps, is looked
-    /// for as it stands.
+    /// Parses any word: an invalid (perhaps unfinished) pattern is searched for literally.
     fn new(word: &str) -> Self {
         let pattern = word.strip_prefix('~').filter(|pattern| !pattern.is_empty()).and_then(|pattern| {
             RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES_MAX).build().ok()
@@ -59,12 +57,12 @@ impl Word {
 }
 
 impl Filter {
-    /// One that keeps everything.
+    /// Keeps everything.
     pub(crate) const fn none() -> Self {
         Self { text: String::new(), terms: Vec::new() }
     }
 
-    /// Understands any text; an empty one keeps everything.
+    /// Parses any text; an empty one keeps everything.
     pub(crate) fn new(text: &str) -> Self {
         let mut terms = Vec::new();
         let mut labelled = false;
@@ -90,7 +88,7 @@ impl Filter {
         Self { text: text.trim().to_owned(), terms }
     }
 
-    /// What was typed.
+    /// The typed text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -100,7 +98,7 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    /// Whether a row with these labels is kept. A word is looked for in all of them.
+    /// Whether a row with these labels is kept. A word is searched for in all of them.
     pub(crate) fn keeps(&self, labels: &[(&str, &str)]) -> bool {
         self.terms.iter().all(|term| {
             let found = labels.iter().any(|(label, value)| match (&term.label, &term.word) {

@@ -1,5 +1,5 @@
-//! What the console is at one moment. Nothing here reads a cluster, a clock or a terminal, and
-//! nothing draws.
+//! The state of the console. Nothing here reads a cluster, a clock or a terminal, and nothing
+//! draws.
 
 pub(crate) mod act;
 pub(crate) mod alerts;
@@ -27,20 +27,19 @@ use std::sync::Arc;
 use store::Store;
 use table::List;
 
-/// A cluster that was not read for twice the time between two samples, and so much more, is shown
-/// as stale.
+/// Data is stale when no sample has arrived for twice the interval plus this.
 const STALE_BEYOND: Nanos = Nanos::from_millis(750);
 
-/// A step back goes so many samples further back, so that the next ones are short.
+/// A step back prepares this many earlier samples, so that the next steps are fast.
 const STEPS_AHEAD: usize = 32;
-/// When so few of them are left, it goes back again.
+/// With fewer prepared samples than this, it prepares more.
 const STEPS_LEAST: usize = 8;
 
 /// A screen, known by its title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ScreenId(pub(crate) &'static str);
 
-/// What a row of a list is known by, so that a selection follows it wherever it goes.
+/// The identity of a list's row, which a selection follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowId {
     Process(Name),
@@ -48,106 +47,106 @@ pub(crate) enum RowId {
     View(ViewId),
     /// An event, by its process and stamp.
     Event(Name, Instant),
-    /// A row that never changes its place.
+    /// A row with a fixed place.
     Place(usize),
 }
 
-/// What is being typed.
+/// The purpose of the typed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prompt {
     Filter,
     Palette,
-    /// The column that the list is to be sorted by.
+    /// The column to sort by.
     SortBy,
-    /// A note that divides before from after.
+    /// An annotation.
     Note,
     /// The cluster's name, to arm a drill.
     Arm,
 }
 
-/// What keys mean now.
+/// The meaning of keys at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Normal,
     Help,
-    /// All about the selected member is shown.
+    /// The details of the selected member are open.
     Detail,
-    /// Whether this is to be done to this process is asked.
+    /// An action on a process waits for confirmation.
     Confirm {
         verb: Verb,
         who: Name,
     },
-    /// A line is typed.
+    /// A line is being typed.
     Typing {
         what: Prompt,
         text: String,
     },
-    /// Quitting would end the cluster, too.
+    /// Quitting, which ends the cluster, waits for confirmation.
     Leaving,
 }
 
-/// What happens to the console.
+/// An event for the console.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Key(Press),
     Mouse(Mouse),
     Resize(u16, u16),
     Update(Update),
-    /// So late it is on the host's monotonic clock.
+    /// The time on the host's monotonic clock.
     Tick(Instant),
-    /// What the chaos screen's worker tells.
+    /// An update of the chaos screen's worker.
     Chaos(DrillUpdate),
-    /// A report was written to this folder, or why not.
+    /// The folder of a report, or an error.
     Exported(Result<String, String>),
-    /// A note was written, or why not.
+    /// The result of an annotation.
     Noted(Result<String, String>),
-    /// A recording began (its file), or ended (why, or none if as asked).
+    /// A recording began (with its file), or ended (with an error, or on request).
     Recording(Result<Option<String>, String>),
 }
 
-/// What the console wants done.
+/// An effect to perform outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// End; `true` leaves the screen's text in the terminal.
     Quit(bool),
     Suspend,
     Redraw,
-    /// Begin a recording, or end it.
+    /// Begin or end a recording.
     Record,
-    /// Write this note beside the cluster's memory.
+    /// Write this annotation.
     Note(String),
-    /// Write a report on what is kept, in every format.
+    /// Write a report on the kept samples, in every format.
     Export,
-    /// Put this into the clipboard of whoever sits at the terminal.
+    /// Copy this to the clipboard of the terminal's user.
     Copy(String),
-    /// Keep how the lists are sorted for the next start.
+    /// Save the order of the lists for the next start.
     Remember,
     /// Sound the terminal's bell.
     Bell,
-    /// Find out what this drill would do.
+    /// Preview this drill.
     Preview(String),
     /// Run this drill.
     RunDrill(String),
-    /// End the drill that runs.
+    /// Abort the running drill.
     AbortDrill,
     /// Kill, stop or start a process.
     Act(Verb, Name),
-    /// Let the console have the mouse, or the terminal.
+    /// Capture or release the mouse.
     Mouse(bool),
 }
 
-/// Samples as they were at an earlier moment.
+/// Samples as of an earlier moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
-    /// The newest sample that is shown.
+    /// The newest shown sample.
     pub(crate) at: Instant,
-    /// What follows from the samples up to it.
+    /// Data derived up to it.
     pub(crate) data: Data,
-    /// The same for an earlier sample, so that steps back from here need not begin with the oldest.
+    /// The same for an earlier sample, from which steps back can start.
     pub(crate) before: Option<Box<(Instant, Data)>>,
 }
 
-/// The whole console.
+/// The state of the console.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) cluster: Name,
@@ -159,41 +158,40 @@ pub(crate) struct Model {
     pub(crate) mode: Mode,
     /// Whether quitting ends the cluster, too.
     pub(crate) owner: bool,
-    /// Whether a new alert is heard.
+    /// Whether a new alert sounds the bell.
     pub(crate) bell: bool,
-    /// Follows the cluster, whatever is shown.
+    /// Live data, whatever is shown.
     pub(crate) live: Data,
     pub(crate) store: Store,
     pub(crate) frozen: Option<Frozen>,
-    /// How a recording is played; none for a cluster that runs.
+    /// The replay state; `None` for a live cluster.
     pub(crate) replay: Option<Replay>,
     /// The file that is being recorded to.
     pub(crate) recording: Option<String>,
-    /// How often the cluster is read.
+    /// The poll interval.
     pub(crate) polled_every: Nanos,
-    /// Why the cluster can not be read now.
+    /// Why the cluster cannot be read now.
     pub(crate) lost: Option<String>,
-    /// How late it is.
+    /// The current time.
     pub(crate) now: Instant,
     pub(crate) chaos: Chaos,
-    /// What the user has done to the list of each screen.
+    /// The state of each screen's list.
     lists: BTreeMap<ScreenId, List<RowId>>,
-    /// The failover that others are compared with.
+    /// The failover marked for comparison.
     pub(crate) marked: Option<ViewId>,
-    /// The time line's scale: each step is twice as fine; 0 shows all of it.
+    /// The time line's zoom as a power of two; 0 shows all.
     pub(crate) zoom: i8,
-    /// The time at the time line's left edge, after the first notice. As a time it stays, whatever
-    /// the scale.
+    /// The time at the time line's left edge, after the first notice; independent of the zoom.
     pub(crate) pan: Nanos,
-    /// So many processes beside the critical path are scrolled past in the time line.
+    /// Scroll offset of the processes beside the critical path in the time line.
     pub(crate) scroll: usize,
-    /// Whether the console captures the mouse; else the terminal selects text with it.
+    /// Whether the console captures the mouse; if not, the terminal selects text with it.
     pub(crate) mouse: bool,
-    /// The page of the help that is open.
+    /// The open page of the help.
     pub(crate) help_page: usize,
-    /// The marked one of what can be chosen, while a name is typed.
+    /// The marked choice while a name is typed.
     pub(crate) choice: Option<usize>,
-    /// What the last key did, if it needs saying.
+    /// A message about the last key, if any.
     pub(crate) note: Option<String>,
 }
 
@@ -230,23 +228,23 @@ impl Model {
         }
     }
 
-    /// What the user has done to the list of a screen.
+    /// The state of a screen's list.
     pub(crate) fn list(&self, screen: ScreenId) -> &List<RowId> {
         static UNTOUCHED: List<RowId> = List::new();
         self.lists.get(&screen).unwrap_or(&UNTOUCHED)
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     pub(crate) fn list_mut(&mut self, screen: ScreenId) -> &mut List<RowId> {
         self.lists.entry(screen).or_default()
     }
 
-    /// What is shown: the newest, or what was when the screen was frozen.
+    /// The shown data: live, or as of the freeze.
     pub(crate) fn data(&self) -> &Data {
         self.frozen.as_ref().map_or(&self.live, |frozen| &frozen.data)
     }
 
-    /// How old the newest sample is, if that is too old.
+    /// The age of the newest sample, if it is stale.
     pub(crate) fn stale(&self) -> Option<Nanos> {
         let age = self.now.since(self.live.sample.as_ref()?.at);
         (self.lost.is_some()
@@ -255,9 +253,9 @@ impl Model {
         .then_some(age)
     }
 
-    /// Makes the next steps back short while there is nothing else to do.
+    /// Prepares the next steps back while idle.
     pub(crate) fn look_ahead(&mut self) {
-        // Of a recording all samples are kept, and it is played forward.
+        // A recording keeps all samples, and is played forward.
         let Some(frozen) = self.frozen.as_mut().filter(|_| self.replay.is_none()) else { return };
         let before = frozen.before.as_ref().map(|before| before.0);
         let between = |from| self.store.times().filter(|at| *at > from && *at < frozen.at).count();
@@ -274,7 +272,7 @@ impl Model {
         }
     }
 
-    /// Shows the samples up to this moment, and no later ones.
+    /// Shows the samples up to this moment.
     pub(crate) fn freeze_at(&mut self, at: Instant) {
         let (mut data, from, before) = match self.frozen.take() {
             Some(Frozen { at: from, data, before }) if from <= at => (data, Some(from), before),

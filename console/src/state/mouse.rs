@@ -1,6 +1,6 @@
-//! What the mouse did.
+//! Mouse events.
 
-/// What the mouse did, and where.
+/// A mouse event and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mouse {
     Click(u16, u16),

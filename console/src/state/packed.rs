@@ -1,13 +1,11 @@
-//! The rows of samples in little memory. What a process keeps for its life is shared between
-//! samples; everything else is numbers, of which a sample keeps the differences to the sample
-//! before, and most of these are zero.
+//! Compact storage of samples' rows. Constant data of a process is shared between samples; the rest
+//! are numbers, stored as differences to the previous sample, most of which are zero.
 //!
-//! Differences add up: a sample in between is left out by adding its differences to those of the
-//! next one.
-//!
+//! Differences are additive: a sample is dropped by adding its differences to those of the next
+//! one.
 //! ```text
 //! row      life, incarnation, view, lease (5), heartbeat, least, slowest, accepted (2), prepared (2), held, counters ...
-//! sample   the numbers of all rows in a line; for each that differs: how many zeros before it, and the difference
+//! sample   the numbers of all rows in sequence; for each that differs: the number of zeros before it, and the difference
 //! ```
 
 use crate::poll::sample::{LeaseRow, Life, ProcessRow};
@@ -16,7 +14,7 @@ use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
 use std::collections::BTreeMap;
 
-/// What a row has for the life of its process.
+/// Data of a row that is constant for its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     name: Name,
@@ -26,13 +24,13 @@ pub(super) struct Identity {
     region: u32,
     seat: u16,
     counters: usize,
-    /// The row of the process whose lease page it reads, if that is another's.
+    /// The row of the process whose lease page it reads, if it is another's.
     agent: Option<usize>,
 }
 
 /// Numbers of a row before its counters.
 const FIXED: usize = 16;
-/// Those of them that an app has from its agent.
+/// The numbers that an app shares with its agent.
 const LEASE: std::ops::Range<usize> = 3..8;
 
 /// The identities of all rows.
@@ -62,7 +60,7 @@ pub(super) fn are(identities: &[Identity], rows: &[ProcessRow]) -> bool {
     identities.len() == rows.len() && identities.iter().zip(rows).all(same)
 }
 
-/// The numbers of a row before its counters. Zero is what is usual, or none.
+/// The numbers of a row before its counters. Zero stands for the usual value, or none.
 fn fixed(row: &ProcessRow) -> [u64; FIXED] {
     let life = match row.life {
         Life::Runs => 0,
@@ -103,7 +101,7 @@ fn fixed(row: &ProcessRow) -> [u64; FIXED] {
     ]
 }
 
-/// The reverse of [`fixed`], with the counters.
+/// The inverse of [`fixed`], with the counters.
 fn row(of: &Identity, fixed: &[u64; FIXED], counters: Vec<u64>) -> ProcessRow {
     let [
         life,
@@ -159,7 +157,7 @@ fn row(of: &Identity, fixed: &[u64; FIXED], counters: Vec<u64>) -> ProcessRow {
     }
 }
 
-/// Writes differences: how many zeros, and what comes then.
+/// Writes differences: number of zeros, then a value.
 #[derive(Default)]
 struct Writer {
     bytes: Vec<u8>,
@@ -173,7 +171,7 @@ impl Writer {
             return;
         }
         self.varint(self.zeros);
-        // Small ones of either sign are short.
+        // Zigzag: small values of either sign are short.
         self.varint((difference << 1) ^ ((difference as i64 >> 63) as u64));
         self.zeros = 0;
     }
@@ -187,7 +185,7 @@ impl Writer {
     }
 }
 
-/// Reads differences: which number, and by how much.
+/// Reads differences: index and value.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -224,7 +222,7 @@ impl Iterator for Reader<'_> {
     }
 }
 
-/// The numbers of row `at` before its counters, an app's lease as how it differs from its agent's.
+/// The numbers of row `at` before its counters, an app's lease relative to its agent's.
 fn relative(identities: &[Identity], rows: &[ProcessRow], at: usize) -> [u64; FIXED] {
     let mut own = fixed(&rows[at]);
     if let Some(agent) = identities[at].agent {
@@ -234,8 +232,7 @@ fn relative(identities: &[Identity], rows: &[ProcessRow], at: usize) -> [u64; FI
     own
 }
 
-/// Packs rows of these identities, as how they differ from others of the same identities, or from
-/// zero.
+/// Packs rows of these identities, relative to others of the same identities, or to zero.
 pub(super) fn pack(identities: &[Identity], before: Option<&[ProcessRow]>, rows: &[ProcessRow]) -> Box<[u8]> {
     let mut out = Writer::default();
     for at in 0..rows.len() {
@@ -254,7 +251,7 @@ pub(super) fn pack(identities: &[Identity], before: Option<&[ProcessRow]>, rows:
     out.bytes.into_boxed_slice()
 }
 
-/// The differences of two steps in one.
+/// Combines the differences of two steps.
 pub(super) fn merge(first: &[u8], second: &[u8]) -> Box<[u8]> {
     let (mut first, mut second) = (Reader::new(first).peekable(), Reader::new(second).peekable());
     let mut out = Writer::default();
@@ -275,12 +272,12 @@ pub(super) fn merge(first: &[u8], second: &[u8]) -> Box<[u8]> {
     }
 }
 
-/// The numbers of a sample's rows, from which those of the next follow.
+/// The numbers of a sample's rows, to which the next sample is relative.
 #[derive(Default)]
 pub(super) struct Numbers(Vec<u64>);
 
 impl Numbers {
-    /// Goes on to the next sample: from zero, if it is told so.
+    /// Advances to the next sample; from zero if `from_zero`.
     pub(super) fn add(&mut self, identities: &[Identity], from_zero: bool, packed: &[u8]) {
         if from_zero {
             self.0.clear();
@@ -300,7 +297,7 @@ impl Numbers {
         rows
     }
 
-    /// Makes these the rows, in the memory that they have.
+    /// Writes the rows into existing memory.
     pub(super) fn write(&self, identities: &[Identity], rows: &mut Vec<ProcessRow>) {
         let mut starts = Vec::with_capacity(identities.len());
         let mut next = 0;
@@ -348,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_from_their_differences() {
+    fn rows_are_restored_from_their_differences() {
         let names = identities(&rows(0));
         let mut numbers = Numbers::default();
         for at in 0..10 {

@@ -1,5 +1,4 @@
-//! A recording on the screens of the live console: the same samples, shown up to a moment that the
-//! user moves.
+//! Replays a recording on the screens of the live console, up to a moment that the user moves.
 
 use crate::poll::sample::Sample;
 use crate::state::Model;
@@ -7,15 +6,15 @@ use crate::state::store::Store;
 use obol_fabric::{Instant, Nanos};
 use std::sync::Arc;
 
-/// The slowest and the fastest that a recording is played, as powers of two.
+/// The lowest and the highest speed, as powers of two.
 const SPEEDS: (i8, i8) = (-4, 8);
 
-/// How a recording is played.
+/// The replay state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replay {
-    /// Two to the power of this: 0 is as fast as it was.
+    /// The speed as a power of two: 0 is real time.
     pub(crate) speed: i8,
-    /// While it plays: how late it was when it began to, and the sample that was shown then.
+    /// While playing: when it started, and the sample shown then.
     began: Option<(Instant, Instant)>,
 }
 
@@ -33,7 +32,7 @@ impl Replay {
 }
 
 impl Model {
-    /// Shows a recording from its first sample on. One without samples shows that there are none.
+    /// Shows a recording from its first sample on. A recording without samples is shown as such.
     pub(crate) fn replay(&mut self, samples: Vec<Sample>) {
         self.store = Store::whole();
         self.replay = Some(Replay { speed: 0, began: None });
@@ -48,7 +47,7 @@ impl Model {
         }
     }
 
-    /// Plays, or stops playing.
+    /// Plays or stops.
     pub(crate) fn play_or_stop(&mut self) -> bool {
         let (now, at) = (self.now, self.frozen.as_ref().map(|frozen| frozen.at));
         let Some(replay) = &mut self.replay else { return false };
@@ -59,7 +58,7 @@ impl Model {
         true
     }
 
-    /// Stops playing, because the user has gone to a moment.
+    /// Stops playing, because the user has moved to a moment.
     pub(crate) fn stop(&mut self) {
         if let Some(replay) = &mut self.replay {
             replay.began = None;
@@ -76,7 +75,7 @@ impl Model {
         before != replay.speed
     }
 
-    /// Goes on to what would be shown by now. `true` if that is another sample.
+    /// Advances to the current moment. Returns whether the sample changed.
     pub(crate) fn play(&mut self) -> bool {
         let Some(Replay { speed, began: Some((began, from)) }) = self.replay else { return false };
         let real = self.now.since(began).0;
@@ -108,7 +107,7 @@ mod tests {
     use crate::view::text;
     use std::path::Path;
 
-    /// The recording of what a console was shown.
+    /// A recording of what a console has shown.
     fn recorded(model: &Model) -> Vec<Sample> {
         let mut bytes = Vec::new();
         let header = Header::new(samples::name("default"));
@@ -120,7 +119,7 @@ mod tests {
         Recording::read(&bytes[..], Path::new("memory")).expect("whole").samples
     }
 
-    /// A screen without the words that tell a replay from a live console, and without the hints.
+    /// A screen without the parts in which a replay differs from a live console.
     fn body(model: &Model) -> String {
         let shown = text(model);
         let lines: Vec<&str> = shown.lines().collect();
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_plays_as_fast_as_it_was() {
+    fn a_recording_plays_in_real_time() {
         let mut model = console(100, 30);
         let mut now = Instant(1);
         model.reduce(Event::Tick(now), &mut Vec::new());

@@ -2,8 +2,8 @@
 //! seconds before that. Of a large cluster fewer fit; then samples are the farther apart the older
 //! they are, and it still is the whole hour.
 //!
-//! A sample that is left out leaves its events, counts and marks to the next one, so none is lost.
-//! One at which the cluster's health changed is kept while there is room.
+//! A dropped sample leaves its events, counts and annotations to the next one, so none is lost. One
+//! at which the cluster's health changed is kept while there is room.
 
 use crate::poll::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
 use crate::state::packed::{self, Identity, Numbers};
@@ -12,37 +12,36 @@ use obol_observe::Health;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// From what age on samples are how far apart.
+/// The interval of samples, by age.
 const TIERS: [(Nanos, Nanos); 2] =
     [(Nanos::from_secs(60), Nanos::from_secs(1)), (Nanos::from_secs(600), Nanos::from_secs(10))];
-/// What is older is let go of.
+/// Older samples are dropped.
 const REACH: Nanos = Nanos::from_secs(3600);
 
-/// The samples may take so many bytes, without their events.
+/// Memory limit of the samples without their events.
 const BYTES_MAX: usize = 3 << 19;
-/// So many events are kept; then the oldest go first. A screen shows half as many at most.
+/// Events to keep; the oldest are dropped first. A screen shows at most half as many.
 const EVENTS_MAX: usize = 2 * crate::state::data::EVENTS_MAX;
 
-/// About how much memory a bucket of a sparse distribution takes.
+/// Approximate memory of a bucket of a sparse distribution.
 const BUCKET_BYTES: usize = 24;
 
 /// One sample, with its rows packed.
 #[derive(Clone, Debug)]
 struct Frame {
     at: Instant,
-    /// Everything but rows, view and reasons.
+    /// Everything except rows, view and reasons.
     rest: Sample,
     view: Option<Arc<ViewRow>>,
     reasons: Arc<[String]>,
     identities: Arc<[Identity]>,
-    /// The rows differ from zero, and not from those of the sample before.
+    /// The rows are relative to zero, not to the previous sample.
     from_zero: bool,
     rows: Box<[u8]>,
 }
 
 impl Frame {
-    /// About how much memory it takes, without its events. What it shares with others is not
-    /// counted.
+    /// Its approximate memory, without events and shared parts.
     fn bytes(&self) -> usize {
         let Sample { spans, marks, .. } = &self.rest;
         let spans = spans.iter().map(|span| size_of::<SpanRow>() + span.counts.buckets() * BUCKET_BYTES);
@@ -52,7 +51,7 @@ impl Frame {
             + marks.iter().map(|mark| size_of::<MarkRow>() + mark.text.len()).sum::<usize>()
     }
 
-    /// Takes over from a sample that is left out before this one.
+    /// Takes over events and counts from a dropped previous sample.
     fn inherit(&mut self, gone: Self) {
         if !self.from_zero {
             self.rows = packed::merge(&gone.rows, &self.rows);
@@ -73,7 +72,7 @@ impl Frame {
         }
     }
 
-    /// The sample, of which these are the rows.
+    /// The sample with these rows.
     fn sample(&self, processes: Vec<ProcessRow>) -> Sample {
         let (view, reasons) = (self.view.as_deref().cloned(), self.reasons.to_vec());
         Sample { processes, view, reasons, ..self.rest.clone() }
@@ -87,27 +86,27 @@ fn add(spans: &mut Vec<SpanRow>, more: &SpanRow) {
     }
 }
 
-/// Samples in the order of time.
+/// Samples by time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     /// Oldest first.
     frames: VecDeque<Frame>,
-    /// The newest sample, from which the next one differs.
+    /// The newest sample, to which the next one is relative.
     newest: Option<Arc<Sample>>,
     bytes: usize,
-    /// How many events the samples have.
+    /// The number of events in the samples.
     events: usize,
-    /// If nothing is left out: all samples as they are.
+    /// For a store that drops nothing: all samples as they are.
     whole: Option<Vec<Arc<Sample>>>,
 }
 
 impl Store {
-    /// One that keeps every sample.
+    /// A store that keeps every sample.
     pub(crate) fn whole() -> Self {
         Self { whole: Some(Vec::new()), ..Self::default() }
     }
 
-    /// Takes the next sample.
+    /// Adds the next sample.
     pub(crate) fn push(&mut self, sample: Arc<Sample>) {
         if let Some(whole) = &mut self.whole {
             whole.push(sample);
@@ -188,8 +187,8 @@ impl Store {
         }
     }
 
-    /// Whether the cluster's health is another than before, or the cluster is another one than
-    /// after: an outage keeps its beginning and end, and no cluster inherits another one's events.
+    /// Whether the cluster's health changes here, or the cluster itself after it: an outage keeps
+    /// its begin and end, and no cluster inherits another's events.
     fn is_change(&self, at: usize) -> bool {
         let of = |at: usize| self.frames.get(at).map(|frame| (frame.rest.health, frame.rest.cluster_id));
         let [before, here, after] = [at.checked_sub(1).and_then(of), of(at), of(at + 1)];
@@ -199,7 +198,7 @@ impl Store {
             || here.zip(after).is_some_and(|((_, here), (_, after))| here != after)
     }
 
-    /// The sample that is missed least: where the gap that it would leave is smallest, for its age.
+    /// The sample to drop next: the one that leaves the smallest gap for its age.
     fn least_missed(&self, now: Instant) -> Option<usize> {
         let gap = |at: usize| {
             let (before, after) = (&self.frames[at - 1], &self.frames[at + 1]);
@@ -210,7 +209,7 @@ impl Store {
         places.filter(|at| !self.is_change(*at)).min_by(|a, b| gap(*a).total_cmp(&gap(*b)))
     }
 
-    /// Leaves out a sample that is not the newest; what happened in it is the next one's then.
+    /// Drops a sample other than the newest; its events go to the next one.
     fn leave_out(&mut self, at: usize) {
         let Some(gone) = self.frames.remove(at) else { return };
         self.bytes -= gone.bytes();
@@ -221,7 +220,7 @@ impl Store {
         }
     }
 
-    /// Forgets the oldest sample, and what happened in it.
+    /// Drops the oldest sample with its events.
     fn forget_first(&mut self) {
         if let Some(first) = self.frames.front_mut() {
             self.bytes -= first.bytes();
@@ -232,7 +231,7 @@ impl Store {
         self.leave_out(0);
     }
 
-    /// How many there are.
+    /// The number of samples.
     pub(crate) fn len(&self) -> usize {
         self.whole.as_ref().map_or(self.frames.len(), Vec::len)
     }
@@ -244,12 +243,12 @@ impl Store {
         }
     }
 
-    /// When each was read, oldest first.
+    /// Their times, oldest first.
     pub(crate) fn times(&self) -> impl DoubleEndedIterator<Item = Instant> + '_ {
         (0..self.len()).filter_map(|place| self.at(place))
     }
 
-    /// Those after `after` and not after `to`, oldest first.
+    /// Those after `after` up to `to`, oldest first.
     pub(crate) fn between(
         &self,
         after: Option<Instant>,
@@ -267,8 +266,7 @@ impl Store {
             .chain(unpacked)
     }
 
-    /// Shows those after `after` and not after `to`, oldest first, in the memory of one of them;
-    /// gives the last.
+    /// Visits those after `after` up to `to`, oldest first, reusing memory; returns the last.
     pub(crate) fn show(
         &self,
         after: Option<Instant>,
@@ -292,8 +290,7 @@ impl Store {
         last.map(Arc::new)
     }
 
-    /// When the sample was read that lies so many places before the one of this moment, or the
-    /// oldest.
+    /// The time of the sample `places` before the one of this moment, or of the oldest.
     pub(crate) fn places_before(&self, at: Instant, places: usize) -> Option<Instant> {
         self.times().rev().filter(|time| *time < at).take(places).last()
     }
@@ -304,24 +301,22 @@ impl Store {
         self.between(None, Instant(u64::MAX))
     }
 
-    /// When the newest one before this moment was read.
+    /// The time of the newest one before this moment.
     pub(crate) fn before(&self, at: Instant) -> Option<Instant> {
         self.times().rev().find(|time| *time < at)
     }
 
-    /// When the oldest one after this moment was read.
+    /// The time of the oldest one after this moment.
     pub(crate) fn after(&self, at: Instant) -> Option<Instant> {
         self.times().find(|time| *time > at)
     }
 
-    /// When the newest one before this moment was read whose view is another than that of the
-    /// sample before it.
+    /// The time of the newest one before this moment at which the view changed.
     pub(crate) fn change_before(&self, at: Instant) -> Option<Instant> {
         self.changes().filter(|time| *time < at).last()
     }
 
-    /// When the oldest one after this moment was read whose view is another than that of the sample
-    /// before it.
+    /// The time of the oldest one after this moment at which the view changed.
     pub(crate) fn change_after(&self, at: Instant) -> Option<Instant> {
         self.changes().find(|time| *time > at)
     }
@@ -345,7 +340,7 @@ mod tests {
     use obol_observe::histograms::Counts;
 
     #[test]
-    fn an_hour_is_kept_ever_thinner_and_no_event_is_lost() {
+    fn an_hour_is_kept_at_decreasing_density_without_loss_of_events() {
         let mut store = Store::default();
         let quarter = Nanos::from_millis(250);
         let mut at = Instant(0);
@@ -369,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_events_the_newest_are_kept_and_no_sample_goes_for_them() {
+    fn of_too_many_events_the_newest_are_kept() {
         let mut store = Store::default();
         let most = EVENTS_MAX as u64;
         for n in 0..200 {
@@ -384,13 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_what_was_read() {
+    fn kept_samples_are_unchanged() {
         let (mut store, mut whole) = (Store::default(), Store::whole());
         for n in 0..400 {
             let at = Instant(3_600_000_000_000 + n * 250_000_000);
             let mut sample = if n % 90 == 7 { samples::degraded(at) } else { samples::healthy(at) };
             if n >= 200 {
-                // Another life, from which nothing differs.
+                // A new life, to which nothing is relative.
                 sample.processes[4].pid = 4711;
             }
             sample.events.clear();
@@ -421,7 +416,7 @@ mod tests {
         let times: Vec<Instant> = store.times().collect();
         let (first, last) = (times[0], times[times.len() - 1]);
         assert!(last.since(first) > Nanos::from_secs(3500), "{} in {}", store.len(), last.since(first));
-        // The gaps grow with the age, within a factor that the last few that were left out make.
+        // Gaps grow with age, within a factor because of the last dropped samples.
         let gap = |pair: &[Instant]| pair[1].since(pair[0]).0;
         let newest: u64 = times[times.len() - 10..].windows(2).map(gap).sum();
         let oldest: u64 = times[..10].windows(2).map(gap).sum();

@@ -1,10 +1,10 @@
-//! The state of a list: what is selected, how it is sorted, what is left out. The selection follows
-//! the identity of a row, not its place.
+//! The state of a list: selection, order, filter. The selection follows the identity of a row, not
+//! its place.
 
 use crate::state::filter::Filter;
 use std::cmp::Ordering;
 
-/// What a row is sorted by. What is not known comes last whichever way.
+/// A sort key. Missing values come last in either direction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Key {
     Number(f64),
@@ -13,7 +13,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// Orders two keys of one column.
+    /// Compares two keys of one column.
     pub(crate) fn order(&self, other: &Self, reverse: bool) -> Ordering {
         let order = match (self, other) {
             (Self::Missing, Self::Missing) => return Ordering::Equal,
@@ -28,23 +28,23 @@ impl Key {
     }
 }
 
-/// A list's state; `Id` is what a row is known by.
+/// A list's state; `Id` identifies a row.
 #[derive(Clone, Debug)]
 pub(crate) struct List<Id> {
     /// The selected row.
     pub(crate) selected: Option<Id>,
-    /// The column that it is sorted by; none is the natural order.
+    /// The sort column; `None` for the default order.
     pub(crate) sort: Option<usize>,
-    /// Reversed than the column begins.
+    /// Whether the column's default direction is reversed.
     pub(crate) reverse: bool,
-    /// What is shown.
+    /// The filter.
     pub(crate) filter: Filter,
-    /// The columns that are shown, and their order; none is all of them.
+    /// The shown columns in order; `None` for all of them.
     pub(crate) columns: Option<Vec<usize>>,
 }
 
 impl<Id> List<Id> {
-    /// One that the user has not touched.
+    /// An untouched list.
     pub(crate) const fn new() -> Self {
         Self { selected: None, sort: None, reverse: false, filter: Filter::none(), columns: None }
     }
@@ -56,7 +56,7 @@ impl<Id> Default for List<Id> {
     }
 }
 
-/// Where a selection goes.
+/// A movement of the selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     By(isize),
@@ -67,12 +67,12 @@ pub(crate) enum Move {
 }
 
 impl<Id: Clone + PartialEq> List<Id> {
-    /// The place of the selected row among these; the first if it is not there.
+    /// The place of the selected row; 0 if it is not listed.
     pub(crate) fn place(&self, shown: &[Id]) -> usize {
         self.selected.as_ref().and_then(|id| shown.iter().position(|row| row == id)).unwrap_or(0)
     }
 
-    /// Moves the selection; `true` if it is another row now.
+    /// Moves the selection; returns whether it changed.
     pub(crate) fn go(&mut self, to: Move, shown: &[Id]) -> bool {
         let Some(last) = shown.len().checked_sub(1) else { return false };
         let place = match to {
@@ -85,19 +85,19 @@ impl<Id: Clone + PartialEq> List<Id> {
         before != self.selected
     }
 
-    /// As [`List::go`], of a list that shows its beginning: the first move selects what the eye is
-    /// on.
+    /// Like [`List::go`] for a list that shows its beginning: the first move selects the first row
+    /// shown.
     pub(crate) fn begin(&mut self, to: Move, shown: &[Id]) -> bool {
         let is_there = self.selected.as_ref().is_some_and(|id| shown.contains(id));
         self.go(if is_there || matches!(to, Move::Last | Move::To(_)) { to } else { Move::First }, shown)
     }
 
-    /// Which of so many columns are shown, in their order.
+    /// The shown columns, of this many, in order.
     pub(crate) fn shown(&self, columns: usize) -> Vec<usize> {
         self.columns.clone().unwrap_or_else(|| (0..columns).collect())
     }
 
-    /// Sorts by the next of the columns that are shown, and at the end by none.
+    /// Sorts by the next shown column, and after the last by none.
     pub(crate) fn sort_next(&mut self, columns: usize) {
         let shown = self.shown(columns);
         let next =
@@ -105,13 +105,13 @@ impl<Id: Clone + PartialEq> List<Id> {
         self.sort_by(shown.get(next.unwrap_or(0)).copied());
     }
 
-    /// Sorts by this column, the way round in which it begins; by none in the natural order.
+    /// Sorts by this column in its default direction; by none in the default order.
     pub(crate) const fn sort_by(&mut self, column: Option<usize>) {
         (self.sort, self.reverse) = (column, false);
     }
 
-    /// Puts rows into their order, by the key of the sort column; rows that are equal keep theirs.
-    /// `falls` says which columns begin with the largest.
+    /// Sorts rows stably by the key of the sort column. `falls` tells which columns are descending
+    /// by default.
     pub(crate) fn arrange<Row>(
         &self,
         rows: &mut [Row],
@@ -127,8 +127,8 @@ impl<Id: Clone + PartialEq> List<Id> {
     }
 }
 
-/// The rows of a page of this height that shows `place`: whole pages, so that rows do not move
-/// under the eye.
+/// The rows of the page of this height that contains `place`: whole pages, so that rows keep their
+/// places.
 pub(crate) fn page(place: usize, rows: usize, height: usize) -> std::ops::Range<usize> {
     if height == 0 {
         return 0..0;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_comes_last_whichever_way() {
+    fn missing_values_come_last_in_either_direction() {
         let mut rows = [Key::Missing, Key::Number(2.0), Key::Number(1.0)];
         let mut list = List::<u8> { sort: Some(0), ..List::default() };
         list.arrange(&mut rows, |_| false, |_, row| row.clone());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn sorting_goes_round() {
+    fn sorting_cycles_through_the_columns() {
         let mut list = List::<u8>::default();
         let mut sorts = Vec::new();
         for _ in 0..4 {

@@ -1,6 +1,5 @@
-//! Distributions of durations over windows of time: the last minute, the minute before it, and the
-//! minute before a mark. They are sums of what the processes counted between two looks, so they
-//! lose nothing that happened in between.
+//! Distributions of durations over windows: the last minute, the minute before it, and the minute
+//! before a mark. They are sums of the counts between two polls, so nothing is lost.
 
 use crate::poll::sample::SpanRow;
 use obol_fabric::{Instant, Nanos};
@@ -8,16 +7,15 @@ use obol_membership::metrics::Histogram;
 use obol_observe::histograms::Counts;
 use std::collections::VecDeque;
 
-/// How long a window is.
+/// Duration of a window.
 pub(crate) const WINDOW: Nanos = Nanos::from_secs(60);
 
-/// Percentiles, and from how many samples on each is claimed: with fewer, the worst sample may well
-/// be better than the percentile with more than 5 % probability.
+/// Percentiles, and the samples that each needs: with fewer, the worst sample may be better than
+/// the percentile with more than 5 % probability.
 pub(crate) const PERCENTILES: [(&str, f64, u64); 4] =
     [("p50", 0.5, 5), ("p90", 0.9, 29), ("p99", 0.99, 299), ("p99.9", 0.999, 2995)];
 
-/// One of [`PERCENTILES`], if it can be claimed. Where small values are the bad ones, it counts
-/// from above.
+/// One of [`PERCENTILES`], with enough samples. If small values are bad, it counts from above.
 pub(crate) fn percentile(counts: &Counts, at: usize, small_is_bad: bool) -> Option<Nanos> {
     let (_, q, least) = *PERCENTILES.get(at)?;
     let q = if small_is_bad { 1.0 - q } else { q };
@@ -27,19 +25,19 @@ pub(crate) fn percentile(counts: &Counts, at: usize, small_is_bad: bool) -> Opti
 /// One distribution for each of [`Histogram::ALL`].
 pub(crate) type Set = [Counts; Histogram::ALL.len()];
 
-/// What was counted around one moment.
+/// The counts around one moment.
 #[derive(Clone, Debug)]
 struct Part {
     at: Instant,
     set: Set,
 }
 
-/// What is compared with the last minute.
+/// The reference of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// The minute before it.
     Minute,
-    /// The minute before the newest mark; the other side is what came after it.
+    /// The minute before the newest mark, compared with everything after it.
     Mark,
 }
 
@@ -47,7 +45,7 @@ pub(crate) enum Before {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {
     parts: VecDeque<Part>,
-    /// The newest mark: when, and the minute before it.
+    /// The newest mark: its time, and the minute before it.
     marked: Option<(Instant, Set)>,
     /// Everything since then.
     since_mark: Set,
@@ -60,7 +58,7 @@ fn add(set: &mut Set, more: &Set) {
 }
 
 impl Windows {
-    /// Takes what was counted up to this moment.
+    /// Adds the counts up to this moment.
     pub(crate) fn take(&mut self, at: Instant, spans: &[SpanRow]) {
         if spans.is_empty() {
             return;
@@ -78,13 +76,13 @@ impl Windows {
         }
     }
 
-    /// Compares with what was before this moment from now on.
+    /// Sets the mark, to compare with the minute before it.
     pub(crate) fn mark(&mut self, at: Instant) {
         self.marked = Some((at, self.between(at - WINDOW, at)));
         self.since_mark = self.between(at, Instant(u64::MAX));
     }
 
-    /// The sum over what was counted after `from` and up to `to`.
+    /// The sum of the counts after `from` up to `to`.
     fn between(&self, from: Instant, to: Instant) -> Set {
         let mut sum = Set::default();
         for part in self.parts.iter().filter(|part| part.at > from && part.at <= to) {
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_a_minute_long_and_lie_side_by_side() {
+    fn windows_are_a_minute_long_and_adjacent() {
         let mut windows = Windows::default();
         assert_eq!(windows.compared().0, Before::Minute);
         for n in 0..300 {
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_divides_what_was_before_from_what_came_after() {
+    fn a_mark_separates_before_from_after() {
         let mut windows = Windows::default();
         for n in 0..200 {
             if n == 100 {

@@ -1,33 +1,32 @@
-//! The one place that knows colours, signs and line characters. No background is painted but for
-//! the selection, so that every theme works on the terminal's own; and nothing is ever shown by
-//! colour alone.
+//! Colours, signs and line characters. Only the selection has a background, so every theme works on
+//! the terminal's own; and colour never is the only distinction.
 
 use ratatui::style::{Color, Modifier, Style};
 use std::env;
 use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 
-/// What a piece of text is for; a theme says how that looks.
+/// The purpose of a piece of text, which a theme maps to a style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Ordinary text.
     Text,
-    /// What matters less: heads, units, lines.
+    /// Less important: heads, units, lines.
     Dim,
     /// A title, the current tab.
     Title,
-    /// As it should be.
+    /// No problem.
     Good,
-    /// Worth a look.
+    /// Needs a look.
     Warn,
-    /// Needs somebody.
+    /// Needs attention.
     Bad,
-    /// Not known now.
+    /// Unknown at present.
     Stale,
     /// The selected row.
     Selected,
-    /// A key that can be pressed.
+    /// A key.
     Key,
-    /// The armed state, and what can hit a cluster.
+    /// The armed state, and faults.
     Armed,
 }
 
@@ -39,7 +38,7 @@ pub enum Theme {
     Dark,
     /// For light backgrounds, 256 colours.
     Light,
-    /// Told apart by all kinds of colour vision: blue, orange and vermilion (after Okabe and Ito).
+    /// For all kinds of colour vision: blue, orange and vermilion (after Okabe and Ito).
     Safe,
     /// The terminal's own sixteen colours.
     #[strum(serialize = "16")]
@@ -64,7 +63,7 @@ impl Theme {
         Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
 
-    /// What this terminal can show, by its environment. (NO_COLOR: no-color.org.)
+    /// The best theme for this terminal, by its environment. (NO_COLOR: no-color.org.)
     pub(crate) fn detect() -> Self {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         let term = env::var("TERM").unwrap_or_default();
@@ -77,7 +76,7 @@ impl Theme {
         }
     }
 
-    /// How a role looks.
+    /// The style of a role.
     pub(crate) fn style(self, role: Role) -> Style {
         let plain = Style::new();
         if role == Role::Text {
@@ -126,20 +125,20 @@ impl Theme {
     }
 }
 
-/// The characters that lines and graphs are made of.
+/// The characters of lines and graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glyphs {
     pub(crate) across: &'static str,
     pub(crate) down: &'static str,
     /// Top left, top right, bottom left, bottom right.
     pub(crate) corners: [&'static str; 4],
-    /// From nothing to everything.
+    /// From empty to full.
     pub(crate) levels: &'static [&'static str],
-    /// The selected row's mark.
+    /// The mark of the selected row.
     pub(crate) here: &'static str,
-    /// Between the parts of a line of hints.
+    /// Separator of hints.
     pub(crate) dot: &'static str,
-    /// Where a text goes on and there is no room.
+    /// Sign of truncated text.
     pub(crate) cut: &'static str,
 }
 
@@ -166,14 +165,14 @@ pub(crate) const ASCII: Glyphs = Glyphs {
 };
 
 impl Glyphs {
-    /// What the locale can show.
+    /// The best for the locale.
     pub(crate) fn detect() -> Self {
         let first = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| env::var(name).ok());
         let locale = first.into_iter().find(|value| !value.is_empty()).unwrap_or_default().to_lowercase();
         if locale.contains("utf-8") || locale.contains("utf8") { UNICODE } else { ASCII }
     }
 
-    /// The character for a value between nothing and `most`; something is never shown as nothing.
+    /// The character for a value between zero and `most`; a positive value is never empty.
     pub(crate) fn level(&self, value: f64, most: f64) -> &'static str {
         let steps = self.levels.len() - 1;
         let part = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_theme_is_found_by_its_name_and_reached_by_the_key() {
+    fn every_theme_has_a_name_and_is_reached_by_the_key() {
         let mut theme = Theme::Dark;
         for _ in Theme::ALL {
             assert_eq!(theme.name().parse(), Ok(theme));
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn something_is_never_drawn_as_nothing() {
+    fn a_positive_value_is_never_drawn_empty() {
         for glyphs in [UNICODE, ASCII] {
             assert_eq!(glyphs.level(0.0, 10.0), " ");
             assert_ne!(glyphs.level(0.001, 10.0), " ");

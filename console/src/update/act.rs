@@ -1,4 +1,4 @@
-//! What is asked before something is done to one process.
+//! Confirmation of an action on one process.
 
 use crate::input::Press;
 use crate::poll::sample::Life;
@@ -8,7 +8,7 @@ use crate::state::{Effect, Mode, Model};
 use obol_fabric::Name;
 
 impl Model {
-    /// Asks whether the selected process is meant.
+    /// Requests confirmation for the selected process.
     pub(super) fn ask(&mut self, verb: Verb) -> bool {
         let why = if self.replay.is_some() {
             "processes of a recording cannot be changed"
@@ -33,7 +33,7 @@ impl Model {
         true
     }
 
-    /// Takes the answer; anything but `y` is a no.
+    /// Handles the answer; anything but `y` is a no.
     pub(super) fn answer(&mut self, verb: Verb, who: Name, press: Press, effects: &mut Vec<Effect>) -> bool {
         self.mode = Mode::Normal;
         if press.typed() == Some('y') {

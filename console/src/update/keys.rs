@@ -1,4 +1,4 @@
-//! What each action does to the console.
+//! The effect of each action on the console.
 
 use crate::input::{Action, Press};
 use crate::palette::{Choice, Does};
@@ -10,18 +10,18 @@ use crate::state::{Effect, Frozen, Mode, Model, Prompt};
 use crate::view;
 use crossterm::event::KeyCode;
 
-/// What is typed is at most so long.
+/// Length limit of typed text.
 const TYPED_MAX: usize = 128;
 
 impl Model {
-    /// Takes a key. `true` if the screen is another now.
+    /// Handles a key. Returns whether the screen changed.
     pub(super) fn press(&mut self, press: Press, effects: &mut Vec<Effect>) -> bool {
         match self.mode {
             Mode::Typing { .. } => self.type_key(press, effects),
             Mode::Help => match self.keymap.action(press) {
                 Some(action @ (Action::Quit | Action::QuitKeep | Action::Suspend | Action::Redraw)) => {
                     self.mode = Mode::Normal;
-                    // Closing the help is what `q` means here.
+                    // In the help, `q` closes it.
                     action == Action::Quit || self.act(action, effects)
                 }
                 Some(Action::Help | Action::NextScreen | Action::PageDown | Action::Down)
@@ -136,7 +136,7 @@ impl Model {
         true
     }
 
-    /// A filter works while it is typed.
+    /// A filter takes effect while it is typed.
     fn refilter(&mut self) {
         if let Mode::Typing { what: Prompt::Filter, text } = &self.mode {
             let text = text.clone();
@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// Does what was chosen by name.
+    /// Executes a choice by name.
     fn choose(&mut self, what: Prompt, text: &str, chosen: Option<Choice>, effects: &mut Vec<Effect>) {
         match chosen.map(|choice| choice.does) {
             Some(Does::Act(action)) => drop(self.act(action, effects)),
@@ -167,7 +167,7 @@ impl Model {
         }
     }
 
-    /// Does what was asked. `true` if the screen is another now.
+    /// Executes an action. Returns whether the screen changed.
     pub(super) fn act(&mut self, action: Action, effects: &mut Vec<Effect>) -> bool {
         let screen = screens::shown(self);
         if let Some(changed) = screen.act(self, action, effects) {
@@ -220,7 +220,7 @@ impl Model {
             Action::StepBack | Action::StepForward | Action::EventBack | Action::EventForward => {
                 self.step(action)
             }
-            // These are keys of some screens only.
+            // These keys belong to some screens only.
             Action::Open
             | Action::FindNext
             | Action::FindPrevious
@@ -279,7 +279,7 @@ impl Model {
         self.note = Some(match view::selected(self) {
             Some(row) => {
                 effects.push(Effect::Copy(row.clone()));
-                // A terminal does not say whether it takes it.
+                // A terminal does not report whether it accepts this.
                 format!("copied, if the terminal allows it: {row}")
             }
             None => self.keymap.fill("nothing is selected; {down} and {up} select"),
@@ -296,7 +296,7 @@ impl Model {
         true
     }
 
-    /// Has the order remembered, and says so.
+    /// Has the order saved, and reports it.
     fn keep_order(&mut self, effects: &mut Vec<Effect>) {
         let screen = screens::shown(self);
         let columns = screen.columns();
@@ -305,8 +305,8 @@ impl Model {
             (Some(column), reverse) => {
                 let falls = column.falls ^ reverse;
                 let way = match (column.right, falls) {
-                    (true, true) => "the largest first",
-                    (true, false) => "the smallest first",
+                    (true, true) => "largest first",
+                    (true, false) => "smallest first",
                     (false, true) => "descending",
                     (false, false) => "ascending",
                 };
@@ -385,7 +385,7 @@ impl Model {
                 } else {
                     "this is the newest; {freeze} resumes"
                 };
-                let what = if end { live } else { "nothing earlier is kept" };
+                let what = if end { live } else { "no earlier sample is kept" };
                 self.note = Some(self.keymap.fill(what));
             }
         }

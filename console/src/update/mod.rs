@@ -1,5 +1,5 @@
-//! How an event changes what the console is. The same events give the same screens: what has to be
-//! done outside is returned as effects.
+//! The reducer: how events change the console's state. It is deterministic; actions outside are
+//! returned as effects.
 
 mod act;
 mod keys;
@@ -11,7 +11,7 @@ use obol_fabric::Nanos;
 use std::sync::Arc;
 
 impl Model {
-    /// Takes an event. `true` if the screen is another now.
+    /// Handles an event. Returns whether the screen changed.
     pub(crate) fn reduce(&mut self, event: Event, effects: &mut Vec<Effect>) -> bool {
         match event {
             Event::Key(press) => self.press(press, effects),
@@ -48,7 +48,7 @@ impl Model {
             Event::Noted(how) => {
                 self.note = Some(match how {
                     Ok(text) => format!("noted: {text}"),
-                    Err(why) => format!("not noted: {why}"),
+                    Err(why) => format!("not annotated: {why}"),
                 });
                 true
             }

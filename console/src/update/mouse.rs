@@ -1,5 +1,5 @@
-//! What the mouse does: it selects and opens rows, turns lists, changes screens, and sorts by the
-//! head of a column. A click never answers a question, so nothing is broken by one.
+//! The mouse selects and opens rows, scrolls lists, changes screens, and sorts by the head of a
+//! column. A click never confirms anything, so it cannot inject a fault.
 
 use crate::input::{Action, Press};
 use crate::state::mouse::Mouse;
@@ -8,11 +8,11 @@ use crate::state::{Effect, Mode, Model};
 use crate::widgets::canvas::Hit;
 use crate::{screens, view};
 
-/// Rows of one turn of the wheel.
+/// Rows per turn of the wheel.
 const WHEEL: isize = 3;
 
 impl Model {
-    /// Takes what the mouse did. `true` if the screen is another now.
+    /// Handles a mouse event. Returns whether the screen changed.
     pub(super) fn click(&mut self, mouse: Mouse, effects: &mut Vec<Effect>) -> bool {
         let hit = match mouse {
             Mouse::Click(x, y) => view::hit(self, x, y),

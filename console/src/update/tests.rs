@@ -1,4 +1,4 @@
-//! What keys and news do to the console.
+//! The effects of keys and updates on the console.
 
 use crate::poll::Update;
 use crate::poll::sample::DepartedRow;
@@ -17,13 +17,13 @@ fn news(model: &mut Model, sample: crate::poll::sample::Sample) -> bool {
     model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new())
 }
 
-/// When the newest sample was read.
+/// The time of the newest sample.
 fn newest(model: &Model) -> Instant {
     model.live.sample.as_ref().expect("there is one").at
 }
 
 #[test]
-fn a_frozen_screen_stays_while_reading_goes_on() {
+fn a_frozen_screen_stays_while_polling_continues() {
     let mut model = live(100, 30);
     press(&mut model, " ");
     let shown = text(&model);
@@ -58,7 +58,7 @@ fn steps_lead_back_and_forth_to_the_same_screens() {
 }
 
 #[test]
-fn another_life_counts_from_zero_and_gives_no_rate_across() {
+fn a_new_life_counts_from_zero_without_a_rate_across() {
     let mut model = live(100, 30);
     let rate = |model: &Model| model.live.tracks[&samples::name("node-1")].rate(Counter::RenewalsOnTime);
     assert!(rate(&model).is_some_and(|rate| (rate - 125.0).abs() < 4.0), "{:?}", rate(&model));
@@ -72,13 +72,13 @@ fn another_life_counts_from_zero_and_gives_no_rate_across() {
         news(model, sample);
     };
     restarted(&mut model, 5);
-    assert_eq!(rate(&model), None, "one look at a new life gives no rate");
+    assert_eq!(rate(&model), None, "one sample of a new life gives no rate");
     restarted(&mut model, 30);
     assert_eq!(rate(&model), Some(100.0));
 }
 
 #[test]
-fn what_is_not_read_is_told_and_what_was_read_stays() {
+fn missing_samples_are_reported_and_the_last_one_stays() {
     let mut model = live(100, 30);
     let at = newest(&model);
     assert!(!model.reduce(Event::Tick(Instant(at.0 + 900_000_000)), &mut Vec::new()), "not stale yet");
@@ -102,7 +102,7 @@ fn the_selection_follows_the_member() {
 }
 
 #[test]
-fn a_step_back_shows_the_same_whether_or_not_it_was_prepared() {
+fn a_prepared_step_back_shows_the_same() {
     let mut prepared = live(100, 30);
     let at = prepared.live.sample.as_ref().expect("read").at;
     for quarter in 1..120 {
@@ -137,7 +137,7 @@ fn the_palette_knows_actions_and_screens() {
 }
 
 #[test]
-fn quitting_asks_where_it_ends_the_cluster() {
+fn quitting_asks_if_it_ends_the_cluster() {
     let mut effects = Vec::new();
     let quit = |model: &mut Model, effects: &mut Vec<Effect>, letter| {
         let code = crossterm::event::KeyCode::Char(letter);
@@ -197,7 +197,7 @@ fn the_time_line_keeps_its_place_in_time_and_can_be_reset() {
 }
 
 #[test]
-fn sorting_says_how_and_begins_with_what_matters() {
+fn sorting_reports_its_direction_and_begins_with_what_matters() {
     let mut model = broken(120, 36);
     let mut told = |keys: &str| {
         press(&mut model, keys);
@@ -208,11 +208,11 @@ fn sorting_says_how_and_begins_with_what_matters() {
     };
     let (sort, note) = told("omargin\n");
     assert_eq!(sort, at("MARGIN"));
-    assert_eq!(note, "sorted by MARGIN, the smallest first; saved for the next start");
+    assert_eq!(note, "sorted by MARGIN, smallest first; saved for the next start");
     let (sort, note) = told("orenew\n");
     assert_eq!(sort, at("RENEW/s"));
-    assert!(note.starts_with("sorted by RENEW/s, the largest first"), "{note}");
-    assert!(told("S").1.starts_with("sorted by RENEW/s, the smallest first"));
+    assert!(note.starts_with("sorted by RENEW/s, largest first"), "{note}");
+    assert!(told("S").1.starts_with("sorted by RENEW/s, smallest first"));
     assert_eq!(
         told("ozzz\n"),
         (at("RENEW/s"), "no column \"zzz\": o lists them all, and Tab completes".into())
@@ -236,16 +236,16 @@ fn the_palette_lists_and_completes() {
     assert_eq!(typed, "events");
     press(&mut model, "\n");
     assert_eq!((model.screen, &model.mode), (ScreenId("Events"), &Mode::Normal));
-    // Nothing is done that was neither typed nor marked.
+    // Without typing or marking, nothing is done.
     press(&mut model, ":\n");
     assert_eq!(model.mode, Mode::Normal);
 }
 
 #[test]
-fn a_console_that_was_opened_later_names_those_who_went() {
+fn a_console_opened_later_names_departed_members() {
     let mut model = console(120, 30);
     let mut sample = samples::degraded(Instant(1_000_000_000));
-    // Nobody who is there has this number, and no recorder says who joined as it.
+    // No listed process has this number, and no recorder has its join.
     let (who, name) = (Incarnation(3), samples::name("app-9"));
     let view = sample.view.as_mut().expect("there is one");
     view.departed.push(DepartedRow { who, name, kind: Kind::App, at: view.id, left: false });
@@ -257,7 +257,7 @@ fn a_console_that_was_opened_later_names_those_who_went() {
 }
 
 #[test]
-fn for_how_long_a_process_is_down_is_told_from_a_death_that_was_seen() {
+fn the_downtime_is_known_if_the_death_was_observed() {
     let (first, later) = (Instant(1_000_000_000), Instant(3_000_000_000));
     let mut found = Data::default();
     for at in [first, later] {
@@ -276,7 +276,7 @@ fn for_how_long_a_process_is_down_is_told_from_a_death_that_was_seen() {
 }
 
 #[test]
-fn nothing_is_left_of_a_lease_that_was_lost() {
+fn a_lost_lease_has_no_margin() {
     let at = Instant(100_000_000_000);
     let lost = |ago: Nanos| {
         let mut sample = samples::healthy(at);
@@ -295,7 +295,7 @@ fn nothing_is_left_of_a_lease_that_was_lost() {
 }
 
 #[test]
-fn a_program_whose_join_is_held_back_says_for_how_much_longer() {
+fn a_held_back_join_shows_the_remaining_time() {
     let mut model = live(160, 36);
     let mut sample = samples::healthy(Instant(newest(&model).0 + 250_000_000));
     let row = sample.processes.iter_mut().find(|row| row.name.as_str() == "app-2").expect("there is one");

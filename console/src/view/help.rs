@@ -1,5 +1,5 @@
-//! The help: every key, and then what the columns and signs of the screen mean, in pages over the
-//! middle of the screen.
+//! The help: all keys, then the columns and signs of the screen, in pages over the middle of the
+//! screen.
 
 use crate::input::{Group, Press};
 use crate::screens::{self, Screen};
@@ -10,22 +10,22 @@ use crate::widgets::canvas::{Canvas, Cell, width, wrapped};
 use ratatui::layout::Rect;
 use strum::VariantArray;
 
-/// The column of the explanations.
+/// Column of the explanations.
 const KEYS_WIDE: u16 = 12;
 /// A column of keys.
 const GROUP_WIDE: u16 = 38;
-/// A page of explanations is at most so wide.
+/// Largest width of a page of explanations.
 const MEANS_MOST: u16 = 110;
 
 /// A line of the help.
 enum Line {
     Title(&'static str),
-    /// What is explained, and by what; of a line that goes on, nothing.
+    /// A term and its explanation; a continued line has no term.
     Entry(String, String, Role),
     Empty,
 }
 
-/// Lines of one kind, and how they are laid out.
+/// Lines of one kind, with their layout.
 struct Page {
     title: String,
     /// Side by side.
@@ -52,7 +52,7 @@ fn keys(model: &Model, gaps: bool) -> Vec<Line> {
     all
 }
 
-/// As many keys as fit before the explanation, the one to remember first.
+/// As many keys as fit before the explanation, the main one first.
 fn names(keys: &[Press]) -> String {
     let mut all = keys.first().map_or("(none)".to_owned(), |press| press.name());
     for press in keys.iter().skip(1) {
@@ -65,7 +65,7 @@ fn names(keys: &[Press]) -> String {
     all
 }
 
-/// What the columns and signs of the screen mean.
+/// The explanations of the screen's columns and signs.
 fn meanings(screen: &dyn Screen, wide: u16) -> Vec<Line> {
     let all = glossary(screen);
     let heads = all.iter().map(|(head, _)| width(head)).max().unwrap_or(0);
@@ -102,12 +102,12 @@ fn pages(model: &Model, area: Rect) -> Vec<Page> {
     all
 }
 
-/// How many pages there are.
+/// The number of pages.
 pub(crate) fn count(model: &Model, area: Rect) -> usize {
     pages(model, area).len()
 }
 
-/// Draws the page that is open over an area.
+/// Draws the open page over an area.
 pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let pages = pages(model, area);
     let at = model.help_page.min(pages.len() - 1);

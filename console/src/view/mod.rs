@@ -1,5 +1,4 @@
-//! The screens: pure functions of the model. One file a screen; this one has what all of them
-//! share.
+//! The screens: pure functions of the model. Each has a file; this one has the common parts.
 //!
 //! ```text
 //!  OBOL default  ok healthy  view 12 (9)  leader coord-1          LIVE  14:02:11.4Z    header
@@ -11,7 +10,7 @@
 //!  j/k select  Enter its events  / filter                        36 reads 21kB 0.4ms   footer
 //! ```
 //!
-//! What there is no room for goes in this order: footer, reasons but one, tabs, frames, reasons.
+//! Parts without room are dropped in this order: footer, reasons but one, tabs, frames, reasons.
 //! The header stays.
 
 mod help;
@@ -28,14 +27,14 @@ use obol_observe::Health;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-/// From this height on there are tabs.
+/// Least height with tabs.
 const TABS_FROM: u16 = 5;
-/// From this height on there is a footer.
+/// Least height with a footer.
 const FOOTER_FROM: u16 = 9;
-/// At most so many reasons are shown at once.
+/// Reasons shown at once, at most.
 const REASONS_MAX: u16 = 3;
 
-/// Where things are.
+/// The layout.
 struct Areas {
     header: Rect,
     tabs: Rect,
@@ -66,7 +65,7 @@ impl Areas {
     }
 }
 
-/// How many rows of the shown list fit the screen.
+/// Rows of the shown list that fit on the screen.
 pub(crate) fn page_rows(model: &Model) -> usize {
     screens::shown(model).page_rows(model, Areas::of(model).body)
 }
@@ -79,7 +78,7 @@ pub(crate) fn buffer(model: &Model) -> Buffer {
     buffer
 }
 
-/// The screen as text, without what is behind the last character of a line.
+/// The screen as text, without trailing blanks.
 pub(crate) fn text(model: &Model) -> String {
     let (width, height) = model.size;
     let buffer = buffer(model);
@@ -88,11 +87,11 @@ pub(crate) fn text(model: &Model) -> String {
     lines.join("\n")
 }
 
-/// The selected row as it is shown, without the frame.
+/// The selected row as shown, without the frame.
 pub(crate) fn selected(model: &Model) -> Option<String> {
     let text = text(model);
     let here = model.glyphs.here;
-    // The newest events that other screens show have no selection.
+    // The newest events on other screens have no selection.
     let row = text
         .lines()
         .find_map(|line| line.split_once(here).filter(|(before, _)| before.chars().count() < 3))?
@@ -101,7 +100,7 @@ pub(crate) fn selected(model: &Model) -> Option<String> {
     Some(words.join(" "))
 }
 
-/// What a click at this place means.
+/// The target of a click at this place.
 pub(crate) fn hit(model: &Model, x: u16, y: u16) -> Option<Hit> {
     let (width, height) = model.size;
     let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
@@ -114,7 +113,7 @@ pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
     paint(model, buffer);
 }
 
-/// Draws everything; gives what a click in which place means.
+/// Draws everything; returns the targets of clicks.
 fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
     let mut canvas = Canvas { buffer, theme: model.theme, glyphs: model.glyphs, hits: Vec::new() };
     let areas = Areas::of(model);
@@ -130,7 +129,7 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
         };
         let y = areas.reasons.y + u16::try_from(at).unwrap_or(0);
         let line = format!("{sign} {more}{text}");
-        // A count without its figure says something else.
+        // A truncated count would be misleading.
         let line = if *sign == "*" { fit(&line, "  ", areas.reasons.width.saturating_sub(1)) } else { &line };
         canvas.put(areas.reasons, 1, y, line, *role);
     }
@@ -143,30 +142,30 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
     canvas.hits
 }
 
-/// How many pages the help has.
+/// The number of pages of the help.
 pub(crate) fn help_pages(model: &Model) -> usize {
     let areas = Areas::of(model);
     help::count(model, areas.tabs.union(areas.body))
 }
 
-/// What is on every screen and needs a word.
+/// Signs on every screen.
 const EVERYWHERE: [(&str, &str); 3] = [
     ("--", "not read, or no such value; not zero"),
     ("units", "ns, us, ms, s, m, h; k and M are thousands and millions; B is bytes"),
     (
         "n READs",
-        "lower right: what the newest sample cost this host: READs of regions, bytes, READs that were repeated because a writer was \
-         at work, and how long it took",
+        "lower right: the cost of the newest sample on this host: READs of regions, bytes, READs repeated because of a \
+         concurrent writer, and duration",
     ),
 ];
 
-/// What the columns and signs of a screen mean.
+/// The explanations of a screen's columns and signs.
 pub(crate) fn glossary(screen: &dyn Screen) -> Vec<(&'static str, &'static str)> {
     let columns = screen.columns().into_iter().map(|column| (column.head, column.means));
     columns.chain(screen.signs().iter().copied()).chain(EVERYWHERE).collect()
 }
 
-/// What keeps the cluster from being healthy, and the console from seeing it.
+/// Why the cluster is not healthy, or cannot be read.
 fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
     let mut all = Vec::new();
     if let Some(why) = &model.lost {
@@ -180,22 +179,22 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
     let data = model.data();
     all.extend(data.alerts.iter().map(|(name, clause)| ("!", format!("{name}: {clause}"), Role::Warn)));
     if let (Some(mark), Some(sample)) = (data.note(), &data.sample) {
-        // What is zero is shown of members alone.
+        // Zero counts are shown of members only.
         let told = data.since.each().enumerate().filter(|(at, (_, n))| *at < 3 || *n > 0);
         let counted: Vec<String> = told.map(|(_, (name, n))| format!("{name} {n}")).collect();
         let since = age(sample.at.since(mark.at));
         let seen = data
             .counted_since()
             .filter(|from| *from > mark.at)
-            .map_or(String::new(), |from| format!(", of which {} were seen", age(sample.at.since(from))));
+            .map_or(String::new(), |from| format!(", of which {} were polled", age(sample.at.since(from))));
         let text = format!("{since} since \"{}\"{seen}: {}", mark.text, counted.join("  "));
-        // It keeps its line, however much is wrong.
+        // It keeps its line, however many reasons there are.
         all.insert(all.len().min(usize::from(REASONS_MAX) - 1), ("*", text, Role::Text));
     }
     all
 }
 
-/// As many whole parts of a line as there is room for; the first is there in any case.
+/// As many whole parts of a line as fit, at least the first.
 fn fit<'a>(text: &'a str, between: &str, room: u16) -> &'a str {
     let mut end = 0;
     for part in text.split(between) {
@@ -208,7 +207,7 @@ fn fit<'a>(text: &'a str, between: &str, room: u16) -> &'a str {
     &text[..end]
 }
 
-/// What the header says, with what goes first when there is no room.
+/// The header, and which parts are dropped first.
 fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let sample = model.data().sample.as_deref();
     let health = match sample.map(|sample| sample.health) {
@@ -233,7 +232,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     };
     let time = sample.map_or(String::new(), |sample| clock(sample.unix));
     let recording = Cell::new(if model.recording.is_some() { "REC" } else { "" }, Role::Armed);
-    // The smaller the number, the longer a part stays.
+    // Parts with smaller numbers are kept longer.
     let mut parts = vec![
         (5, Cell::new("OBOL", Role::Title)),
         (3, Cell::new(model.cluster.to_string(), Role::Title)),
@@ -250,7 +249,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let Some(most) = (0..parts.len()).max_by_key(|at| parts[*at].0) else { break };
         parts.remove(most);
     }
-    // How the screen is fed, and the time, lean right.
+    // Source and time are right-aligned.
     let right = parts.iter().position(|(rank, _)| matches!(rank, 1 | 6 | 7)).unwrap_or(parts.len());
     let mut x = area.x + u16::from(area.width > 12);
     for (at, (_, cell)) in parts.iter().enumerate() {
@@ -271,7 +270,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     ];
     let hints_wide: u16 = hints.iter().map(Cell::width).sum();
     let names: u16 = screens::all().map(|screen| width(screen.id().0) + 4).sum();
-    // Without room for all names, only the shown screen has its own.
+    // Without room for all names, only the shown screen has its name.
     let banner = model.chaos.banner(&model.keymap).map(|banner| format!(" {banner} "));
     let beside = banner.as_deref().map_or(hints_wide, width);
     let short = names + beside + 2 > area.width;
@@ -292,7 +291,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.hits.push((Rect { x: from, width: x.saturating_sub(from), ..area }, Hit::Screen(screen.id())));
         x += if short { 1 } else { 2 };
     }
-    // What can hit the cluster is shown on every screen, before any hint.
+    // Armed drills are shown on every screen, before any hint.
     if let Some(banner) = banner {
         let from = x.min(area.right().saturating_sub(width(&banner)).max(area.x));
         canvas.put(
@@ -309,8 +308,8 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
 }
 
-/// The keys of a recording that plays.
-const PLAY_KEYS: &str = "{freeze} plays, stops   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change";
+/// The keys of a replay.
+const PLAY_KEYS: &str = "{freeze} play or stop   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change";
 
 fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let line = |canvas: &mut Canvas<'_>, text: &str, role| canvas.put(area, area.x + 1, area.y, text, role);

@@ -1,16 +1,15 @@
-//! What can be chosen while a name is typed: a list above the line that is typed, the marked one
-//! standing out.
+//! The choices while a name is typed: a list above the input line, with the marked one highlighted.
 
 use crate::state::{Mode, Model};
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, Hit, width};
 use ratatui::layout::Rect;
 
-/// So wide it is at most.
+/// Largest width.
 const WIDE_MOST: u16 = 100;
-/// Lower areas have no list.
+/// Least height of the area.
 const HEIGHT_LEAST: u16 = 4;
-/// Columns of the key.
+/// Width of the key.
 const KEY_WIDE: u16 = 8;
 
 /// Draws the list at the lower left of an area.
@@ -27,7 +26,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     for y in place.top()..place.bottom() {
         canvas.blank(place, y);
     }
-    // The marked one is always among those that are shown.
+    // The marked one is always visible.
     let rows = usize::from(rows);
     let first = marked.map_or(0, |at| (at + 1).saturating_sub(rows));
     let shown = first..(first + rows).min(candidates.len());

@@ -1,7 +1,7 @@
-//! Whole screens as text, against the files in `snapshots/`; and every size, so that none panics.
+//! Whole screens as text, compared with the files in `snapshots/`; and every size, without panics.
 //!
-//! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test --release -p obol-console --lib`, then read the
-//! difference.
+//! To accept intended changes: `OBOL_BLESS=1 cargo test --release -p obol-console --lib`, then
+//! review the difference.
 
 use crate::poll::Update;
 use crate::poll::record::{Header, Recorder, Recording};
@@ -19,10 +19,10 @@ use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
 use std::path::{Path, PathBuf};
 
-/// When the first sample was read.
+/// The time of the first sample.
 const START: Instant = Instant(3_600_000_000_000);
 
-/// A console of this size that has read nothing yet.
+/// A console of this size without samples.
 pub(crate) fn console(width: u16, height: u16) -> Model {
     let mut model = Model::new(samples::name("default"), screens::first(), Theme::Mono, UNICODE, false);
     model.reduce(Event::Resize(width, height), &mut Vec::new());
@@ -34,7 +34,7 @@ pub(crate) fn press(model: &mut Model, keys: &str) {
     press_for(model, keys, &mut Vec::new());
 }
 
-/// Presses keys, and returns what they ask for.
+/// Presses keys, and collects the effects.
 fn press_for(model: &mut Model, keys: &str, effects: &mut Vec<Effect>) {
     for letter in keys.chars() {
         let (code, modifiers) = match letter {
@@ -51,7 +51,7 @@ fn press_for(model: &mut Model, keys: &str, effects: &mut Vec<Effect>) {
     }
 }
 
-/// A cluster that is well for six seconds.
+/// A healthy cluster for six seconds.
 pub(crate) fn live(width: u16, height: u16) -> Model {
     let mut model = console(width, height);
     for quarter in 0..24 {
@@ -82,15 +82,15 @@ fn twice(width: u16, height: u16) -> Model {
     for event in &mut sample.events {
         let slower = if matches!(event.event.name(), "notice" | "propose") { 0 } else { 40_000 };
         event.at.0 += slower;
-        // The other app died, in the view after.
+        // The other app died, in the next view.
         event.a = if event.event.name() == "notice" { 9 } else { 8 };
     }
     model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     model
 }
 
-/// The failover of a cluster on two hosts, as a recording has it. The times of node-2 and its app
-/// may be off by 20 us; by its clock node-2 received the view before it was decided.
+/// A failover of a cluster on two hosts, as recorded. The times of node-2 and its app have a clock
+/// error of 20 us; by its clock node-2 received the view before the decision.
 fn two_hosts(width: u16, height: u16) -> Model {
     use obol_membership::recorder::Kind as Event;
     let mut sample = samples::degraded(Instant(START.0 + 6_000_000_000));
@@ -194,7 +194,7 @@ fn leases() {
     holds("leases-empty", &with(console(80, 24), "2"));
 }
 
-/// With two drills, of which one may run.
+/// With two drills, if `may_arm` with one that may run.
 fn chaotic(mut model: Model, may_arm: bool) -> Model {
     let choice =
         |name: &str, count| Choice { name: name.to_owned(), title: format!("{name} and see"), count };
@@ -252,7 +252,7 @@ fn chaos() {
     holds("chaos-ended", &ended(running));
 }
 
-/// A recording of what a console was shown, played up to its end.
+/// A recording of a console, played to its end.
 fn replayed(width: u16, height: u16) -> Model {
     let live = broken(width, height);
     let mut model = console(width, height);
@@ -263,14 +263,14 @@ fn replayed(width: u16, height: u16) -> Model {
     model
 }
 
-/// Nothing has been read for a while, and nobody knows why.
+/// No sample for a while, for an unknown reason.
 fn stale(width: u16, height: u16) -> Model {
     let mut model = broken(width, height);
     model.reduce(Event::Tick(Instant(START.0 + 12_000_000_000)), &mut Vec::new());
     model
 }
 
-/// What is shown stands still while more is read.
+/// A frozen screen while polling continues.
 fn frozen(width: u16, height: u16) -> Model {
     let mut model = with(broken(width, height), " ");
     let at = Instant(START.0 + 11_000_000_000);
@@ -319,7 +319,7 @@ fn resized(mut model: Model, width: u16, height: u16) -> Model {
 }
 
 #[test]
-fn nothing_is_broken_by_any_single_key_or_without_the_whole_way() {
+fn no_fault_without_all_confirmations() {
     let all: Vec<char> = (' '..='~').chain(['\n', '\x12', '\x18']).collect();
     let runs = |mut model: Model, keys: &str| {
         let mut effects = Vec::new();
@@ -376,7 +376,7 @@ fn failovers() {
         assert!(shown.contains(told), "{told} in:\n{shown}");
     }
     let line = shown.lines().find(|line| line.starts_with("│ node-2")).expect("its line");
-    assert!(line.contains('v') && line.contains('A'), "what it stamped before the decision is told: {line}");
+    assert!(line.contains('v') && line.contains('A'), "its stamps before the decision are shown: {line}");
     holds("failovers-empty", &with(live(80, 24), "3"));
 }
 
@@ -429,7 +429,7 @@ fn every_column_and_sign_is_explained() {
 }
 
 #[test]
-fn the_time_line_shows_what_is_partly_left_of_the_window() {
+fn the_time_line_shows_spans_that_begin_left_of_the_window() {
     let model = with(broken(120, 36), "3+++llllllllll");
     let shown = text(&model);
     let of =
@@ -477,7 +477,7 @@ fn no_size_panics_and_the_health_is_always_shown() {
     }
 }
 
-/// Where on the screen these words are.
+/// The place of these words on the screen.
 fn place(model: &Model, words: &str) -> (u16, u16) {
     let shown = text(model);
     let (y, line) = shown.lines().enumerate().find(|(_, line)| line.contains(words)).expect(words);

@@ -6,8 +6,8 @@
 //!   10.0us ██             600   ███             900
 //! ```
 //!
-//! A line counts from its value up to the next line's. Bars of one side are as long as their share
-//! of that side.
+//! A line counts from its value up to the next line's. The length of a bar is its share of its
+//! side.
 
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, count, width};
@@ -15,19 +15,19 @@ use obol_fabric::Nanos;
 use obol_observe::histograms::{Counts, floor};
 use ratatui::layout::Rect;
 
-/// What the help says of bars.
+/// Explanation of bars for the help.
 pub(crate) const SIGNS: [(&str, &str); 1] = [(
     "bars",
-    "a line counts from its value up to the next line's; a bar is the share of all samples of its side",
+    "a line counts from its value up to the next line's; a bar is its share of the samples of its side",
 )];
 
-/// Columns of the value at the left, and of the number at a bar's right.
+/// Width of the value at the left, and of the number right of a bar.
 const VALUE_WIDE: u16 = 8;
 const NUMBER_WIDE: u16 = 7;
 
 /// One distribution.
 pub(crate) struct Side<'a> {
-    /// What it is of; with more than one side, in a line of heads.
+    /// Its label; shown as head if there is more than one side.
     pub(crate) head: &'static str,
     pub(crate) counts: &'a Counts,
     pub(crate) role: Role,
@@ -36,7 +36,7 @@ pub(crate) struct Side<'a> {
 /// The steps within a power of ten.
 const STEPS: [u64; 3] = [1, 2, 5];
 
-/// The largest step that is not above a value.
+/// The largest step up to a value.
 fn step_below(value: u64) -> u64 {
     let ten = 10u64.pow(value.max(1).ilog10());
     STEPS
@@ -53,14 +53,14 @@ fn next_step(step: u64) -> u64 {
     next.unwrap_or(ten.saturating_mul(10))
 }
 
-/// A line: from which value on it counts, and how many samples each side has there.
+/// A line: its lower bound, and the samples of each side.
 struct Line {
     from: u64,
     numbers: Vec<u64>,
 }
 
-/// The lines from the lowest step that has any samples to the highest, at most so many: neighbours
-/// that hold the least become one.
+/// The lines from the lowest step with samples to the highest, at most `most`: the smallest
+/// neighbours are merged.
 fn lines(sides: &[Side<'_>], most: usize) -> Vec<Line> {
     let ends = sides.iter().flat_map(|side| [side.counts.least(), side.counts.most()]).flatten();
     let (low, high) = ends.fold((u64::MAX, 0), |(low, high), end| (low.min(end.0), high.max(end.0)));
@@ -94,10 +94,10 @@ fn lines(sides: &[Side<'_>], most: usize) -> Vec<Line> {
     lines
 }
 
-/// Draws them; where there are no samples, it says so.
+/// Draws the bars, or a message if there are no samples.
 pub(crate) fn draw(canvas: &mut Canvas<'_>, area: Rect, sides: &[Side<'_>]) {
     if sides.iter().all(|side| side.counts.is_empty()) {
-        canvas.put(area, area.x + 2, area.y, "nothing has been counted yet", Role::Dim);
+        canvas.put(area, area.x + 2, area.y, "no samples yet", Role::Dim);
         return;
     }
     let heads = u16::from(sides.len() > 1);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_in_lines_however_few() {
+    fn no_sample_is_lost_in_few_lines() {
         let counts = |values: &[u64]| {
             Counts::from_pairs(values.iter().map(|v| (u16::try_from(bucket(*v)).expect("small"), 1)))
         };

@@ -1,4 +1,4 @@
-//! Drawing text and lines into cells, cut at the edges whatever the size; what is cut bears a sign.
+//! Draws text and lines into cells, clipped to any size; truncated text has a sign.
 
 use crate::state::ScreenId;
 use crate::theme::{Glyphs, Role, Theme};
@@ -7,16 +7,16 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::borrow::Cow;
 
-/// The screen's cells, and how things look on it.
+/// The screen's cells and the style.
 pub(crate) struct Canvas<'a> {
     pub(crate) buffer: &'a mut Buffer,
     pub(crate) theme: Theme,
     pub(crate) glyphs: Glyphs,
-    /// What a click in which place means; what was drawn later lies above.
+    /// Click targets; later ones lie above.
     pub(crate) hits: Vec<(Rect, Hit)>,
 }
 
-/// What a click means.
+/// A click target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hit {
     Screen(ScreenId),
@@ -24,18 +24,18 @@ pub(crate) enum Hit {
     Row(usize),
     /// The head of a column.
     Head(usize),
-    /// Something to choose from while a name is typed.
+    /// A choice while a name is typed.
     Choice(usize),
 }
 
-/// A piece of text and what it is for.
+/// A piece of text with its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) text: Cow<'static, str>,
     pub(crate) role: Role,
 }
 
-/// What is shown where there is no value. Missing is not zero.
+/// Shown for a missing value, which is not zero.
 pub(crate) const NONE: &str = "--";
 
 impl Cell {
@@ -47,7 +47,7 @@ impl Cell {
         Self::new(text, Role::Text)
     }
 
-    /// A value, or that there is none.
+    /// A value, or the sign for none.
     pub(crate) fn maybe(text: Option<impl Into<Cow<'static, str>>>) -> Self {
         text.map_or(Self::none(), Self::text)
     }
@@ -56,28 +56,28 @@ impl Cell {
         Self { text: Cow::Borrowed(NONE), role: Role::Dim }
     }
 
-    /// How many columns it takes.
+    /// Its width in columns.
     pub(crate) fn width(&self) -> u16 {
         width(&self.text)
     }
 }
 
-/// How many columns a text takes. What the console prints is one column a character.
+/// The width of a text. The console prints one column per character.
 pub(crate) fn width(text: &str) -> u16 {
     u16::try_from(text.chars().count()).unwrap_or(u16::MAX)
 }
 
-/// A text as far as there is room, with a sign where it goes on.
+/// Text truncated to the room, with a sign.
 pub(crate) fn short<'t>(text: &'t str, room: u16, cut: &str) -> Cow<'t, str> {
     let room = usize::from(room);
-    // Ignores what only fills a line up.
+    // Ignores trailing blanks.
     if text.trim_end().chars().count() <= room {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.chars().take(room.saturating_sub(1)).chain(cut.chars()).collect())
 }
 
-/// A text in lines of at most so many columns.
+/// Text wrapped to lines of at most `wide` columns.
 pub(crate) fn wrapped(text: &str, wide: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -93,32 +93,32 @@ pub(crate) fn wrapped(text: &str, wide: usize) -> Vec<String> {
 }
 
 impl Canvas<'_> {
-    /// Writes text at a place within an area; gives the column after it.
+    /// Writes text at a place within an area; returns the column after it.
     pub(crate) fn put(&mut self, area: Rect, x: u16, y: u16, text: &str, role: Role) -> u16 {
         let area = area.intersection(self.buffer.area);
         if y < area.top() || y >= area.bottom() || x < area.left() || x >= area.right() {
             return x.saturating_add(width(text));
         }
         let style = self.theme.style(role);
-        // Whatever is drawn passes here.
+        // All drawing passes here.
         let text = plain::line(text);
         let text = short(&text, area.right() - x, self.glyphs.cut);
         let (end, _) = self.buffer.set_stringn(x, y, text, usize::from(area.right() - x), style);
         end
     }
 
-    /// Writes a line of pieces from the left; gives the column after it.
+    /// Writes pieces from the left; returns the column after them.
     pub(crate) fn line(&mut self, area: Rect, x: u16, y: u16, cells: &[Cell]) -> u16 {
         cells.iter().fold(x, |x, cell| self.put(area, x, y, &cell.text, cell.role))
     }
 
-    /// Gives a row another look, keeping its text.
+    /// Changes the style of a row, keeping its text.
     pub(crate) fn shade(&mut self, area: Rect, y: u16, role: Role) {
         let row = Rect { y, height: 1, ..area }.intersection(self.buffer.area);
         self.buffer.set_style(row, self.theme.style(role));
     }
 
-    /// Takes away the text and the look of a row.
+    /// Clears the text and style of a row.
     pub(crate) fn blank(&mut self, area: Rect, y: u16) {
         let row = Rect { y, height: 1, ..area }.intersection(self.buffer.area);
         for x in row.left()..row.right() {
@@ -126,8 +126,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// Draws a frame with a title on its upper line and one at that line's end; gives what is
-    /// inside.
+    /// Draws a frame with a title on its upper line and one at that line's end; returns the inside.
     pub(crate) fn frame(&mut self, area: Rect, title: &[Cell], right: &[Cell]) -> Rect {
         let area = area.intersection(self.buffer.area);
         if area.width < 2 || area.height < 2 {
@@ -163,7 +162,7 @@ impl Canvas<'_> {
     }
 }
 
-/// A number of things per second, with three figures at most: `0`, `4.2`, `98.1k`.
+/// A rate per second with at most three digits: `0`, `4.2`, `98.1k`.
 pub(crate) fn rate(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_says_so() {
+    fn truncated_text_has_a_sign() {
         assert_eq!(short("four", 4, "~"), "four");
         assert_eq!(short("four  ", 4, "~").trim_end(), "four");
         assert_eq!(short("fours", 4, "~"), "fou~");

@@ -1,4 +1,4 @@
-//! Lists with columns: which columns fit, how wide they are, which page is shown.
+//! Lists with columns: which columns fit, their widths, and the shown page.
 
 use crate::state::filter::Filter;
 use crate::state::table::{List, page};
@@ -12,20 +12,20 @@ use std::ops::Range;
 pub(crate) struct Column {
     /// Its head.
     pub(crate) head: &'static str,
-    /// The width that it has at least, so that it does not jump about as values change.
+    /// Its least width, so that it is stable while values change.
     pub(crate) least: u16,
-    /// Numbers lean right.
+    /// Whether it is right-aligned, for numbers.
     pub(crate) right: bool,
-    /// When there is no room, the columns with the highest number go first.
+    /// Columns with higher numbers are hidden first.
     pub(crate) fold: u8,
-    /// Whether sorting begins with the largest: of most numbers that is what matters.
+    /// Whether sorting begins with the largest, as for most numbers.
     pub(crate) falls: bool,
-    /// What the help says of it, with the unit.
+    /// Its explanation in the help, with the unit.
     pub(crate) means: &'static str,
 }
 
 impl Column {
-    /// A column of text, or of numbers if it leans right.
+    /// A column of text, or of right-aligned numbers.
     pub(crate) const fn new(
         head: &'static str,
         least: u16,
@@ -36,7 +36,7 @@ impl Column {
         Self { head, least, right, fold, falls: right, means }
     }
 
-    /// One of which small is bad, so sorting begins with the smallest.
+    /// A column of which small values are bad, so sorting begins with the smallest.
     pub(crate) const fn small_first(self) -> Self {
         Self { falls: false, ..self }
     }
@@ -50,27 +50,27 @@ const MARK: u16 = 2;
 /// A list as it is drawn.
 pub(crate) struct Grid<'a> {
     pub(crate) columns: &'a [Column],
-    /// Those of them that are shown, in their order.
+    /// The shown ones in order.
     pub(crate) order: Vec<usize>,
-    /// The column that it is sorted by, and whether it begins with the largest.
+    /// The sort column, and whether it is descending.
     pub(crate) sort: Option<(usize, bool)>,
     /// How many rows there are.
     pub(crate) rows: usize,
     /// The selected row's place.
     pub(crate) place: usize,
-    /// Whether anything was selected; the mark is only shown then.
+    /// Whether anything was selected; only then the mark is shown.
     pub(crate) marked: bool,
-    /// Whether the end is shown as long as nothing is selected.
+    /// Whether the end is shown without a selection.
     pub(crate) tail: bool,
 }
 
-/// How many rows fit a pane of this size.
+/// The rows that fit into a pane of this size.
 pub(crate) fn page_rows(area: Rect) -> usize {
     usize::from(if area.height < 4 { area.height.saturating_sub(1).max(1) } else { area.height - 3 })
 }
 
 impl<'a> Grid<'a> {
-    /// A list as its user has it, of these columns and rows.
+    /// A list in its user's state, of these columns and rows.
     pub(crate) fn of<Id: Clone + PartialEq>(columns: &'a [Column], list: &List<Id>, ids: &[Id]) -> Self {
         Self {
             columns,
@@ -83,8 +83,8 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// Draws the frame of its pane if there is room for one: the title; the filter, notes, and
-    /// which rows are shown if not all are. Gives what is inside.
+    /// Draws the frame of its pane if there is room: the title; the filter, notes, and the range of
+    /// shown rows. Returns the inside.
     pub(crate) fn frame(
         &self,
         canvas: &mut Canvas<'_>,
@@ -109,7 +109,7 @@ impl<'a> Grid<'a> {
         if area.height == 0 {
             return;
         }
-        // Without room for both, a row says more than the heads.
+        // Without room for both, a row is more useful than the heads.
         let heads = u16::from(area.height > 1);
         let shown = self.shown(usize::from(area.height - heads));
         let first = shown.start;
@@ -122,7 +122,7 @@ impl<'a> Grid<'a> {
             if heads == 1 {
                 let from = if column.right { x + wide.saturating_sub(width(column.head)) } else { x };
                 if let Some((_, falls)) = sorted {
-                    // In the gap before the column, so that it takes no room from any.
+                    // In the gap before the column, where it needs no room.
                     canvas.put(area, from - 1, area.y, if falls { "v" } else { "^" }, Role::Title);
                 }
                 let role = if sorted.is_some() { Role::Title } else { Role::Dim };
@@ -149,7 +149,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The rows that a page of this height shows.
+    /// The rows of a page of this height.
     pub(crate) fn shown(&self, height: usize) -> Range<usize> {
         if self.tail && !self.marked {
             return self.rows.saturating_sub(height)..self.rows;

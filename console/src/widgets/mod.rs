@@ -1,4 +1,4 @@
-//! What screens are drawn with: text and lines in cells, lists with columns, bars of a histogram.
+//! Building blocks of screens: text and lines in cells, lists with columns, bars.
 
 pub(crate) mod bars;
 pub(crate) mod canvas;
