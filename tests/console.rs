@@ -237,7 +237,7 @@ fn a_configuration_is_the_users_own_or_the_one_that_was_asked_for() {
     assert_eq!(console.ends(), 0);
     drop(console);
     write("[keys]\nfreeze = [\"q\"]\n");
-    let refusal = ":2:11: a key does one thing";
+    let refusal = ":2:11: a key has one action";
     root.run(&["config", "check", &shown]).refused(&[&shown, refusal, "keys.quit"]);
     let home = root.note("config");
     let own = home.join("obol");

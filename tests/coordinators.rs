@@ -168,8 +168,8 @@ fn a_coordinator_that_was_replaced_comes_back_as_a_spare() {
     assert!(said.contains("coordinators: spare coord-2; coord-2 replaced "), "{said}");
     assert!(said.contains("the next not before "), "{said}");
     let said = root.run(&["events"]).ends(0).out;
-    assert!(said.contains("coord-4 decides from view "), "{said}");
-    assert!(said.contains("coord-2 is missing and decides no more from view "), "{said}");
+    assert!(said.contains("coord-4 is an acceptor from view "), "{said}");
+    assert!(said.contains("coord-2 is missing and no acceptor from view "), "{said}");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn what_can_not_be_done_is_refused_before_anything_is_done() {
     root.run(&["start", "coord-2"]).ends(0);
     root.healthy();
     assert_eq!(acceptors(&coordinator(&["remove", "2", "--json"]).ends(0).json()), [1]);
-    coordinator(&["remove", "1"]).refused(&["the last coordinator can not be removed"]);
+    coordinator(&["remove", "1"]).refused(&["the last coordinator cannot be removed"]);
 }
 
 #[test]

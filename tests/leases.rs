@@ -128,7 +128,7 @@ fn an_operator_sets_the_duration_of_leases() {
     until("everybody is told", || leases(&up).contains(&20.0));
     let after = root.run(&["lease", "show", "--json"]).ends(0).json();
     assert!(after["reach_us"].as_f64() >= Some(reach), "leases that were given out still count: {after}");
-    root.run(&["lease", "set", "1ms"]).refused(&["lapse again and again", "lease.renew_every"]);
+    root.run(&["lease", "set", "1ms"]).refused(&["lapse repeatedly", "lease.renew_every"]);
     root.run(&["lease", "set", "1s"]).refused(&["longer than lease.max", "--beyond-max"]);
     root.run(&["lease", "set", "2m", "--beyond-max"]).refused(&["not possible"]);
     root.run(&["lease", "set", "usual", "--cluster", "none"]).refused(&["none"]);

@@ -105,7 +105,7 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
     root.until("it is no member", |s| s.incarnation("app-2") == 0);
     let (_, who) = killed.trim_end_matches(")\n").rsplit_once(' ').expect("its incarnation");
     let told = root.run(&["events", "--last", "100000"]).ends(0).out;
-    assert!(told.contains(&format!("app-2 ({who}), accused by ")), "{told}");
+    assert!(told.contains(&format!("app-2 ({who}), reported by ")), "{told}");
     let names = |event: &Value| event["event"] == "notice" && event["a"].as_u64() == who.parse().ok();
     let notice = root.events().into_iter().find(names).expect("somebody accuses it");
     assert!(notice["who"] == "app-2" && notice["by"].is_string(), "{notice}");

@@ -70,7 +70,7 @@ pub(crate) fn expected<E: Display>(
         // Nothing but what `obol status` says of it depends on this.
         result.or_else(|error| {
             output::remark(format_args!(
-                "obol: {name}: can not note how it ended in {}: {error}",
+                "obol: {name}: cannot note how it ended in {}: {error}",
                 site.cluster.dir().display()
             ))
         })

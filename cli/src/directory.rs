@@ -164,7 +164,7 @@ impl Made {
                 }
             }
         }
-        Err(Failure::Refused(format!("{} is removed again and again while it is made", path.display())))
+        Err(Failure::Refused(format!("{} was removed repeatedly during its creation", path.display())))
     }
 }
 
@@ -187,7 +187,7 @@ impl Drop for Made {
             let _ = output::remark(format_args!("obol: {error}"));
         }
         if let Err(error) = saved::end(&self.0.root, self.0.cluster) {
-            let _ = output::remark(format_args!("obol: can not remove saved views: {error}"));
+            let _ = output::remark(format_args!("obol: cannot remove saved views: {error}"));
         }
     }
 }
@@ -196,7 +196,7 @@ fn runs(path: &Path, cluster: Name, supervised: bool) -> Failure {
     if !supervised {
         return Failure::Refused(format!(
             "cluster {cluster} in {} has lost its `obol up`, and processes of it go on: see them with `obol status \
-             --cluster {cluster}`. A process of it that is down can not be started again; end what is left with \
+             --cluster {cluster}`. A process of it that is down cannot be started again; end what is left with \
              `obol down --cluster {cluster}`, and then start it anew",
             path.display()
         ));

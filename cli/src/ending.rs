@@ -1,4 +1,5 @@
-//! How processes and clusters are ended, and started again: `obol kill`, `stop`, `start` and `down`,
+//! How processes and clusters are ended, and started again: `obol kill`, `stop`, `start` and
+//! `down`,
 //! and what other commands need of it.
 
 use crate::directory::Directory;
@@ -135,7 +136,7 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
         if Instant::now() > end {
             output::line(format_args!("started {target} (pid {pid})"))?;
             output::remark(format_args!(
-                "obol: after {} s it has no place in the cluster yet; a program waits for its agent. `obol status` tells more",
+                "obol: not a member yet after {} s; a program waits for its agent. See `obol status`",
                 START_TIMEOUT.as_secs()
             ))?;
             return Ok(ExitCode::SUCCESS);
@@ -162,7 +163,8 @@ pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failu
     }
 }
 
-/// A name that one `obol run` has, from before its program starts until it has ended: between a look
+/// A name that one `obol run` has, from before its program starts until it has ended: between a
+/// look
 /// at who has a name and the join, others could take it.
 pub(crate) struct NameClaim(#[expect(dead_code, reason = "holds the lock")] File);
 
@@ -245,7 +247,7 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
         }
     }
     saved::end(root, cluster)
-        .map_err(|error| Failure::Failed(format!("can not remove saved views: {error}")))?;
+        .map_err(|error| Failure::Failed(format!("cannot remove saved views: {error}")))?;
     output::line(format_args!("cluster {cluster} is down"))?;
     Ok(ExitCode::SUCCESS)
 }

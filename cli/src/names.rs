@@ -79,7 +79,7 @@ impl Names {
         self.get(who).map_or(format!("incarnation {who}"), |name| format!("{name} ({who})"))
     }
 
-    /// What changed, in words: who accused whom.
+    /// What changed, as text.
     pub(crate) fn causes(&self, view: &View) -> Vec<String> {
         let told = |change: &Change| match *change {
             Change::Joined(who) => format!("{} joined", self.shown(who)),
@@ -94,7 +94,7 @@ impl Names {
             }
             Change::Failed { accused, accuser, level } => {
                 format!(
-                    "{} failed: {}, accused by {}",
+                    "{} failed: {}, reported by {}",
                     self.shown(accused),
                     level.name(),
                     self.shown(accuser)

@@ -91,7 +91,7 @@ impl Keeper {
     }
 }
 
-/// Removes what is left of a cluster, and tells if that can not be done.
+/// Removes what is left of a cluster, and tells if that cannot be done.
 fn remove(root: &Path, cluster: Name) {
     match Cluster::remove(root, cluster) {
         // Mostly its maker has removed it.

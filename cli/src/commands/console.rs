@@ -11,8 +11,8 @@ use std::process::ExitCode;
 /// Watch a cluster live: members, leases, events
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Reads the cluster's memory and asks none of its processes, so it can be opened and closed at any time.\n\
-    In it, ? shows the keys. q quits; the cluster goes on."
+    after_help = "Reads the cluster's memory without involving its processes, so it can be opened and closed at any time.\n\
+    In it, ? shows the keys. q quits; the cluster continues."
 )]
 pub(crate) struct Console {
     #[command(flatten)]

@@ -7,12 +7,11 @@ use obol_fabric::Name;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// End a cluster, and clean up what a crashed `up` left behind
+/// End a cluster, and clean up after a crashed `up`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What owns memory in the cluster is killed with it: also a program with a core of its own, and a server of \
-        the cache, that a user has started. A program that is attached to an agent goes on, and is told that its agent died; \
-        only where no `obol up` answers it is killed, too."
+    after_help = "All processes with memory in the cluster are killed: also a program with a core of its own, and a server of \
+        the cache, that a user has started. A program attached to an agent continues, and is notified that its agent died; it is killed only if no `obol up` answers."
 )]
 pub(crate) struct Down;
 

@@ -51,7 +51,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
     let events = observer.events();
     for (member, why) in observer.unread() {
         output::remark(format_args!(
-            "obol: the events of {member}, on another host, can not be read and are missing: {why}"
+            "obol: the events of {member}, on another host, cannot be read and are missing: {why}"
         ))?;
     }
     let names = Names::of(&site, &mut observer, &events);

@@ -14,11 +14,11 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Show this host's RDMA devices, and what is missing to use them
+/// Show this host's RDMA devices and what they lack
 #[derive(Debug, Subcommand)]
 pub(crate) enum FabricCommand {
-    /// List devices, ports and GIDs, mark what would be used, and say what is missing and how to
-    /// get it
+    /// List devices, ports and GIDs, mark those in use, and report what is missing and how to get
+    /// it
     #[command(
         after_help = "Exit codes: 0 a device can be used and nothing is missing, 1 something is missing, \
         2 this host has no RDMA device or no libraries for one.\n\

@@ -33,7 +33,7 @@ pub(crate) enum HostCommand {
     Prepare {
         /// The file, the same on all hosts
         file: PathBuf,
-        /// Which of the file's hosts this is, where its addresses do not tell
+        /// This host's address in the file, if it is ambiguous
         #[arg(long, value_name = "IP")]
         address: Option<IpAddr>,
         /// Where to note, across boots, that this host's coordinator has voted

@@ -27,17 +27,17 @@ pub(crate) enum Lease {
         #[arg(long)]
         json: bool,
     },
-    /// Have leases of another duration; a view that says so is decided, and no lease is disturbed
+    /// Change the lease duration by a decided view; running leases are not disturbed
     #[command(
         after_help = "Longer leases outlast longer delays. A failover waits for them only where a member can be neither \
         fenced nor proved dead.\n\
-        \nIf the profile's lease.max is longer than its lease.duration, leases go on to adapt from there.\n\
+        \nIf the profile's lease.max is longer than its lease.duration, leases continue to adapt from there.\n\
         \nTry: obol lease set 40ms; obol lease set usual\n\
-        \nExit codes: 0 done, 1 not done in time (what was asked for is forgotten again, unless a \
+        \nExit codes: 0 done, 1 not done in time (the request expires, unless a \
         coordinator was stopped by a signal meanwhile), 2 refused."
     )]
     Set {
-        /// The duration, such as 40ms; or usual, or max: what the profile says
+        /// The duration, such as 40ms; or usual, or max: the profile's values
         #[arg(value_name = "DURATION|usual|max", value_parser = lease_length)]
         length: LeaseLength,
         /// Let it be longer than the profile's lease.max
@@ -150,13 +150,13 @@ fn wanted(profile: &Profile, length: LeaseLength, beyond_max: bool) -> Result<Na
     }
     if wanted > max && !beyond_max {
         return Err(Failure::Refused(format!(
-            "{wanted} is longer than lease.max of profile {}, {max}; a failover may wait as long for a member that can not \
+            "{wanted} is longer than lease.max of profile {}, {max}; a failover may wait as long for a member that cannot \
              be reached. If that is meant, add --beyond-max",
             profile.name
         )));
     }
     if let Some(why) = profile.lease_trouble(wanted) {
-        return Err(Failure::Refused(format!("leases of {wanted} would lapse again and again: {why}")));
+        return Err(Failure::Refused(format!("leases of {wanted} would lapse repeatedly: {why}")));
     }
     Ok(wanted)
 }
@@ -183,7 +183,7 @@ fn set(site: &Site, observer: &mut Observer, wanted: Nanos) -> Result<(), Failur
                 if asked {
                     "Nobody asks for them any more, but a coordinator that was stopped meanwhile may still decide them"
                 } else {
-                    "They were not asked for"
+                    "They were not queried"
                 }
             )));
         }
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn what_would_harm_is_refused_with_the_reason() {
         let span = |millis| LeaseLength::Span(Nanos::from_millis(millis));
-        assert!(refusal(span(1), false).contains("lapse again and again"), "{}", refusal(span(1), false));
+        assert!(refusal(span(1), false).contains("lapse repeatedly"), "{}", refusal(span(1), false));
         assert!(refusal(span(5_000), false).contains("add --beyond-max"), "{}", refusal(span(5_000), false));
         assert!(refusal(span(100_000), true).contains("is not possible"), "{}", refusal(span(100_000), true));
         let profile = Profile::default();

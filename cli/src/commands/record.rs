@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Record a cluster to a file until Ctrl-C; `replay` shows it again
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each sample is whole on its own: a recording whose writer was killed can be replayed up to there."
+    after_help = "Each sample is complete: a recording whose writer was killed can be replayed up to that point."
 )]
 pub(crate) struct Record {
     /// The file; one that is there already is not overwritten

@@ -221,7 +221,7 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
         let left = p.held_back(snapshot.at);
         (left > Nanos::ZERO).then(|| {
             format!(
-                "join of {} held back for {left} more: programs of its name died again and again; find out why (`obol events`)",
+                "join of {} held back for {left} more: programs of its name died repeatedly; find out why (`obol events`)",
                 p.name
             )
         })
@@ -247,7 +247,7 @@ fn not_real_time(observer: &Observer, snapshot: &Snapshot) -> Option<String> {
     ))
 }
 
-/// A cluster that can not be read is an answer, too: scripts get an object with the same keys.
+/// A cluster that cannot be read is an answer, too: scripts get an object with the same keys.
 fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Result<ExitCode, Failure> {
     if !as_json {
         return Err(Failure::refused(error));

@@ -7,7 +7,7 @@ use obol_fabric::Name;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Let a process leave the cluster gracefully and end; nobody counts it as failed
+/// Let a process leave the cluster gracefully and end, without counting as failed
 #[derive(Debug, Args)]
 pub(crate) struct Stop {
     #[command(flatten)]

@@ -26,7 +26,7 @@ use std::{fmt, thread};
     after_help = "Starts clusters of its own: leases and heartbeats of rising length, without load and with all \
     cores and memory busy (stress-ng where it is installed), as in uKharon's Figure 3. What is recommended is tried \
     before it is written.\n\
-    \nA share is claimed with 95 % confidence: 99.99 % needs 29,957 renewals in time in a row.\n\
+    \nA share is a lower bound with 95 % confidence: 99.99 % needs 29,957 renewals in time in a row.\n\
     \nExit codes: 0 a profile is recommended, 1 none is, or its trial failed, 2 refused.\n\
     \nTry: obol tune --write mine.toml --html tune.html && obol up --profile ./mine.toml"
 )]
@@ -34,7 +34,7 @@ pub(crate) struct Tune {
     /// Renewals that must come in time, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 99.99, value_parser = share)]
     pub(crate) share: f64,
-    /// How long each step is measured; one that can not reach the share any more ends early
+    /// How long each step is measured; one that can no longer reach the share more ends early
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
     pub(crate) time: Duration,
     /// The profile to start from: a name that `obol profile list` knows, or a file

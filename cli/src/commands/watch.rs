@@ -16,18 +16,19 @@ use std::process::ExitCode;
 
 /// Follow the views: who joined, left or failed, in order and without a gap
 #[derive(Debug, Args)]
-#[command(after_help = "Reads the coordinators' memory and asks nobody. Coordinators keep the last views \
-    (limits.slots of the profile, less one); where older ones were asked for, a gap is told.\n\
-    \nTo go on after an earlier run, give --from one more than the last view that it told.\n\
-    \nExit codes: 0 told what was asked for, 2 no such cluster, or it has ended.")]
+#[command(
+    after_help = "Reads the coordinators' memory only. Coordinators keep the last views (limits.slots of the profile, less one); older ones are reported as a gap.\n\
+    \nTo continue after an earlier run, give --from one more than its last view.\n\
+    \nExit codes: 0 success, 2 no such cluster, or it has ended."
+)]
 pub(crate) struct Watch {
     /// Begin with this view instead of the newest
     #[arg(long, value_name = "VIEW")]
     pub(crate) from: Option<u64>,
-    /// End after so many views and gaps
+    /// End after this many views and gaps
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// End as soon as the newest view is told
+    /// End once the newest view is printed
     #[arg(long)]
     pub(crate) once: bool,
     /// Keep the newest view in this file, for `obol coordinator recover` after a disaster
@@ -112,7 +113,7 @@ fn tell(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
         }
         Item::Gap { first, last } => {
             return Ok(output::line(format_args!(
-                "gap         views {first} to {last} were decided, but can not be read: coordinators keep the \
+                "gap         views {first} to {last} were decided, but cannot be read: coordinators keep the \
                  newest few, and only those of this host are read"
             ))?);
         }
@@ -184,7 +185,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
             break;
         } else if !exists(root, cluster, site.cluster.nonce()) {
             return Err(Failure::Refused(format!(
-                "cluster {cluster} has ended; the last view told was {}",
+                "cluster {cluster} has ended; the last printed view was {}",
                 observer.position().map_or("none".to_owned(), |next| (next.0.saturating_sub(1)).to_string())
             )));
         }

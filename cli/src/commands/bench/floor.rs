@@ -169,7 +169,7 @@ struct Roles(Vec<Child>);
 impl Drop for Roles {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Who has ended already can not be killed.
+            // Who has ended already cannot be killed.
             let _ = child.kill();
         }
         for child in &mut self.0 {

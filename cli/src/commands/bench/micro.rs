@@ -1,5 +1,5 @@
 //! Hot loops in one process: deciding on a prepared slot, changing the leader, and the lease check,
-//! each beside the bare instructions that it can not do without.
+//! each beside the bare instructions that it cannot do without.
 
 use super::Figure;
 use crate::running::Kept;

@@ -50,11 +50,11 @@ pub(crate) struct Bench {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Measure what the console costs, and how quick its keys are, in a terminal of 200x50 on
+    /// Measure the cost of the console and the latency of its keys in a terminal of 200x50 on
     /// synthetic clusters
     #[command(
         after_help = "Measured on 32 and on 512 nodes, each with an app, with an hour of history: the share of a core, live \
-        and frozen, resident memory, what is written to the terminal, and from a key to the screen. Needs `script` of \
+        and frozen, resident memory, output to the terminal, and latency from a key to the screen. Needs `script` of \
         util-linux, and about 600 MB of /dev/shm.\n\
         \nExit codes: 0 all figures are within the design's budget, 1 one is not, 2 refused."
     )]

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// What a change of coordinators does and what it refuses, for each help text.
 const ACCEPTORS_HELP: &str = "One coordinator at a time comes or goes, by a decided view; no lease is disturbed. \
     It is safe to interrupt and to repeat. Leaving an even number behind tolerates no more failures than one less.\n\
-    \nExit codes: 0 done, 1 not done in time (what was asked for is forgotten again, unless a coordinator was \
+    \nExit codes: 0 done, 1 not done in time (the request expires, unless a coordinator was \
     stopped by a signal meanwhile), 2 refused.";
 
 /// Change who decides while the cluster runs: add, remove or replace coordinators
@@ -40,7 +40,7 @@ pub(crate) enum Coordinator {
         #[arg(long)]
         json: bool,
     },
-    /// Let a coordinator decide no more, and stop it if it runs
+    /// Remove a coordinator from the quorum, and stop it if it runs
     #[command(after_help = ACCEPTORS_HELP)]
     Remove {
         /// Its number
@@ -61,20 +61,19 @@ pub(crate) enum Coordinator {
         #[arg(long)]
         json: bool,
     },
-    /// After a disaster: go on with new coordinators from a view that survived; what was decided
+    /// After a disaster: continue with new coordinators from a view that survived; what was decided
     /// after it is lost
     #[command(
         after_help = "Only for when the memory of a majority of the coordinators is lost for good. As long as it is \
         there, start them again: nothing is lost then, and this is refused.\n\
         \nThe members of the view stay, and wait until every lease that may have been given is over. Coordinators of \
-        the old set never decide again: one that runs, or comes back, says so and ends.\n\
-        \nIn a cluster of several hosts all of them must be asked: `obol coordinator found --json` on each other host, \
-        whose output is given with --found. A host that can not answer is given up with --lost: it is off, or was started \
-        anew since, and nothing of the cluster from before runs on it. One new coordinator starts on this host; others \
+        the old set never decide again: one that runs, or comes back, reports so and ends.\n\
+        \nIn a cluster of several hosts, each needs a report: `obol coordinator found --json` on each other host, \
+        whose output is given with --found. A host that cannot answer is given up with --lost: it is off, or was rebooted since, and no process of the old cluster runs on it. One new coordinator starts on this host; others \
         are added to it later. docs/deploy.md has the steps.\n\
         \nNothing is written before the new coordinators can start. If they decide nothing, they are ended again, the \
         recovered view is taken away, and their numbers count as used.\n\
-        \nExit codes: 0 the cluster goes on, 1 not in time, 2 refused."
+        \nExit codes: 0 the cluster continues, 1 not in time, 2 refused."
     )]
     Recover(recover::Recover),
     /// What this host still has of a cluster of several: evidence for `obol coordinator recover` on
@@ -82,7 +81,7 @@ pub(crate) enum Coordinator {
     #[command(
         after_help = "Tells which coordinators' memory is there, which is lost, and the newest view that processes of \
         this host know. Changes nothing.\n\
-        \nExit codes: 0 told, 2 refused."
+        \nExit codes: 0 success, 2 refused."
     )]
     Found {
         /// Print what `obol coordinator recover --found` reads
@@ -185,7 +184,7 @@ fn majority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Result
         return Ok(());
     }
     Err(Failure::Refused(match numbers {
-        [] => "the last coordinator can not be removed; `obol down` ends the cluster".to_owned(),
+        [] => "the last coordinator cannot be removed; `obol down` ends the cluster".to_owned(),
         _ => format!(
             "of {} no majority would run ({}), and nothing could be decided any more; start {} first",
             shown(numbers),
@@ -292,7 +291,7 @@ impl Change {
             }
             if Instant::now() > end {
                 return Err(Failure::Failed(format!(
-                    "the cluster did not {} coordinator {number} within {} s: {}; `obol status` tells more",
+                    "the cluster did not {} coordinator {number} within {} s: {}; see `obol status`",
                     if decides { "add" } else { "remove" },
                     STEP_TIMEOUT.as_secs(),
                     if decides {

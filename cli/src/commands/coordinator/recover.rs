@@ -39,8 +39,8 @@ pub(crate) struct Recover {
     /// What `obol coordinator found --json` printed on another host; once for each
     #[arg(long, value_name = "FILE")]
     pub(crate) found: Vec<PathBuf>,
-    /// Give up another host: it is off for good, or was started anew, and nothing of the cluster
-    /// from before runs there
+    /// Give up another host: it is off for good, or was rebooted, and no process of the old cluster
+    /// runs there
     #[arg(long, value_name = "HOST")]
     pub(crate) lost: Vec<IpAddr>,
     /// Wait for leases of this duration if that is longer than lease.max: where one was set with
@@ -247,7 +247,7 @@ impl<'a> Attempt<'a> {
             }
             if Instant::now() > end {
                 return Err(Failure::Failed(format!(
-                    "the new coordinators decided nothing within {} s; `obol status` tells more",
+                    "the new coordinators decided nothing within {} s; see `obol status`",
                     timeout.as_secs()
                 )));
             }
@@ -376,7 +376,7 @@ pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitC
     output::line(format_args!("the cluster goes on in view {}", newest.id))?;
     if !supervised {
         output::line(
-            "one coordinator decides alone: start another on each of two more hosts (`obol host check` tells their numbers), \
+            "there is one acceptor: start another on each of two more hosts (`obol host check` lists their numbers), \
              and let them decide with `obol coordinator add NUMBER`, here",
         )?;
     }

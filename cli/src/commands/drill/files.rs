@@ -38,18 +38,18 @@ pub(crate) enum DrillCommand {
         #[arg(long)]
         journal: bool,
     },
-    /// Tell what a drill would hit, and what each guard says; touches nothing
+    /// Show a drill's victims and guards; touches nothing
     #[command(after_help = "Exit codes: 0 it may run, 2 a guard or the file refuses it.")]
     Plan(DrillFile),
     /// Look whether the steady state of a drill holds
     #[command(
-        after_help = "Exit codes: 0 it holds, 1 it does not, 2 the file or the cluster can not be had."
+        after_help = "Exit codes: 0 it holds, 1 it does not, 2 the file or the cluster is not available."
     )]
     Probes(DrillFile),
     /// Run a drill: steady state, cue, failover, undo, and again; then the verdict
     #[command(
         after_help = "Exit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
-        A fault agent injects on the cue, and undoes by itself if this one dies.\n\
+        A fault agent injects on the cue, and undoes its faults if this process dies.\n\
         With --sim a drill is judged by the simulator's oracle as well. Faults that the simulator lacks are refused by\n\
         name: all but kill, freeze and partition.\n\
         \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
@@ -64,7 +64,7 @@ pub(crate) enum DrillCommand {
         out. Only processes that `obol up` started are hit. Without --yes nothing is touched."
     )]
     Replay(DrillReplay),
-    /// Undo what a drill left behind when its processes were killed; twice gives the same result
+    /// Undo what a drill left behind when its processes were killed; idempotent
     Recover(Json),
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct DrillRun {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and
-    /// known hosts; it never asks
+    /// known hosts; it never prompts
     #[arg(long, value_name = "[USER@]HOST")]
     pub(crate) ssh: Option<Ssh>,
     /// A configuration for ssh in place of your own
@@ -113,7 +113,7 @@ pub(crate) struct DrillReplay {
     /// A script of the simulator
     #[arg(value_name = "SCRIPT")]
     pub(crate) script: PathBuf,
-    /// Say yes to what the script does
+    /// Confirm the script's faults
     #[arg(long)]
     pub(crate) yes: bool,
     /// Print one JSON object for scripts
@@ -196,7 +196,7 @@ fn show(name: &str) -> Result<ExitCode, Failure> {
 fn load(name: &str) -> Result<(Drill, String), Failure> {
     if name == table2::NAME {
         return Err(Failure::Refused(
-            "table2 is eight drills on clusters of its own: look at app, app+coordinator, app+cache and \
+            "table2 is eight drills on clusters of its own: see app, app+coordinator, app+cache and \
              app+coordinator+cache, and at each with -heartbeat"
                 .to_owned(),
         ));
@@ -234,7 +234,7 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
                 let program = hit
                     .program
                     .as_ref()
-                    .map_or("a program that can not be seen".into(), |p| p.to_string_lossy());
+                    .map_or("a program that cannot be seen".into(), |p| p.to_string_lossy());
                 let alone = if hit.supervised { "" } else { ", not started by `obol up`" };
                 output::line(format_args!(
                     "    {:<10} {} (pid {}, {program}{alone})",
@@ -345,7 +345,7 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
     let (drill, _) = load(&options.file.drill)?;
     if drill.guards.require_confirm && !options.yes && !options.sim {
         return Err(Failure::Refused(format!(
-            "drill {} requires that a person says yes: look at `obol drill plan {}`, then add --yes",
+            "drill {} requires confirmation: check `obol drill plan {}`, then add --yes",
             drill.id, options.file.drill
         )));
     }
@@ -362,7 +362,7 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
         false => go(root, cluster, &drill, how),
     }
     .inspect_err(|_| {
-        // It is empty. If it can not be removed, it stays so.
+        // It is empty. If it cannot be removed, it stays so.
         let _ = out.as_deref().map(std::fs::remove_dir);
     })?;
     if options.file.json {
@@ -438,7 +438,7 @@ fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> 
 /// Runs a drill until its end, or a signal to end.
 pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
     let Watched { options, go_on } = watched(drill, how)?;
-    // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's
+    // Consoles and recordings tell that a drill was at work. If it cannot be noted, the drill's
     // own report still does.
     let note = |verdict| {
         let _ = Mark::drill(clock::now(), &drill.id, verdict).write(&root.join(cluster.as_str()));

@@ -17,10 +17,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Break a cluster on purpose, and judge how it bears that
+/// Inject faults into a cluster and check the outcome against a budget
 #[derive(Debug, Args)]
 #[command(after_help = "Needs a cluster that was started by `obol up`, which starts the replacements.\n\
-    A drill is void, not failed, where its measurement can not be trusted.\n\
+    A drill is void, not failed, if its measurement is unreliable.\n\
     \nQuick: obol drill app --count 300\n\
     From a file: obol drill list; obol drill show freeze > mine.toml; obol drill plan ./mine.toml")]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]

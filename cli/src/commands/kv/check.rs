@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// For how long
     #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "10s")]
     time: Duration,
-    /// Servers; one that is killed is started again
+    /// Servers; killed ones are restarted
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=8))]
     servers: u32,
     #[command(flatten)]
@@ -53,16 +53,16 @@ pub(crate) struct Options {
     /// Clients, each a thread and a member
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     clients: u32,
-    /// Kill the primary so often, when its backup has everything
+    /// Interval of kills of the primary, when its backup has everything
     #[arg(long, value_name = "TIME", value_parser = duration)]
     kill_every: Option<Duration>,
-    /// Freeze a server about so often, whatever else goes on
+    /// Approximate interval of freezes of a server
     #[arg(long, value_name = "TIME", value_parser = duration)]
     freeze_every: Option<Duration>,
-    /// For so long at most
+    /// Longest duration of a freeze
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1200ms", requires = "freeze_every")]
     freeze_max: Duration,
-    /// How often servers and clients look into their memory
+    /// Poll interval of servers and clients
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20us")]
     poll_every: Duration,
     /// Print one JSON object
@@ -159,7 +159,7 @@ impl Checker<'_> {
                 let found = if done.status == Status::Missing { Some(0) } else { value(&done.value) };
                 let begun = self.keys[key].begun.load(Ordering::SeqCst);
                 match found {
-                    None => Some(format!("a GET of key {key} found what nobody wrote")),
+                    None => Some(format!("a GET of key {key} found a value that was never written")),
                     Some(found) if found < shown || found > begun => Some(format!(
                         "a GET of key {key} found {found}, but {shown} was shown before it and {begun} is the newest"
                     )),

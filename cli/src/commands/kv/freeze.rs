@@ -50,7 +50,7 @@ impl Freezer {
                 }
                 let running = running.lock().clone();
                 let place = up_to(Duration::from_nanos(running.len() as u64)).as_nanos() as usize;
-                // One that has ended meanwhile can not be frozen.
+                // One that has ended meanwhile cannot be frozen.
                 let held = running.get(place).and_then(|pid| Process::of(*pid).ok()?.hold().ok());
                 let Some(held) = held.filter(|held| held.freeze().is_ok()) else { continue };
                 let _frozen = Frozen(held);

@@ -29,10 +29,10 @@ pub(crate) struct Options {
     /// Its name in the cluster
     #[arg(long, default_value = "kv_load")]
     name: Name,
-    /// Four operations so often
+    /// Interval of four operations
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10ms")]
     every: Duration,
-    /// Tell how it goes so often
+    /// Interval of progress reports
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
     tell_every: Duration,
     /// Print JSON lines

@@ -59,7 +59,7 @@ impl Patience {
 /// How many shards a cache that is to be started has.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Sharding {
-    /// Split the keys among so many threads of each server, which share nothing; all servers of a
+    /// Shard the keys among this many threads of each server; all servers of a
     /// cache need the same number
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]
@@ -98,10 +98,10 @@ pub(crate) enum Kv {
     },
     /// Read and write now and then, as a demo
     Load(load::Options),
-    /// Start servers, kill primaries, and hold every answer against what was written
+    /// Start servers, kill primaries, and check every answer against the writes
     #[command(
-        after_help = "Each client writes keys of its own, larger values from time to time, and reads everybody's. An answer is wrong \
-        if it is older than a PUT that was answered, or than what anybody has read, before the GET was begun.\n\
+        after_help = "Each client writes keys of its own, larger values from time to time, and reads all keys. An answer is wrong \
+        if it is older than a PUT that was answered, or than a value that was read, before the GET was begun.\n\
         \nWith --freeze-every a server may be frozen while another one dies: with three servers nothing is lost then either.\n\
         \nNeeds a cluster: obol up --apps 1 &  obol kv check --for 10s --kill-every 1s\n\
         \nExit codes: 0 all answers are right, 1 some are wrong, or none came, or the cache stopped for want of a whole copy, \
@@ -121,7 +121,7 @@ pub(crate) struct ClientOptions {
     /// Its name in the cluster
     #[arg(long, default_value = "kv_client")]
     name: Name,
-    /// Give up after so long
+    /// Give up after this time
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     timeout: Duration,
 }

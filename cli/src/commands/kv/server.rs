@@ -25,8 +25,7 @@ pub(crate) struct Options {
     name: Name,
     #[command(flatten)]
     sharding: Sharding,
-    /// How often it looks into its memory; 0 keeps a core for each shard busy that nobody else
-    /// wants
+    /// Poll interval; 0 keeps an otherwise unused core busy for each shard
     #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
     poll_every: Duration,
     /// Stay on this core; further shards on those that follow
@@ -36,7 +35,7 @@ pub(crate) struct Options {
     /// all servers of before first
     #[arg(long)]
     begin_anew: bool,
-    /// Print where it stands as JSON lines
+    /// Print its state as JSON lines
     #[arg(long)]
     json: bool,
     /// End with the process that started it
@@ -98,7 +97,7 @@ impl StandingJson {
     }
 }
 
-/// Tells where a server stands until it is stopped, can not serve any more, or was excluded.
+/// Tells where a server stands until it is stopped, cannot serve any more, or was excluded.
 struct Tell<'a> {
     shard: Shard,
     node: &'a mut Node,
@@ -124,7 +123,7 @@ fn note(site: &Site, name: Name, whose: Whose, standing: ServerState) {
         ServerState::Stopped => {
             // It waits whether or not anybody reads this.
             let _ = output::remark(format_args!(
-                "obol: {}: the cache has stopped: no server that runs has the whole state. It goes on when one comes back that \
+                "obol: {}: the cache has stopped: no server that runs has the whole state. It continues when a server returns that \
                  has it, such as one that was frozen. If there is none, end all servers of the cache and start the first one \
                  with --begin-anew: the keys are lost then",
                 name
@@ -198,7 +197,7 @@ fn serve(
     if let Some(core) = options.core.map(|first| first + shard.index()) {
         sched::pin_to_core(core).map_err(|error| {
             Failure::Refused(format!(
-                "--core: core {core}: {error}; `nproc` tells how many there are, counted from 0"
+                "--core: core {core}: {error}; `nproc` prints the number of cores, which count from 0"
             ))
         })?;
     }

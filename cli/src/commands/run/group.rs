@@ -45,7 +45,7 @@ impl Group {
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
     }
 
-    /// Whether no process is in it. One that can not be read is taken for empty: the children are
+    /// Whether no process is in it. One that cannot be read is taken for empty: the children are
     /// looked at, too.
     pub(super) fn is_empty(&self) -> bool {
         let events = fs::read_to_string(self.0.join("cgroup.events")).unwrap_or_default();

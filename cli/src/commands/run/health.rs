@@ -1,4 +1,4 @@
-//! The health command: what the program's process can not tell by being alive.
+//! The health command: what the program's process cannot tell by being alive.
 
 use super::membership::Life;
 use super::program::{Environment, Kept, execute};
@@ -66,7 +66,7 @@ impl Health {
         std::thread::Builder::new().name("obol-health".to_owned()).spawn(look)
     }
 
-    /// A command that can not be executed, or takes too long, does not succeed.
+    /// A command that cannot be executed, or takes too long, does not succeed.
     fn is_healthy(&self, kept: &Kept) -> bool {
         let status = execute(&self.words, &self.environment, kept, self.timeout, Stdio::null());
         matches!(status, Ok(Some(status)) if status.success())

@@ -46,7 +46,7 @@ impl fmt::Display for Told {
             Self::Started { pid } => write!(f, "started (pid {pid})"),
             Self::Member { incarnation } => write!(f, "a member, as incarnation {incarnation}"),
             Self::Lost { why } => write!(f, "lost its membership: {why}"),
-            Self::Stopping { signal } => write!(f, "is asked to end (signal {signal})"),
+            Self::Stopping { signal } => write!(f, "is being terminated (signal {signal})"),
             Self::Killed { why } => write!(f, "is killed: {why}"),
             Self::Left => f.write_str("left the cluster"),
             Self::Ended { code } => write!(f, "ended with exit code {code}"),

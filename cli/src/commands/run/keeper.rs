@@ -289,7 +289,7 @@ impl Kept<'_> {
         let group = match self.group.as_ref().map(Group::entry).transpose() {
             Ok(group) => group,
             Err(error) => {
-                self.say(&Said::Trouble(format!("its control group can not be used: {error}")))?;
+                self.say(&Said::Trouble(format!("its control group cannot be used: {error}")))?;
                 self.group = None;
                 None
             }

@@ -32,7 +32,7 @@ pub(super) enum Standing {
     Lost(&'static str, Incarnation),
     /// It left, after its program had ended.
     Left,
-    /// It can not become a member now, and could not for a while; it is tried again.
+    /// It cannot become a member now, and could not for a while; it is tried again.
     Trouble(String),
 }
 

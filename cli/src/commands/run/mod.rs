@@ -116,7 +116,7 @@ pub(crate) struct Run {
     /// So many failures of it in a row after its first success, and the program is killed
     #[arg(long, value_name = "N", default_value_t = 3, requires = "health", value_parser = clap::value_parser!(u32).range(1..))]
     health_failures: u32,
-    /// When the program is started again after it has ended
+    /// When the program is restarted after it has ended
     #[arg(long, value_enum, default_value_t = Policy::Never)]
     restart: Policy,
     /// The pause before the first start again; doubles with each one
@@ -349,7 +349,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the program; nothing joins before it was executed. If it can not be, the error is the
+    /// Starts the program; nothing joins before it was executed. If it cannot be, the error is the
     /// exit code that says so.
     fn begin(&mut self) -> io::Result<Result<Course, u8>> {
         self.keeper.start(&self.environment)?;
@@ -377,7 +377,7 @@ impl Supervisor<'_> {
         let own = Incarnation::NONE;
         let mut course = Course { life, threads: Vec::new(), own, kill_at: None, killed: None, status: None };
         if self.stopping {
-            self.kill(&mut course, "it was asked to end while it was started")?;
+            self.kill(&mut course, "it was terminated during its start")?;
         } else if let Some(health) = health::Health::of(self.options, &self.environment) {
             course.threads.push(health.start(
                 Arc::clone(&course.life),
@@ -399,7 +399,7 @@ impl Supervisor<'_> {
         match self.told.recv_timeout(left.min(POLL_INTERVAL)) {
             Ok(happening) => Ok(Some(happening)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("nobody tells signals")),
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the signal thread has ended")),
         }
     }
 
@@ -495,7 +495,7 @@ impl Supervisor<'_> {
     /// Asks the program to end. Whoever asks twice is in a hurry.
     fn stop(&mut self, signal: i32, course: &mut Course) -> io::Result<()> {
         if std::mem::replace(&mut self.stopping, true) {
-            return self.kill(course, "it was asked to end twice");
+            return self.kill(course, "it was terminated twice");
         }
         self.journal.tell(&Told::Stopping { signal });
         course.life.stop_joining();

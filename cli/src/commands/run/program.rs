@@ -28,7 +28,7 @@ pub(crate) struct RunTied {
     words: Vec<OsString>,
 }
 
-/// What a shell's exit codes say: it can not be executed, it is not there, it died of a signal.
+/// What a shell's exit codes say: it cannot be executed, it is not there, it died of a signal.
 pub(super) const NOT_EXECUTABLE: u8 = 126;
 pub(super) const NOT_FOUND: u8 = 127;
 const SIGNALLED: i32 = 128;

@@ -34,7 +34,7 @@ pub(crate) enum Sim {
     /// Run one seed or scenario file again and print what happened
     #[command(
         after_help = "Exit code 0 if no invariant is broken, 1 if one is, 2 if there is nothing to replay.\n\
-        \nA scenario file names a seed, which draws the cluster, and lists what is done to it and when; \
+        \nA scenario file names a seed, which draws the cluster, and lists acts and their times; \
         `obol sim shrink` writes one, and it can be edited:\n\
         \n  obol sim shrink 42 && obol sim replay obol-seed-42.toml"
     )]
@@ -182,7 +182,7 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
     let every = (seeds / PROGRESS_LINES).max(1);
     let progress = move |done: u64| {
         if show && done.is_multiple_of(every) {
-            // Progress that can not be shown is no reason to stop.
+            // Progress that cannot be shown is no reason to stop.
             let _ = output::remark(format_args!("{done} of {seeds} seeds"));
         }
     };
@@ -329,7 +329,7 @@ fn save_shrunk(script: &Script, plant: ActiveMutant, file: &Path, budget: u32) -
     })?;
     let text = shrunk.script.to_string();
     std::fs::write(file, &text)
-        .map_err(|e| Failure::failed(format_args!("can not write {}: {e}", file.display())))?;
+        .map_err(|e| Failure::failed(format_args!("cannot write {}: {e}", file.display())))?;
     let (before, after, runs) = (shrunk.acts_before, shrunk.script.acts.len(), shrunk.runs);
     output::remark(format_args!("  {before} acts shrunk to {after} in {runs} runs:"))?;
     for line in text.lines() {

@@ -184,7 +184,7 @@ pub(super) fn scale(largest: u32, repetitions: u32, options: &PapersOptions) -> 
 
 fn put(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text)
-        .map_err(|error| Failure::failed(format_args!("can not write {}: {error}", path.display())))
+        .map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))
 }
 
 pub(super) fn report(to: &Path, largest: u32, model: &str, seed: u64) -> Result<ExitCode, Failure> {

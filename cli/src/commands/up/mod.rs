@@ -56,13 +56,13 @@ pub(crate) struct Up {
     /// Lease caches, which renew the leases of agents so that coordinators need not
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
     pub(crate) caches: u16,
-    /// A replicated cache beside the apps, with a gentle load: kill its primary and nobody notices
+    /// A replicated cache beside the apps, with a gentle load: kill its primary without an outage
     #[arg(long)]
     pub(crate) kv: bool,
     /// Profile: a name that `obol profile list` knows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
-    /// What this place is called; a drill runs only where it was made for
+    /// Label of the environment; drills only run in theirs
     #[arg(long, value_name = "LABEL", default_value = obol_node::deployment::ENVIRONMENT)]
     pub(crate) environment: obol_fabric::Name,
     /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the
@@ -75,7 +75,7 @@ pub(crate) struct Up {
     /// Print lines instead of opening the console, as it does where there is no terminal
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Record what the console sees to this file
+    /// Record the console's samples to this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["headless", "plain", "json"])]
     pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
@@ -247,7 +247,7 @@ impl Supervisor {
                         std::thread::sleep(Duration::from_millis(1));
                     }
                     Ok(None) => return Err(format!("{name} runs already (pid {})", child.child.id())),
-                    Err(error) => return Err(format!("could not look at {name}: {error}")),
+                    Err(error) => return Err(format!("could not check {name}: {error}")),
                 }
             }
         }
@@ -349,7 +349,7 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         for started in self.children.values_mut() {
-            // Who has ended already can not be killed.
+            // Who has ended already cannot be killed.
             let _ = started.child.kill();
         }
         for started in self.children.values_mut() {
@@ -596,9 +596,7 @@ fn attend(
         if !directory.is_there() {
             // Nothing is printed over the console.
             drop(shown.take());
-            output::remark(format_args!(
-                "obol: somebody removed the directory of cluster {cluster}; ending"
-            ))?;
+            output::remark(format_args!("obol: the directory of cluster {cluster} was removed; ending"))?;
             break;
         }
         supervisor.reap();

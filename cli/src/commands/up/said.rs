@@ -39,7 +39,7 @@ impl Said {
         std::thread::Builder::new().name("said".to_owned()).spawn(move || {
             let mut from = BufReader::new(from);
             let mut line = Vec::new();
-            // What can not be read is not told; a process does not depend on its being heard.
+            // What cannot be read is not told; a process does not depend on its being heard.
             while let Ok(1..) = (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
                 said.take(&name, String::from_utf8_lossy(&line).trim_end().to_owned());
                 line.clear();

@@ -44,7 +44,7 @@ impl Spares {
         self.vacancies.update(view, now);
         let started = self.started;
         let number = self.vacancies.missing_spare(view, &self.config, now, started, self.limit, runs)?;
-        // If it can not be started, trying again at once would not help.
+        // If it cannot be started, trying again at once would not help.
         self.started = Some(now);
         Some(number)
     }

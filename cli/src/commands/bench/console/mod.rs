@@ -161,7 +161,7 @@ pub(crate) fn run(root: &Path, options: &BenchConsole) -> Result<ExitCode, Failu
     if lived < HOUR {
         // A courtesy, as below.
         let _ = output::remark(format_args!(
-            "bench console: this host has been up for {lived} only, and so long is the history"
+            "bench console: this host has been up for {lived} only, which limits the history"
         ));
     }
     let mut figures = Vec::new();

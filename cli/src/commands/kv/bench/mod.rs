@@ -36,7 +36,7 @@ const BATCH: f64 = 6.0;
 /// What is measured.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How long each server is asked in each round
+    /// Duration of each server's turn in a round
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300ms")]
     turn: Duration,
     /// Rounds; figures are the medians of all
@@ -306,7 +306,7 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
         output::json(&Lease { active_ns, share_percent })?;
     } else {
         output::line(format_args!(
-            "\na look at the lease takes {active_ns:.1} ns: {share_percent:.1} % of a round of {BATCH} requests, which needs one"
+            "\na lease check takes {active_ns:.1} ns: {share_percent:.1} % of a round of {BATCH} requests, which needs one"
         ))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -122,7 +122,7 @@ impl Memcaslap {
         let text = String::from_utf8_lossy(&ran.stdout);
         let told = text.split("TPS:").nth(1).and_then(|rest| rest.split_whitespace().next());
         told.and_then(|number| number.parse().ok())
-            .ok_or_else(|| Failure::Failed(format!("memcaslap told no TPS: {}", text.trim())))
+            .ok_or_else(|| Failure::Failed(format!("memcaslap reported no TPS: {}", text.trim())))
     }
 }
 
