@@ -83,7 +83,7 @@ impl Cli {
             // What was typed may come from a file, and the library repeats it as it is.
             let shown = error.render().to_string();
             if let Cow::Owned(neutral) = plain::lines(&shown) {
-                // The code tells if nobody reads the text.
+                // The exit code counts if the text cannot be written.
                 let _ = obol_console::output::remark(neutral.trim_end());
                 std::process::exit(error.exit_code());
             }

@@ -23,7 +23,7 @@ const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at them.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A cluster's directory, told by its inode from an earlier or later one of the same name.
+/// A cluster's directory, identified by its inode.
 pub(crate) struct Directory {
     root: PathBuf,
     cluster: Name,
@@ -174,7 +174,7 @@ impl Made {
         self.0.cluster
     }
 
-    /// Whether nobody has removed it.
+    /// Whether it still exists.
     pub(crate) fn is_there(&self) -> bool {
         self.0.is_there()
     }
@@ -182,7 +182,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // Nobody is left to tell if telling fails, too.
+        // There is no one left to report to if this fails, too.
         if let Err(error) = self.0.remove() {
             let _ = output::remark(format_args!("obol: {error}"));
         }

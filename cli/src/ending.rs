@@ -31,7 +31,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A process whose name is wanted again while it is still dying is waited for this long.
 pub(crate) const DYING_TIMEOUT: Duration = Duration::from_secs(5);
-/// After so long `down` says what it waits for.
+/// After this time `down` reports what it waits for.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// Between two looks at what ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -74,7 +74,7 @@ pub(crate) fn kill(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets a process leave the cluster and end: nobody takes it for a failure.
+/// Lets a process leave the cluster and end, which is no failure.
 pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
@@ -229,7 +229,7 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
         Err(HostError::NotFound { .. }) if root.join(cluster.as_str()).exists() => None,
         Err(error) => return Err(Failure::refused(error)),
     };
-    // If it is gone by now, somebody else has ended the cluster.
+    // If it is gone by now, another command has ended the cluster.
     if let Ok(directory) = Directory::open(root, cluster) {
         ask_to_end(&directory)?;
         if let Some(opened) = &opened {
@@ -281,7 +281,7 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The supervisor answers when all processes have ended. What is waited for is told.
+/// The supervisor answers when all processes have ended. Reports what it waits for.
 fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, ControlError> {
     let path = directory.path();
     std::thread::scope(|scope| {
@@ -295,7 +295,7 @@ fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, Co
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        // A panic was told by itself.
+        // A panic has been reported already.
         asking.join().unwrap_or_else(|_| Err(ControlError::NoSupervisor(path.join(control::SOCKET))))
     })
 }

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         // Whoever read our output has seen enough.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to tell if this fails, too.
+            // There is no one left to report to if this fails, too.
             let _ = output::complain(&failure);
             failure.code()
         }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A cluster that should come up has so long.
+/// How long a cluster may take to come up.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Which cluster to start.
@@ -39,7 +39,7 @@ pub(crate) struct Shape<'a> {
     pub(crate) patience: Duration,
 }
 
-/// A keeper that is asked to end has so long; then it is killed, and what it kept is removed here.
+/// How long a keeper may take to end on request; then it is killed, and its files are removed here.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two looks whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -91,13 +91,13 @@ impl Keeper {
     }
 }
 
-/// Removes what is left of a cluster, and tells if that cannot be done.
+/// Removes what is left of a cluster, and reports it if that fails.
 fn remove(root: &Path, cluster: Name) {
     match Cluster::remove(root, cluster) {
         // Mostly its maker has removed it.
         Ok(()) | Err(HostError::NotFound { .. }) => {}
         Err(error) => {
-            // Nobody is left to tell if this fails, too.
+            // There is no one left to report to if this fails, too.
             let _ = output::remark(format_args!("obol: {error}"));
         }
     }

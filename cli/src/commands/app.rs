@@ -55,7 +55,7 @@ fn attach(
     }
 }
 
-/// Attaches to the agent, and to its successor when it dies, until told to stop.
+/// Attaches to the agent, and to its successor when it dies, until stopped.
 fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<(), AttachError> {
     let beat_every = site.deployment.profile.timing.heartbeat_every;
     while !stop.load(Ordering::Relaxed) {
@@ -69,7 +69,7 @@ fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<()
     Ok(())
 }
 
-/// Joins, and serves until told to stop or until the agent dies.
+/// Joins, and serves until stopped or until the agent dies.
 fn serve(
     app: &Attached,
     presence: &mut Presence,
@@ -88,7 +88,7 @@ fn serve(
         let mut wait = serve_every;
         if let Some(current) = view.as_ref().filter(|view| view.is_mine()) {
             let noted = serve_one(app, current, &mut served_in);
-            // The lease may lie ahead; nobody rings when it begins.
+            // The lease may start later, without a wakeup.
             if let (false, Some(lease)) = (noted, app.lease())
                 && now < lease.start
                 && lease.view == current.id

@@ -67,7 +67,7 @@ pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether this host has an address: whoever has it can bind it.
+/// Whether this host has an address: then it can be bound.
 fn is_here(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }

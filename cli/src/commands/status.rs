@@ -83,7 +83,7 @@ struct ProcessJson<'a> {
     pid: u32,
     alive: bool,
     frozen: bool,
-    /// Whether it left as it was asked to, so that nobody misses it.
+    /// Whether it left on request, so that it is not missed.
     left: bool,
     deadbeat: &'static str,
     /// Of obol; none if it does not say.

@@ -69,13 +69,13 @@ const TRUSTED: Nanos = Nanos::from_millis(100);
 const SETTLE: Duration = Duration::from_millis(500);
 /// MiB that a load writes.
 const MEBIBYTES: u32 = 128;
-/// A load that nobody ends does so by itself after its step and this.
+/// A load that is not ended ends by itself this long after its step.
 const LOAD_GRACE: Duration = Duration::from_secs(30);
-/// Nothing is shorter; while it waits, `tune` looks so often whether it shall end.
+/// Shortest step, and interval of checks for the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// So often a step looks whether it is hopeless.
 const LOOK_AT_COUNTS: Duration = Duration::from_secs(1);
-/// What starting and ending a step's cluster takes, at about the most: for the plan that is told.
+/// Upper estimate for starting and ending a step's cluster, for the printed plan.
 const AROUND: Duration = Duration::from_secs(2);
 /// Every pause, and the trial of what is recommended, under each load.
 const STEPS_MAX: usize = 2 * (PAUSES.len() + 1);
@@ -165,7 +165,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Sleeps, unless somebody wants the end.
+    /// Sleeps, unless the end is requested.
     fn sleep(&self, time: Duration) -> Result<(), Failure> {
         let end = Instant::now() + time;
         while Instant::now() < end {

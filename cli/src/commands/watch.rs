@@ -39,7 +39,7 @@ pub(crate) struct Watch {
     pub(crate) json: bool,
 }
 
-/// While nothing changes, so often is looked whether the cluster still is.
+/// Interval of checks whether the cluster still exists, while nothing changes.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(500);
 
 #[derive(Serialize)]
@@ -166,7 +166,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
             newest.id
         )));
     }
-    // The first view that is told may be the one without somebody.
+    // The first printed view may lack a member already.
     let mut recorders = obol_observe::Observer::open(root, cluster).map_err(Failure::refused)?;
     let events = recorders.events();
     let mut names = Names::of(&site, &mut recorders, &events);

@@ -14,11 +14,11 @@ use obol_observe::timeline::{History, Phases};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Each way is measured in so many runs.
+/// Runs of each kind.
 const RUNS: u32 = 5;
 /// Between two repetitions, as in the drill beside.
 const GAP: Duration = Duration::from_millis(20);
-/// After a fault nobody looks at the cluster for so long: nearly every failover is over by then.
+/// After a fault the cluster is not polled for this time: nearly every failover is over by then.
 const REST: Duration = Duration::from_millis(20);
 /// Between two looks after that.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -120,7 +120,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
             {
                 break Some(phases);
             }
-            // As for the runner, a time line with a hole is nobody's figure.
+            // As in the runner, an incomplete time line is not used.
             if at.is_some_and(|id| survivors.iter().all(|name| history.active_from(id, *name).is_some())) {
                 break None;
             }

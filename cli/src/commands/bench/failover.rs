@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Floor and product take turns so often, so that a drift of the machine meets both.
+/// Alternations of floor and product, so that a drift of the machine affects both.
 const TURNS: u32 = 4;
 
 fn us(span: Nanos) -> f64 {

@@ -58,7 +58,7 @@ const RELAY: [Place; 2] = [Place::Relay0, Place::Relay1];
 const ACCEPTOR: [Place; 3] = [Place::Acceptor0, Place::Acceptor1, Place::Acceptor2];
 const STAMP: [Place; 4] = [Place::Stamp0, Place::Stamp1, Place::Stamp2, Place::Stamp3];
 
-/// The memory that all roles share: the value area of a region that nobody else uses.
+/// The memory that all roles share: the otherwise unused value area of a region.
 struct Scratch(Region);
 
 impl Scratch {
@@ -71,7 +71,7 @@ impl Scratch {
         memory::low_half(self.word(place))
     }
 
-    /// Sets a futex word and wakes everybody who waits for it.
+    /// Sets a futex word and wakes all waiters.
     fn publish(&self, place: Place) {
         self.futex(place).store(1, Ordering::Release);
         futex::wake(self.futex(place), u32::MAX >> 1);
@@ -207,7 +207,7 @@ fn once(cluster: &Cluster, root: &Path) -> Result<Nanos, Failure> {
         roles.0.push(child);
     }
     wait_for(&scratch, Place::Ready, u64::from(ROLES))?;
-    // As in a drill, everybody has been asleep for a while when the victim dies.
+    // As in a drill, all processes have been asleep for a while when the victim dies.
     std::thread::sleep(Duration::from_millis(20));
     let killed = clock::now();
     roles.0[VICTIM as usize].kill().map_err(Failure::failed)?;

@@ -126,7 +126,7 @@ impl Drop for Acceptors {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for holder in self.holders.drain(..) {
-            // A holder that panicked has told so already.
+            // A panic has been reported already.
             let _ = holder.join();
         }
         if let Err(error) = Cluster::remove(&self.root, self.site.cluster.name()) {
@@ -151,7 +151,7 @@ fn nine(acceptors: u16) -> View {
     genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, ActiveMutant::NONE)
 }
 
-/// A decision that takes so long will not come. Links over RDMA are made meanwhile.
+/// A decision that takes this long will not come. Links over RDMA are made meanwhile.
 const DECIDE_TIMEOUT: Nanos = Nanos::from_secs(20);
 /// Turns of the loop between two looks whether that is so.
 const TURNS: u32 = 1_000;

@@ -54,9 +54,9 @@ pub(crate) struct Recover {
 
 /// A cluster that does not go on after this long has not been recovered.
 const RECOVER_TIMEOUT: Duration = Duration::from_secs(30);
-/// An operator has so long to start a coordinator by hand.
+/// How long an operator has to start a coordinator by hand.
 const BY_HAND_TIMEOUT: Duration = Duration::from_secs(600);
-/// New coordinators of a recovery that failed have so long to end.
+/// How long new coordinators of a failed recovery have to end.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks whether it does.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -303,7 +303,7 @@ impl Drop for Attempt<'_> {
             return;
         }
         if let Err(why) = self.undo() {
-            // Nobody is left to tell if this fails, too.
+            // There is no one left to report to if this fails, too.
             let _ = output::remark(format_args!("obol: the recovery could not be undone: {why}"));
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
         }
         None => None,
     };
-    // All are refused alike: the first tells for all.
+    // All are rejected alike: the first one reports it.
     schedule(&site, number == 1)?;
     let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop, |endpoint| {
         if number == 1 {

@@ -142,7 +142,7 @@ pub(crate) struct Json {
 const REPORTS_MAX: u32 = 9999;
 /// Refused by a guard.
 const REFUSED: u8 = 2;
-/// Repetitions that are told one by one.
+/// Repetitions that are reported one by one.
 const REASONS_MAX: usize = 10;
 
 pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<ExitCode, Failure> {
@@ -385,7 +385,7 @@ pub(crate) struct How {
     pub(crate) count: Option<u32>,
     pub(crate) undo_early: bool,
     pub(crate) ssh: Option<Ssh>,
-    /// Whether each repetition and its steps are told, and not only to people and now and then.
+    /// Whether every repetition and step is reported, also to scripts.
     pub(crate) progress: bool,
 }
 

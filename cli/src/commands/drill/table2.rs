@@ -39,7 +39,7 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     if let Some(out) = &options.out {
         std::fs::create_dir(out).map_err(|error| Failure::Refused(format!("{}: {error}", out.display())))?;
     }
-    // A drill hears these signals, too; between two drills nobody else does.
+    // A drill handles these signals, too, but not between two drills.
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
     let mut floor = Distribution::new();
     let mut cells: Vec<Cell> = wanted.iter().map(|wanted| Cell::new(&wanted.scenario)).collect();
@@ -116,7 +116,7 @@ impl Setting<'_> {
                     if journal.verdict == Verdict::Interrupted {
                         return Ok(last);
                     }
-                    // What a failed drill leaves behind is nobody's steady state.
+                    // After a failed drill the cluster may be in any state.
                     cluster = (journal.verdict != Verdict::Failed).then_some(running);
                 }
                 Err(error) => cell.errors.push(format!("{how}: {error}")),

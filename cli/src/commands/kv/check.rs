@@ -34,7 +34,7 @@ const KEYS_EACH: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the servers.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// How a server ends that is refused; starting it again helps nobody.
+/// How a rejected server ends; restarting it would not help.
 const REFUSED: i32 = 2;
 /// How often servers look into their memory.
 pub(super) const POLL_EVERY: &[&str] = &["--poll-every", "20us"];
@@ -70,7 +70,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// What everybody knows of a key.
+/// What all clients know of a key.
 #[derive(Default)]
 struct Known {
     /// The newest value that its writer has begun to write.
@@ -105,7 +105,7 @@ struct Tally {
     latencies: [Histogram<u64>; 2],
 }
 
-/// Wrong answers that are told; the others are counted.
+/// Wrong answers that are printed; the others are counted.
 const WRONG_TOLD: usize = 10;
 
 struct Checker<'a> {
@@ -120,13 +120,13 @@ struct Checker<'a> {
     tally: Tally,
 }
 
-/// A value as bytes: of different lengths, so that halves of two are told apart.
+/// A value as bytes: lengths vary, so that torn values are detected.
 fn bytes(value: u64) -> Box<[u8]> {
     let len = 8 * (1 + value as usize % (VALUE_BYTES_MAX / 8));
     value.to_le_bytes().into_iter().cycle().take(len).collect()
 }
 
-/// The value that these bytes are; `None` if nobody wrote them.
+/// The value of these bytes; `None` if it was never written.
 fn value(found: &[u8]) -> Option<u64> {
     let value = found.first_chunk().map(|word| u64::from_le_bytes(*word))?;
     (found == &bytes(value)[..]).then_some(value)
@@ -209,7 +209,7 @@ impl Work for Checker<'_> {
     }
 }
 
-/// Set when a server says that nobody has the whole state.
+/// Set when a server reports that no server has the whole state.
 #[derive(Default)]
 pub(super) struct Fate {
     stopped: AtomicBool,
@@ -318,7 +318,7 @@ impl Drop for Server {
     }
 }
 
-/// Refuses a cluster that has servers: what is started beside them would serve nobody.
+/// Rejects a cluster with servers: further ones would not serve.
 pub(super) fn alone(root: &Path, cluster: Name) -> Result<(), Failure> {
     let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
     let serves = |p: &&Process| p.alive && p.name.as_str().starts_with(obol_kv::SERVER_PREFIX);
@@ -351,7 +351,7 @@ pub(super) struct Servers<'a> {
 impl Drop for Servers<'_> {
     fn drop(&mut self) {
         self.running.clear();
-        // The keys were nobody's but this command's.
+        // The keys belonged to this command only.
         if let Ok(site) = Site::open(self.root, self.cluster) {
             Whose::Command.clear_all(&site);
         }
@@ -359,7 +359,7 @@ impl Drop for Servers<'_> {
 }
 
 impl<'a> Servers<'a> {
-    /// Starts so many, in a cluster that has none.
+    /// Starts this many, in a cluster without any.
     pub(super) fn start(
         root: &'a Path,
         cluster: Name,
@@ -381,7 +381,7 @@ impl<'a> Servers<'a> {
         Ok(all)
     }
 
-    /// Tells whom there is to freeze.
+    /// Reports the servers that may be frozen.
     fn list(&self) {
         let pids = self.running.iter().map(|server| server.child.id()).collect();
         *self.pids.lock() = pids;

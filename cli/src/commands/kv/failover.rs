@@ -27,7 +27,7 @@ const SERVERS: usize = 3;
 const KEYS: u64 = 16;
 /// So that every shard has some of them.
 const _: () = assert!(KEYS >= 2 * obol_kv::SHARDS_MAX as u64);
-/// A client that has no answer after so long hangs.
+/// A client without an answer after this time hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a client saw.
@@ -105,12 +105,12 @@ struct Report {
     ratio_p99: Option<f64>,
 }
 
-/// When each process first told that a view was active.
+/// When each process first reported that a view was active.
 #[derive(Default)]
 struct Actives(BTreeMap<(ViewId, Name), Instant>);
 
 impl Actives {
-    /// Takes note of what was told since the last call.
+    /// Handles the messages since the last call.
     fn hear(&mut self, observer: &mut Observer) {
         for seen in observer.events().iter().filter(|seen| seen.event.record.kind == What::Active) {
             self.0.entry((ViewId(seen.event.record.a), seen.process)).or_insert(seen.event.at);
@@ -139,13 +139,13 @@ fn measure(
         let gap = gaps.recv_timeout(PATIENCE);
         gap.map_err(|_| Failure::Failed(format!("the client had no answer within {PATIENCE:?}")))
     };
-    // It tells its first success, too.
+    // It reports its first success, too.
     next()?;
     let (mut actives, mut last) = (Actives::default(), None::<(Instant, ViewId)>);
     for n in 0..=count {
         let primary = servers.redundant()?;
         std::thread::sleep(pause);
-        // By now all members have told of the failover before.
+        // By now all members have reported the failover before.
         actives.hear(observer);
         if let Some((killed, view)) = last.take()
             && let Some(active) = actives.take_last(view)
@@ -159,14 +159,14 @@ fn measure(
         while gaps.try_recv().is_ok() {}
         let killed = clock::now();
         servers.running[primary].end();
-        // Another one may have been told late.
+        // Another one may have reported late.
         let gap = loop {
             let gap = next()?;
             if gap.first > killed {
                 break gap;
             }
         };
-        // Its death is told before it is over.
+        // Its death is reported before it is over.
         servers.running[primary].reap()?;
         client.add(gap.first.since(gap.last));
         last = Some((killed, gap.view));
@@ -183,7 +183,7 @@ fn measure(
     })
 }
 
-/// Kills primaries and tells what a client saw. `--observe client`.
+/// Kills primaries and reports the outage of a client. `--observe client`.
 pub(crate) fn run(
     root: &Path,
     cluster: Name,

@@ -32,7 +32,7 @@ impl Drop for Frozen {
 }
 
 impl Freezer {
-    /// Freezes one of them about so often, for so long at most.
+    /// Freezes one of them at about this interval, for at most this long.
     pub(super) fn start(running: Running, every: Duration, longest: Duration) -> Result<Self, Failure> {
         let (stop, stopped) = mpsc::channel::<()>();
         let frozen = Arc::new(AtomicU64::new(0));
@@ -74,7 +74,7 @@ impl Drop for Freezer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has told so already.
+            // A panic has been reported already.
             let _ = thread.join();
         }
     }

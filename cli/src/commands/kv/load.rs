@@ -20,7 +20,7 @@ use std::time::Duration;
 const KEYS: u64 = 64;
 /// Operations of a burst: one is a PUT.
 const BURST: u64 = 4;
-/// How often a client looks for answers that nobody has rung for: a ring may be lost.
+/// Poll interval of a client without a wakeup, because a wakeup may be lost.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(5);
 
 /// How gentle.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// Whose state it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
-    /// Servers' that somebody wants to keep.
+    /// Marks of servers whose state is to be kept.
     Users,
     /// Of servers that end with the command which started them.
     Command,
@@ -51,18 +51,18 @@ impl Whose {
         fs::write(&path, "").map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
     }
 
-    /// It has left, and nobody needs its state.
+    /// It has left, and its state is not needed.
     pub(super) fn clear(self, site: &Site, member: Name) {
         // It may never have had one.
         let _ = fs::remove_file(self.path(site, member.as_str()));
     }
 
-    /// The last server of a shard has left, and its state is gone, as somebody wanted it.
+    /// The last server of a shard has left on request, and its state is gone.
     pub(super) fn clear_shard(self, site: &Site, shard: Shard) {
         self.clear_if(site, |member| Shard::of_server(member) == Some(shard));
     }
 
-    /// All servers are gone, and the state with them, as somebody wanted it.
+    /// All servers have ended on request, and the state is gone.
     pub(super) fn clear_all(self, site: &Site) {
         self.clear_if(site, |_| true);
     }

@@ -32,7 +32,7 @@ const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
 
 /// The longest latency that is kept as it is; longer ones count as this.
 const LATENCY_MAX: Nanos = Nanos::from_secs(100);
-/// Latencies are kept with so many figures.
+/// Significant figures of latencies.
 const FIGURES: u8 = 3;
 
 /// So many looks in vain, some microseconds, and a loop that waits for another process yields its
@@ -154,7 +154,7 @@ fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), F
     Ok((endpoint, Node::new(member, service)))
 }
 
-/// A client that looks for answers so often while it waits for any.
+/// A client with this poll interval while it waits for answers.
 fn client(site: &Site, look_every: Nanos) -> Result<Service, Failure> {
     Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), look_every, AGAIN_EVERY))))
 }

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// End with the process that started it
     #[arg(long, hide = true)]
     tied: bool,
-    /// Its keys are nobody's but those of the command that started it
+    /// Its keys belong to the command that started it
     #[arg(long, hide = true)]
     temporary: bool,
 }

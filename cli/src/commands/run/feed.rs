@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A hook that stays, once something was to be told.
+/// A hook that stays, once there was a call.
 pub(super) struct Feed {
     words: Vec<OsString>,
     /// So long it may take to read a line, and to end.
@@ -22,7 +22,7 @@ pub(super) struct Feed {
     running: Option<(Stayed, UnixStream)>,
 }
 
-/// What a call is told by:
+/// The form of a call:
 ///
 /// ```text
 /// view 12 7 redis-7001 redis-7002

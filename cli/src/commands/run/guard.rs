@@ -42,7 +42,7 @@ const WAIT: Nanos = Nanos::from_secs(3600);
 /// Whose the guard's standard input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// The guard's, which tells there how the command ended: what it left behind may run on.
+    /// The guard's channel, on which it reports how the command ended; descendants may live on.
     Guard,
     /// The command's. When it ends, what it left behind is ended as well.
     Command,
@@ -61,7 +61,7 @@ pub(super) fn guarded(words: &[OsString], environment: &Environment, input: Inpu
     Ok(command)
 }
 
-/// What a guard tells of its command's end, and how it is read.
+/// A guard's report of its command's end, and its parser.
 pub(super) type Word = [u8; 4];
 
 enum Event {
@@ -102,7 +102,7 @@ pub(crate) fn guard(_: &Path, _: Name, args: &RunGuarded) -> Result<ExitCode, Fa
     Ok(ExitCode::from(status.map_or(NOT_EXECUTABLE, code)))
 }
 
-/// Has threads tell of what happens.
+/// Starts threads that report events.
 fn hear(run: Held, tx: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGCHLD, SIGTERM])?;
     let told = tx.clone();
@@ -122,7 +122,7 @@ fn hear(run: Held, tx: Sender<Event>) -> io::Result<()> {
     std::thread::Builder::new().name("obol-parent".to_owned()).spawn(wait).map(drop)
 }
 
-/// Waits until nothing of the command runs any more; tells how the command itself ended.
+/// Waits until no process of the command is left; returns how the command itself ended.
 fn wait(child: u32, input: Input, rx: &Receiver<Event>) -> io::Result<Option<ExitStatus>> {
     let (mut status, mut ends) = (None, false);
     loop {
@@ -143,7 +143,7 @@ fn wait(child: u32, input: Input, rx: &Receiver<Event>) -> io::Result<Option<Exi
             kill_descendants();
             rx.recv_timeout(KILL_EVERY).ok()
         } else {
-            // Nobody tells any more: the same as being told to end.
+            // The sender is gone, which means the end as well.
             Some(rx.recv().unwrap_or(Event::End))
         };
         ends |= matches!(event, Some(Event::End));

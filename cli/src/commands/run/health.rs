@@ -1,4 +1,4 @@
-//! The health command: what the program's process cannot tell by being alive.
+//! The health command: checks what the existence of the program's process does not show.
 
 use super::membership::Life;
 use super::program::{Environment, Kept, execute};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a hook is told.
+/// A call of a hook.
 pub(super) enum Call {
     /// A view is active in which the program is a member.
     View { view: Arc<View>, own: Incarnation },
@@ -82,9 +82,9 @@ struct Queue {
     calls: VecDeque<Call>,
     /// No more will come.
     closed: bool,
-    /// One is being told.
+    /// A call is in progress.
     busy: bool,
-    /// The newest view that was told of.
+    /// The newest view that was passed to a hook.
     newest: Option<Arc<View>>,
 }
 
@@ -95,7 +95,7 @@ struct Shared {
     journal: Arc<Journal>,
     queue: Mutex<Queue>,
     more: Condvar,
-    /// Nothing is left to be told.
+    /// No call is left.
     idle: Condvar,
 }
 
@@ -183,7 +183,7 @@ impl Hooks {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Whether somebody wants to be told of losses.
+    /// Whether there is a hook for losses.
     pub(super) fn tell_losses(&self) -> bool {
         self.shared.setup.on_lost.is_some()
     }
@@ -192,7 +192,7 @@ impl Hooks {
         let mut queue = self.shared.queue.lock();
         if let Call::View { view, .. } = &call {
             queue.newest = Some(Arc::clone(view));
-            // A view that nobody was told of yet is history.
+            // A view without a call so far is outdated.
             queue.calls.retain(|waiting| matches!(waiting, Call::Lost { .. }));
         }
         queue.calls.push_back(call);
@@ -213,7 +213,7 @@ impl Hooks {
         self.shared.queue.lock().closed = true;
         self.shared.more.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has told so already.
+            // A panic has been reported already.
             let _ = thread.join();
         }
     }

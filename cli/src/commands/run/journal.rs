@@ -1,4 +1,4 @@
-//! What `run` tells of itself, on standard error: standard output is the program's.
+//! The messages of `run`, on standard error: standard output is the program's.
 
 use obol_console::output;
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub(super) enum Told {
     Killed { why: String },
     /// It left, after nothing of it ran any more.
     Left,
-    /// It has ended, with this code as shells tell it.
+    /// It has ended, with this code as in shells.
     Ended { code: u8 },
     /// It is started again after a pause.
     Restart { pause_ms: u64 },
@@ -67,7 +67,7 @@ impl fmt::Display for Told {
     }
 }
 
-/// Where it is told.
+/// Where messages go.
 pub(super) struct Journal {
     pub(super) name: obol_fabric::Name,
     pub(super) json: bool,

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// Between two attempts to kill what is left of the program: at first, and once it has taken long.
 const KILL_EVERY: Duration = Duration::from_millis(2);
 const KILL_EVERY_LATER: Duration = Duration::from_millis(100);
-/// Processes that have not ended so long after SIGKILL are worth a remark.
+/// Processes that have not ended this long after SIGKILL are reported.
 const KILL_IS_SLOW: Duration = Duration::from_secs(5);
 
 /// How often the keeper looks whether `run` stands still. Nobody tells it: only a parent hears that
@@ -51,7 +51,7 @@ pub(super) enum Said {
     NotStarted { text: String, is_missing: bool },
     /// It was stopped by a signal.
     Stopped,
-    /// It lives, and nobody kills it.
+    /// It lives, and is not being killed.
     Lives,
     /// It is being killed, with all that it started: SIGKILL was sent.
     Killed(Cause),
@@ -140,7 +140,7 @@ impl Keeper {
     pub(super) fn end_if_stopped(&self) {
         if is_stopped(self.pid) {
             self.was_stopped.set(true);
-            // One that has ended meanwhile is told of by the end of its stream.
+            // The end of its stream reports one that has ended meanwhile.
             let _ = Process::of(self.pid).and_then(Process::hold).and_then(|held| held.kill());
         }
     }
@@ -189,12 +189,12 @@ struct Kept<'a> {
     life: Option<Life>,
     /// Since when everything is being killed.
     killing: Option<Instant>,
-    /// Why, as long as that is to be told.
+    /// The reason, while it has to be reported.
     cause: Option<Cause>,
     told_slow: bool,
 }
 
-/// The keeper's life. Its error is that `run` is gone, which it needs to tell nobody.
+/// The keeper's life. Its error is that `run` is gone, so it is not reported.
 fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> io::Result<()> {
     // What `ps` shows; nothing depends on it.
     let _ = std::fs::write("/proc/self/comm", "obol-keeper");

@@ -102,14 +102,14 @@ impl Life {
         self.ended.notify_all();
     }
 
-    /// Whether nothing of the program runs any more; waits for that so long.
+    /// Whether no process of the program is left; waits for that up to a timeout.
     pub(super) fn end_within(&self, timeout: Nanos) -> Option<End> {
         let mut end = self.end.lock();
         self.ended.wait_while_for(&mut end, |end| end.is_none(), timeout.to_std());
         *end
     }
 
-    /// Whether the program is to be a member: it lives, and nobody has said otherwise.
+    /// Whether the program should be a member: it lives, and was not withdrawn.
     fn is_wanted(&self) -> bool {
         let lives = self.program.as_ref().is_some_and(|program| !program.has_ended());
         lives && !self.joins_no_more.load(Ordering::Relaxed)
@@ -153,7 +153,7 @@ impl Life {
         std::thread::scope(|scope| {
             scope.spawn(|| self.follow(&app, &done, tell));
             let kept = self.keep(&app, &mut presence, beat_every, tell);
-            // Tells everybody that this seat is dead, before anything else is waited for.
+            // Marks this seat as dead before anything else is waited for.
             drop(presence);
             done.store(true, Ordering::Relaxed);
             kept.map_err(|error| error.to_string())

@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 const PASSED: [i32; 5] = [SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH];
 /// Signals that end the program; it leaves the cluster when nothing of it runs any more.
 const ENDING: [i32; 2] = [SIGTERM, SIGINT];
-/// What only time brings about is looked for so often.
+/// Interval of checks for time-driven events.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two attempts to kill what a keeper left behind.
 const KILL_EVERY: Duration = Duration::from_millis(2);
@@ -292,7 +292,7 @@ fn unreserved(name: Name) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has every signal that matters told to the channel.
+/// Forwards every relevant signal to the channel.
 fn pass_signals(tell: Sender<Happening>) -> io::Result<()> {
     let mut signals = Signals::new(PASSED.iter().chain(&ENDING).chain(&[SIGCHLD]))?;
     let listen = move || {
@@ -333,7 +333,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Waits between two lives; tells whether the next is not wanted any more.
+    /// Waits between two lives; returns whether the next one was cancelled.
     fn is_stopped_within(&mut self, pause: Duration) -> bool {
         let end = Instant::now() + pause;
         loop {
@@ -342,7 +342,7 @@ impl Supervisor<'_> {
                     self.stopping = true;
                     return true;
                 }
-                // What the life before has told late.
+                // A late message of the previous life.
                 Ok(_) => {}
                 Err(_) => return false,
             }
@@ -580,7 +580,7 @@ impl Supervisor<'_> {
 
     /// Nothing of the program runs any more: now its membership may end, too.
     fn finish(&mut self, mut course: Course) -> io::Result<ExitStatus> {
-        // What was told of the membership until now.
+        // Messages about the membership so far.
         let mut later = Vec::new();
         while let Ok(happening) = self.told.try_recv() {
             match happening {
@@ -600,10 +600,10 @@ impl Supervisor<'_> {
             course.life.over(End::Dead);
         }
         for thread in course.threads.drain(..) {
-            // A thread that panicked has told so already.
+            // A panic has been reported already.
             let _ = thread.join();
         }
-        // What the threads told at last.
+        // The last messages of the threads.
         while let Ok(happening) = self.told.try_recv() {
             match happening {
                 Happening::Standing(standing) => self.standing(standing, &mut course)?,

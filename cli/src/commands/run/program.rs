@@ -74,7 +74,7 @@ pub(crate) fn become_program(_: &Path, _: Name, args: &RunTied) -> Result<ExitCo
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))
 }
 
-/// The exit code that tells how a program ended, as shells do.
+/// The exit code for a program's end, as in shells.
 pub(super) fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)

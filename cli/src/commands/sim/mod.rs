@@ -142,7 +142,7 @@ pub(crate) enum Sim {
 const SHRUNK_MAX: usize = 3;
 /// Runs that shrinking one of them may take.
 const SHRINK_RUNS: u32 = 3000;
-/// Progress is shown so many times in a campaign.
+/// Progress reports per campaign.
 const PROGRESS_LINES: u64 = 20;
 
 pub(crate) fn run(_: &Path, _: Name, command: &Sim) -> Result<ExitCode, Failure> {
@@ -164,7 +164,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// What this binary was built from, as well as can be told: the commit, or the version.
+/// The commit from which this binary was built, or else the version.
 fn commit() -> String {
     if let Some(commit) = option_env!("OBOL_COMMIT") {
         return format!("commit {commit}");

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// A view change is told when all survivors are active, or after this time with what there is.
+/// A view change is reported when all survivors are active, or after this time as far as known.
 const SETTLE_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Between two tables.
 const TABLE_EVERY: Nanos = Nanos::from_secs(5);
@@ -82,7 +82,7 @@ pub(crate) struct Live {
     names: Names,
     told: Option<ViewId>,
     told_health: Option<(Health, Vec<String>)>,
-    /// The newest view that is not told yet, and when it was first seen.
+    /// The newest view that is not reported yet, and when it was first seen.
     waiting: Option<(Arc<View>, Instant)>,
     changes: u64,
     tabled: Option<Snapshot>,

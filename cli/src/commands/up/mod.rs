@@ -307,7 +307,7 @@ impl Supervisor {
         }
     }
 
-    /// Why a process is not there, if it has failed by itself: nobody asked it to end or killed it.
+    /// Why a process is missing, if it failed by itself and was neither stopped nor killed.
     fn failure(&self, name: &str) -> Option<String> {
         let status = self.children.get(name)?.ended?;
         let asked = matches!(status.signal(), Some(SIGKILL | SIGTERM | SIGINT));
@@ -381,7 +381,7 @@ fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
     let accept = move || {
         for caller in listener.incoming().flatten() {
             let tell = tell.clone();
-            // Each caller has a thread: one that says nothing keeps nobody waiting.
+            // Each caller has a thread, so a silent one delays no other.
             std::thread::spawn(move || hear(caller, &tell));
         }
     };
@@ -664,7 +664,7 @@ fn start_spare(
 ) -> Result<(), Failure> {
     let Some((view, spares)) = view.zip(spares) else { return Ok(()) };
     let Some(number) = spares.wanted(view, clock::now(), |n| supervisor.is_used(n)) else { return Ok(()) };
-    // The console has the terminal to itself; there, views and events tell.
+    // The console has the terminal; it shows views and events itself.
     match supervisor.start_again(coordinator_name(number).as_str()) {
         Ok(pid) if !is_shown => spares::tell(number, pid, view, json)?,
         Err(reason) if !is_shown => output::remark(format_args!("obol: {reason}"))?,

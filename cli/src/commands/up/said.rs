@@ -39,7 +39,7 @@ impl Said {
         std::thread::Builder::new().name("said".to_owned()).spawn(move || {
             let mut from = BufReader::new(from);
             let mut line = Vec::new();
-            // What cannot be read is not told; a process does not depend on its being heard.
+            // What cannot be read is not reported; processes do not depend on it.
             while let Ok(1..) = (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
                 said.take(&name, String::from_utf8_lossy(&line).trim_end().to_owned());
                 line.clear();
@@ -51,7 +51,7 @@ impl Said {
         let mut state = self.0.lock();
         state.last.insert(name.to_owned(), line.clone());
         if state.passes {
-            // Nobody is left to tell if this fails, too.
+            // There is no one left to report to if this fails, too.
             let _ = output::remark(line);
             return;
         }
@@ -78,12 +78,12 @@ impl Said {
                 output::remark(format_args!("obol: {} earlier lines of its processes are lost", state.lost));
         }
         for (_, line) in state.kept.drain(..) {
-            // Nobody is left to tell if this fails, too.
+            // There is no one left to report to if this fails, too.
             let _ = output::remark(line);
         }
     }
 
-    /// Forgets what was kept: a message has told it.
+    /// Drops the kept lines: a message has reported them.
     pub(crate) fn drop_kept(&self) {
         self.0.lock().kept.clear();
     }

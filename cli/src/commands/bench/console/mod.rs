@@ -46,7 +46,7 @@ fn nodes(text: &str) -> Result<u16, String> {
 
 /// The console reads its past, or draws for the first time, within this time.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A key that does nothing for so long is broken.
+/// A key without effect for this long is broken.
 const KEY_PATIENCE: Duration = Duration::from_secs(5);
 /// Between a change of what the console does and the next measurement.
 const SETTLE: Duration = Duration::from_secs(2);

@@ -60,7 +60,7 @@ impl Pty {
             .args(["-q", "-e", "-f", "-c", &command, "/dev/null"])
             .env("TERM", "xterm-256color")
             .env("LC_ALL", "C.UTF-8")
-            // Not the configuration of whoever measures.
+            // Not the user's own configuration.
             .env("XDG_CONFIG_HOME", &folder)
             .env("XDG_STATE_HOME", &folder)
             .env_remove("OBOL_CONFIG")

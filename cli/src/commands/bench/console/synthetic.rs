@@ -28,7 +28,7 @@ const COORDINATORS: u16 = 3;
 /// that time.
 const STEP: Duration = Duration::from_millis(50);
 const RENEWALS: u64 = 8;
-/// What everybody has counted before: more than in an hour.
+/// Previous counts of all processes: more than in an hour.
 const LIVED: u64 = 1 << 27;
 /// What advances in an agent's region, by seat.
 const ADVANCED: [(u16, Counter); 4] = [
@@ -57,7 +57,7 @@ fn name(text: &str) -> Result<Name, Failure> {
     Name::new(text).map_err(Failure::failed)
 }
 
-/// What this process's cluster of so many nodes is called.
+/// The name of this process's cluster of this many nodes.
 fn called(nodes: u16) -> Result<Name, Failure> {
     name(&format!("console-{}-{nodes}", std::process::id()))
 }
@@ -80,7 +80,7 @@ fn profile(value_bytes: u32) -> Result<Profile, Failure> {
     Ok(profile)
 }
 
-/// The view of the coordinators and so many nodes, each with an app.
+/// The view of the coordinators and this many nodes, each with an app.
 fn view(genesis: &View, nodes: u16) -> Result<View, Failure> {
     let mut edit = Edit::default();
     for n in 1..=nodes {
@@ -108,7 +108,7 @@ struct Part {
 }
 
 impl Synthetic {
-    /// Makes a cluster of so many nodes.
+    /// Creates a cluster of this many nodes.
     pub(super) fn start(root: &Path, nodes: u16) -> Result<Self, Failure> {
         let deployment =
             |bytes| Deployment::new(COORDINATORS, 0, 0, profile(bytes)?).map_err(Failure::failed);
@@ -166,7 +166,7 @@ impl Synthetic {
             let owner = Owner { kind: kind as u32, name: called, region: number, groups: 0 };
             match Endpoint::open(&cluster, owner, Wait::Block) {
                 Ok(endpoint) => {
-                    // If nobody wants to know, `released` has ended, too.
+                    // If the receiver is gone, `released` has ended, too.
                     let _ = tell.send(Ok(endpoint.region().clone()));
                     let _ = released.recv();
                 }

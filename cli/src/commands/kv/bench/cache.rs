@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Keys of the pipelined operations.
 const KEYS: u64 = 1_024;
-/// Of so many pipelined operations one is a PUT, as memcaslap has it.
+/// One in this many pipelined operations is a PUT, as in memcaslap.
 const PUT_EVERY: u64 = 10;
 /// Looks at the lease that are timed at once, and how often.
 const LOOKS: u32 = 1_000;

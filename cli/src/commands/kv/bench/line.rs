@@ -60,7 +60,7 @@ impl Echo {
 impl Drop for Echo {
     fn drop(&mut self) {
         self.lines[0].0.store(END, Ordering::Release);
-        // One that panicked has told so already.
+        // A panic has been reported already.
         let _ = self.other.take().map(JoinHandle::join);
     }
 }

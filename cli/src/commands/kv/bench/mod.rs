@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 /// The value of every key: as long as uKharon's and HERD's.
 const VALUE: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 const KEY: u64 = 1;
-/// A server that does not answer in so long hangs.
+/// A server that does not answer within this time hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Requests of a round for which the share of the lease is told: the paper's batches.
+/// Requests of a round for which the share of the lease is reported: the paper's batches.
 const BATCH: f64 = 6.0;
 
 /// What is measured.
@@ -88,7 +88,7 @@ fn median(mut of: Vec<u64>) -> u64 {
     of.get(of.len() / 2).copied().unwrap_or(0)
 }
 
-/// The median time of an operation that is repeated for so long.
+/// The median time of an operation that is repeated for this time.
 fn p50(span: Duration, mut operation: impl FnMut() -> io::Result<()>) -> Result<u64, Failure> {
     let mut times = super::latencies()?;
     let end = Instant::now() + span;

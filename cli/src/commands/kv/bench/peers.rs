@@ -61,7 +61,7 @@ impl<S: Read + Write> Peer for Spoken<S> {
     }
 }
 
-/// A server of somebody else's, ended with this.
+/// A third-party server, ended with this.
 pub(super) struct Other(Child);
 
 impl Other {
@@ -171,7 +171,7 @@ pub(super) fn others(dir: &Path) -> Result<(Peers, Vec<Other>), Failure> {
     let socket = |name: &str| dir.join(name);
     let memcached = || {
         let mut command = Command::new("memcached");
-        // As root it wants to be told so.
+        // As root it needs this option.
         command.args(["-t", "1", "-u", "root"]);
         command
     };
