@@ -16,7 +16,7 @@ use obol_membership::{ActiveMutant, Coordinator, Kind, Member, View};
 use obol_node::Deployment;
 use obol_node::deployment::{app_node_names, cache_name};
 use obol_observe::judge::{self, Expected};
-use obol_observe::{Health, Process, Seen, Snapshot, timeline};
+use obol_observe::{Health, ObservedEvent, Process, Snapshot, timeline};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ impl Cluster {
         processes.sort_by_key(|process| (process.kind, process.name));
         let view = processes.iter().filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
         let (health, reasons) = (Health::Unreachable, Vec::new());
-        let mut snapshot = Snapshot { at: self.now(), view, processes, distant: Vec::new(), health, reasons };
+        let mut snapshot = Snapshot { at: self.now(), view, processes, remote: Vec::new(), health, reasons };
         let expected = Expected {
             deciders: judge::deciders(&self.deployment, snapshot.view.as_deref()),
             others: self.others(),
@@ -306,7 +306,7 @@ impl Cluster {
     }
 
     /// The events of all flight recorders since the last call, by time.
-    pub fn events(&mut self) -> Vec<Seen> {
+    pub fn events(&mut self) -> Vec<ObservedEvent> {
         let mut events = Vec::new();
         for node in 0..self.nodes() {
             let words = self.driver.world.recorder(node);
@@ -315,7 +315,7 @@ impl Cluster {
             // Its memory may belong to another life.
             let from = if from > written { 0 } else { from };
             let (process, kind) = (self.name((node, 0)), self.kind(node));
-            let seen = |event| Seen { process, kind, event, doubt: Nanos::ZERO };
+            let seen = |event| ObservedEvent { process, kind, event, clock_error: Nanos::ZERO };
             events.extend(recorder::read(words, from).into_iter().map(seen));
         }
         timeline::merge(events, self.driver.scenario.config.mutant)

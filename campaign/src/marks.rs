@@ -1,8 +1,8 @@
 //! Reachability marks: code paths that a campaign must have taken to prove what it claims.
 
-use obol_observe::words;
+use obol_observe::named_enum;
 
-words! {
+named_enum! {
     /// A path to reach.
     #[repr(u8)]
     Mark {

@@ -88,12 +88,12 @@ pub enum ControlError {
 }
 
 /// Sends a request to the supervisor of the cluster in `dir`, and waits for the answer.
-pub fn ask(dir: &Path, request: &Request) -> Result<Option<u32>, ControlError> {
-    ask_within(dir, request, ANSWER_TIMEOUT)
+pub fn request(dir: &Path, request: &Request) -> Result<Option<u32>, ControlError> {
+    request_within(dir, request, ANSWER_TIMEOUT)
 }
 
 /// The same with a timeout.
-pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Option<u32>, ControlError> {
+pub fn request_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Option<u32>, ControlError> {
     let at = dir.join(SOCKET);
     let failed = |error: io::Error| ControlError::Io(at.clone(), error);
     let end = Instant::now() + timeout;

@@ -124,7 +124,7 @@ impl Made {
                 // Whoever holds it runs, hangs, has just begun, or was killed and is still dying:
                 // only the first answers.
                 let left = end.saturating_duration_since(Instant::now());
-                if left.is_zero() || control::ask_within(&path, &Request::Hello, left).is_ok() {
+                if left.is_zero() || control::request_within(&path, &Request::Hello, left).is_ok() {
                     return Err(runs(&path, cluster, true));
                 }
                 tries = 0;

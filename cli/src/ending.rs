@@ -118,8 +118,8 @@ fn end_by(process: &Process, signal: impl Fn(&Held) -> std::io::Result<()>) -> R
 
 pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
     let opened = Cluster::open(root, cluster).map_err(Failure::refused)?;
-    let pid =
-        control::ask(opened.dir(), &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
+    let pid = control::request(opened.dir(), &Request::Start { name: target.to_owned() })
+        .map_err(Failure::refused)?;
     let pid = pid.unwrap_or(0);
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let end = Instant::now() + START_TIMEOUT;
@@ -152,7 +152,7 @@ pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failu
     let end = Instant::now() + DYING_TIMEOUT;
     loop {
         let seen = observer.snapshot();
-        let mut namesakes = seen.everybody().filter(|other| other.alive && other.name.as_str() == name);
+        let mut namesakes = seen.all_processes().filter(|other| other.alive && other.name.as_str() == name);
         let Some(Process { process, .. }) = namesakes.next() else { return Ok(()) };
         // Right after a kill the kernel may not have taken it away yet.
         let is_dying = seen.processes.iter().any(|here| here.process == *process) && is_dying(process.pid);
@@ -201,7 +201,7 @@ pub(crate) fn is_dying(pid: u32) -> bool {
 
 /// Why a process that was started has ended, as its supervisor knows it.
 pub(crate) fn why(dir: &Path, target: &str) -> String {
-    match control::ask(dir, &Request::Why { name: target.to_owned() }) {
+    match control::request(dir, &Request::Why { name: target.to_owned() }) {
         Err(ControlError::Refused(reason)) => reason,
         Err(error) => format!("{target} ended at once, and why is not known: {error}"),
         Ok(_) => format!("{target} ended at once"),
@@ -285,7 +285,7 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
 fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, ControlError> {
     let path = directory.path();
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| control::ask_within(&path, &Request::Stop, DOWN_TIMEOUT));
+        let asking = scope.spawn(|| control::request_within(&path, &Request::Stop, DOWN_TIMEOUT));
         let asked = Instant::now();
         while !asking.is_finished() {
             // One that does not listen refuses at once.

@@ -7,7 +7,7 @@ use obol_membership::recorder::Kind as Event;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Level, View};
 use obol_node::Site;
-use obol_observe::{Observer, Seen};
+use obol_observe::{ObservedEvent, Observer};
 
 fn decider(acceptor: &Acceptor) -> Name {
     coordinator_name(acceptor.proposer)
@@ -24,7 +24,7 @@ impl Names {
     /// The names in everything that a cluster keeps: its first view, the views that coordinators
     /// still have, and what the processes have noted of themselves. A view that is kept no more may
     /// have named somebody alone, so numbers remain.
-    pub(crate) fn of(site: &Site, recorders: &mut Observer, events: &[Seen]) -> Self {
+    pub(crate) fn of(site: &Site, recorders: &mut Observer, events: &[ObservedEvent]) -> Self {
         let mut names = Self::default();
         names.know_all(&site.genesis);
         let mut views = obol_agent::Observer::open(site, Some(ViewId::GENESIS));
@@ -45,7 +45,7 @@ impl Names {
 
     /// Takes the names of those who noted that they joined: some come and go between two views that
     /// are seen.
-    pub(crate) fn know_joined(&mut self, events: &[Seen]) {
+    pub(crate) fn know_joined(&mut self, events: &[ObservedEvent]) {
         for seen in events.iter().filter(|seen| seen.event.record.kind == Event::Joined) {
             self.know(Incarnation(seen.event.record.a), seen.process);
         }

@@ -6,7 +6,7 @@ use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
-use obol_observe::{Observer, Seen, Snapshot, spare};
+use obol_observe::{ObservedEvent, Observer, Snapshot, spare};
 use serde::Serialize;
 
 /// The last coordinator that was replaced, in JSON.
@@ -48,7 +48,7 @@ impl ReplacementJson {
         let events = observer.events();
         let timing = observer.deployment().profile.timing;
         let view = snapshot.view.as_deref();
-        let is = |seen: &&Seen, kinds: &[Event]| kinds.contains(&seen.event.record.kind);
+        let is = |seen: &&ObservedEvent, kinds: &[Event]| kinds.contains(&seen.event.record.kind);
         let last = |kinds: &[Event]| events.iter().rev().find(|seen| is(seen, kinds));
         let changed = last(&[Event::Replacing, Event::Replaced]).map(|seen| seen.event.at);
         let left = changed.map_or(Nanos::ZERO, |at| (at + timing.replace_pause).since(snapshot.at));
@@ -57,7 +57,7 @@ impl ReplacementJson {
             .flat_map(|view| &view.acceptors)
             .map(|a| coordinator_name(a.proposer).to_string())
             .collect();
-        let lives = |name: &&String| snapshot.everybody().any(|p| p.alive && p.name.as_str() == *name);
+        let lives = |name: &&String| snapshot.all_processes().any(|p| p.alive && p.name.as_str() == *name);
         let majority = spare(deciders.len(), deciders.iter().filter(lives).count()).is_some();
         Self {
             on: timing.replace,
@@ -67,7 +67,7 @@ impl ReplacementJson {
             majority,
             missing: view.into_iter().flat_map(vacant).map(|n| coordinator_name(n).to_string()).collect(),
             spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),
-            replaced: snapshot.everybody().map(|p| p.counter(Counter::Replacements)).sum(),
+            replaced: snapshot.all_processes().map(|p| p.counter(Counter::Replacements)).sum(),
             last: last(&[Event::Replaced]).map(|seen| LastJson {
                 coordinator: format!("coord-{}", seen.event.record.a),
                 view: seen.event.record.b,

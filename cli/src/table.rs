@@ -53,7 +53,7 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
         let same = |o: &&Process| {
             o.process == process.process && (o.region, o.seat) == (process.region, process.seat)
         };
-        let old = p.everybody().find(same)?;
+        let old = p.all_processes().find(same)?;
         Some((old, snapshot.at.since(p.at)))
     });
     let rate = |counter: Counter| {
@@ -91,7 +91,7 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
 fn has_later(dead: &Process, snapshot: &Snapshot) -> bool {
     let life = |p: &Process| (p.alive, p.incarnation, p.region, p.seat);
     let same = |p: &&Process| (p.kind, p.name) == (dead.kind, dead.name);
-    snapshot.everybody().filter(same).any(|p| life(p) > life(dead))
+    snapshot.all_processes().filter(same).any(|p| life(p) > life(dead))
 }
 
 /// The table's lines. Renewals are rates per second since `previous`, or totals without one.
@@ -102,7 +102,7 @@ pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<Str
             head.push_str("/s");
         }
     }
-    let shown = snapshot.everybody().filter(|p| p.alive || !has_later(p, snapshot));
+    let shown = snapshot.all_processes().filter(|p| p.alive || !has_later(p, snapshot));
     rows.extend(shown.map(|p| row(p, snapshot, previous)));
     let widths: [usize; 11] =
         core::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
@@ -173,7 +173,7 @@ mod tests {
         let of = |processes| {
             let (health, at) = (Health::Degraded, Instant(1));
             let snapshot =
-                Snapshot { at, view: None, processes, distant: Vec::new(), health, reasons: Vec::new() };
+                Snapshot { at, view: None, processes, remote: Vec::new(), health, reasons: Vec::new() };
             lines(&snapshot, None)
         };
         let dead: Vec<Process> = (1..6).map(|seat| life(seat, false)).collect();

@@ -22,14 +22,14 @@ const VIEWS_EVERY: Nanos = Nanos::from_secs(600);
 pub(super) fn add_history(model: &mut Model, place: &Place) {
     let looks = |place: Place| {
         let mut live = Live::new(place);
-        let mut look = || match live.look(false) {
+        let mut poll = || match live.poll(false) {
             Update::Sample(sample) => Some(*sample),
             Update::Lost { .. } => None,
         };
-        let before = look()?;
+        let before = poll()?;
         // Two polls apart, so that counters have advanced and histograms were read twice.
         std::thread::sleep(Duration::from_millis(1100));
-        Some((before, look()?))
+        Some((before, poll()?))
     };
     let place = place.clone();
     // On a thread of its own, like live samples, for a realistic memory layout.

@@ -161,7 +161,7 @@ fn every_output_has_all_counts_exactly_once() {
     };
     let mut wanted = Set::default();
     held.iter_mut().for_each(|one| one.count(&mut draw, &mut wanted));
-    let mut observer = Observer::open(&root, name("totals")).expect("opened").thrifty();
+    let mut observer = Observer::open(&root, name("totals")).expect("opened").low_memory();
     let mut model = console(120, 40);
     let mut bytes = Vec::new();
     let header = Header::new(name("totals"));

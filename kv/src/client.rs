@@ -20,7 +20,7 @@ pub enum Operation {
 
 /// Why an operation was not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum BeginError {
     /// No server is known yet, so a key has no owner.
     #[error("no server is known yet; try again once one is a member")]
     Early,
@@ -97,7 +97,7 @@ impl Client {
     /// The same for a client that sleeps while it waits: it wakes up the primary, which may sleep
     /// as well, and is woken up.
     #[must_use]
-    pub fn ringing(mut self) -> Self {
+    pub fn with_wakeups(mut self) -> Self {
         self.retry.wakes = true;
         self
     }
@@ -108,17 +108,17 @@ impl Client {
         now: Instant,
         operation: Operation,
         fabric: &mut F,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, BeginError> {
         if let Operation::Put(_, value) = &operation
             && value.len() > VALUE_BYTES_MAX
         {
-            return Err(Refusal::TooLong(value.len()));
+            return Err(BeginError::TooLong(value.len()));
         }
         let (Operation::Get(key) | Operation::Put(key, _)) = &operation;
         let shard = Shard::of_key(*key, self.sessions.len() as u32);
-        let session = self.sessions.get_mut(shard.index() as usize).ok_or(Refusal::Early)?;
+        let session = self.sessions.get_mut(shard.index() as usize).ok_or(BeginError::Early)?;
         if session.is_busy() {
-            return Err(Refusal::Busy);
+            return Err(BeginError::Busy);
         }
         self.begun += 1;
         session.begin(now, self.begun, operation, fabric);

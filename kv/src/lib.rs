@@ -38,7 +38,7 @@ mod words;
 
 pub use answer::Status;
 pub use area::{Area, WINDOW};
-pub use client::{Client, ClientError, Done, Operation, Refusal};
+pub use client::{BeginError, Client, ClientError, Done, Operation};
 pub use mutants::Mutant;
 pub use node::{Node, Service};
 pub use server::{Server, ServerState};

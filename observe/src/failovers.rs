@@ -1,7 +1,7 @@
 //! Failovers, reconstructed from the time stamps in the flight recorders: from the first notice of
 //! a death at the deciding coordinator to the last process that became active without the dead.
 
-use crate::Seen;
+use crate::ObservedEvent;
 use crate::timeline::Phases;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Level;
@@ -29,13 +29,13 @@ pub struct Moment {
     /// When.
     pub at: Instant,
     /// Clock error: by how much the time may be off.
-    pub doubt: Nanos,
+    pub clock_error: Nanos,
 }
 
 impl Moment {
-    fn of(seen: &Seen) -> Self {
-        let Seen { process, event, doubt, .. } = *seen;
-        Self { process, event: event.record.kind, at: event.at, doubt }
+    fn of(seen: &ObservedEvent) -> Self {
+        let ObservedEvent { process, event, clock_error, .. } = *seen;
+        Self { process, event: event.record.kind, at: event.at, clock_error }
     }
 }
 
@@ -62,8 +62,8 @@ pub const PHASES: [&str; 5] = {
 
 impl Failover {
     /// Clock error: by how much a time may be off.
-    pub fn doubt(&self) -> Nanos {
-        self.moments.iter().map(|moment| moment.doubt).max().unwrap_or_default()
+    pub fn clock_error(&self) -> Nanos {
+        self.moments.iter().map(|moment| moment.clock_error).max().unwrap_or_default()
     }
 
     fn first(&self, process: Name, event: Event) -> Option<Instant> {
@@ -100,8 +100,8 @@ impl Failover {
         let all = self.actives();
         let Some(last) = all.values().max_by_key(|moment| moment.at).copied() else { return Vec::new() };
         let overlaps = |one: &&Moment| {
-            let doubt = one.doubt.saturating_add(last.doubt);
-            doubt > Nanos::ZERO && last.at.since(one.at) <= doubt
+            let clock_error = one.clock_error.saturating_add(last.clock_error);
+            clock_error > Nanos::ZERO && last.at.since(one.at) <= clock_error
         };
         let others = all.values().filter(|one| one.process != last.process);
         others.filter(overlaps).map(|one| one.process).collect()
@@ -129,8 +129,8 @@ impl Failover {
 
     /// Whether the order of the ends of a span is certain despite the clock error.
     fn is_told(&self, span: Nanos) -> bool {
-        let doubt = self.doubt();
-        doubt == Nanos::ZERO || span > doubt
+        let clock_error = self.clock_error();
+        clock_error == Nanos::ZERO || span > clock_error
     }
 
     /// From the notice to the last process that became active.
@@ -173,7 +173,7 @@ fn is_cause(moment: &Moment) -> bool {
 
 /// All failovers of these events, oldest first.
 #[must_use]
-pub fn all(events: &(impl Iterator<Item = Seen> + Clone)) -> Vec<Failover> {
+pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone)) -> Vec<Failover> {
     let mut pending: BTreeMap<Name, Pending> = BTreeMap::new();
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
     let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
@@ -258,7 +258,7 @@ mod tests {
     use obol_membership::Kind;
 
     /// The events of a failover that begins at this microsecond.
-    fn events(us: u64) -> Vec<Seen> {
+    fn events(us: u64) -> Vec<ObservedEvent> {
         let stamp = |process, kind, event, after, a, b| seen(process, kind, event, (us + after) * 1000, a, b);
         let (coord, app) = (Kind::Coordinator, Kind::App);
         vec![
@@ -273,7 +273,7 @@ mod tests {
         ]
     }
 
-    fn of(events: &[Seen]) -> Vec<Failover> {
+    fn of(events: &[ObservedEvent]) -> Vec<Failover> {
         all(&events.iter().cloned())
     }
 
@@ -323,15 +323,15 @@ mod tests {
     #[test]
     fn a_span_within_the_clock_error_has_no_duration() {
         let mut failover = one();
-        let another_host = |doubt| {
+        let another_host = |clock_error| {
             move |moment: &mut Moment| {
                 if moment.event == Event::Active {
-                    moment.doubt = Nanos::from_micros(doubt);
+                    moment.clock_error = Nanos::from_micros(clock_error);
                 }
             }
         };
         failover.moments.iter_mut().for_each(another_host(100));
-        assert_eq!(failover.doubt(), Nanos::from_micros(100));
+        assert_eq!(failover.clock_error(), Nanos::from_micros(100));
         assert_eq!((failover.phases(), failover.total()), (one().phases(), one().total()));
         failover.moments.iter_mut().for_each(another_host(130));
         assert_eq!((failover.phases()[3], failover.phases()[4]), (one().phases()[3], None));

@@ -81,11 +81,13 @@ fn complaint(process: &Process, snapshot: &Snapshot) -> Option<String> {
 #[must_use]
 pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let mut reasons = Vec::new();
-    let alive: HashSet<&str> = snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
+    let alive: HashSet<&str> =
+        snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
     let Expected { deciders, mut others, trouble, forgotten, unsaved } = expected;
     let coordinators = deciders.len();
-    let acts = |name: &String| snapshot.everybody().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
+    let acts =
+        |name: &String| snapshot.all_processes().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
     let some_acts = deciders.iter().any(acts);
     let down: Vec<String> = deciders.into_iter().filter(|name| !live(name)).collect();
     let running = coordinators - down.len();
@@ -99,7 +101,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         ));
     } else {
         // A coordinator that left still counts for the majority, so it is reported as well.
-        let has_left = |name: &String| snapshot.everybody().any(|p| p.left && p.name.as_str() == name);
+        let has_left = |name: &String| snapshot.all_processes().any(|p| p.left && p.name.as_str() == name);
         let (left, down): (Vec<String>, Vec<String>) = down.into_iter().partition(has_left);
         for (names, how) in [(down, "down"), (left, "left, and still counts for the majority")] {
             if !names.is_empty() {
@@ -118,7 +120,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         reasons
             .push(format!("{name} cannot save views, so it could not be recovered after a disaster: {why}"));
     }
-    reasons.extend(snapshot.everybody().filter(|p| p.alive).filter_map(|p| complaint(p, snapshot)));
+    reasons.extend(snapshot.all_processes().filter(|p| p.alive).filter_map(|p| complaint(p, snapshot)));
     if alive.is_empty() {
         return (Health::Unreachable, reasons);
     }
@@ -126,7 +128,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         return (Health::Healthy, reasons);
     }
     let is_holder = |p: &&Process| p.alive && p.kind != Kind::Coordinator && snapshot.is_member(p);
-    let holders: Vec<&Process> = snapshot.everybody().filter(is_holder).collect();
+    let holders: Vec<&Process> = snapshot.all_processes().filter(is_holder).collect();
     let acts_now = holders.iter().any(|p| p.is_active(snapshot.at));
     // During a view change, members that wait for the next view still hold leases: no outage.
     let leases_ended = !holders.is_empty() && !holders.iter().any(|p| p.holds_lease(snapshot.at));

@@ -7,6 +7,7 @@ pub mod calendar;
 pub mod failovers;
 pub mod histograms;
 pub mod judge;
+mod named_enum;
 mod observer;
 mod percentile;
 pub mod plain;
@@ -15,10 +16,9 @@ mod remote_reader;
 mod snapshot;
 pub mod stats;
 pub mod timeline;
-mod words;
 
 pub use judge::spare;
-pub use observer::{Load, Observer, Seen, is_stopped};
+pub use observer::{Load, ObservedEvent, Observer, is_stopped};
 pub use percentile::Percentile;
 pub use snapshot::{Health, LeaseStatus, Process, Snapshot};
 

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 /// An event of a process's flight recorder.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ObservedEvent {
     /// The process.
     pub process: Name,
     /// Its kind.
@@ -35,7 +35,7 @@ pub struct Seen {
     /// The event, with its time on this host's clock.
     pub event: Stamped,
     /// Clock error: by how much the time may be off; zero on this host.
-    pub doubt: Nanos,
+    pub clock_error: Nanos,
 }
 
 /// Per seat: generation of the occupant, and the number of its next unread event.
@@ -58,7 +58,7 @@ struct Watched {
 
 impl Watched {
     /// Appends the unread events.
-    fn events(&mut self, reader: Reader<'_>, seats: u32, kind: Kind, to: &mut Vec<Seen>) {
+    fn events(&mut self, reader: Reader<'_>, seats: u32, kind: Kind, to: &mut Vec<ObservedEvent>) {
         let owner = (self.name, kind);
         unread(reader, seats, owner, &mut self.cursors, &mut |seen| to.push(seen));
     }
@@ -83,7 +83,7 @@ type Pairs = Box<[(u16, u64)]>;
 
 /// What is new since the previous poll.
 struct News {
-    events: Vec<Seen>,
+    events: Vec<ObservedEvent>,
     /// `None` if the caller does not need them.
     spans: Option<Vec<Histograms>>,
 }
@@ -166,9 +166,9 @@ impl Observer {
         })
     }
 
-    /// Uses as little memory as possible: [`Observer::look`] reads regions through their files.
+    /// Uses as little memory as possible: [`Observer::poll`] reads regions through their files.
     #[must_use]
-    pub fn thrifty(self) -> Self {
+    pub fn low_memory(self) -> Self {
         let buffer = RegionSnapshot::new(self.cluster.layout());
         Self { buffer: Some(buffer), ..self }
     }
@@ -210,8 +210,8 @@ impl Observer {
                 let cursors = BTreeMap::new();
                 let (name, generation) = (info.name, info.generation);
                 // Descriptors are few: the other regions are mapped and released.
-                let thrifty = self.buffer.is_some() && self.watched.len() < SOURCES_MAX;
-                let source = thrifty.then(|| RegionFile::open(&self.cluster, info.number).ok()).flatten();
+                let low_memory = self.buffer.is_some() && self.watched.len() < SOURCES_MAX;
+                let source = low_memory.then(|| RegionFile::open(&self.cluster, info.number).ok()).flatten();
                 if self.buffer.is_some() {
                     region.release();
                 }
@@ -358,7 +358,7 @@ impl Observer {
 
     /// Reads all processes once, with the events since the last call and, if `spans` is set, the
     /// histogram counts since the previous poll.
-    pub fn look(&mut self, spans: bool) -> (Snapshot, Vec<Seen>, Vec<Histograms>) {
+    pub fn poll(&mut self, spans: bool) -> (Snapshot, Vec<ObservedEvent>, Vec<Histograms>) {
         let infos = self.refresh();
         self.looked |= spans;
         let mut news = News { events: Vec::new(), spans: spans.then(Vec::new) };
@@ -371,7 +371,7 @@ impl Observer {
     fn snapshot_of(&mut self, infos: &[RegionInfo], mut news: Option<&mut News>) -> Snapshot {
         let seats = self.cluster.layout().limits().seats;
         // Remote processes first: they may take time, and local data should be fresh when assessed.
-        let mut distant = self.distant();
+        let mut remote = self.remote();
         let mut processes = Vec::new();
         for info in infos {
             let Some(kind) = Kind::from_number(info.kind) else { continue };
@@ -421,9 +421,9 @@ impl Observer {
         let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
         self.lives.keep(|process| known.contains(&process));
         self.beats.retain(|(region, _), _| self.watched.contains_key(region));
-        let view = processes.iter().chain(&distant).filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
+        let view = processes.iter().chain(&remote).filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
         let deciders = self.deciders(view.as_deref());
-        for all in [&mut processes, &mut distant] {
+        for all in [&mut processes, &mut remote] {
             forget_predecessors(all);
             // A coordinator that was removed from the quorum is not missed.
             all.retain(|p| {
@@ -432,7 +432,7 @@ impl Observer {
             all.sort_by_key(|p| (p.kind, p.name));
         }
         let (health, reasons) = (Health::Unreachable, Vec::new());
-        let mut snapshot = Snapshot { at: clock::now(), view, processes, distant, health, reasons };
+        let mut snapshot = Snapshot { at: clock::now(), view, processes, remote, health, reasons };
         self.judge(&mut snapshot);
         snapshot
     }
@@ -486,7 +486,7 @@ impl Observer {
     }
 
     /// The processes of other hosts. One whose region cannot be read counts as dead.
-    fn distant(&mut self) -> Vec<Process> {
+    fn remote(&mut self) -> Vec<Process> {
         if self.deployment.network.is_none() {
             return Vec::new();
         }
@@ -509,7 +509,7 @@ impl Observer {
                 incarnation: seat.incarnation,
                 time: Time::Remotes {
                     clock: copy.clock(),
-                    doubt: copy.clock().error(copy.read_at(), drift),
+                    clock_error: copy.clock().error(copy.read_at(), drift),
                     read: copy.read_at(),
                     now: clock::now(),
                 },
@@ -534,7 +534,7 @@ impl Observer {
     /// Coordinators that count for the majority, do not run, and have lost their memory on this
     /// host.
     fn forgotten(&self, snapshot: &Snapshot) -> Vec<String> {
-        let lives = |name: &str| snapshot.everybody().any(|p| p.alive && p.name.as_str() == name);
+        let lives = |name: &str| snapshot.all_processes().any(|p| p.alive && p.name.as_str() == name);
         let mut down = self.deciders(snapshot.view.as_deref());
         down.retain(|name| !lives(name));
         if down.is_empty() || self.deployment.network.is_some() {
@@ -569,7 +569,7 @@ impl Observer {
     }
 
     /// The events since the last call, by time.
-    pub fn events(&mut self) -> Vec<Seen> {
+    pub fn events(&mut self) -> Vec<ObservedEvent> {
         let infos = self.refresh();
         let seats = self.cluster.layout().limits().seats;
         let mut events = Vec::new();
@@ -590,7 +590,7 @@ impl Observer {
         &self.unread
     }
 
-    fn events_elsewhere(&mut self, seats: u32, events: &mut Vec<Seen>) {
+    fn events_elsewhere(&mut self, seats: u32, events: &mut Vec<ObservedEvent>) {
         self.unread.clear();
         if self.deployment.network.is_none() {
             return;
@@ -625,7 +625,7 @@ impl Observer {
             let clock = copy.clock();
             unread(copy.reader(), seats, (member.name, member.kind), cursors, &mut |mut seen| {
                 seen.event.at = clock.here(seen.event.at);
-                seen.doubt = clock.error(seen.event.at, drift);
+                seen.clock_error = clock.error(seen.event.at, drift);
                 events.push(seen);
             });
         }
@@ -651,7 +651,7 @@ enum Time {
     /// Another host's, as of the READ of the region.
     Remotes {
         clock: ClockRelation,
-        doubt: Nanos,
+        clock_error: Nanos,
         read: Instant,
         now: Instant,
     },
@@ -665,12 +665,12 @@ impl Time {
     /// A lease page on this host's clock, shifted by the time since its READ. A lease that may be
     /// running within the clock error counts as running.
     fn page(self, page: Page) -> Page {
-        let Self::Remotes { clock, doubt, read, now } = self else { return page };
+        let Self::Remotes { clock, clock_error, read, now } = self else { return page };
         let here = |at: Instant| match at {
             Instant::ZERO | Instant::NEVER => at,
             at => clock.here(at) + now.since(read),
         };
-        Page { start: here(page.start) - doubt, end: here(page.end) + doubt, ..page }
+        Page { start: here(page.start) - clock_error, end: here(page.end) + clock_error, ..page }
     }
 }
 
@@ -680,7 +680,7 @@ fn unread(
     seats: u32,
     owner: (Name, Kind),
     cursors: &mut Cursors,
-    give: &mut dyn FnMut(Seen),
+    give: &mut dyn FnMut(ObservedEvent),
 ) {
     let of_owner = reader.seat(0).map(|seat| (0, seat.generation, owner.0, owner.1));
     let programs = occupied(&reader, seats).map(|s| (s.seat, s.generation, s.name, Kind::App));
@@ -691,7 +691,7 @@ fn unread(
         }
         for event in reader.events(seat, cursor.1).unwrap_or_default() {
             cursor.1 = event.number + 1;
-            give(Seen { process, kind, event, doubt: Nanos::ZERO });
+            give(ObservedEvent { process, kind, event, clock_error: Nanos::ZERO });
         }
     }
 }

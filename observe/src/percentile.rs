@@ -1,8 +1,8 @@
 //! Percentiles, and how many samples each needs.
 
-use crate::words;
+use crate::named_enum;
 
-words! {
+named_enum! {
     /// A percentile of a distribution.
     Percentile {
         /// The median.

@@ -104,7 +104,7 @@ impl Process {
     #[must_use]
     pub fn agent_lives(&self, snapshot: &Snapshot) -> Option<bool> {
         let is_agent = |other: &Self| (other.region, other.seat) == (self.region, 0) && other.alive;
-        (self.seat != 0).then(|| snapshot.everybody().any(is_agent))
+        (self.seat != 0).then(|| snapshot.all_processes().any(is_agent))
     }
 
     /// Whether its agent is dead: it is no longer a member, and has to attach again to become one.
@@ -192,7 +192,7 @@ pub struct Snapshot {
     pub processes: Vec<Process>,
     /// Processes of other hosts in the newest view, as READ over RDMA. Their pids are of their own
     /// hosts.
-    pub distant: Vec<Process>,
+    pub remote: Vec<Process>,
     /// Its health.
     pub health: Health,
     /// Why it is not healthy.
@@ -215,8 +215,9 @@ impl Snapshot {
 
     fn leads(&self) -> Option<&Process> {
         let view = self.view.as_ref()?;
-        let of =
-            |m: &Member| self.everybody().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen);
+        let of = |m: &Member| {
+            self.all_processes().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen)
+        };
         view.leader(|m| of(m).is_some()).and_then(of)
     }
 
@@ -240,7 +241,7 @@ impl Snapshot {
     }
 
     /// Every process, of this host and of others.
-    pub fn everybody(&self) -> impl Iterator<Item = &Process> {
-        self.processes.iter().chain(&self.distant)
+    pub fn all_processes(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().chain(&self.remote)
     }
 }

@@ -2,7 +2,7 @@
 //! the dead. Built from the flight recorders' own stamps, never from the time of reading.
 //! (Protocol, section 7.)
 
-use crate::observer::Seen;
+use crate::observer::ObservedEvent;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::recorder::{Kind as What, Record};
 use obol_membership::{ActiveMutant, Kind, Level, Mutant};
@@ -32,7 +32,7 @@ pub struct Timeline {
     /// Each application's first success in it.
     pub service: BTreeMap<Name, Instant>,
     /// Clock error: by how much a time of another host may be off; zero if all are of this one.
-    pub doubt: Nanos,
+    pub clock_error: Nanos,
 }
 
 impl Timeline {
@@ -68,7 +68,7 @@ impl Timeline {
 /// Sorts events that were read process by process by time; events of the same time keep their
 /// order.
 #[must_use]
-pub fn merge(mut events: Vec<Seen>, plant: ActiveMutant) -> Vec<Seen> {
+pub fn merge(mut events: Vec<ObservedEvent>, plant: ActiveMutant) -> Vec<ObservedEvent> {
     if !plant.has(Mutant::MergeUnsorted) {
         events.sort_by_key(|seen| seen.event.at);
     }
@@ -101,7 +101,7 @@ pub struct History {
 
 impl History {
     /// Adds events.
-    pub fn take(&mut self, events: &[Seen]) {
+    pub fn take(&mut self, events: &[ObservedEvent]) {
         for seen in events {
             self.one(seen);
         }
@@ -118,11 +118,11 @@ impl History {
 
     /// The earliest occurrence counts, in whatever order events are read: a second leader may
     /// propose and decide a view again, and a third clear it again.
-    fn one(&mut self, seen: &Seen) {
+    fn one(&mut self, seen: &ObservedEvent) {
         let (record, at, who) = (&seen.event.record, seen.event.at, seen.process);
         if of_a_view(record.kind) {
             let line = self.views.entry(ViewId(record.a)).or_default();
-            line.doubt = line.doubt.max(seen.doubt);
+            line.clock_error = line.clock_error.max(seen.clock_error);
             line.take(record, at, who, seen.kind);
             return;
         }
@@ -154,7 +154,10 @@ impl History {
     /// When any process was first active in this view or a later one.
     #[must_use]
     pub fn first_active(&self, id: ViewId) -> Option<Instant> {
-        self.views.range(id..).flat_map(|(_, line)| line.active.values().map(|at| *at + line.doubt)).min()
+        self.views
+            .range(id..)
+            .flat_map(|(_, line)| line.active.values().map(|at| *at + line.clock_error))
+            .min()
     }
 
     /// The views at which a leader stamped that no older lease is left: base, when, and how many a
@@ -262,10 +265,10 @@ impl Phases {
 }
 
 #[cfg(test)]
-pub(crate) fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> Seen {
+pub(crate) fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> ObservedEvent {
     let record = Record { kind: what, level: 1, a, b };
     let event = obol_membership::recorder::Stamped { number: 0, at: Instant(at), record };
-    Seen { process: Name::new(process).expect("a name"), kind, event, doubt: Nanos::ZERO }
+    ObservedEvent { process: Name::new(process).expect("a name"), kind, event, clock_error: Nanos::ZERO }
 }
 
 #[cfg(test)]
@@ -290,10 +293,11 @@ mod tests {
     #[test]
     fn a_time_line_has_the_largest_clock_error() {
         let mut history = failover();
-        assert_eq!(history.view(ViewId(5)).expect("a time line").doubt, Nanos::ZERO);
-        let of_another_host = |doubt| Seen { doubt, ..seen("app-2", Kind::App, What::Active, 160, 5, 0) };
+        assert_eq!(history.view(ViewId(5)).expect("a time line").clock_error, Nanos::ZERO);
+        let of_another_host =
+            |clock_error| ObservedEvent { clock_error, ..seen("app-2", Kind::App, What::Active, 160, 5, 0) };
         history.take(&[of_another_host(Nanos(40)), of_another_host(Nanos(30))]);
-        assert_eq!(history.view(ViewId(5)).expect("a time line").doubt, Nanos(40));
+        assert_eq!(history.view(ViewId(5)).expect("a time line").clock_error, Nanos(40));
         assert_eq!(history.view(ViewId(6)), None);
     }
 

@@ -47,9 +47,9 @@ fn left_and_dead_processes_stay_distinct() {
         snapshot.processes.iter().map(|p| (p.alive, p.left)).collect()
     };
     let wanted = [false, true, false, false, true].map(|left| (false, left));
-    let (mut mapped, mut thrifty) = (open(), open().thrifty());
-    for look in 0..20 {
-        assert_eq!(told(mapped.snapshot()), wanted, "mapped, look {look}");
-        assert_eq!(told(thrifty.look(look % 2 == 0).0), wanted, "thrifty, look {look}");
+    let (mut mapped, mut low_memory) = (open(), open().low_memory());
+    for poll in 0..20 {
+        assert_eq!(told(mapped.snapshot()), wanted, "mapped, look {poll}");
+        assert_eq!(told(low_memory.poll(poll % 2 == 0).0), wanted, "low memory, poll {poll}");
     }
 }

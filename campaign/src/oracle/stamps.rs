@@ -9,7 +9,7 @@ use obol_fabric::sim::World;
 use obol_fabric::{Address, Instant, Name, Nanos, ViewId, recorder};
 use obol_membership::recorder::{Kind as What, Stamped};
 use obol_membership::{ActiveMutant, Change, Kind};
-use obol_observe::Seen;
+use obol_observe::ObservedEvent;
 use obol_observe::timeline::{History, Phases, merge};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ pub(super) struct Stamps {
     kinds: Vec<(Name, Kind)>,
     cursors: Vec<Cursor>,
     /// By process, events that are not merged yet.
-    unread: Vec<Vec<Seen>>,
+    unread: Vec<Vec<ObservedEvent>>,
     /// The time up to which events are merged.
     merged: u64,
     history: History,
@@ -101,7 +101,7 @@ impl Stamps {
                 let views = self.active.entry(ViewId(event.record.a)).or_default();
                 views.entry(process).or_insert(at);
             }
-            self.unread[node as usize].push(Seen { process, kind, event, doubt: Nanos::ZERO });
+            self.unread[node as usize].push(ObservedEvent { process, kind, event, clock_error: Nanos::ZERO });
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Stamps {
 
     /// Merges the events so far as an observer does: process by process, then by time.
     pub(super) fn merge(&mut self, now: u64) -> Verdict {
-        let events: Vec<Seen> = self.unread.iter_mut().flat_map(std::mem::take).collect();
+        let events: Vec<ObservedEvent> = self.unread.iter_mut().flat_map(std::mem::take).collect();
         let events = merge(events, self.plant);
         let mut before = self.merged;
         for seen in &events {

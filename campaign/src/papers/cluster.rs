@@ -10,7 +10,7 @@ use obol_fabric::{
 use obol_membership::recorder::Stamped;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing, View};
-use obol_observe::Seen;
+use obol_observe::ObservedEvent;
 use obol_observe::timeline::merge;
 use obol_profiles::Testbed;
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ const STEADY_WITHIN: u64 = 50_000_000;
 /// A failed experiment, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Stuck(pub String);
+pub struct ExperimentError(pub String);
 
 /// The cluster to build.
 #[derive(Clone, Copy, Debug)]
@@ -143,10 +143,10 @@ pub(super) fn network(testbed: &Testbed, shape: &Shape) -> Network {
 pub(super) fn in_parallel<T: Send>(
     threads: usize,
     count: usize,
-    work: impl Fn(usize) -> Result<T, Stuck> + Sync,
-) -> Result<Vec<T>, Stuck> {
+    work: impl Fn(usize) -> Result<T, ExperimentError> + Sync,
+) -> Result<Vec<T>, ExperimentError> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Result<T, Stuck>)>> = Mutex::new(Vec::with_capacity(count));
+    let done: Mutex<Vec<(usize, Result<T, ExperimentError>)>> = Mutex::new(Vec::with_capacity(count));
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, count.max(1)) {
             scope.spawn(|| {
@@ -194,8 +194,8 @@ fn name(what: &str, number: u32) -> Name {
 
 impl Cluster {
     /// A cluster that has just been started.
-    pub(super) fn start(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, Stuck> {
-        let layout = Layout::new(limits(&shape)).map_err(|error| Stuck(error.to_string()))?;
+    pub(super) fn start(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, ExperimentError> {
+        let layout = Layout::new(limits(&shape)).map_err(|error| ExperimentError(error.to_string()))?;
         let timing = timing(testbed, &shape);
         let config = Config { timing, layout, mutant: ActiveMutant::NONE };
         let seats: Vec<(Name, Address)> = (0..COORDINATORS)
@@ -238,7 +238,7 @@ impl Cluster {
     }
 
     /// A cluster in a steady state: all are members of one view, and every app is active in it.
-    pub(super) fn steady(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, Stuck> {
+    pub(super) fn steady(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, ExperimentError> {
         let mut cluster = Self::start(testbed, shape, seed)?;
         let members = shape.nodes() as usize;
         while cluster.world.now() < STEADY_WITHIN {
@@ -259,7 +259,7 @@ impl Cluster {
             }
         }
         let view = cluster.world.machine(0).view();
-        Err(Stuck(format!(
+        Err(ExperimentError(format!(
             "seed {seed}: after {} of true time view {} has {} of {members} members, or not all of them are active",
             Nanos(STEADY_WITHIN),
             view.id,
@@ -268,7 +268,7 @@ impl Cluster {
     }
 
     /// The events of all flight recorders, by and in true time.
-    pub(super) fn recorded(&self) -> Vec<Seen> {
+    pub(super) fn recorded(&self) -> Vec<ObservedEvent> {
         let view = Arc::clone(self.world.machine(0).view());
         let mut events = Vec::new();
         for node in 0..self.world.len() {
@@ -276,7 +276,7 @@ impl Cluster {
             events.extend(recorder::read(self.world.recorder(node), 0).into_iter().map(|event| {
                 let at = Instant(self.world.to_true(node, event.at));
                 let event = Stamped { at, ..event };
-                Seen { process: member.name, kind: member.kind, event, doubt: Nanos::ZERO }
+                ObservedEvent { process: member.name, kind: member.kind, event, clock_error: Nanos::ZERO }
             }));
         }
         merge(events, ActiveMutant::NONE)

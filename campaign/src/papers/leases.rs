@@ -5,7 +5,7 @@
 //! never run out, covers every length at once: a renewal is timely for all lengths that reach from
 //! the previous renewal's post to its own completion.
 
-use super::cluster::{Cluster, Shape, Stuck};
+use super::cluster::{Cluster, ExperimentError, Shape};
 use obol_fabric::sim::{BILLION, Quantiles};
 use obol_fabric::{Instant, Nanos, page};
 use obol_membership::lease::shortened;
@@ -92,7 +92,7 @@ fn under(testbed: &Testbed, network_percent: u32, memory_percent: u32) -> Testbe
 }
 
 /// Measures all loads.
-pub fn leases(testbed: &Testbed, span_ms: u32, seed: u64) -> Result<Leases, Stuck> {
+pub fn leases(testbed: &Testbed, span_ms: u32, seed: u64) -> Result<Leases, ExperimentError> {
     let mut loads = Vec::new();
     for network in NETWORK {
         for memory in MEMORY {
@@ -111,7 +111,7 @@ pub fn leases(testbed: &Testbed, span_ms: u32, seed: u64) -> Result<Leases, Stuc
 }
 
 /// From the post of each renewal to the completion of the next, at all members.
-fn gaps(testbed: &Testbed, span: Nanos, seed: u64) -> Result<Vec<u64>, Stuck> {
+fn gaps(testbed: &Testbed, span: Nanos, seed: u64) -> Result<Vec<u64>, ExperimentError> {
     let shape = Shape { apps: RENEWERS, ..Shape::default() };
     let mut cluster = Cluster::steady(testbed, shape, seed)?;
     let usable = shortened(testbed.deployment.lease, testbed.deployment.drift_ppm);
@@ -138,10 +138,16 @@ fn gaps(testbed: &Testbed, span: Nanos, seed: u64) -> Result<Vec<u64>, Stuck> {
     Ok(gaps)
 }
 
-fn load(testbed: &Testbed, network: u32, memory: u32, span: Nanos, seed: u64) -> Result<Load, Stuck> {
+fn load(
+    testbed: &Testbed,
+    network: u32,
+    memory: u32,
+    span: Nanos,
+    seed: u64,
+) -> Result<Load, ExperimentError> {
     let gaps = gaps(&under(testbed, network, memory), span, seed)?;
     if gaps.is_empty() {
-        return Err(Stuck(format!(
+        return Err(ExperimentError(format!(
             "seed {seed}: no lease was renewed at {network} % network load within {span}"
         )));
     }

@@ -10,7 +10,7 @@ mod scale;
 mod shared;
 mod table2;
 
-pub use cluster::Stuck;
+pub use cluster::ExperimentError;
 pub use leases::{LENGTHS_US, Leases, Load, leases};
 pub use report::{Report, report};
 pub use scale::{MEMBERS, Method, Point, Scaling, scale};

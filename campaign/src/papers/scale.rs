@@ -6,7 +6,7 @@
 //! number of members, so that renewals cost every coordinator the same at any size, and the
 //! comparison is of failover costs.
 
-use super::cluster::{COORDINATORS, Cluster, Shape, Stuck, in_parallel};
+use super::cluster::{COORDINATORS, Cluster, ExperimentError, Shape, in_parallel};
 use obol_fabric::sim::What;
 use obol_fabric::{Nanos, ViewId};
 use obol_membership::Kind;
@@ -131,7 +131,7 @@ pub fn scale(
     repetitions: u32,
     seed: u64,
     threads: usize,
-) -> Result<Scaling, Stuck> {
+) -> Result<Scaling, ExperimentError> {
     let sizes = (0..).map(|n| MEMBERS.start() << n).take_while(|members| *members <= largest);
     let mut points = Vec::new();
     for members in sizes {
@@ -164,7 +164,7 @@ fn point(
     method: Method,
     repetitions: u32,
     seed: u64,
-) -> Result<Point, Stuck> {
+) -> Result<Point, ExperimentError> {
     let shape = shape(members, method);
     let (mut first, mut last) = (Distribution::new(), Distribution::new());
     let (mut steady, mut operations) = (Vec::new(), 0.0);
@@ -237,11 +237,12 @@ struct Failover {
 }
 
 /// Kills an app and waits until every survivor is active without it.
-fn failover(cluster: &mut Cluster, shape: &Shape, seed: u64) -> Result<Failover, Stuck> {
+fn failover(cluster: &mut Cluster, shape: &Shape, seed: u64) -> Result<Failover, ExperimentError> {
     let view = std::sync::Arc::clone(cluster.world.machine(0).view());
     let apps: Vec<u32> = view.of_kind(Kind::App).map(|member| member.address.region).collect();
     let at = cluster.rng.below(apps.len() as u64) as usize;
-    let victim = *apps.get(at).ok_or_else(|| Stuck(format!("seed {seed}: view {} has no app", view.id)))?;
+    let victim =
+        *apps.get(at).ok_or_else(|| ExperimentError(format!("seed {seed}: view {} has no app", view.id)))?;
     let began = cluster.world.now();
     cluster.world.kill(victim);
     let mut survivors = Survivors::new(shape, victim, view.id.next());
@@ -258,7 +259,7 @@ fn failover(cluster: &mut Cluster, shape: &Shape, seed: u64) -> Result<Failover,
         }
     }
     let (waiting, of) = (survivors.missing, survivors.active_at.len());
-    Err(Stuck(format!(
+    Err(ExperimentError(format!(
         "seed {seed}: {waiting} of {of} members were not active within {} of a death among {}",
         Nanos(FAILOVER_TIMEOUT),
         shape.apps

@@ -2,13 +2,13 @@
 //! without the failed app. The app fails alone or together with the leader, a lease cache, or both.
 //! It is detected by its kernel (deadbeat) or by a counter that stalls (heartbeat).
 
-use super::cluster::{Cluster, Shape, Stuck, in_parallel};
+use super::cluster::{Cluster, ExperimentError, Shape, in_parallel};
 use obol_fabric::sim::{BILLION, Quantiles, Rng};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::{Kind, View};
+use obol_observe::named_enum;
 use obol_observe::stats::Distribution;
 use obol_observe::timeline::{History, Phases};
-use obol_observe::words;
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;
 use serde::Serialize;
@@ -24,7 +24,7 @@ const STEP_MAX: u64 = 30_000;
 /// A failover that takes longer than this has failed.
 const FAILOVER_TIMEOUT: u64 = 5_000_000;
 
-words! {
+named_enum! {
     /// How deaths are detected.
     Detector {
         /// By their kernel: processes are killed.
@@ -145,7 +145,12 @@ impl Table2 {
 }
 
 /// Measures all cells. The same seed gives the same table, whatever the number of threads.
-pub fn table2(testbed: &Testbed, repetitions: u32, seed: u64, threads: usize) -> Result<Table2, Stuck> {
+pub fn table2(
+    testbed: &Testbed,
+    repetitions: u32,
+    seed: u64,
+    threads: usize,
+) -> Result<Table2, ExperimentError> {
     let early = testbed.clone().with_early_notice();
     let scenarios: Vec<Scenario> = Scenario::all().collect();
     let cells = in_parallel(threads, scenarios.len(), |at| {
@@ -168,7 +173,7 @@ fn cell(
     scenario: &Scenario,
     repetitions: u32,
     seed: u64,
-) -> Result<Cell, Stuck> {
+) -> Result<Cell, ExperimentError> {
     let waited = figure(testbed, scenario, Setting::Waited, repetitions, seed)?;
     let fenced = figure(testbed, scenario, Setting::Fenced, repetitions, seed)?;
     let early = match scenario.detector {
@@ -185,7 +190,7 @@ fn figure(
     setting: Setting,
     repetitions: u32,
     seed: u64,
-) -> Result<Figure, Stuck> {
+) -> Result<Figure, ExperimentError> {
     let (mut app, mut all) = (Distribution::new(), Distribution::new());
     let mut phases = Some([0.0; 6]);
     for n in 0..u64::from(repetitions) {
@@ -226,7 +231,12 @@ struct Failover {
     phases: Option<Phases>,
 }
 
-fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64) -> Result<Failover, Stuck> {
+fn failover(
+    testbed: &Testbed,
+    scenario: &Scenario,
+    setting: Setting,
+    seed: u64,
+) -> Result<Failover, ExperimentError> {
     let caches = if scenario.caches { CACHES } else { 0 };
     let fencing = setting != Setting::Waited;
     let shape = Shape { apps: APPS, caches, fencing, record: true, ..Shape::default() };
@@ -237,7 +247,7 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
     let view = Arc::clone(cluster.world.machine(0).view());
     let of_kind = |kind, nth| view.of_kind(kind).nth(nth).map(|member| member.address.region);
     let (Some(app), Some(survivor)) = (of_kind(Kind::App, 0), of_kind(Kind::App, 1)) else {
-        return Err(Stuck(format!("seed {seed}: view {} has too few apps", view.id)));
+        return Err(ExperimentError(format!("seed {seed}: view {} has too few apps", view.id)));
     };
     // For the same reason avoid the cache that watches the app's counter: its predecessor in the
     // ring.
@@ -283,7 +293,11 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
             break;
         }
     }
-    Err(Stuck(format!("seed {seed}: no failover of {} within {}", scenario.name(), Nanos(FAILOVER_TIMEOUT))))
+    Err(ExperimentError(format!(
+        "seed {seed}: no failover of {} within {}",
+        scenario.name(),
+        Nanos(FAILOVER_TIMEOUT)
+    )))
 }
 
 /// The phases of a completed failover. If more than the app was killed, the time line has several

@@ -15,7 +15,7 @@ pub use shipped::{Shipped, load, shipped};
 
 use crate::faults::Fault;
 use obol_fabric::{Name, Nanos};
-use obol_observe::{Percentile, words};
+use obol_observe::{Percentile, named_enum};
 use std::sync::Arc;
 
 /// The schema version of this program.
@@ -129,7 +129,7 @@ pub struct Abort {
     pub samples: u32,
 }
 
-words! {
+named_enum! {
     /// The value of an abort condition.
     AbortMetric {
         /// How long two incompatible views could be used at the same time, in nanoseconds.
@@ -156,7 +156,7 @@ pub struct Target {
     pub serving: Option<String>,
 }
 
-words! {
+named_enum! {
     /// The kind of process.
     TargetKind {
         /// An application.
@@ -206,7 +206,7 @@ pub struct Steady {
     pub after: bool,
 }
 
-words! {
+named_enum! {
     /// A probe of a steady state.
     Probe {
         /// Every live member knows the newest view.
@@ -281,7 +281,7 @@ pub struct Expect {
     pub at_most: Option<u32>,
 }
 
-words! {
+named_enum! {
     /// A figure of a drill.
     Metric {
         /// First stamp of the cue to the last survivor's `active`.

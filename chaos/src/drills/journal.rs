@@ -6,7 +6,7 @@ use crate::drillfile::{Drill, Metric};
 use obol_fabric::Nanos;
 use obol_observe::stats::{Distribution, Summary};
 use obol_observe::timeline::Phases;
-use obol_observe::{Percentile, words};
+use obol_observe::{Percentile, named_enum};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Host {
     }
 }
 
-words! {
+named_enum! {
     /// The verdict of a run.
     Verdict {
         /// Everything held.
@@ -69,7 +69,7 @@ impl Verdict {
     }
 }
 
-words! {
+named_enum! {
     /// The outcome of one step of one repetition.
     Outcome {
         /// It was measured.

@@ -139,7 +139,7 @@ impl System for Live {
 
     fn start(&mut self, name: String) -> Result<(), RunError> {
         // The supervisor refuses until the kernel has reaped the old process.
-        control::ask(self.observer.cluster().dir(), &Request::Start { name })?;
+        control::request(self.observer.cluster().dir(), &Request::Start { name })?;
         Ok(())
     }
 

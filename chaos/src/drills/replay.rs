@@ -254,7 +254,7 @@ impl Player {
                     return Ok(());
                 }
                 let request = Request::Start { name: name.clone() };
-                let started = control::ask(self.observer.cluster().dir(), &request);
+                let started = control::request(self.observer.cluster().dir(), &request);
                 started.map(drop).map_err(|error| format!("{name}: {error}"))
             }
             Mapped::Link { from, to, cut } => self.link(from, to, *cut),

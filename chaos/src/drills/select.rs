@@ -37,7 +37,7 @@ impl Supervisor {
     #[must_use]
     pub fn of(dir: &Path) -> Self {
         // Without an answer, processes that need a restart are not hit.
-        control::ask(dir, &Request::Hello).ok().flatten().map_or(Self::None, Self::Up)
+        control::request(dir, &Request::Hello).ok().flatten().map_or(Self::None, Self::Up)
     }
 
     /// Whether it started this process.

@@ -12,7 +12,7 @@ use obol_campaign::{Act, Cluster, Place};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::ActiveMutant;
 use obol_node::Deployment;
-use obol_observe::{Process, Seen, Snapshot};
+use obol_observe::{ObservedEvent, Process, Snapshot};
 use obol_profiles::Profile;
 
 /// Coordinators, app nodes and, if a drill hits any, lease caches, as of `obol up`.
@@ -31,7 +31,7 @@ impl Subject for Cluster {
         Self::snapshot(self)
     }
 
-    fn events(&mut self) -> Vec<Seen> {
+    fn events(&mut self) -> Vec<ObservedEvent> {
         self.events()
     }
 

@@ -9,7 +9,7 @@ use crate::drills::channel::Stamp;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_node::Deployment;
-use obol_observe::{Observer, Process, Seen, Snapshot};
+use obol_observe::{ObservedEvent, Observer, Process, Snapshot};
 use std::{io, thread};
 
 /// A cluster that is observed.
@@ -19,7 +19,7 @@ pub trait Subject {
     /// Its state now.
     fn snapshot(&mut self) -> Snapshot;
     /// The events of its flight recorders since the last call.
-    fn events(&mut self) -> Vec<Seen>;
+    fn events(&mut self) -> Vec<ObservedEvent>;
     /// The time of its clocks.
     fn now(&self) -> Instant;
     /// Lets time pass.
@@ -43,7 +43,7 @@ impl Subject for Observer {
         self.snapshot()
     }
 
-    fn events(&mut self) -> Vec<Seen> {
+    fn events(&mut self) -> Vec<ObservedEvent> {
         self.events()
     }
 

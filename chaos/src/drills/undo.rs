@@ -83,7 +83,7 @@ impl Record {
     pub(super) fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
         let snapshot = observer.snapshot();
         for name in self.restart.iter().filter(|name| snapshot.process(name).is_none()) {
-            match control::ask(observer.cluster().dir(), &Request::Start { name: name.clone() }) {
+            match control::request(observer.cluster().dir(), &Request::Start { name: name.clone() }) {
                 Ok(_) => undone.done.push(format!("{name} was started")),
                 Err(error) => undone.failed.push(format!("{name} could not be started: {error}")),
             }

@@ -8,7 +8,7 @@ use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Level;
 use obol_node::Site;
-use obol_observe::{Observer, Seen};
+use obol_observe::{ObservedEvent, Observer};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -74,13 +74,13 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
         iso(at_unix)
     };
     let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
-    for Seen { process, event, doubt, .. } in shown {
+    for ObservedEvent { process, event, clock_error, .. } in shown {
         let record = &event.record;
         let level = Level::from_repr(record.level).filter(|_| record.level != 0).map(Level::name);
         if json {
             let us = event.at.0 as f64 / 1e3;
             let (process, name) = (process.as_str(), record.kind.name());
-            let doubt_us = doubt.as_micros_f64();
+            let doubt_us = clock_error.as_micros_f64();
             let (who, by) = event_text::members(record.kind, record.a, record.b);
             let named = |who: Option<Incarnation>| who.and_then(|who| Some(names.get(who)?.to_string()));
             output::json(&EventJson {
@@ -105,7 +105,11 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
             record.kind.name(),
             level.unwrap_or(""),
             event_text::describe(record.kind, record.a, record.b, |n| names.shown(Incarnation(n))),
-            if *doubt == Nanos::ZERO { String::new() } else { format!("  (another host, +-{doubt})") }
+            if *clock_error == Nanos::ZERO {
+                String::new()
+            } else {
+                format!("  (another host, +-{clock_error})")
+            }
         ))?;
         before = event.at;
     }

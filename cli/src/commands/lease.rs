@@ -199,7 +199,7 @@ fn set(site: &Site, observer: &mut Observer, wanted: Nanos) -> Result<(), Failur
 /// Whether these coordinators can decide a view, as far as they are seen: a majority of them can be
 /// reached, and one runs.
 fn may_decide(snapshot: &Snapshot, deciders: &[String]) -> bool {
-    let seen = |name: &String| snapshot.everybody().find(|p| p.name.as_str() == name);
+    let seen = |name: &String| snapshot.all_processes().find(|p| p.name.as_str() == name);
     let found: Vec<&Process> = deciders.iter().filter_map(seen).collect();
     let alive = found.iter().filter(|p| p.alive).count();
     let runs = found.iter().any(|p| p.alive && !p.frozen);

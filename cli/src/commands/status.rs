@@ -126,7 +126,7 @@ pub(crate) struct StatusJson<'a> {
 
 fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> ProcessJson<'a> {
     let host = (p.seat != 0).then(|| {
-        let agent = snapshot.everybody().find(|o| o.region == p.region && o.seat == 0);
+        let agent = snapshot.all_processes().find(|o| o.region == p.region && o.seat == 0);
         agent.map_or(String::new(), |agent| agent.name.to_string())
     });
     ProcessJson {
@@ -173,7 +173,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         profile,
         deadbeat: snapshot.detection().map(Detection::name),
         replacement: None,
-        processes: [(&snapshot.processes, false), (&snapshot.distant, true)]
+        processes: [(&snapshot.processes, false), (&snapshot.remote, true)]
             .into_iter()
             .flat_map(|(all, distant)| all.iter().map(move |p| process(p, distant, snapshot)))
             .collect(),
@@ -217,7 +217,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
 
 /// What may go wrong later, and what waits.
 fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
-    let held = snapshot.everybody().filter_map(|p| {
+    let held = snapshot.all_processes().filter_map(|p| {
         let left = p.held_back(snapshot.at);
         (left > Nanos::ZERO).then(|| {
             format!(

@@ -89,7 +89,7 @@ impl Live {
 
     /// Reads the cluster once, histograms less often if `slow`. Reopens a cluster that was
     /// recreated under the same name.
-    pub(crate) fn look(&mut self, slow: bool) -> Update {
+    pub(crate) fn poll(&mut self, slow: bool) -> Update {
         let inode = match self.inode() {
             Ok(inode) => inode,
             Err(_) => {
@@ -105,7 +105,7 @@ impl Live {
         if self.open.as_ref().is_none_or(|open| open.inode != inode) {
             match Observer::open(&self.place.root, self.place.cluster) {
                 Ok(observer) => {
-                    let mut observer = observer.thrifty();
+                    let mut observer = observer.low_memory();
                     if self.all_buckets {
                         observer.read_all_buckets();
                     }
@@ -139,11 +139,11 @@ impl Live {
     }
 
     /// The last poll, which includes the histograms.
-    fn last_look(&mut self) -> Update {
+    fn last_poll(&mut self) -> Update {
         if let Some(open) = &mut self.open {
             open.spans_due = Instant::ZERO;
         }
-        self.look(false)
+        self.poll(false)
     }
 
     /// Polls the cluster until the sink stops it, the time is over, or `quit` has a message or is
@@ -152,7 +152,7 @@ impl Live {
         let mut retry = RETRY.0;
         loop {
             let began = time::Instant::now();
-            let update = self.look(rate.get() > POLL_EVERY);
+            let update = self.poll(rate.get() > POLL_EVERY);
             let lost = matches!(update, Update::Lost { .. }).then_some(retry);
             retry = if lost.is_some() { (retry * 2).min(RETRY.1) } else { RETRY.0 };
             if !sink.take(update) {
@@ -166,7 +166,7 @@ impl Live {
                 let is_over = rest == Some(Duration::ZERO);
                 if is_over || quit.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
                     // The sink needs no further sample.
-                    sink.take(self.last_look());
+                    sink.take(self.last_poll());
                     return;
                 }
                 if left.is_zero() {
@@ -181,7 +181,7 @@ impl Live {
 pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     let began = clock::now();
     let before = observer.load();
-    let (snapshot, events, spans) = observer.look(spans);
+    let (snapshot, events, spans) = observer.poll(spans);
     let load = observer.load();
     let cost = Cost {
         took: clock::now().since(began),

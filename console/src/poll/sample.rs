@@ -10,7 +10,7 @@ use obol_membership::{Change, Kind, Level, View};
 use obol_observe::annotations::{DrillMark, Mark};
 use obol_observe::histograms::{Counts, Histograms};
 use obol_observe::plain::line as harmless;
-use obol_observe::{Health, Process, Seen, Snapshot};
+use obol_observe::{Health, ObservedEvent, Process, Snapshot};
 use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -337,7 +337,7 @@ impl ChangeRow {
 }
 
 impl EventRow {
-    fn of(seen: &Seen) -> Self {
+    fn of(seen: &ObservedEvent) -> Self {
         let Record { kind: event, level, a, b } = seen.event.record;
         Self {
             at: seen.event.at,
@@ -348,22 +348,22 @@ impl EventRow {
             level: Level::from_repr(level).filter(|_| level != 0),
             a,
             b,
-            doubt: seen.doubt,
+            doubt: seen.clock_error,
         }
     }
 
     /// The event in the form of the time lines.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> ObservedEvent {
         let level = self.level.map_or(0, |level| level as u8);
         let record = Record { kind: self.event, level, a: self.a, b: self.b };
         let event = Stamped { number: self.number, at: self.at, record };
-        Seen { process: self.process, kind: self.kind, event, doubt: self.doubt }
+        ObservedEvent { process: self.process, kind: self.kind, event, clock_error: self.doubt }
     }
 }
 
 impl Sample {
     /// A snapshot with its events.
-    pub(crate) fn new(snapshot: Snapshot, events: &[Seen], unix: u64, cost: Cost) -> Self {
+    pub(crate) fn new(snapshot: Snapshot, events: &[ObservedEvent], unix: u64, cost: Cost) -> Self {
         let at = snapshot.at;
         Self {
             at,

@@ -302,7 +302,7 @@ fn legend(failover: &Failover, columns: u16) -> String {
     ];
     let used = ALL.iter().filter(|(event, _)| failover.moments.iter().any(|m| m.event == *event));
     let mut words: Vec<String> = used.map(|(event, word)| format!("{} {word}", sign(*event))).collect();
-    if failover.doubt() > Nanos::ZERO {
+    if failover.clock_error() > Nanos::ZERO {
         words.push("( ) anywhere in between".to_owned());
     }
     while words.len() > 1 && words.join("  ").len() > usize::from(columns + NAMES_WIDE) {
@@ -378,9 +378,9 @@ fn line(
     let columns = columns_of(area.width);
     let unit = per_column(failover, columns, model.zoom);
     // All processes of a host share one clock.
-    let error = match failover.doubt() {
+    let error = match failover.clock_error() {
         Nanos::ZERO => Nanos::ZERO.to_string(),
-        doubt => format!("+-{doubt}"),
+        error => format!("+-{error}"),
     };
     let right = format!("{}/column  clock error {error}", Nanos(unit.round() as u64));
     let compared =
@@ -425,7 +425,8 @@ fn line(
         for moment in mine {
             if let Some(x) = column(moment.at) {
                 // The range of its clock error.
-                for error in [column(moment.at - moment.doubt), column(moment.at + moment.doubt)] {
+                for error in [column(moment.at - moment.clock_error), column(moment.at + moment.clock_error)]
+                {
                     if let Some(at) = error.filter(|at| *at != x) {
                         canvas.put(inside, at, y, if at < x { "(" } else { ")" }, Role::Dim);
                     }

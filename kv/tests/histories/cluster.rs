@@ -377,7 +377,7 @@ impl Cluster {
             (shard.name(name("kv", process)).expect("a name"), Service::Server(Box::new(server)))
         } else {
             let client = Client::new(area, seed, POLL_EVERY, AGAIN_EVERY);
-            let client = if node == CLIENTS.start { client.ringing() } else { client };
+            let client = if node == CLIENTS.start { client.with_wakeups() } else { client };
             (name("client", node), Service::Client(Box::new(client)))
         };
         let member = Start::new(config, &genesis, [], seed).member(Kind::App, name);

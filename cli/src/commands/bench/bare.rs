@@ -131,7 +131,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
         };
         spans.extend(phases.map(|phases| phases.total()));
         let name = victim.name.to_string();
-        control::ask(observer.cluster().dir(), &Request::Start { name }).map_err(Failure::failed)?;
+        control::request(observer.cluster().dir(), &Request::Start { name }).map_err(Failure::failed)?;
         thread::sleep(GAP);
     }
     Ok(spans)

@@ -173,7 +173,7 @@ fn removable(view: &View, number: u16) -> Result<(), Failure> {
 /// Whether a coordinator runs and is a member.
 fn lives(snapshot: &Snapshot, number: u16) -> bool {
     let name = coordinator_name(number);
-    snapshot.everybody().any(|p| p.name == name && p.alive && !p.frozen && p.kind == Kind::Coordinator)
+    snapshot.all_processes().any(|p| p.name == name && p.alive && !p.frozen && p.kind == Kind::Coordinator)
 }
 
 /// Refuses a set of coordinators of which no majority runs; `coming` will.
@@ -198,7 +198,7 @@ fn majority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Result
 fn start(site: &Site, number: u16) -> Result<u32, Failure> {
     let name = coordinator_name(number);
     let request = Request::Start { name: name.to_string() };
-    let pid = control::ask(site.cluster.dir(), &request).map_err(|error| match error {
+    let pid = control::request(site.cluster.dir(), &request).map_err(|error| match error {
         ControlError::NoSupervisor(_) => {
             let host = site.deployment.network.as_ref().and_then(|network| network.host_of(number));
             let place = host.map_or("where it belongs".to_owned(), |host| format!("on host {host}"));

@@ -109,7 +109,7 @@ fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Res
         let answers = |p: &Process| p.alive && p.kind == Kind::Coordinator && p.name == name;
         if network.is_none_or(|network| network.is_here(acceptor.address)) {
             there.extend(is_there(site, number).then_some(number));
-        } else if asked.there.contains(number) || snapshot.distant.iter().any(answers) {
+        } else if asked.there.contains(number) || snapshot.remote.iter().any(answers) {
             there.push(number);
         } else if !asked.lost.contains(number) {
             unknown.push(number);
@@ -144,7 +144,7 @@ fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Res
 /// cluster.
 fn given_up(lost: &[std::net::IpAddr], view: &View, snapshot: &Snapshot, site: &Site) -> Result<(), Failure> {
     let Some(network) = &site.deployment.network else { return Ok(()) };
-    for process in snapshot.distant.iter().filter(|p| p.alive) {
+    for process in snapshot.remote.iter().filter(|p| p.alive) {
         let member = view.member(process.incarnation);
         let host =
             lost.iter().find(|host| member.is_some_and(|m| network.address_of(m.address) == Some(**host)));
@@ -312,7 +312,7 @@ impl Drop for Attempt<'_> {
 /// Whether an `obol up` can start the new coordinators. On a host of several the operator can.
 fn supervised(site: &Site) -> Result<bool, Failure> {
     let by_hand = site.deployment.network.as_ref().is_some_and(|network| !network.hosts.is_empty());
-    match control::ask(site.cluster.dir(), &Request::Hello) {
+    match control::request(site.cluster.dir(), &Request::Hello) {
         Ok(_) => Ok(true),
         Err(ControlError::NoSupervisor(_)) if by_hand => Ok(false),
         Err(error) => Err(Failure::refused(error)),

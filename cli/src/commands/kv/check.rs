@@ -322,7 +322,7 @@ impl Drop for Server {
 pub(super) fn alone(root: &Path, cluster: Name) -> Result<(), Failure> {
     let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
     let serves = |p: &&Process| p.alive && p.name.as_str().starts_with(obol_kv::SERVER_PREFIX);
-    let others: Vec<&str> = seen.everybody().filter(serves).map(|p| p.name.as_str()).collect();
+    let others: Vec<&str> = seen.all_processes().filter(serves).map(|p| p.name.as_str()).collect();
     let Some(one) = others.first() else { return Ok(()) };
     Err(Failure::Refused(format!(
         "a cache runs already ({}), and this starts its own: end each of its servers (`obol stop {one}`), or use a cluster \

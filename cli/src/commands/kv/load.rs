@@ -112,7 +112,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
-    let client = Client::new(area(site)?, obol_agent::seed(), POLL_INTERVAL, AGAIN_EVERY).ringing();
+    let client = Client::new(area(site)?, obol_agent::seed(), POLL_INTERVAL, AGAIN_EVERY).with_wakeups();
     let (mut endpoint, mut node) = join(site, options.name, Service::Client(Box::new(client)))?;
     let now = clock::now();
     let mut load = Load {

@@ -183,7 +183,7 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
     if let Operation::Put(_, value) = &operation
         && value.len() > obol_kv::VALUE_BYTES_MAX
     {
-        return Err(Failure::refused(obol_kv::Refusal::TooLong(value.len())));
+        return Err(Failure::refused(obol_kv::BeginError::TooLong(value.len())));
     }
     let is_get = matches!(operation, Operation::Get(_));
     let (mut endpoint, mut node) = join(site, options.name, client(site, POLL_INTERVAL)?)?;

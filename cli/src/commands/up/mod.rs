@@ -539,7 +539,7 @@ impl Start {
 
 /// Whether any program may act.
 fn acts(snapshot: &Snapshot) -> bool {
-    snapshot.everybody().any(|process| process.is_active(snapshot.at))
+    snapshot.all_processes().any(|process| process.is_active(snapshot.at))
 }
 
 fn unstarted(snapshot: &Snapshot, failures: &BTreeMap<String, String>) -> String {

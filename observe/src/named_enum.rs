@@ -2,7 +2,7 @@
 
 /// Defines an enum with a name for each variant.
 #[macro_export]
-macro_rules! words {
+macro_rules! named_enum {
     ($(#[$doc:meta])* $kind:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
