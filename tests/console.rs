@@ -269,7 +269,7 @@ fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
     replay.until_line(&["coord-1", "coordinator"]);
     replay.press("q");
     assert_eq!(replay.ends(), 0);
-    root.run(&["record", &shown]).refused(&["exists", "no recording is overwritten"]);
+    root.run(&["record", &shown]).refused(&["exists", "recordings are not overwritten"]);
 }
 
 #[test]
@@ -319,6 +319,10 @@ fn without_a_terminal_the_console_says_what_to_use() {
     root.run(&["up", "--record", "/dev/null"]).refused(&["there is no terminal", "obol record"]);
     let file = root.note("obolrec");
     let none = ["record", file.to_str().expect("text"), "--for", "100ms"];
-    root.run(&none).refused(&["no cluster default", "goes on when it is there", "nothing was recorded"]);
+    root.run(&none).refused(&[
+        "no cluster default",
+        "recording continues when it is back",
+        "nothing was recorded",
+    ]);
     assert!(!file.exists(), "an empty recording would keep its name from the next");
 }

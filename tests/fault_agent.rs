@@ -352,8 +352,8 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
     until("it is frozen", || frozen(pid));
     signal("KILL", &[fault_agent.pid()]);
     fault_agent.child.wait().expect("a child");
-    assert!(frozen(pid) && undo_records(&root) == 1, "nobody has undone anything");
-    // Somebody else's freeze is not the drill's to end.
+    assert!(frozen(pid) && undo_records(&root) == 1, "nothing was undone");
+    // A freeze that the drill did not inject is not undone.
     let other = root.status().pid("app-3");
     freeze(other);
     let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
@@ -399,7 +399,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     begin(&mut fault_agent, &mut sender, "coord-1");
     signal("KILL", &[fault_agent.pid()]);
     fault_agent.child.wait().expect("a child");
-    assert!(impaired() == ["coord-1"] && undo_records(&root) == 1, "nobody has undone anything");
+    assert!(impaired() == ["coord-1"] && undo_records(&root) == 1, "nothing was undone");
     let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
     assert_eq!(mended["done"][0], "the links of coord-1 were restored");
     assert!(impaired().is_empty() && undo_records(&root) == 0);
@@ -508,6 +508,7 @@ fn a_drill_that_may_not_run_touches_nothing() {
     own("keep_acceptors = \"majority\"", "keep_acceptors = 3").refused(&["guard keep_acceptors"]);
     own("max_targets = 2", "max_targets = 1").refused(&["guard max_targets"]);
     own("environment = \"local\"", "environment = \"prod\"").refused(&["guard environment"]);
-    own("max_targets = 2", "max_targets = 2\nrequire_confirm = true").refused(&["says yes", "--yes"]);
+    own("max_targets = 2", "max_targets = 2\nrequire_confirm = true")
+        .refused(&["requires confirmation", "--yes"]);
     assert_eq!(root.healthy().pids(), before.pids());
 }

@@ -104,7 +104,10 @@ fn leases_that_frozen_coordinators_were_not_asked_for_do_not_come_later() {
     let coordinators = ["coord-1", "coord-2", "coord-3"].map(|name| root.healthy().pid(name));
     coordinators.into_iter().for_each(freeze);
     let failed = root.run(&["lease", "set", "50ms"]).ends(1).err;
-    assert!(failed.contains("no view with leases of 50.0ms") && failed.contains("not asked for"), "{failed}");
+    assert!(
+        failed.contains("no view with leases of 50.0ms") && failed.contains("No change was requested"),
+        "{failed}"
+    );
     signal("CONT", &coordinators);
     root.run(&["kill", "app-1"]).ends(0);
     root.until("a view removes it", |status| !status.is_active("app-1"));

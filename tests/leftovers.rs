@@ -107,7 +107,7 @@ fn an_up_whose_directory_is_removed_says_so_and_ends() {
     let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     fs::remove_dir_all(root.path()).expect("removed");
     let said = up.end().well().err;
-    assert!(said.contains("somebody removed the directory of cluster default; ending"), "{said}");
+    assert!(said.contains("the directory of cluster default was removed; ending"), "{said}");
     root.is_gone();
 }
 

@@ -167,7 +167,7 @@ fn a_second_signal_kills_at_once() {
     until("the program is asked to end", || read(&asked) == "asked\n");
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(128 + 9);
-    assert_eq!(told(&ran, "killed")[0]["why"], "it was asked to end twice");
+    assert_eq!(told(&ran, "killed")[0]["why"], "it was terminated twice");
     assert_eq!(told(&ran, "left").len(), 1, "{ran:?}");
 }
 

@@ -181,13 +181,13 @@ fn set(site: &Site, observer: &mut Observer, wanted: Nanos) -> Result<(), Failur
                 view.id,
                 view.lease,
                 if asked {
-                    "Nobody asks for them any more, but a coordinator that was stopped meanwhile may still decide them"
+                    "The request has ended, but a coordinator that was stopped meanwhile may still decide it"
                 } else {
-                    "They were not queried"
+                    "No change was requested"
                 }
             )));
         }
-        // What a coordinator that is frozen is asked for waits until it goes on.
+        // A request to a frozen coordinator waits until it is continued.
         if may_decide(&snapshot, &observer.deciders(Some(&view))) {
             asked = true;
             operator.set_lease(wanted, &view);

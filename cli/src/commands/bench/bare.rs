@@ -92,7 +92,8 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     for number in 1..=count {
         let before = healthy(&mut observer).map_err(Failure::failed)?;
         let chosen = choose(&drill, step, &before, supervisor, number).map_err(Failure::failed)?;
-        let victim = &chosen.first().ok_or_else(|| Failure::Failed("nobody was chosen".to_owned()))?.process;
+        let victim =
+            &chosen.first().ok_or_else(|| Failure::Failed("no victim was chosen".to_owned()))?.process;
         let held = victim.process.hold().map_err(Failure::failed)?;
         let survivors: Vec<Name> = before
             .processes
