@@ -1,4 +1,4 @@
-//! Real-time scheduling: whoever is watched by a process that has it has it too, or a machine that
+//! Real-time scheduling: what is watched by a process that has it has it too, or a machine that
 //! is busy with other things delays heartbeats that real-time watchers expect, and healthy programs
 //! are removed.
 

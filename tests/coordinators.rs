@@ -79,13 +79,13 @@ fn every_coordinator_is_replaced_in_turn_and_nothing_is_lost() {
         let after = root.healthy();
         assert!(after.processes().contains_key(format!("coord-{new}").as_str()), "{after:?}");
         assert!(after.is_active("app-1") && after.is_active("app-2"), "{after:?}");
-        // A busy machine may suspect a process that got no core; otherwise nobody lost its place.
+        // A busy machine may suspect a process that got no core; otherwise none lost its place.
         if suspected(&after) == suspicions {
             assert_eq!(incarnations(&after), leases);
         }
         (leases, suspicions) = (incarnations(&after), suspected(&after));
     }
-    // Nobody is left of those whom the first view names; who comes now finds the others all the
+    // None of the members of the first view is left; a process that joins now finds the others all the
     // same.
     root.run(&["kill", "node-1"]).ends(0);
     root.run(&["start", "node-1"]).ends(0);
@@ -105,7 +105,7 @@ fn a_dead_coordinator_is_replaced_and_one_that_is_added_makes_it_four() {
         "{said}"
     );
     assert!(said.ends_with("coord-2 decides no more; those who do: coord-1, coord-3, coord-7\n"), "{said}");
-    // Nobody waits for the one that was replaced, and no drill either.
+    // Neither a process nor a drill waits for the one that was replaced.
     assert!(!root.healthy().processes().contains_key("coord-2"));
     let probes = root.run(&["drill", "probes", "app+coordinator"]);
     assert!(probes.out.contains("all 5 processes run"), "{probes:?}");
@@ -124,7 +124,7 @@ fn coordinators_that_fail_one_at_a_time_are_replaced_and_need_nobody() {
     let up = hasty(&root, pause);
     let before = root.healthy();
     assert_eq!(before.json["replacement"]["on"], true);
-    // One that is frozen can be proved dead by nobody, and its memory answers.
+    // A frozen one cannot be proved dead, and its memory answers.
     let frozen = before.pid("coord-3");
     freeze(frozen);
     let after = root.until("coord-3 is replaced", |s| decide(s, &["coord-1", "coord-2", "coord-4"]));
@@ -276,7 +276,7 @@ fn a_coordinator_whose_memory_is_gone_does_not_start_with_an_empty_one() {
     let before = root.status().view();
     root.run(&["start", "coord-4"]).ends(0);
     refuses(1);
-    assert_eq!(root.status().view(), before, "nobody decides");
+    assert_eq!(root.status().view(), before, "no coordinator decides");
     let done = root.run(&["coordinator", "recover", "--from", "agents", "--json"]).ends(0).json();
     assert!(acceptors(&done).iter().all(|number| *number > 4), "{done}");
     assert!(root.healthy().is_active("app-1"));
@@ -304,7 +304,7 @@ fn a_recovery_that_fails_ends_what_it_began_and_can_be_repeated() {
     assert!(!root.processes().values().any(runs), "{:?}", root.processes());
     obstacles.iter().for_each(|path| std::fs::remove_dir(path).expect("removed"));
     let done = root.run(&["coordinator", "recover", "--from", "agents", "--json"]).ends(0).json();
-    // Numbers that were tried count as used: nobody can know what became of their memory.
+    // Numbers that were tried count as used: the state of their memory is unknown.
     assert!(acceptors(&done).iter().all(|n| (6..=7).contains(n)), "{done}");
     let after = root.healthy();
     assert!(after.is_active("app-1"), "{after:?}");
@@ -318,7 +318,7 @@ fn a_recovery_that_nobody_could_carry_out_is_refused_before_anything_is_written(
     let saved = root.cluster().join("saved");
     std::fs::copy(&kept, &saved).expect("copied");
     signal("KILL", &[up.pid()]);
-    until("nobody runs", || root.processes().is_empty());
+    until("no process runs", || root.processes().is_empty());
     std::fs::remove_file(root.cluster().join("region-1")).expect("it was there");
     let from = saved.to_str().expect("text");
     root.run(&["coordinator", "recover", "--from", from]).refused(&["no `obol up` supervises this cluster"]);
@@ -377,7 +377,7 @@ fn a_coordinator_of_before_the_recovery_ends_and_does_not_start_again() {
     }
 }
 
-/// Three hosts of one cluster on this one, without a process: nobody needs a device.
+/// Three hosts of one cluster on this one, without a process: no device is needed.
 struct Hosts<'a> {
     root: &'a Root,
     file: String,

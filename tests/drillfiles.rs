@@ -79,7 +79,7 @@ fn a_plan_tells_whom_it_would_hit_and_what_each_guard_says_and_touches_nothing()
     // An app has no link of its own.
     for network in ["kind = \"partition\"", "kind = \"delay\", by = \"1ms\""] {
         let network = format!("{{ {network}, layer = \"fabric\", for = \"1s\", target");
-        // A failover can not be bounded where nobody falls silent.
+        // A failover cannot be bounded where no process falls silent.
         let bound = ("failover.cue_to_active", "cue.skew");
         refused(&[("{ kind = \"kill\", target", &network), bound], "means");
     }

@@ -30,7 +30,7 @@ fn report(ran: &Ran, drill: &str) -> Value {
     assert_eq!(keys, BTreeSet::from(wanted));
     assert_eq!(report["drill"], drill);
     let false_suspicions = report["false_suspicions"].as_u64().expect("a number");
-    // A busy machine may suspect somebody who only got no core; the report then says that it did.
+    // A busy machine may suspect a process that only got no core; the report then says that it did.
     let number = |key: &str| report[key].as_u64().expect("a number");
     let void = number("void") * 2 > number("count");
     let (verdict, code) = match (false_suspicions, void) {
@@ -95,7 +95,7 @@ fn a_drill_whose_replacement_never_joins_does_not_pass() {
         };
         all.keys().find(|pid| apps.iter().any(|name| runs(name, pid))).copied()
     };
-    let pid = until_or("somebody is started again", replaced, String::new);
+    let pid = until_or("the victim is restarted", replaced, String::new);
     signal("STOP", &[pid]);
     let ended = child.wait_with_output().expect("a child");
     let report: Value = serde_json::from_slice(&ended.stdout).expect("one object");
@@ -229,7 +229,7 @@ fn a_drill_that_is_interrupted_reports_what_it_has() {
     let mut command = root.command(&["drill", "app", "--count", "100000", "--json"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
     let pid = i64::from(child.id());
-    up.until_view("somebody is killed and comes back", |view| view["view"].as_u64() > Some(8));
+    up.until_view("a process is killed and rejoins", |view| view["view"].as_u64() > Some(8));
     signal("INT", &[pid]);
     let ended = child.wait_with_output().expect("a child");
     let report: Value = serde_json::from_slice(&ended.stdout).expect("one object");

@@ -43,7 +43,7 @@ fn an_embedded_program_joins_acts_and_is_removed_when_dropped() {
     let without = root.healthy();
     assert!(!without.is_active("guest"), "{without:?}");
     let guest = start(&root, "guest");
-    assert!(active(&guest) > first, "it comes back as somebody new");
+    assert!(active(&guest) > first, "it rejoins as a new incarnation");
 }
 
 #[test]
@@ -59,9 +59,9 @@ fn an_embedded_program_sees_the_death_of_another_member() {
     };
     root.run(&["kill", "app-2"]).ends(0);
     until("a view without app-2 is active", || gone(&guest));
-    // Somebody who got no core for long may have failed before.
+    // A process that got no core for long may have failed before.
     let mut told = std::iter::from_fn(|| failures.next(Nanos::from_secs(20)).expect("its core runs"));
-    let failure = told.find(|failure| failure.incarnation == who).expect("it is told");
+    let failure = told.find(|failure| failure.incarnation == who).expect("it is reported");
     assert_eq!(failure.member.expect("known").name.as_str(), "app-2");
 }
 
@@ -143,7 +143,7 @@ fn a_program_is_told_that_its_agent_is_no_member() {
     root.run(&["start", "node-1"]).ends(0);
     let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
     let guest = until_or("there is a seat", || Attached::open(&site(&root), node, name).ok(), String::new);
-    let refused = guest.join(Nanos::from_millis(100)).expect_err("nobody can admit it");
+    let refused = guest.join(Nanos::from_millis(100)).expect_err("no coordinator can admit it");
     assert!(
         matches!(refused, AttachError::NotAdmitted { obstacle: Obstacle::AgentIsOut, .. }),
         "{refused:?}"

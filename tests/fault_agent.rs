@@ -1,5 +1,5 @@
 //! What a drill must never do: a fault agent that is armed by a stranger, fires on a wrong cue,
-//! hits somebody else, or leaves something behind. In every test a bystander must stay untouched.
+//! hits another process, or leaves something behind. In every test a bystander must stay untouched.
 
 use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, Up, freeze, has_ended, obol, signal, until, until_or};
@@ -40,7 +40,7 @@ impl Drop for Bystander {
         self.0.kill().expect("it lives");
         self.0.wait().expect("a child");
         if !std::thread::panicking() {
-            assert!(matches!(state, Some('S' | 'R')), "somebody touched the bystander: {state:?}");
+            assert!(matches!(state, Some('S' | 'R')), "the bystander was affected: {state:?}");
         }
     }
 }
@@ -122,7 +122,7 @@ impl Drop for FaultAgent {
     }
 }
 
-/// Somebody in the cluster who can send cues.
+/// A process of the cluster that can send cues.
 struct Sender {
     endpoint: Endpoint,
     cluster: Cluster,
@@ -240,7 +240,7 @@ fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
     assert_eq!(fault_agent.fired(), ["app-2"]);
     until("app-2 has ended", || has_ended(before.pid("app-2")));
     fault_agent.order(&Order::Undone);
-    // A replay, while it is armed again for somebody else.
+    // A replay, while it is armed again for another target.
     assert_eq!(fault_agent.arm(arm(token(), vec![kill("app-1")])), Reply::Armed);
     sender.send(&own.cue());
     sender.settle(&fault_agent);
@@ -356,10 +356,10 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
     // A freeze that the drill did not inject is not undone.
     let other = root.status().pid("app-3");
     freeze(other);
-    let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
+    let recovered = root.run(&["drill", "recover", "--json"]).ends(0).json();
     assert!(
-        mended["done"][0].as_str().is_some_and(|done| done.starts_with("app-2 was continued")),
-        "{mended}"
+        recovered["done"][0].as_str().is_some_and(|done| done.starts_with("app-2 was continued")),
+        "{recovered}"
     );
     assert!(!frozen(pid) && frozen(other) && undo_records(&root) == 0);
     assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to undo"), "twice");
@@ -400,8 +400,8 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     signal("KILL", &[fault_agent.pid()]);
     fault_agent.child.wait().expect("a child");
     assert!(impaired() == ["coord-1"] && undo_records(&root) == 1, "nothing was undone");
-    let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
-    assert_eq!(mended["done"][0], "the links of coord-1 were restored");
+    let recovered = root.run(&["drill", "recover", "--json"]).ends(0).json();
+    assert_eq!(recovered["done"][0], "the links of coord-1 were restored");
     assert!(impaired().is_empty() && undo_records(&root) == 0);
     root.healthy();
 }
@@ -466,7 +466,7 @@ fn whoever_leaves_counts_as_no_failure() {
     assert_eq!(count["holds"], true, "{journal:#}");
     for trial in journal["trials"].as_array().expect("trials") {
         assert_eq!(trial["outcome"], "measured", "{trial}");
-        assert!(trial["victims"].as_array().is_some_and(|v| !v.is_empty()), "somebody left: {trial}");
+        assert!(trial["victims"].as_array().is_some_and(|v| !v.is_empty()), "a victim: {trial}");
     }
     root.healthy();
 }
@@ -488,8 +488,8 @@ fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_onc
     runner.wait().expect("a child");
     until("the fault agent has undone everything", || frozen() == 0 && undo_records(&root) == 0);
     let after = root.healthy();
-    assert_eq!(after.pids(), before.pids(), "nobody was restarted");
-    // And the next one goes on where nothing is left.
+    assert_eq!(after.pids(), before.pids(), "no process was restarted");
+    // And the next one runs where nothing is left.
     passes(&root, &["app", "--count", "1"], || ());
 }
 

@@ -13,7 +13,7 @@ fn without_a_majority_nothing_is_active_and_with_it_all_is_again() {
     });
     assert_eq!(lost.code, Some(3), "no program may act: {lost:?}");
     assert!(lost.reasons().contains("start coord-1, coord-3"), "{lost:?}");
-    // Nobody decides that anybody is gone.
+    // No exclusion is decided.
     root.run(&["kill", "app-2"]).ends(0);
     let said = root.until("app-2 is missed", |s| s.reasons().contains("app-2 down"));
     assert!(said.active().is_empty());
@@ -35,7 +35,7 @@ fn a_cluster_whose_coordinators_all_died_goes_on_where_they_stopped() {
     for name in all {
         root.run(&["kill", name]).ends(0);
     }
-    root.until("nobody decides any more", |s| s.reasons().contains("0 of 3 run") && s.active().is_empty());
+    root.until("no decisions any more", |s| s.reasons().contains("0 of 3 run") && s.active().is_empty());
     for name in all {
         root.run(&["start", name]).ends(0);
     }
@@ -72,7 +72,7 @@ fn everything_but_one_coordinator_and_one_node_may_die_in_five() {
         root.run(&["kill", name]).ends(0);
     }
     up.until_view("the rest is a cluster", |view| view["members"] == 5);
-    root.until("the app that is left goes on", |s| s.is_active("app-1"));
+    root.until("the remaining app stays active", |s| s.is_active("app-1"));
     for name in dead {
         root.run(&["start", name]).ends(0);
     }

@@ -1,12 +1,12 @@
 //! Processes that stand still for longer than any timeout: they are excluded by their heartbeat,
-//! never act in the old view again, and come back as somebody new. The others go on.
+//! never act in the old view again, and rejoin as new incarnations. The others continue.
 
 use crate::support::{Root, Status, Up, freeze, signal, until_or};
 use obol_profiles::Profile;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Longer than every timeout of the profile `laptop` after which somebody acts.
+/// Longer than every timeout of the profile `laptop` after which a process acts.
 const FREEZE: Duration = Duration::from_secs(1);
 
 /// Whether a coordinator took a notice against this incarnation because it stands still: its
@@ -34,7 +34,7 @@ fn acted_before(events: &[Value], name: &str, incarnation: u64) -> Vec<u64> {
     acts.filter_map(|e| e["a"].as_u64()).collect()
 }
 
-/// Freezes a process until the cluster has excluded it and goes on without it; wakes it, and waits
+/// Freezes a process until the cluster has excluded it; continues it, and waits
 /// until it is back. Gives what was seen before, while it slept, and after it was back.
 fn sleep_and_wake(root: &Root, up: &Up, name: &str, others: &[&str]) -> [Status; 3] {
     let before = root.healthy();
@@ -95,7 +95,7 @@ fn a_frozen_agent_is_fenced_and_its_app_goes_with_it_and_both_come_back() {
 #[test]
 fn a_frozen_leader_is_replaced_and_leads_no_view_when_it_wakes() {
     let (root, up) = Root::with_cluster(&["--apps", "2"]);
-    let leader = root.healthy().json["leader"].as_str().expect("somebody leads").to_owned();
+    let leader = root.healthy().json["leader"].as_str().expect("there is a leader").to_owned();
     let [_, during, _] = sleep_and_wake(&root, &up, &leader, &["app-1", "app-2"]);
     assert!(during.json["leader"].is_string() && during.json["leader"] != leader, "{during:?}");
 }

@@ -31,7 +31,7 @@ enum Step {
     /// Its state in the cluster's status is this.
     Shown(&'static str),
     StartAgent,
-    /// The process that began is killed; its child goes on.
+    /// The process that began is killed; its child keeps running.
     KillParent,
     /// The cluster has this member active.
     Active(&'static str),
@@ -148,7 +148,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Whoever reads the commands ends when there are no more; a parent that waits does not.
+        // The reader of the commands ends when there are no more; a parent that waits does not.
         let _ = self.first.kill();
         let _ = self.first.wait();
     }

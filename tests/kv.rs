@@ -207,7 +207,7 @@ fn the_demos_cache_serves_its_load() {
     root.until("all are members", |status| {
         ["kv-1", "kv-2", "kv-3", "kv_load"].iter().all(|it| status.is_active(it))
     });
-    // Whoever starts servers of its own would watch those that serve nobody.
+    // A test that starts servers of its own would watch servers without clients.
     for own in [&["kv", "check"][..], &["kv", "bench"], &["drill", "app", "--observe", "client"]] {
         root.run(own).refused(&["a cache runs already", "kv-1", "`obol stop kv-"]);
     }

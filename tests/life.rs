@@ -35,7 +35,7 @@ fn a_headless_cluster_tells_its_life_in_json_and_ends_by_itself() {
                 "renewals_late",
                 "renewals_failed",
             ],
-            other => panic!("nobody documented {other:?}"),
+            other => panic!("{other:?} is not documented"),
         };
         assert!(keys.iter().all(|key| line.get(key).is_some()), "{keys:?} in {line}");
     }
@@ -107,7 +107,7 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
     let told = root.run(&["events", "--last", "100000"]).ends(0).out;
     assert!(told.contains(&format!("app-2 ({who}), reported by ")), "{told}");
     let names = |event: &Value| event["event"] == "notice" && event["a"].as_u64() == who.parse().ok();
-    let notice = root.events().into_iter().find(names).expect("somebody accuses it");
+    let notice = root.events().into_iter().find(names).expect("it is suspected");
     assert!(notice["who"] == "app-2" && notice["by"].is_string(), "{notice}");
     let started = root.run(&["start", "app-2"]).ends(0).out;
     assert!(started.starts_with("started app-2 (pid "), "{started}");
@@ -148,7 +148,7 @@ fn every_kind_of_process_leaves_gracefully_when_it_is_stopped_and_nobody_fails()
         let count = |p: &&Value| p["counters"]["heartbeat_suspicions"].as_u64().unwrap_or(0);
         s.processes().values().map(count).sum::<u64>()
     };
-    // A busy machine may suspect somebody who only got no core; otherwise nobody failed.
+    // A busy machine may suspect a process that only got no core; otherwise none failed.
     assert!(failures(&after) == failures(&before) || suspected(&after) > suspected(&before), "{after:?}");
 }
 
@@ -173,13 +173,13 @@ fn a_process_that_was_just_killed_can_be_started_again_at_once() {
 #[test]
 fn the_leader_can_be_killed_by_its_role_and_another_leads() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let leader = root.until("somebody leads", |s| s.json["leader"].is_string()).json["leader"].clone();
+    let leader = root.until("there is a leader", |s| s.json["leader"].is_string()).json["leader"].clone();
     let killed = root.run(&["kill", "leader"]).ends(0).out;
     assert!(killed.starts_with("killed coord-"), "{killed}");
     let name = killed.split(' ').nth(1).expect("a name").to_owned();
     assert_eq!(leader, name);
     let led = |s: &Status| s.json["leader"].as_str().is_some_and(|new| new != name);
-    root.until("another leads, and the app goes on", |s| led(s) && s.is_active("app-1"));
+    root.until("another leads, and the app is active", |s| led(s) && s.is_active("app-1"));
     root.run(&["start", &name]).ends(0);
     root.healthy();
 }
@@ -305,7 +305,7 @@ fn a_program_without_an_agent_lives() {
     let pid = root.healthy().pid("app-3");
     root.run(&["stop", "node-3"]).ends(0);
     let stopped = |s: &Status| s.code == Some(0) && told(s, "app-3") == [true, true, false].map(Value::from);
-    root.until("nobody misses what left with its agent", stopped);
+    root.until("what left with its agent is not missing", stopped);
     let text = root.run(&["status"]).ends(0).out;
     let row = text.lines().find(|line| line.starts_with("app-3 ")).expect("a row");
     assert!(row.contains(" no agent "), "{text}");

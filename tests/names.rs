@@ -20,7 +20,7 @@ impl Drop for Ending {
     }
 }
 
-/// Whoever of them comes first: none is a member yet when the others look.
+/// The first of them to join: none is a member yet when the others look.
 #[test]
 fn of_several_runs_of_one_name_at_once_one_gets_it() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);

@@ -80,7 +80,7 @@ fn of_two_nodes_that_lost_each_other_the_younger_goes_and_returns_when_the_link_
 fn a_leader_that_its_peers_can_not_answer_is_replaced_though_all_live() {
     let cut = Cut::begin();
     let before = cut.root.healthy();
-    // One way is enough: it hears nobody.
+    // One way is enough: it receives nothing.
     for other in ["coord-2", "coord-3"] {
         cut.cut(other, "coord-1");
     }

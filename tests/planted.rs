@@ -1,6 +1,6 @@
-//! Drills that pass on a fresh cluster, and do not where their fault is a real one: nobody detects,
-//! the leader is stuck, what was undone comes back, nobody is started again, somebody does not
-//! leave as it should.
+//! Drills that pass on a fresh cluster, and fail where their fault is a real one: no detection, a
+//! stuck leader, a fault that comes back after its undo, no restart, a member that does not leave
+//! as it should.
 
 use crate::support::journals::passes;
 use crate::support::{Ran, Root, signal, until};
@@ -45,7 +45,7 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
     }
 }
 
-/// Every drill that ships and injects without a word, on a cluster in which nobody notices: its
+/// Every drill that ships and injects without a word, on a cluster without detection: its
 /// victims stand still, so that the kernel has no death to tell, and heartbeats are read too
 /// seldom.
 #[test]
@@ -56,7 +56,7 @@ fn every_drill_that_ships_fails_where_nobody_detects() {
     let shipped = root.run(&["drill", "list", "--json"]).ends(0).json();
     let names: Vec<&str> =
         shipped.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("text")).collect();
-    // One is eight of the others, and one kills nobody: it has a test of its own.
+    // One is eight of the others, and one kills no process: it has a test of its own.
     for name in names.into_iter().filter(|name| !["table2", "rolling-restart"].contains(name)) {
         let text = root.run(&["drill", "show", name]).ends(0).out;
         let text = text
@@ -88,7 +88,7 @@ fn a_drill_fails_where_nobody_detects_and_deviates_where_the_leader_is_stuck() {
         assert!(reasons(&failed).contains("no view excludes the dead"), "{name}: {failed:#}");
         root.healthy();
     }
-    // The leader hangs while the app dies, and goes on later: nobody decides before that.
+    // The leader hangs while the app dies, and is continued later: there is no decision before that.
     let stuck = [
         ("[targets]\n", "[targets]\nleader = { kind = \"coordinator\", select = \"leader\" }\n"),
         ("max_targets = 1", "max_targets = 2"),
@@ -109,7 +109,7 @@ fn a_drill_fails_where_what_it_killed_does_not_come_back() {
     let socket = root.cluster().join("up.sock");
     let mut command = root.command(&["drill", "run", "app", "--count", "1000", "--json"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
-    up.until_view("somebody was killed and came back", |view| {
+    up.until_view("a process was killed and rejoined", |view| {
         view["view"].as_u64() > Some(before.view() + 3)
     });
     fs::remove_file(&socket).expect("the supervisor listens");
@@ -154,7 +154,7 @@ fn a_drill_deviates_where_an_undo_is_lost_and_where_a_restart_counts_as_a_failur
     assert_eq!(journal["judged"][0]["holds"], false, "{journal:#}");
     root.healthy();
 
-    // Whoever was frozen and goes on is frozen again at once, as if nobody had undone it.
+    // A frozen process that is continued is frozen again at once, as if nothing was undone.
     let agents: Vec<i64> = ["node-1", "node-2", "node-3"].map(|name| before.pid(name)).into();
     let state = |pid: i64| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -188,6 +188,6 @@ fn a_drill_deviates_where_an_undo_is_lost_and_where_a_restart_counts_as_a_failur
         journal["after"].as_array().expect("probes").iter().any(|one| one["holds"] == false),
         "{journal:#}"
     );
-    until("it goes on", || agents.iter().all(|pid| state(*pid) != Some('T')));
+    until("it is continued", || agents.iter().all(|pid| state(*pid) != Some('T')));
     root.healthy();
 }

@@ -5,7 +5,7 @@ use crate::support::{Ran, Root, has_ended, signal, until, until_or};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A `run` at `node-1` in the background; the script is told the root, so that a test that fails
+/// A `run` at `node-1` in the background; the script gets the root, so that a test that fails
 /// leaves nothing behind.
 pub(crate) fn wrapped(root: &Root, options: &[&str], script: &str) -> Command {
     let mut command = root.command(&["run", "--json", "--name", "guest", "--node", "node-1"]);
@@ -13,7 +13,7 @@ pub(crate) fn wrapped(root: &Root, options: &[&str], script: &str) -> Command {
     command
 }
 
-/// What a `run` has told on standard error, by the name of the event.
+/// What a `run` has printed on standard error, by the name of the event.
 pub(crate) fn told(ran: &Ran, event: &str) -> Vec<serde_json::Value> {
     let lines = ran.err.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
     lines.filter(|line: &serde_json::Value| line["event"] == event).collect()
@@ -67,7 +67,9 @@ fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told
     let options = ["--shell", "--on-view", &on_view, "--on-lost", &on_lost];
     let (pid, run) = guest(&root, &options, "exec sleep 1000");
     assert_eq!(up.until_view("the guest is a member", |view| view["members"] == 6)["members"], 6);
-    until("the hook is told of a view", || read(&views).lines().any(|line| line.ends_with("app-1 guest")));
+    until("the hook is called with a view", || {
+        read(&views).lines().any(|line| line.ends_with("app-1 guest"))
+    });
     assert!(read(&views).starts_with("guest "), "{}", read(&views));
     signal("KILL", &[pid_in(&pid)]);
     let ran = run.end().ends(128 + 9);
@@ -87,7 +89,9 @@ fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
         lines.display()
     );
     let (pid, run) = guest(&root, &["--shell", "--views-to", &stays], "exec sleep 1000");
-    until("the hook is told of a view", || read(&lines).lines().any(|line| line.ends_with("app-1 guest")));
+    until("the hook is called with a view", || {
+        read(&lines).lines().any(|line| line.ends_with("app-1 guest"))
+    });
     assert!(read(&lines).starts_with("guest: view "), "{}", read(&lines));
     let first = pid_in(&hook);
     let guard = parent(first);
@@ -229,7 +233,7 @@ fn what_can_not_be_executed_never_joins() {
             assert!(!ran.err.contains(&format!("\"event\":\"{event}\"")), "{ran:?}");
         }
     }
-    assert!(up.lines().iter().all(|line| line["members"].as_u64().unwrap_or(0) <= 5), "nobody joined");
+    assert!(up.lines().iter().all(|line| line["members"].as_u64().unwrap_or(0) <= 5), "none joined");
 }
 
 #[test]
@@ -279,9 +283,9 @@ fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
     let run = Background::start(&root, wrapped(&root, &["--shell", "--on-lost", &on_lost], script));
     let before = root.healthy().incarnation("guest");
     root.run(&["kill", "node-1"]).ends(0);
-    until("the hook is told", || read(&lost).ends_with("its agent died\n"));
+    until("the hook is called", || read(&lost).ends_with("its agent died\n"));
     root.run(&["start", "node-1"]).ends(0);
-    root.until("it is somebody new", |s| s.incarnation("guest") > before && s.is_active("guest"));
+    root.until("it is a new incarnation", |s| s.incarnation("guest") > before && s.is_active("guest"));
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(0);
     assert_eq!(told(&ran, "started").len(), 1, "one life: {ran:?}");

@@ -28,7 +28,7 @@ fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
         losses += told(&ran, "lost").len() * usize::from(!options.is_empty());
         std::fs::remove_file(&pid).expect("removed");
     }
-    assert_eq!(read(&lost), "lost\n".repeat(losses), "each is told once");
+    assert_eq!(read(&lost), "lost\n".repeat(losses), "each is reported once");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn made(command: &mut Command) -> String {
     String::from_utf8(ran.stdout).expect("text").trim().to_owned()
 }
 
-/// An sshd of the test's own, with keys that nobody else knows.
+/// An sshd of the test's own, with private keys.
 struct Sshd {
     child: Child,
     dir: PathBuf,
@@ -138,7 +138,7 @@ fn a_helper_by_ssh_strikes_and_nobody_is_let_in_who_should_not_be() {
     let told = format!("reached by ssh: {HOST}");
     assert!(fs::read_to_string(out.join("postmortem.md")).expect("written").contains(&told), "{told}");
     let after = root.healthy();
-    assert_ne!(after.pids(), before.pids(), "somebody was killed and started again");
+    assert_ne!(after.pids(), before.pids(), "a process was killed and restarted");
 
     // Nothing is touched where the host is another one, or does not know us.
     let other_key = Ran::of(&mut drill(&root, &sshd.config("other", &me), &["app", "--count", "1"]));
@@ -175,5 +175,5 @@ fn a_connection_that_drops_in_mid_drill_leaves_nothing_frozen_and_the_journal_is
     assert_eq!((&journal["verdict"], ended.status.code()), (&"aborted".into(), Some(4)), "{journal}");
     assert!(journal["remarks"].to_string().contains("the fault agent was lost"), "{journal}");
     until("the fault agent has undone everything", || !frozen() && undo_records(&root) == 0);
-    assert_eq!(root.healthy().pids(), before, "nobody was restarted");
+    assert_eq!(root.healthy().pids(), before, "no process was restarted");
 }

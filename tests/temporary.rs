@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// What ends a command: a terminal's Ctrl-C, `kill`, a closed terminal, and what nobody can answer.
+/// What ends a command: a terminal's Ctrl-C, `kill`, a closed terminal, and the signal that cannot be handled.
 const SIGNALS: [&str; 4] = ["INT", "TERM", "HUP", "KILL"];
 
 /// A command under way, in a session of its own, whose temporary files have a folder of their own.
@@ -122,7 +122,7 @@ fn the_benchmark_of_the_console_ends_with_its_cluster() {
     ends_with_its_cluster(&["bench", "console", "--nodes", "32"], "console-", 2);
 }
 
-/// The kernel hangs up on whoever has a terminal that is closed.
+/// The kernel sends SIGHUP to the processes of a closed terminal.
 #[test]
 fn a_closed_terminal_ends_a_command_and_its_cluster() {
     let root = Root::new();

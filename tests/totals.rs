@@ -101,7 +101,7 @@ fn freeze_all(root: &Root) -> Vec<i64> {
     alive
 }
 
-/// Begins a recording while all processes are frozen, so that nobody counts meanwhile: what they
+/// Begins a recording while all processes are frozen, so that no counter changes meanwhile: what they
 /// had counted, who is frozen, the file, the recorder.
 fn begin(root: &Root) -> (Truth, Vec<i64>, String, Child) {
     let all = freeze_all(root);
@@ -198,7 +198,7 @@ fn a_short_recording_has_every_sample_of_every_histogram() {
         let coordinators = truth.counters.iter().filter(|(name, _)| name.starts_with("coord"));
         coordinators.map(|(_, counters)| counters[which as usize]).sum()
     };
-    // coord-3 leads nobody, so it takes no decision along.
+    // coord-3 is not the leader, so no decision is lost with it.
     let decisions = counter(&after, Counter::Decisions) - counter(&before, Counter::Decisions);
     assert!(decisions >= 7 && counted(&report)["decide"] >= decisions, "{decisions}: {report}");
     signal("CONT", &alive);

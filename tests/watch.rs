@@ -28,7 +28,7 @@ fn views_come_in_order_from_any_that_is_kept_and_say_who_accused_whom() {
         let line = lines(&out).pop().expect("one line");
         assert_eq!((&line["event"], line["view"].as_u64()), (&"view".into(), Some(next)), "{line}");
         next += 1;
-        // A busy machine may have suspected somebody else meanwhile.
+        // A busy machine may have suspected another process meanwhile.
         if says(&line, change, what) {
             return line;
         }
@@ -70,7 +70,7 @@ fn the_end_of_the_cluster_ends_its_stream() {
     root.run(&["watch", "--cluster", "other"]).refused(&["no cluster other in"]);
     let mut command = root.command(&["watch", "--json"]);
     let watching = std::thread::spawn(move || crate::support::Ran::of(&mut command));
-    until("somebody watches", || root.processes().values().any(|c| c.contains(" watch ")));
+    until("a watch runs", || root.processes().values().any(|c| c.contains(" watch ")));
     root.run(&["down"]).ends(0);
     up.end().well();
     let ran = watching.join().expect("it ends");
