@@ -86,9 +86,8 @@ impl CasEngine {
         row.round = self.round;
         row.answer = Answer::Pending;
         row.value_torn = false;
-        let slot = Remote { at: row.acceptor.address, offset: self.layout.slot(self.slot.0) };
-        let token = tokens::pack(Part::EngineCas, at as u16, row.round);
-        fabric.cas(slot, row.expected.raw(), desired.raw(), token);
+        let (expected, token) = (row.expected, tokens::pack(Part::EngineCas, at as u16, row.round));
+        fabric.cas(self.word_at(at), expected.raw(), desired.raw(), token);
     }
 
     /// Whether this proposer can still outbid the promise of the acceptor in this row.
@@ -144,15 +143,56 @@ impl CasEngine {
             return Some(self.abort(Abort::Unreadable));
         }
         self.phase = Phase::Reading(at as u8);
-        self.round = self.round.wrapping_add(1);
-        let area = if self.mutant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
-        let home = Remote {
-            at: self.rows[at].acceptor.address,
-            offset: self.layout.value(area.0, state.accepted_value),
-        };
-        let token = tokens::pack(Part::EngineRead, at as u16, self.round);
-        fabric.read(home, self.layout.limits().value_bytes, token);
+        let value = self.value_at(at, state.accepted_value);
+        self.post_read(at, value, self.layout.limits().value_bytes, fabric);
         None
+    }
+
+    /// The area of a proposer's value at an acceptor.
+    fn value_at(&self, at: usize, proposer: u16) -> Remote {
+        let area = if self.mutant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
+        Remote { at: self.rows[at].acceptor.address, offset: self.layout.value(area.0, proposer) }
+    }
+
+    fn word_at(&self, at: usize) -> Remote {
+        Remote { at: self.rows[at].acceptor.address, offset: self.layout.slot(self.slot.0) }
+    }
+
+    fn post_read<F: Fabric>(&mut self, at: usize, from: Remote, bytes: u32, fabric: &mut F) {
+        self.round = self.round.wrapping_add(1);
+        fabric.read(from, bytes, tokens::pack(Part::EngineRead, at as u16, self.round));
+    }
+
+    /// Proposes the value to one acceptor, if its word is known to be of this slot: in the word of
+    /// an earlier lap, the value area still holds what was accepted there. One whose promise is
+    /// pending has its turn when that arrives.
+    fn accept_at<F: Fabric>(&mut self, at: usize, value: &[u8], fabric: &mut F) {
+        let row = &self.rows[at];
+        let is_reached = matches!(row.answer, Answer::Swapped | Answer::Mismatch)
+            && row.predicted.slot(self.slot) == Some(self.slot);
+        if !is_reached || self.state(at).min_proposal > self.proposal {
+            return;
+        }
+        let accepted = SlotState {
+            min_proposal: self.proposal,
+            accepted_proposal: self.proposal,
+            accepted_value: self.me,
+        };
+        let home = self.value_at(at, self.me);
+        let token = tokens::pack(Part::EngineWrite, at as u16, self.round);
+        let is_early = self.mutant.has(Mutant::CasBeforeWrite);
+        if !is_early {
+            fabric.write(home, value, token);
+        }
+        self.post_cas(at, SlotWord::new(self.slot, accepted), fabric);
+        if is_early {
+            fabric.write(home, value, token);
+        }
+    }
+
+    /// Whether the last CAS to this acceptor proposed the value of this attempt.
+    fn is_proposed(&self, at: usize) -> bool {
+        self.state(at).accepted_proposal == self.proposal
     }
 
     fn decided(&mut self) -> Outcome {
@@ -274,36 +314,15 @@ impl Consensus for CasEngine {
     /// Algorithm 5, lines 29 to 42.
     ///
     /// The value is written before the slot is swapped, on the same link, so an acceptor never
-    /// holds an accepted index without its value.
+    /// holds an accepted index without its value; and after its word is known to be of this slot,
+    /// so a later lap never writes over bytes that a word of an earlier one names.
     fn accept<F: Fabric>(&mut self, own: Arc<[u8]>, fabric: &mut F) -> Option<Outcome> {
         let Phase::Prepared(adopted) = self.phase else { return None };
         self.adopted = adopted;
         let value = if adopted { Arc::clone(&self.value) } else { Arc::clone(&own) };
-        let area = if self.mutant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
-        let accepted = SlotState {
-            min_proposal: self.proposal,
-            accepted_proposal: self.proposal,
-            accepted_value: self.me,
-        };
         self.phase = Phase::Accepting;
         for at in 0..self.rows.len() {
-            if self.rows[at].answer == Answer::UsedUp {
-                continue;
-            }
-            if self.rows[at].predicted.state(self.slot).is_none_or(|s| s.min_proposal > self.proposal) {
-                self.rows[at].answer = Answer::Mismatch;
-                continue;
-            }
-            let home =
-                Remote { at: self.rows[at].acceptor.address, offset: self.layout.value(area.0, self.me) };
-            let token = tokens::pack(Part::EngineWrite, at as u16, self.round);
-            if self.mutant.has(Mutant::CasBeforeWrite) {
-                self.post_cas(at, SlotWord::new(self.slot, accepted), fabric);
-                fabric.write(home, &value, token);
-                continue;
-            }
-            fabric.write(home, &value, token);
-            self.post_cas(at, SlotWord::new(self.slot, accepted), fabric);
+            self.accept_at(at, &value, fabric);
         }
         self.value = if self.mutant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };
         self.judge(fabric)
@@ -334,21 +353,40 @@ impl Consensus for CasEngine {
                     }
                     _ => Answer::Lost,
                 };
+                if matches!(self.phase, Phase::Accepting | Phase::Decided) && !self.is_proposed(at) {
+                    let value = Arc::clone(&self.value);
+                    self.accept_at(at, &value, fabric);
+                }
                 self.judge(fabric)
             }
             Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
                 let Ok(Completion::Read(bytes)) = *result else { return Some(self.abort(Abort::Unreadable)) };
                 let Ok(whole) = sealed::open_for(self.slot, bytes) else {
-                    // Its proposer was overwriting it with another value, perhaps as it died. It
-                    // may do so only under a later number that a majority promised without
-                    // reporting this value: so this one was not chosen and will not be. (A ring
-                    // that has moved on looks the same; then no majority will accept.)
-                    self.rows[at].value_torn = true;
-                    return self.adopt(fabric);
+                    self.phase = Phase::Checking(at as u8);
+                    self.post_read(at, self.word_at(at), size_of::<u64>() as u32, fabric);
+                    return None;
                 };
                 self.value = Arc::from(whole);
                 self.phase = Phase::Prepared(true);
                 Some(Outcome::Adopted)
+            }
+            Part::EngineRead if self.phase == Phase::Checking(at as u8) && round == self.round => {
+                let raw = match *result {
+                    Ok(Completion::Read(bytes)) => bytes.first_chunk().map(|raw| u64::from_le_bytes(*raw)),
+                    _ => None,
+                };
+                let Some(raw) = raw else { return Some(self.abort(Abort::Unreadable)) };
+                let word = SlotWord::read(raw, self.slot, self.mutant);
+                if word.state(self.slot).is_none() {
+                    // The bytes are of a later lap, which says nothing about this slot.
+                    self.rows[at].predicted = word;
+                    return Some(self.abort(Abort::Behind));
+                }
+                // The value's proposer was overwriting it with another one, perhaps as it died. It
+                // may do so only under a later number that a majority promised without reporting
+                // this value: so this one was not chosen and will not be.
+                self.rows[at].value_torn = true;
+                self.adopt(fabric)
             }
             _ => None,
         }

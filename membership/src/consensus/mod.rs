@@ -101,6 +101,8 @@ pub enum Phase {
     Preparing,
     /// Reading the value to adopt from the acceptor at this index.
     Reading(u8),
+    /// Reading that acceptor's word again, because its value was not whole.
+    Checking(u8),
     /// Prepared. `true`: with an adopted value.
     Prepared(bool),
     /// Waiting for acceptances.

@@ -129,7 +129,9 @@ impl Slots {
     }
 
     fn queue(&self, proposer: &mut Proposer, post: Post, token: Token) {
+        let own_word = self.layout.slot(self.slots[usize::from(proposer.slot)].0);
         let (at, deed) = match post {
+            Post::Read { from, .. } if from.offset == own_word => (from.at, Deed::ReadWord),
             Post::Read { from, len } => {
                 assert_eq!(len, LIMITS.value_bytes);
                 (from.at, Deed::Read { area: self.area_at(from.offset) })
@@ -138,7 +140,7 @@ impl Slots {
                 (to.at, Deed::Write { area: self.area_at(to.offset), value: self.number(&bytes) })
             }
             Post::Cas { at, expected, desired } => {
-                assert_eq!(at.offset, self.layout.slot(self.slots[usize::from(proposer.slot)].0));
+                assert_eq!(at.offset, own_word);
                 (
                     at.at,
                     Deed::Cas {
@@ -180,6 +182,7 @@ impl Slots {
                 Result_::Written
             }
             Deed::Read { area } => Result_::Read(areas[usize::from(area)]),
+            Deed::ReadWord => Result_::Word(state.words[a][self.ring(state.proposers[p].slot)]),
             Deed::Cas { expected, desired } => {
                 let slot = (0..self.slots.len())
                     .find(|&at| desired.slot(self.slots[at]) == Some(self.slots[at]))
@@ -222,6 +225,10 @@ impl Slots {
             Result_::Swapped(found) => Ok(Completion::Swapped(found.raw())),
             Result_::Read(area) => {
                 bytes = self.bytes(area);
+                Ok(Completion::Read(&bytes))
+            }
+            Result_::Word(word) => {
+                bytes = word.raw().to_le_bytes().to_vec();
                 Ok(Completion::Read(&bytes))
             }
             Result_::Written => Ok(Completion::Written),

@@ -117,7 +117,7 @@ impl Slots {
                 }
                 Phase::Idle if proposer.attempts == 0 => return false,
                 Phase::Idle => self.step(&mut state, Step::Prepare(p)),
-                Phase::Preparing | Phase::Reading(_) | Phase::Accepting => {
+                Phase::Preparing | Phase::Reading(_) | Phase::Checking(_) | Phase::Accepting => {
                     for a in order {
                         while !state.proposers[p].links[a].posted.is_empty() {
                             self.execute(&mut state, p, a);

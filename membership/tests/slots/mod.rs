@@ -88,6 +88,7 @@ pub(crate) enum Deed {
     Read {
         area: u8,
     },
+    ReadWord,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,7 @@ impl Hash for Op {
 enum Result_ {
     Swapped(SlotWord),
     Read(Area),
+    Word(SlotWord),
     Written,
     Lost,
 }

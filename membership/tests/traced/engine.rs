@@ -126,6 +126,11 @@ impl World {
                 self.values.insert((region, offset), bytes.clone());
                 (format!("WRITE {}", shown(bytes)), Ok(Completion::Written))
             }
+            Post::Read { .. } if self.words.contains_key(&(region, offset)) => {
+                let word = self.words[&(region, offset)];
+                read = word.to_le_bytes().to_vec();
+                (format!("READ {}", SlotWord::from_raw(word)), Ok(Completion::Read(&read)))
+            }
             Post::Read { len, .. } => {
                 read = self.values.get(&(region, offset)).cloned().unwrap_or_else(|| vec![0; *len as usize]);
                 (format!("READ {}", shown(&read)), Ok(Completion::Read(&read)))
@@ -156,6 +161,11 @@ impl World {
 impl Traced for World {
     fn command(&mut self, words: &[&str], trace: &mut Vec<String>) -> Result<(), String> {
         match *words {
+            ["acceptors", _, _, ..] => {
+                let acceptor = |n: usize| Acceptor { proposer: n as u16, address: Address::region(n as u32) };
+                let named = words[1..].iter().map(|word| number(word).map(acceptor));
+                self.acceptors = named.collect::<Result<_, _>>()?;
+            }
             ["acceptors", count] => {
                 let acceptor = |n| Acceptor { proposer: n as u16, address: Address::region(n) };
                 self.acceptors = (1..=number(count)? as u32).map(acceptor).collect();
