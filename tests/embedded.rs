@@ -209,3 +209,14 @@ fn an_up_beside_what_outlived_the_last_one_says_what_to_do() {
     root.run(&["up"]).refused(&["has lost its `obol up`", "`obol down --cluster default`"]);
     drop(guest);
 }
+
+#[test]
+fn programs_sit_at_agents_only() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    for other in ["coord-1", "app-1", "nobody"] {
+        let [node, name] = [other, "guest"].map(|n| Name::new(n).expect("a name"));
+        let refused = Attached::open(&site(&root), node, name).map(drop).expect_err("no agent").to_string();
+        assert!(refused.ends_with("there are: node-1"), "{other}: {refused}");
+    }
+}

@@ -20,6 +20,7 @@ mod leases;
 mod leftovers;
 mod life;
 mod names;
+mod namespaces;
 mod partition;
 mod planted;
 mod replayed;

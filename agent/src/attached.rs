@@ -5,6 +5,7 @@ use crate::lost::Lost;
 use derive_more::Deref;
 use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
+use obol_membership::Kind;
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_membership::rng::Rng;
 use obol_node::Site;
@@ -100,7 +101,11 @@ impl Attached {
     /// may share a name: incarnations distinguish them, and `obol kill` refuses such a name.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
         let place = Place::of(site, name);
-        Ok(Self::seated(Attachment::open_named(&site.cluster, agent, name, place.beat)?, agent, place))
+        Ok(Self::seated(
+            Attachment::open_named(&site.cluster, agent_named(agent), name, place.beat)?,
+            agent,
+            place,
+        ))
     }
 
     /// Takes a seat whose heartbeat the calling thread provides: it has to call [`Presence::beat`]
@@ -108,7 +113,7 @@ impl Attached {
     /// death. For programs with an event loop. Where the profile asks for SCHED_FIFO the thread
     /// should have it, too: on a busy machine an ordinary one may be late.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
-        let (seat, presence) = Attachment::open_present(&site.cluster, agent, name)?;
+        let (seat, presence) = Attachment::open_present(&site.cluster, agent_named(agent), name)?;
         Ok((Self::seated(seat, agent, Place::of(site, name)), presence))
     }
 
@@ -262,6 +267,11 @@ impl Attached {
     }
 }
 
+/// Programs sit at agents only.
+const fn agent_named(name: Name) -> (u32, Name) {
+    (Kind::Agent as u32, name)
+}
+
 impl Place {
     fn of(site: &Site, name: Name) -> Self {
         let profile = &site.deployment.profile;
@@ -274,7 +284,7 @@ impl Place {
         if let Some(root) = self.cluster.dir().parent() {
             self.cluster = Cluster::open(root, self.cluster.name())?;
         }
-        Attachment::open_named(&self.cluster, agent, self.name, self.beat)
+        Attachment::open_named(&self.cluster, agent_named(agent), self.name, self.beat)
     }
 }
 

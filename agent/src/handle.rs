@@ -22,7 +22,7 @@ pub struct OwnView {
     #[deref(forward)]
     view: Arc<View>,
     /// The member that read it; [`Incarnation::NONE`] if it is not in the view.
-    own: Incarnation,
+    pub(crate) own: Incarnation,
 }
 
 impl OwnView {

@@ -102,7 +102,9 @@ impl Failures {
         while self.ready.is_empty() {
             let Some(view) = self.views.next(end.since(clock::now()))? else { return Ok(None) };
             if let Some(before) = &self.before {
-                self.ready.extend(between(before, &view));
+                // Its own failure is what the stream's end and `is_excluded` say.
+                let others = between(before, &view).into_iter().filter(|f| f.incarnation != before.own);
+                self.ready.extend(others);
             }
             self.before = Some(view);
         }

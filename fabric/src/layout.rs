@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The first eight bytes of every region: `obol-mem`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"obol-mem");
 /// Changes whenever a reader of an older layout would misread.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Coordinators (acceptors, proposers) a cluster can have.
 pub const PROPOSERS_MAX: usize = 7;

@@ -309,7 +309,7 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     let (_root, cluster, mut endpoint) = opened("agent");
     let mut agent = Agent::default();
     let beat = Nanos::from_millis(1);
-    let program = Attachment::open_named(&cluster, name("agent"), name("app"), beat).expect("seated");
+    let program = Attachment::open_named(&cluster, (1, name("agent")), name("app"), beat).expect("seated");
     assert_eq!((program.address().seat, program.status()), (1, None));
     let status = |endpoint: &mut Endpoint, agent: &mut Agent, wanted| {
         until(endpoint, agent, |_| program.status() == Some(wanted));
@@ -365,7 +365,8 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     let _third = Attachment::open(&cluster, address.region, name("third"), beat).expect("seated");
     let full = Attachment::open(&cluster, address.region, name("more"), beat);
     assert!(matches!(full, Err(HostError::NoSeat { seats: 2, .. })));
-    let nobody = Attachment::open_named(&cluster, name("x"), name("app"), beat).map(drop).expect_err("no x");
+    let nobody =
+        Attachment::open_named(&cluster, (1, name("x")), name("app"), beat).map(drop).expect_err("no x");
     assert!(nobody.to_string().ends_with("there are: agent"), "{nobody}");
     next.join(3);
     endpoint.publish_seat(1, SeatStatus::Member(Incarnation(5)));
@@ -378,7 +379,7 @@ fn a_refusal_answers_the_join_that_it_refuses_and_a_lack_of_room_does_not() {
     let mut agent = Agent { tells: Some(SeatStatus::Excluded), ..Agent::default() };
     // It does not beat again, so it repeats no request.
     let beat = Nanos::from_secs(1000);
-    let program = Attachment::open_named(&cluster, name("agent"), name("app"), beat).expect("seated");
+    let program = Attachment::open_named(&cluster, (1, name("agent")), name("app"), beat).expect("seated");
     for token in [1, 2] {
         program.join(token);
         until(&mut endpoint, &mut agent, |_| program.status() == Some(SeatStatus::Excluded));

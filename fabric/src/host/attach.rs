@@ -71,16 +71,11 @@ impl Attachment {
     /// Takes a seat in the region of the live process of this name.
     pub fn open_named(
         cluster: &Cluster,
-        agent: Name,
+        agent: (u32, Name),
         name: Name,
         beat: impl Into<Beat>,
     ) -> Result<Self, HostError> {
-        cluster.require_here()?;
-        let regions = cluster.regions();
-        match regions.iter().find(|r| r.alive && r.name == agent) {
-            Some(region) => Self::open(cluster, region.number, name, beat),
-            None => Err(no_agent(cluster, agent.to_string())),
-        }
+        Self::open(cluster, find_agent(cluster, agent)?, name, beat)
     }
 
     /// Takes a seat in this region, whose owner must be alive. A background thread represents the
@@ -92,13 +87,12 @@ impl Attachment {
     }
 
     /// Takes a seat at the live process of this name; the calling thread represents the program.
-    pub fn open_present(cluster: &Cluster, agent: Name, name: Name) -> Result<(Self, Presence), HostError> {
-        cluster.require_here()?;
-        let regions = cluster.regions();
-        let Some(region) = regions.iter().find(|r| r.alive && r.name == agent) else {
-            return Err(no_agent(cluster, agent.to_string()));
-        };
-        let attachment = Self::claim(cluster, region.number, name)?;
+    pub fn open_present(
+        cluster: &Cluster,
+        agent: (u32, Name),
+        name: Name,
+    ) -> Result<(Self, Presence), HostError> {
+        let attachment = Self::claim(cluster, find_agent(cluster, agent)?, name)?;
         let presence =
             Presence::begin(cluster.nonce(), &attachment.region, attachment.address, attachment.me)?;
         Ok((attachment, presence))
@@ -107,13 +101,13 @@ impl Attachment {
     fn claim(cluster: &Cluster, agent: u32, name: Name) -> Result<Self, HostError> {
         cluster.require_here()?;
         if !cluster.region_info(agent).is_some_and(|r| r.alive) {
-            return Err(no_agent(cluster, agent.to_string()));
+            return Err(no_agent(cluster, agent.to_string(), None));
         }
         let me = Process::current()
             .map_err(|error| HostError::Kernel { doing: "learn this process's start time", error })?;
         let region = Region::open(cluster, agent)?;
         if region.is_dead(0) {
-            return Err(no_agent(cluster, agent.to_string()));
+            return Err(no_agent(cluster, agent.to_string(), None));
         }
         let seats = region.layout().limits().seats;
         if let Some(until) = held_until(&region, name) {
@@ -316,9 +310,21 @@ fn claim_seat(region: &Region, me: Process) -> Option<u16> {
     }
 }
 
-fn no_agent(cluster: &Cluster, wanted: String) -> HostError {
-    let existing = cluster.regions().iter().filter(|r| r.alive).map(|r| r.name).collect();
-    HostError::NoSuchAgent { wanted, existing }
+/// The region of the live process of this kind and name.
+fn find_agent(cluster: &Cluster, (kind, name): (u32, Name)) -> Result<u32, HostError> {
+    cluster.require_here()?;
+    let regions = cluster.regions();
+    match regions.iter().find(|r| r.alive && (r.kind, r.name) == (kind, name)) {
+        Some(region) => Ok(region.number),
+        None => Err(no_agent(cluster, name.to_string(), Some(kind))),
+    }
+}
+
+/// There is no such agent; those of its kind, if that is known, are named.
+fn no_agent(cluster: &Cluster, wanted: String, kind: Option<u32>) -> HostError {
+    let regions = cluster.regions();
+    let others = regions.iter().filter(|r| r.alive && kind.is_none_or(|kind| r.kind == kind));
+    HostError::NoSuchAgent { wanted, existing: others.map(|r| r.name).collect() }
 }
 
 /// The end of the hold on joins of this name here, if a program of that name already waits for it.

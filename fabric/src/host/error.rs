@@ -1,5 +1,6 @@
 //! The errors of creating, finding or joining a cluster: what, where, and a remedy.
 
+use crate::host::namespace::Namespace;
 use crate::layout::LimitError;
 use crate::types::{Name, Nanos};
 use std::io;
@@ -83,6 +84,16 @@ pub enum HostError {
         /// Its size in bytes.
         bytes: usize,
     },
+    /// The process may not write files of this size.
+    #[error(
+        "{path} needs {bytes} bytes, more than this process may write to one file; raise its limit (ulimit -f)"
+    )]
+    FileSize {
+        /// The file.
+        path: PathBuf,
+        /// The bytes that it needs.
+        bytes: usize,
+    },
     /// All region numbers are taken by live processes.
     #[error("all {regions} regions of {path} are taken by live processes; stop one or attach to an agent")]
     TableFull {
@@ -148,6 +159,18 @@ pub enum HostError {
     Forked {
         /// Its directory.
         path: PathBuf,
+    },
+    /// The cluster's processes are in another namespace than this one.
+    #[error(
+        "the cluster of {path} was made in another {namespace} namespace: from here its live processes and its leases can \
+         not be told from dead ones; run this in the cluster's namespaces, for example a container with \
+         the host's (--pid=host)"
+    )]
+    Namespace {
+        /// The table.
+        path: PathBuf,
+        /// Which.
+        namespace: Namespace,
     },
     /// The calling thread already represents an endpoint.
     #[error("this thread already represents an endpoint; open another one on its own thread")]

@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -70,6 +71,10 @@ impl Drop for Mapping {
 
 /// Creates a file of `bytes` zeros, with all space reserved.
 pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
+    // Beyond this limit the kernel would send a signal that ends the program.
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes as u64) {
+        return Err(HostError::FileSize { path: path.into(), bytes });
+    }
     let file = OpenOptions::new()
         .read(true)
         .write(true)

@@ -1,7 +1,7 @@
 //! The cluster's table of region owners, in one mapped file.
 //!
 //! ```text
-//! 0     header   magic, layout version, limits, nonce, cluster name
+//! 0     header   magic, layout version, limits, nonce, cluster name, namespaces
 //! 128   changes  counts changes of any entry
 //! 192   impaired how many entries have links that a drill impairs
 //! 512   entries  64 bytes each: state, generation, kind and groups, name, impairment and delay of its links
@@ -13,6 +13,7 @@
 use crate::host::error::HostError;
 use crate::host::impair::Impairment;
 use crate::host::map::{self, Access, Mapping};
+use crate::host::namespace::Namespace;
 use crate::host::occupancy::{Occupancy, Phase};
 use crate::host::process::Process;
 use crate::layout::{self, Layout, Limits, PROPOSERS_MAX};
@@ -41,6 +42,7 @@ const HEADER_NONCE: usize = 6;
 const HEADER_NAME: usize = 7;
 const HEADER_HOST: usize = 10;
 const HEADER_FIRST: usize = 11;
+const HEADER_NAMESPACES: usize = 12;
 const CHANGES: usize = 16;
 const IMPAIRED: usize = 24;
 const ENTRIES: usize = 64;
@@ -110,6 +112,9 @@ impl Table {
         map[HEADER_HOST].store(u64::from(origin.host), Ordering::Relaxed);
         map[HEADER_FIRST].store(u64::from(first_generation(origin.host)), Ordering::Relaxed);
         store_name(&map[HEADER_NAME..], name);
+        for (word, namespace) in map[HEADER_NAMESPACES..].iter().zip(Namespace::ALL) {
+            word.store(namespace.inode(), Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -130,6 +135,11 @@ impl Table {
         }
         if map.len() != WORDS {
             return Err(corrupt("does not have the length of a table"));
+        }
+        for (word, namespace) in map[HEADER_NAMESPACES..].iter().zip(Namespace::ALL) {
+            if word.load(Ordering::Relaxed) != namespace.inode() {
+                return Err(HostError::Namespace { path: path.into(), namespace });
+            }
         }
         let mut raw = [0; size_of::<Limits>()];
         crate::memory::copy_out(&map[HEADER_LIMITS..HEADER_NONCE], &mut raw);
@@ -393,6 +403,23 @@ mod tests {
     }
 
     const DEAD: Process = Process { pid: 0, started: 1 };
+
+    #[test]
+    fn a_table_of_another_namespace_is_refused() {
+        let root = Root::new();
+        let table = table(&root);
+        for (n, namespace) in Namespace::ALL.into_iter().enumerate() {
+            let word = &table.map[HEADER_NAMESPACES + n];
+            let own = word.fetch_add(1, Ordering::Relaxed);
+            let refused = Table::open(&table.path).map(drop);
+            assert!(
+                matches!(refused, Err(HostError::Namespace { namespace: of, .. }) if of == namespace),
+                "{refused:?}"
+            );
+            word.store(own, Ordering::Relaxed);
+        }
+        Table::open(&table.path).expect("its own");
+    }
 
     #[test]
     fn numbers_are_given_out_until_the_table_is_full() {
