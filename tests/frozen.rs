@@ -2,8 +2,11 @@
 //! never act in the old view again, and rejoin as new incarnations. The others continue.
 
 use crate::support::{Root, Status, Up, freeze, signal, until_or};
+use obol_fabric::checks::skipped;
 use obol_profiles::Profile;
 use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Longer than every timeout of the profile `laptop` after which a process acts.
@@ -127,4 +130,60 @@ fn an_agent_that_sleeps_through_more_views_than_the_ring_has_slots_jumps_to_the_
     assert_eq!(after.pid("node-2"), before.pid("node-2"), "it is the same process");
     let jumps = |s: &Status| s.process("node-2")["counters"]["view_jumps"].as_u64().unwrap_or(0);
     assert!(jumps(&after) > jumps(&before), "{after:?}");
+}
+
+/// A frozen control group, of version 1 or 2; none where this host lets nobody make one.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    fn with(pid: i64) -> Option<Self> {
+        let name = format!("obol-test-{pid}");
+        for (root, file, frozen) in
+            [("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN"), ("/sys/fs/cgroup", "cgroup.freeze", "1")]
+        {
+            let group = Self(PathBuf::from(root).join(&name));
+            if fs::create_dir(&group.0).is_ok()
+                && fs::write(group.0.join("cgroup.procs"), pid.to_string()).is_ok()
+                && fs::write(group.0.join(file), frozen).is_ok()
+            {
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    fn thaw(&self) {
+        // One of them is there.
+        let _ = fs::write(self.0.join("freezer.state"), "THAWED");
+        let _ = fs::write(self.0.join("cgroup.freeze"), "0");
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.thaw();
+        let home = self.0.parent().map(|above| above.join("cgroup.procs"));
+        let inside = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for pid in inside.lines() {
+            let _ = home.as_ref().map(|home| fs::write(home, pid));
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_process_in_a_frozen_control_group_is_shown_as_frozen_and_is_not_called_killed() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let pid = root.healthy().pid("node-2");
+    let Some(group) = Freezer::with(pid) else {
+        return skipped("frozen-control-group", "no control group can be made and frozen");
+    };
+    let seen =
+        root.until("it is removed", |s| s.reasons().contains("node-2 is frozen (stopped) and was removed"));
+    assert_eq!(seen.process("node-2")["frozen"], true, "{seen:?}");
+    let said = root.run(&["kill", "node-2"]).ends(1).err;
+    assert!(said.contains("could not kill node-2") && said.contains("frozen control group"), "{said}");
+    group.thaw();
+    root.until("now it is dead", |s| s.process("node-2")["alive"] == false);
 }

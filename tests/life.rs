@@ -246,6 +246,34 @@ fn without_a_majority_and_without_leases_a_cluster_is_unavailable() {
 }
 
 #[test]
+fn where_no_program_is_a_member_a_cluster_is_unavailable() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    root.run(&["kill", "node-1"]).ends(0);
+    let none = root.until("no agent is left", |s| s.code == Some(3));
+    assert!(none.reasons().contains("no program is a member: no program may act"), "{none:?}");
+    root.run(&["start", "node-1"]).ends(0);
+    root.healthy();
+}
+
+#[test]
+fn who_is_missed_keeps_a_row_when_its_memory_has_another_owner() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    root.run(&["kill", "node-1"]).ends(0);
+    // Each of these takes a region for a moment, in time the dead ones'.
+    for n in 0..20 {
+        root.run(&["lease", "set", &format!("{}ms", 20 + n % 2)]).ends(0);
+    }
+    let after = root.until("both are missed", |s| s.reasons().contains("node-1, app-1 down"));
+    for name in ["node-1", "app-1"] {
+        assert_eq!(after.process(name)["alive"], false, "{after:?}");
+    }
+    let text = root.run(&["status"]).ends(1).out;
+    assert!(text.lines().any(|line| line.starts_with("node-1 ") && line.contains(" down ")), "{text}");
+}
+
+#[test]
 fn while_the_memory_of_frozen_coordinators_answers_a_cluster_is_only_degraded() {
     let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let pid = root.status().pid("coord-1");

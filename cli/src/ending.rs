@@ -65,8 +65,7 @@ pub(crate) fn kill(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
     let process = find(&snapshot, target)?;
-    let failed = |error| Failure::Failed(format!("could not kill {}: {error}", process.name));
-    process.process.hold().and_then(|held| held.kill()).map_err(failed)?;
+    at_once(process)?;
     output::line(format_args!(
         "killed {} (pid {}, incarnation {})",
         process.name, process.process.pid, process.incarnation
@@ -92,24 +91,31 @@ pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
 
 /// Kills a process, and waits until it has ended.
 pub(crate) fn at_once(process: &Process) -> Result<(), Failure> {
-    end_by(process, Held::kill)
+    let hint =
+        "the signal was sent, and it has not ended; one in a frozen control group ends when that is thawed";
+    end_by(process, Held::kill, "kill", hint)
 }
 
 /// Asks a process to leave and end, and waits until it has.
 pub(crate) fn end(process: &Process) -> Result<(), Failure> {
-    end_by(process, Held::terminate)
+    let hint = "it still runs; if it is frozen or hangs, `obol kill` ends it";
+    end_by(process, Held::terminate, "stop", hint)
 }
 
-fn end_by(process: &Process, signal: impl Fn(&Held) -> std::io::Result<()>) -> Result<(), Failure> {
+fn end_by(
+    process: &Process,
+    signal: impl Fn(&Held) -> std::io::Result<()>,
+    how: &str,
+    hint: &str,
+) -> Result<(), Failure> {
     let name = process.name;
-    let failed = |error: std::io::Error| Failure::Failed(format!("could not stop {name}: {error}"));
+    let failed = |error: std::io::Error| Failure::Failed(format!("could not {how} {name}: {error}"));
     let held = process.process.hold().map_err(failed)?;
     signal(&held).map_err(failed)?;
     let end = Instant::now() + STOP_TIMEOUT;
     while !held.has_ended() {
         if Instant::now() > end {
-            let why = "it still runs; if it is frozen or hangs, `obol kill` ends it";
-            return Err(failed(std::io::Error::other(why)));
+            return Err(failed(std::io::Error::other(hint)));
         }
         std::thread::sleep(POLL_INTERVAL);
     }

@@ -137,6 +137,21 @@ impl Deployment {
         coordinators.chain(members).collect()
     }
 
+    /// What a process of [`Deployment::names`] is, as far as its name tells: a hosts file names
+    /// agents and lease caches freely, and agents are the most.
+    #[must_use]
+    pub fn kind(&self, name: Name) -> Kind {
+        if (1..=self.coordinators).any(|n| coordinator_name(n) == name) {
+            Kind::Coordinator
+        } else if (1..=self.caches).any(|n| cache_name(n) == name.as_str()) {
+            Kind::LeaseCache
+        } else if (1..=self.apps).any(|n| app_node_names(n)[1] == name.as_str()) {
+            Kind::App
+        } else {
+            Kind::Agent
+        }
+    }
+
     /// Whether a view of this many app nodes and caches fits a slot's value, together with recently
     /// departed members, and every process can receive from every other.
     fn has_room(&self, apps: u16, caches: u16) -> bool {

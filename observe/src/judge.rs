@@ -1,11 +1,15 @@
 //! The health of a cluster: every command and screen uses this assessment.
 
 use crate::{Health, Process, Snapshot};
-use obol_fabric::{Name, ViewId};
+use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
 use obol_node::Deployment;
 use std::collections::HashSet;
+
+/// While a view changes, programs wait for its lease: that is no outage yet. One that lies further
+/// ahead than this is one: without fences, a view waits until older leases have ended.
+const CHANGE_MAX: Nanos = Nanos::from_millis(100);
 
 /// Which processes should run.
 pub struct Expected {
@@ -85,6 +89,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
     let Expected { deciders, mut others, trouble, forgotten, unsaved } = expected;
+    let wants_programs = !others.is_empty();
     let coordinators = deciders.len();
     let acts =
         |name: &String| snapshot.all_processes().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
@@ -127,18 +132,54 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     if reasons.is_empty() {
         return (Health::Healthy, reasons);
     }
-    let is_holder = |p: &&Process| p.alive && p.kind != Kind::Coordinator && snapshot.is_member(p);
-    let holders: Vec<&Process> = snapshot.all_processes().filter(is_holder).collect();
-    let acts_now = holders.iter().any(|p| p.is_active(snapshot.at));
-    // During a view change, members that wait for the next view still hold leases: no outage.
-    let leases_ended = !holders.is_empty() && !holders.iter().any(|p| p.holds_lease(snapshot.at));
     // Without access to the other hosts, it is unknown whether a coordinator decides there.
     let decides = has_majority && some_acts || trouble.is_some();
-    if !acts_now && (!decides || leases_ended) {
-        if leases_ended {
-            reasons.insert(0, "every lease has ended: no program may act".to_owned());
+    match outage(snapshot, wants_programs, trouble.is_some()) {
+        Outage::None => (Health::Degraded, reasons),
+        Outage::Change if decides => (Health::Degraded, reasons),
+        Outage::Change => (Health::Unavailable, reasons),
+        Outage::Lasting(why) => {
+            reasons.insert(0, format!("{why}: no program may act"));
+            (Health::Unavailable, reasons)
         }
-        return (Health::Unavailable, reasons);
     }
-    (Health::Degraded, reasons)
+}
+
+/// Whether any program may act.
+enum Outage {
+    /// One may, or there is none.
+    None,
+    /// None may at this moment, and some will in the next.
+    Change,
+    /// None may for longer than a view change takes, and why.
+    Lasting(&'static str),
+}
+
+fn outage(snapshot: &Snapshot, wants_programs: bool, is_partial: bool) -> Outage {
+    let is_program = |p: &&Process| matches!(p.kind, Kind::Agent | Kind::App) && p.alive;
+    let mut programs = snapshot.all_processes().filter(is_program).peekable();
+    if programs.peek().is_none() && !wants_programs {
+        return Outage::None;
+    }
+    let members: Vec<&Process> = programs.filter(|p| snapshot.is_member(p)).collect();
+    if members.is_empty() {
+        // They may be on the hosts that are not seen.
+        return if is_partial { Outage::None } else { Outage::Lasting("no program is a member") };
+    }
+    let running: Vec<&&Process> = members.iter().filter(|p| !p.frozen).collect();
+    if running.is_empty() {
+        return Outage::Lasting("every program is frozen");
+    }
+    if running.iter().any(|p| p.is_active(snapshot.at)) {
+        return Outage::None;
+    }
+    let mut leases = running.iter().filter(|p| p.holds_lease(snapshot.at)).peekable();
+    if leases.peek().is_none() {
+        return Outage::Lasting("every lease has ended");
+    }
+    let soon = snapshot.at + CHANGE_MAX;
+    if leases.all(|p| p.lease.is_some_and(|(page, _)| page.start > soon)) {
+        return Outage::Lasting("every lease begins later");
+    }
+    Outage::Change
 }

@@ -431,6 +431,7 @@ impl Observer {
             });
             all.sort_by_key(|p| (p.kind, p.name));
         }
+        self.add_missing(&mut processes, &remote);
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: clock::now(), view, processes, remote, health, reasons };
         self.judge(&mut snapshot);
@@ -523,6 +524,25 @@ impl Observer {
     /// original ones.
     pub fn deciders(&self, view: Option<&View>) -> Vec<String> {
         judge::deciders(&self.deployment, view)
+    }
+
+    /// Who is missed has a row, also where its region has another owner by now.
+    fn add_missing(&self, processes: &mut Vec<Process>, remote: &[Process]) {
+        if self.trouble.is_some() {
+            // Those of other hosts may well run.
+            return;
+        }
+        let known: HashSet<&str> = processes.iter().chain(remote).map(|p| p.name.as_str()).collect();
+        let mut missing: Vec<Process> = Vec::new();
+        for name in self.others().filter(|name| !known.contains(name.as_str())) {
+            // Names of a deployment were checked.
+            let Ok(name) = Name::new(&name) else { continue };
+            missing.push(Process::missing(name, self.deployment.kind(name)));
+        }
+        if !missing.is_empty() {
+            processes.append(&mut missing);
+            processes.sort_by_key(|p| (p.kind, p.name));
+        }
     }
 
     /// The names of all other processes that should run: without those that left on request.
@@ -732,9 +752,32 @@ fn forget_predecessors(processes: &mut Vec<Process>) {
     processes.retain(|p| in_place(p) || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
 }
 
-/// Whether the kernel has stopped a process (SIGSTOP, or a tracer).
+/// Whether the kernel has stopped a process: by SIGSTOP, for a tracer, or with its control group.
 pub fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    matches!(state, Some('T' | 't'))
+    let stat = read(&format!("/proc/{pid}/stat"));
+    match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
+        Some('T' | 't') => true,
+        Some('S' | 'D') => is_group_frozen(pid),
+        _ => false,
+    }
+}
+
+/// Whether the control group of a process is frozen, where the groups are mounted as usual.
+fn is_group_frozen(pid: u32) -> bool {
+    // Lines such as `6:freezer:/batch` of version 1, and `0::/user.slice` of version 2.
+    read(&format!("/proc/{pid}/cgroup")).lines().any(|line| match line.split_once(':') {
+        Some(("0", group)) => {
+            let group = group.trim_start_matches(':');
+            read(&format!("/sys/fs/cgroup{group}/cgroup.events")).lines().any(|line| line == "frozen 1")
+        }
+        Some((_, group)) => group.strip_prefix("freezer:").is_some_and(|group| {
+            read(&format!("/sys/fs/cgroup/freezer{group}/freezer.state")).trim() == "FROZEN"
+        }),
+        None => false,
+    })
+}
+
+/// A file of the kernel's; empty if it cannot be read.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
 }

@@ -91,6 +91,30 @@ pub struct Process {
 }
 
 impl Process {
+    /// A process that should run and left nothing that could be read.
+    #[must_use]
+    pub fn missing(name: Name, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            process: obol_fabric::host::Process::default(),
+            region: 0,
+            seat: 0,
+            alive: false,
+            frozen: false,
+            left: false,
+            incarnation: Incarnation::NONE,
+            view: None,
+            lease: None,
+            detection: Detection::default(),
+            version: Version::default(),
+            held_until: None,
+            heartbeat: 0,
+            head: Head::default(),
+            counters: vec![0; Counter::ALL.len()],
+        }
+    }
+
     /// Whether the newest view that it knows is active for it now.
     #[must_use]
     pub fn is_active(&self, now: Instant) -> bool {
@@ -148,8 +172,8 @@ pub enum Health {
     Healthy,
     /// Something is missing; the reasons say what.
     Degraded,
-    /// Processes live, but none may act: the majority of coordinators is lost, or every lease has
-    /// ended.
+    /// Processes live, and no program may act or will in a moment: no majority of the coordinators
+    /// can decide, every lease has ended or begins later, or no program is a member.
     Unavailable,
     /// No process of it lives.
     Unreachable,

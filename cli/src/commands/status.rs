@@ -22,7 +22,7 @@ use std::process::ExitCode;
 #[command(
     after_help = "Exit codes:\n  0  healthy\n  1  degraded: something is missing, and programs may act\n  \
     2  unreachable: no process of it lives, or there is no such cluster\n  \
-    3  unavailable: processes live and none may act; no majority of the coordinators can decide, or every lease has ended"
+    3  unavailable: processes live and no program may act; no majority of the coordinators can decide, every lease has ended or begins later, or no program is a member"
 )]
 pub(crate) struct Status {
     /// Print one JSON object for scripts

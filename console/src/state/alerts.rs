@@ -64,7 +64,8 @@ fn drift(data: &Data, _: &Alert) -> Vec<String> {
 
 /// Leases are renewed so late that a short delay ends them.
 fn lease_margin(data: &Data, thresholds: &Alert) -> Vec<String> {
-    let Some(lease) = data.lease() else { return Vec::new() };
+    // The margin of an earlier, shorter lease is not compared with a later, longer one.
+    let Some(lease) = data.shortest_lease() else { return Vec::new() };
     let percent = u64::from(thresholds.margin_percent);
     let limit = Nanos(lease.0.saturating_mul(percent) / 100);
     let thin = data.tracks.iter().filter_map(|(name, track)| {
@@ -181,6 +182,20 @@ mod tests {
             _ => {}
         };
         assert_eq!(alerted(mended), [""; 0]);
+    }
+
+    #[test]
+    fn a_margin_of_shorter_leases_is_no_alert_after_they_were_lengthened() {
+        let lengthened = |least: u64| {
+            move |n: u64, sample: &mut Sample| {
+                sample.processes[3].least = (n == 9).then_some(Nanos(least));
+                if n >= 10 {
+                    sample.view.as_mut().expect("a view").lease = Nanos::from_millis(160);
+                }
+            }
+        };
+        assert_eq!(alerted(lengthened(11_500_000)), [""; 0]);
+        assert_eq!(alerted(lengthened(1_900_000)), ["lease margin"]);
     }
 
     #[test]

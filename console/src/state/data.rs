@@ -271,6 +271,8 @@ pub(crate) struct Data {
     pub(crate) history: History,
     /// The changes of the known views.
     pub(crate) changes: BTreeMap<ViewId, Vec<ChangeRow>>,
+    /// The durations of leases in the last minute, and when each was last seen.
+    leases: VecDeque<(Instant, Nanos)>,
     /// Names of present and former incarnations.
     names: BTreeMap<Incarnation, Name>,
 }
@@ -341,6 +343,13 @@ impl Data {
             }
         }
         if let Some(view) = &sample.view {
+            match self.leases.back_mut().filter(|(_, lease)| *lease == view.lease) {
+                Some((last, _)) => *last = sample.at,
+                None => self.leases.push_back((sample.at, view.lease)),
+            }
+            while self.leases.front().is_some_and(|(last, _)| sample.at.since(*last) > WINDOW) {
+                self.leases.pop_front();
+            }
             self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
             // Members that left before the first sample: there is no other source of their names.
             for gone in view.departed.iter().filter(|gone| gone.who != Incarnation::NONE) {
@@ -420,6 +429,11 @@ impl Data {
     /// sample at its time.
     pub(crate) fn counted_since(&self) -> Option<Instant> {
         Some(self.note()?.at.max(self.began?))
+    }
+
+    /// How long leases were at least in the last minute, by its views.
+    pub(crate) fn shortest_lease(&self) -> Option<Nanos> {
+        self.leases.iter().map(|(_, lease)| *lease).min()
     }
 
     /// The lease duration of the newest view.
