@@ -312,6 +312,7 @@ fn void_trial() -> Trial {
         stamps: vec![Stamp { name: "app-1".to_owned(), at: 12, error: Some("gone".to_owned()) }],
         skew_ns: 1,
         failover_ns: Some(100),
+        unavailable_ns: Some(100),
         phases_ns: Phases::NAMES.into_iter().map(|name| (name, 5)).collect(),
         lease_wait_ns: 4,
         failed: 1,

@@ -51,6 +51,33 @@ fn the_same_drill_gives_the_same_result() {
     }
 }
 
+#[test]
+fn an_outage_aborts_a_drill_also_where_the_failover_could_not_be_measured() {
+    let text = r#"
+[drill]
+schema = 1
+id = "cut-off"
+title = "No agent reaches anybody"
+environment = "local"
+repeat = { count = 3, gap = "20ms" }
+timeout = "2m"
+[guards]
+max_targets = 9
+abort = [{ when = "unavailable_us > 1000" }]
+[targets]
+agents = { kind = "agent", select = "all" }
+[[step]]
+name = "f"
+fault = { kind = "partition", layer = "fabric", for = "1500ms", target = "agents" }
+[[steady]]
+probe = "processes.up"
+    "#;
+    let drill = drillfile::parse(text, "cut-off").expect("it can be read");
+    let journal = run(&drill, ActiveMutant::NONE).expect("it runs");
+    assert_eq!(journal.verdict, Verdict::Aborted, "{journal:#?}");
+    assert!(journal.trials[0].unavailable_ns > Some(1_000_000_000), "{journal:#?}");
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn a_planted_bug_fails_a_drill() {

@@ -143,23 +143,26 @@ fn failover<S: Subject>(
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
     let outcome = until_active(subject, history, (old, patience), &ids, first, &survivors);
-    if !matches!(outcome, Failover::Failed(_)) {
+    if !matches!(outcome, Failover::Failed(..)) {
         trial.failed += ids.len() as u64;
     }
     match outcome {
         Failover::Measured(phases, wait) => {
+            trial.unavailable_ns = Some(phases.total().0);
             trial.failover_ns = Some(phases.total().0);
             let phases = Phases::NAMES.into_iter().zip(phases.values());
             trial.phases_ns = phases.map(|(name, span)| (name, span.0)).collect();
             trial.lease_wait_ns = wait.0;
         }
-        Failover::Void(why) => {
+        Failover::Void(why, lasted) => {
             trial.outcome = Outcome::Void;
             trial.reason = Some(why);
+            trial.unavailable_ns = lasted.map(|lasted| lasted.0);
         }
-        Failover::Failed(why) => {
+        Failover::Failed(why, lasted) => {
             trial.outcome = Outcome::Failed;
             trial.reason = Some(why);
+            trial.unavailable_ns = Some(lasted.0);
         }
     }
 }
@@ -199,8 +202,11 @@ impl Bystanders {
 enum Failover {
     /// Its phases, and the wait of the survivors by the lease rule alone.
     Measured(Phases, Nanos),
-    Void(String),
-    Failed(String),
+    /// Why it was not measured, and after what time the last survivor was active again; nothing
+    /// where there was none.
+    Void(String, Option<Nanos>),
+    /// Why the cluster did not go on, and for how long it was watched.
+    Failed(String, Nanos),
 }
 
 /// Follows the flight recorders until every survivor is active without the dead.
@@ -228,12 +234,14 @@ fn until_active<S: Subject>(
             // they may be in a part that was read before.
             history.take(&subject.events());
             let drift = subject.deployment().profile.timing.drift_ppm;
+            let last = survivors.iter().filter_map(|name| history.active_from(id, *name)).max();
+            let lasted = last.map(|last| last.since(injected));
             return if strangers > 0 {
-                Failover::Void(format!("{strangers} other members were removed meanwhile"))
+                Failover::Void(format!("{strangers} other members were removed meanwhile"), lasted)
             } else {
                 match Phases::of(history, id, dead, injected, survivors) {
                     Some(phases) => Failover::Measured(phases, lengthened(view.wait, drift)),
-                    None => Failover::Void(format!("the time line of view {id} is incomplete")),
+                    None => Failover::Void(format!("the time line of view {id} is incomplete"), lasted),
                 }
             };
         }
@@ -247,7 +255,8 @@ fn until_active<S: Subject>(
                 None => UNSEEN.to_owned(),
                 Some(id) => format!("not active in view {id}: {}", waiting.join(", ")),
             };
-            return Failover::Failed(format!("{why}, {patience} after the fault"));
+            let lasted = subject.now().since(injected);
+            return Failover::Failed(format!("{why}, {patience} after the fault"), lasted);
         }
     }
 }

@@ -115,6 +115,10 @@ pub struct Trial {
     pub skew_ns: u64,
     /// From the first stamp to the last survivor's `active`, in nanoseconds.
     pub failover_ns: Option<u64>,
+    /// From the first stamp until every survivor was active again, also where the failover could not
+    /// be measured; where they were not seen to be, for how long they were watched. Where no program
+    /// survived, until the cluster was healthy again.
+    pub unavailable_ns: Option<u64>,
     /// Its phases, in nanoseconds.
     #[schemars(extend("propertyNames" = { "enum": Phases::NAMES }))]
     pub phases_ns: BTreeMap<&'static str, u64>,

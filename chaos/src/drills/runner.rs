@@ -392,6 +392,7 @@ impl<'a, S: System> Runner<'a, S> {
             stamps: Vec::new(),
             skew_ns: 0,
             failover_ns: None,
+            unavailable_ns: None,
             phases_ns: BTreeMap::new(),
             lease_wait_ns: 0,
             failed: 0,
@@ -435,6 +436,14 @@ impl<'a, S: System> Runner<'a, S> {
             return Ok(trial);
         }
         self.system.restored()?;
+        if trial.outcome == Outcome::Void && trial.unavailable_ns.is_none() {
+            let injected =
+                trial.stamps.iter().map(|stamp| stamp.at).min().map_or(self.system.subject().now(), Instant);
+            let subject = self.system.subject();
+            // One that does not recover ends the drill before the next repetition.
+            let _ = healthy_within(subject, HEALTH_TIMEOUT);
+            trial.unavailable_ns = Some(subject.now().since(injected).0);
+        }
         self.report(number, step, Stage::Restored);
         Ok(trial)
     }
@@ -497,7 +506,7 @@ impl<'a, S: System> Runner<'a, S> {
         for (Abort { metric, above, samples }, held) in self.drill.guards.abort.iter().zip(&mut self.held) {
             let value = match metric {
                 AbortMetric::OverlapNs => Some(trial.overlap_ns as f64),
-                AbortMetric::UnavailableUs => trial.failover_ns.map(|ns| ns as f64 / 1000.0),
+                AbortMetric::UnavailableUs => trial.unavailable_ns.map(|ns| ns as f64 / 1000.0),
                 AbortMetric::FalseSuspicions => Some(trial.falsely_failed as f64),
                 AbortMetric::SkewUs => Some(trial.skew_ns as f64 / 1000.0),
             };
