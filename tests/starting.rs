@@ -43,15 +43,18 @@ fn a_fabric_that_can_not_start_ends_up_with_one_message() {
     }
 }
 
-/// `up` under a resource limit of the shell's `ulimit`.
-fn limited(root: &Root, limit: &str) -> Ran {
-    let up = root.command(&["up", "--headless", "--for", "10s"]);
+/// A command under a resource limit of the shell's `ulimit`.
+fn under_limit(limit: &str, command: &Command) -> Ran {
     let mut shell = Command::new("sh");
     shell
         .args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")])
-        .arg(up.get_program())
-        .args(up.get_args());
-    Ran::of(shell.envs(up.get_envs().filter_map(|(key, value)| Some((key, value?)))))
+        .arg(command.get_program())
+        .args(command.get_args());
+    Ran::of(shell.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))))
+}
+
+fn limited(root: &Root, limit: &str) -> Ran {
+    under_limit(limit, &root.command(&["up", "--headless", "--for", "10s"]))
 }
 
 #[test]
@@ -66,6 +69,18 @@ fn an_up_that_may_not_open_its_files_says_so_and_leaves_nothing() {
         );
         root.is_gone();
     }
+}
+
+#[test]
+fn a_file_size_limit_refuses_a_cluster_and_a_command_with_a_reason() {
+    let root = Root::new();
+    let ended = limited(&root, "-f 8");
+    assert!(ended.code.is_some_and(|code| code != 0) && ended.err.contains("(ulimit -f)"), "{ended:?}");
+    root.is_gone();
+    let _up = root.up(&SMALL);
+    let set = under_limit("-f 8", &root.command(&["lease", "set", "30ms"]));
+    assert!(set.code.is_some_and(|code| code != 0) && set.err.contains("(ulimit -f)"), "{set:?}");
+    root.healthy();
 }
 
 #[test]

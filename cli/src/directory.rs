@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// So often a directory may be removed by others while it is made, before that is an error.
 const TRIES_MAX: u32 = 100;
 
+/// A file that can always be opened.
+const NULL: &str = "/dev/null";
+
 /// A killed `up` and its processes have this long to die. The processes get their SIGKILL when it
 /// is gone.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -99,7 +102,12 @@ impl Directory {
 }
 
 /// A cluster's directory that this process has made and holds; removed at the end whatever happens.
-pub(crate) struct Made(Directory);
+pub(crate) struct Made {
+    directory: Directory,
+    /// A descriptor that is given up when the directory is removed: to list it takes one, and the
+    /// process may have no other left.
+    spare: Option<File>,
+}
 
 impl Made {
     /// Makes the memory of a cluster, in place of what a crashed one left behind.
@@ -107,6 +115,7 @@ impl Made {
         let path = root.join(cluster.as_str());
         let failed =
             |error: io::Error| Failure::Refused(format!("cannot create {}: {error}", path.display()));
+        let spare = Some(File::open(NULL).map_err(failed)?);
         let end = Instant::now() + DYING_TIMEOUT;
         let mut tries = 0;
         while tries < TRIES_MAX {
@@ -137,7 +146,7 @@ impl Made {
             // A table that is there already is not ours to remove, unless it is proved stale.
             let ours = !path.join("table").exists();
             match Site::create(root, cluster, deployment.clone()) {
-                Ok(_) => return Ok(Self(directory)),
+                Ok(_) => return Ok(Self { directory, spare }),
                 Err(SiteError::Fabric(HostError::Stale { .. })) => {
                     output::remark(format_args!(
                         "obol: {} is what a crashed cluster left behind; none of its processes lives, removing it",
@@ -154,6 +163,7 @@ impl Made {
                 }
                 Err(error) if ours => {
                     // Half a cluster is of no use to anybody.
+                    drop(spare);
                     let _ = directory.remove();
                     return Err(Failure::refused(error));
                 }
@@ -171,22 +181,23 @@ impl Made {
 impl Made {
     /// The cluster's name.
     pub(crate) fn cluster(&self) -> Name {
-        self.0.cluster
+        self.directory.cluster
     }
 
     /// Whether it still exists.
     pub(crate) fn is_there(&self) -> bool {
-        self.0.is_there()
+        self.directory.is_there()
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
+        self.spare = None;
         // There is no one left to report to if this fails, too.
-        if let Err(error) = self.0.remove() {
+        if let Err(error) = self.directory.remove() {
             let _ = output::remark(format_args!("obol: {error}"));
         }
-        if let Err(error) = saved::end(&self.0.root, self.0.cluster) {
+        if let Err(error) = saved::end(&self.directory.root, self.directory.cluster) {
             let _ = output::remark(format_args!("obol: cannot remove saved views: {error}"));
         }
     }
