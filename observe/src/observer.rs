@@ -532,11 +532,16 @@ impl Observer {
             // Those of other hosts may well run.
             return;
         }
+        let expected: HashSet<String> = self.others().collect();
+        for process in processes.iter_mut().filter(|p| p.left && !p.alive && p.kind != Kind::Coordinator) {
+            // It left, and a start that failed expects it again.
+            process.left = !expected.contains(process.name.as_str());
+        }
         let known: HashSet<&str> = processes.iter().chain(remote).map(|p| p.name.as_str()).collect();
         let mut missing: Vec<Process> = Vec::new();
-        for name in self.others().filter(|name| !known.contains(name.as_str())) {
+        for name in expected.iter().filter(|name| !known.contains(name.as_str())) {
             // Names of a deployment were checked.
-            let Ok(name) = Name::new(&name) else { continue };
+            let Ok(name) = Name::new(name) else { continue };
             missing.push(Process::missing(name, self.deployment.kind(name)));
         }
         if !missing.is_empty() {
