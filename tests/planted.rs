@@ -116,7 +116,7 @@ fn a_drill_fails_where_what_it_killed_does_not_come_back() {
     let ended = child.wait_with_output().expect("a child");
     let journal: Value = serde_json::from_slice(&ended.stdout).expect("a journal");
     assert_eq!((ended.status.code(), &journal["verdict"]), (Some(1), &"failed".into()), "{journal:#}");
-    assert!(journal["trials"].to_string().contains("could not be started again"), "{journal:#}");
+    assert!(journal["trials"].to_string().contains("could not be restarted"), "{journal:#}");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn nobody_is_killed_where_nobody_could_start_it_again() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let before = root.healthy().pids();
     fs::remove_file(root.cluster().join("up.sock")).expect("the supervisor listens");
-    root.run(&["drill", "run", "app", "--count", "3"]).refused(&["that `obol up` can start again", "app-1"]);
+    root.run(&["drill", "run", "app", "--count", "3"]).refused(&["that `obol up` can restart", "app-1"]);
     assert_eq!(root.healthy().pids(), before);
 }
 

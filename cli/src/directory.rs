@@ -104,9 +104,9 @@ impl Directory {
 /// A cluster's directory that this process has made and holds; removed at the end whatever happens.
 pub(crate) struct Made {
     directory: Directory,
-    /// A descriptor that is given up when the directory is removed: to list it takes one, and the
-    /// process may have no other left.
-    spare: Option<File>,
+    /// Descriptors that are given up before the directory is removed: listing it takes one, and a
+    /// thread that waits in accept takes the first that becomes free.
+    spare: Option<[File; 2]>,
 }
 
 impl Made {
@@ -115,7 +115,8 @@ impl Made {
         let path = root.join(cluster.as_str());
         let failed =
             |error: io::Error| Failure::Refused(format!("cannot create {}: {error}", path.display()));
-        let spare = Some(File::open(NULL).map_err(failed)?);
+        let open = || File::open(NULL).map_err(failed);
+        let spare = Some([open()?, open()?]);
         let end = Instant::now() + DYING_TIMEOUT;
         let mut tries = 0;
         while tries < TRIES_MAX {

@@ -84,7 +84,7 @@ pub enum SelectError {
         wants: String,
     },
     /// All candidates were chosen for other targets.
-    #[error("target {target} wants a {wants}, and all live ones are other targets already")]
+    #[error("target {target} selects {wants}, and all live ones are other targets already")]
     Taken {
         /// The target.
         target: String,
@@ -93,7 +93,7 @@ pub enum SelectError {
     },
     /// All candidates were started by something else than `obol up`, which could not restart them.
     #[error(
-        "target {target} wants a {wants} that `obol up` can restart, and there is none; without such a supervisor \
+        "target {target} selects {wants} that `obol up` can restart, and there is none; without such a supervisor \
          run {names}. To hit one of them anyway, name it in a drill file: {target} = {{ kind = \"{wants}\", \
          name = \"{first}\" }}",
         names = .there.join(", "),

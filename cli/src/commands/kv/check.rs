@@ -16,6 +16,7 @@ use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_kv::{Client, Done, Operation, Status, VALUE_BYTES_MAX};
 use obol_node::Site;
+use obol_observe::stats::{Distribution, shown};
 use obol_observe::{Observer, Process};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -456,9 +457,12 @@ struct Summary {
     stopped: bool,
     kills: u64,
     freezes: u64,
-    failovers: usize,
-    failover_p50_us: f64,
-    failover_max_us: f64,
+    failovers: u64,
+    /// None of too few failovers to name it.
+    failover_p50_us: Option<f64>,
+    failover_max_us: Option<f64>,
+    /// The longest that a client waited for an answer, whatever the cause.
+    longest_wait_us: f64,
     get_p50_us: f64,
     get_p99_us: f64,
     put_p50_us: f64,
@@ -470,8 +474,10 @@ fn us(nanos: u64) -> f64 {
 }
 
 fn summary(tallies: &[Tally], (kills, freezes): (u64, u64), stopped: bool) -> Summary {
-    let mut failovers: Vec<u64> = tallies.iter().flat_map(|tally| tally.failovers.iter().copied()).collect();
-    failovers.sort_unstable();
+    let mut failovers = Distribution::new();
+    tallies.iter().flat_map(|tally| &tally.failovers).for_each(|span| failovers.add(Nanos(*span)));
+    let failovers = failovers.summary();
+    let waits = tallies.iter().flat_map(|tally| &tally.latencies).map(Histogram::max);
     let latency = |which: usize, quantile: f64| {
         let mut all: Option<Histogram<u64>> = None;
         for one in tallies.iter().map(|tally| &tally.latencies[which]) {
@@ -490,9 +496,10 @@ fn summary(tallies: &[Tally], (kills, freezes): (u64, u64), stopped: bool) -> Su
         stopped,
         kills,
         freezes,
-        failovers: failovers.len(),
-        failover_p50_us: us(failovers.get(failovers.len() / 2).copied().unwrap_or(0)),
-        failover_max_us: us(failovers.last().copied().unwrap_or(0)),
+        failovers: failovers.n,
+        failover_p50_us: failovers.p50,
+        failover_max_us: (failovers.n > 0).then_some(failovers.max),
+        longest_wait_us: us(waits.max().unwrap_or(0)),
         get_p50_us: latency(0, 0.5),
         get_p99_us: latency(0, 0.99),
         put_p50_us: latency(1, 0.5),
@@ -646,10 +653,13 @@ fn tell(tallies: &[Tally], summary: &Summary, json: bool) -> Result<(), Failure>
             "GET p50 {:.1} us, p99 {:.1} us; PUT p50 {:.1} us, p99 {:.1} us",
             summary.get_p50_us, summary.get_p99_us, summary.put_p50_us, summary.put_p99_us
         ))?;
+        let failover = |us: Option<f64>| us.map_or("--".to_owned(), |us| format!("{us:.0} us"));
         output::line(format_args!(
-            "{kills} kills, {freezes} freezes; {failovers} failovers as clients saw them, p50 {:.0} us, longest {:.0} us",
-            summary.failover_p50_us, summary.failover_max_us
+            "{kills} kills, {freezes} freezes; {failovers} failovers as clients saw them, p50 {}, longest {}",
+            failover(summary.failover_p50_us),
+            failover(summary.failover_max_us)
         ))?;
+        output::line(format_args!("longest wait for an answer {}", shown(summary.longest_wait_us)))?;
     }
     for wrong in tallies.iter().flat_map(|tally| &tally.wrong_told).take(WRONG_TOLD) {
         output::remark(format_args!("obol: {wrong}"))?;
