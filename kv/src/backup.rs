@@ -148,7 +148,7 @@ impl Backup {
                 let missing = if mutant.has(Mutant::TailForgotten) { 0 } else { missing };
                 let has = own.number - missing;
                 self.has = has;
-                self.push(has, &Entry::bare(Kind::Goes));
+                self.push(has, &Entry::bare(Kind::Resume));
                 for (put, of) in (has + 1..).zip(origin.tail.newest(missing)) {
                     self.push(put, &Entry::put(of.key, of.client, of.request, &of.value));
                 }
@@ -156,7 +156,7 @@ impl Backup {
             _ => {
                 self.keys = store.keys();
                 self.clients = store.clients();
-                self.push(number, &Entry::bare(Kind::Anew));
+                self.push(number, &Entry::bare(Kind::Reset));
             }
         }
     }
@@ -192,7 +192,7 @@ impl Backup {
                 self.push(number, &Entry { key, value: &cell.value, ..Entry::bare(Kind::Copy) });
             } else if let Some(client) = self.clients.pop() {
                 let Some(request) = store.newest_of(client) else { continue };
-                self.push(number, &Entry { client, request, ..Entry::bare(Kind::Seen) });
+                self.push(number, &Entry { client, request, ..Entry::bare(Kind::ClientSeq) });
             } else {
                 self.is_sent = true;
                 self.has = self.has.max(self.acknowledged(number));
@@ -244,8 +244,8 @@ impl Backup {
         let record = self.records.pop_front()?;
         match record.kind {
             // From now on it is like a new one, or known to have a prefix of the primary's state.
-            Kind::Anew => self.may_go_on = false,
-            Kind::Goes => (self.may_go_on, self.is_whole) = (false, true),
+            Kind::Reset => self.may_go_on = false,
+            Kind::Resume => (self.may_go_on, self.is_whole) = (false, true),
             Kind::Synced => self.is_whole = true,
             _ => {}
         }

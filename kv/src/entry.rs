@@ -31,14 +31,14 @@ pub(crate) enum Kind {
     /// Log: a key's current value, for a backup that joined later.
     Copy = 3,
     /// Log: the newest PUT of a client, for such a backup.
-    Seen = 4,
+    ClientSeq = 4,
     /// Log: a backup that has this record has everything. Its key is the number of the newest PUT
     /// before it.
     Synced = 5,
     /// Log, first record: the backup has to discard its state.
-    Anew = 6,
+    Reset = 6,
     /// Log, first record: the backup keeps its state.
-    Goes = 7,
+    Resume = 7,
 }
 
 /// An entry.

@@ -127,13 +127,13 @@ impl Follow {
                     }
                 }
                 Kind::Copy => state.write(&record),
-                Kind::Seen => state.store.record_put(record.client, record.request),
+                Kind::ClientSeq => state.store.record_put(record.client, record.request),
                 Kind::Synced => state.whole = Some(Position { of: self.primary, number: record.key }),
-                Kind::Anew => {
+                Kind::Reset => {
                     self.is_begun = true;
                     *state = State::default();
                 }
-                Kind::Goes => {
+                Kind::Resume => {
                     self.is_begun = true;
                     state.carried = None;
                     if let Some(whole) = &mut state.whole {

@@ -303,7 +303,7 @@ impl Primary {
                 self.hold(self.number, to, entry, Status::Done, &[]);
             }
             // Not a client's request.
-            Kind::Copy | Kind::Seen | Kind::Synced | Kind::Anew | Kind::Goes => {}
+            Kind::Copy | Kind::ClientSeq | Kind::Synced | Kind::Reset | Kind::Resume => {}
         }
     }
 
