@@ -197,7 +197,7 @@ fn an_attached_program_may_not_act_before_it_is_a_member_and_sees_views_in_order
     assert!(!guest.active(&first));
 }
 
-/// The memory of the cluster is in use, so it can not be made anew beside it.
+/// The memory of the cluster is in use, so it cannot be made anew beside it.
 #[test]
 fn an_up_beside_what_outlived_the_last_one_says_what_to_do() {
     let (root, up) = Root::with_cluster(&["--apps", "1"]);

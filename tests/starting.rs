@@ -169,7 +169,7 @@ fn an_up_serves_its_own_user_and_root_whatever_the_mode_of_its_socket() {
     let opened = [(root.path(), 0o1711), (&root.cluster(), 0o1711), (&socket, 0o777)];
     let open = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).expect("ours");
     opened.iter().for_each(|(path, mode)| open(path, *mode));
-    // The program may lie where the other user can not go.
+    // The program may lie where the other user cannot go.
     let program = std::env::temp_dir().join(format!("obol-asks-{}", std::process::id()));
     fs::copy(std::env::current_exe().expect("known"), &program).expect("copied");
     open(&program, 0o755);
@@ -187,7 +187,7 @@ fn an_up_serves_its_own_user_and_root_whatever_the_mode_of_its_socket() {
 #[test]
 fn coordinators_that_can_not_save_views_are_shown() {
     let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "2"]);
-    // The file that a view is written to before it has its name can not be made.
+    // The file that a view is written to before it has its name cannot be made.
     let obstacle = root.saved(1).with_extension("view.new");
     let _ = fs::remove_file(&obstacle);
     until("there is a directory in its place", || fs::create_dir(&obstacle).is_ok() || obstacle.is_dir());

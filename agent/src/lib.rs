@@ -31,7 +31,7 @@
 //! # fn take_over(app: &Attached) -> Result<(), obol_agent::Lost> {
 //! let mut failures = app.failures();
 //! while let Some(failure) = failures.next(Nanos::from_secs(60))? {
-//!     println!("{} failed; view {} goes on without it", failure.incarnation, failure.view);
+//!     println!("{} failed; view {} continues without it", failure.incarnation, failure.view);
 //! }
 //! # Ok(()) }
 //! ```

@@ -9,8 +9,8 @@
 //! redundancy.
 //!
 //! If no server has a whole copy left, the service stops until a server with the newest state
-//! returns, for example one that was frozen. Only a server that is told to ([`Server::beginning`])
-//! starts with an empty state.
+//! returns, for example one that was frozen. Only a server created by [`Server::beginning`] starts
+//! with an empty state.
 //!
 //! All parts are state machines without I/O, like the protocol's: [`Server`], [`Client`], and a
 //! [`Node`] that makes either a member of a cluster. Keys are split among shards, each with servers

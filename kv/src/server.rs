@@ -147,8 +147,8 @@ impl Server {
         Self { may_begin: true, ..self }
     }
 
-    /// The same with the state of a server that was excluded, which it serves if nobody can have a
-    /// newer one.
+    /// The same with the state of a server that was excluded, which it serves if no other can have
+    /// a newer one.
     #[must_use]
     pub fn carrying(self, copy: Option<Box<Copy>>) -> Self {
         Self { carried: copy, ..self }

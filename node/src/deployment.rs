@@ -54,7 +54,7 @@ struct File {
 /// Why a cluster's files do not describe a deployment.
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
-    /// A file can not be read or written.
+    /// A file cannot be read or written.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
     /// A file is invalid.
@@ -137,7 +137,7 @@ impl Deployment {
         coordinators.chain(members).collect()
     }
 
-    /// What a process of [`Deployment::names`] is, as far as its name tells: a hosts file names
+    /// What a process of [`Deployment::names`] is, as far as its name shows: a hosts file names
     /// agents and lease caches freely, and agents are the most.
     #[must_use]
     pub fn kind(&self, name: Name) -> Kind {
@@ -324,7 +324,7 @@ mod tests {
         assert!(refused.starts_with("500 app nodes, but the profile has room for "), "{refused}");
         assert!(Deployment::new(7, 16, 2, Profile::default()).is_ok());
         let all = Deployment::new(3, u16::MAX, 0, Profile::default()).expect_err("too many").to_string();
-        assert_eq!(all.strip_prefix("65535"), refused.strip_prefix("500"), "as many fit whoever asks");
+        assert_eq!(all.strip_prefix("65535"), refused.strip_prefix("500"), "as many fit for any process");
         let refused = Deployment::new(3, 3, 500, Profile::default()).expect_err("too many").to_string();
         assert!(refused.starts_with("500 lease caches, but beside the app nodes "), "{refused}");
     }

@@ -62,9 +62,9 @@ pub enum EndpointError {
     /// Its memory, or its device, is not available.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// It can not be pinned to the core of the profile.
+    /// It cannot be pinned to the core of the profile.
     #[error(
-        "rdma.core is {core}, but this thread can not be pinned to it: {error}; `nproc --all` shows how \
+        "rdma.core is {core}, but this thread cannot be pinned to it: {error}; `nproc --all` shows how \
          many there are"
     )]
     Core {
@@ -76,7 +76,7 @@ pub enum EndpointError {
     /// The coordinator has lost its votes.
     #[error(
         "coordinator {number} has voted on this host before and its memory is gone, as after a boot. With an empty \
-         memory it could vote twice, so it does not start; the others go on while a majority lives. Start one of \
+         memory it could vote twice, so it does not start; the others continue while a majority lives. Start one of \
          another number here, and let it take this one's place (`obol coordinator replace`); if a majority is lost: \
          `obol coordinator recover`"
     )]
@@ -84,10 +84,10 @@ pub enum EndpointError {
         /// The coordinator.
         number: u16,
     },
-    /// An operator has retired the coordinator, and the cluster went on without it.
+    /// An operator has retired the coordinator, and the cluster continued without it.
     #[error(
-        "coordinator {number} was given up in a recovery, and the cluster has gone on without it (view {view} says \
-         so). What its memory holds is of before, so it votes no more and does not start. Start one of another \
+        "coordinator {number} was given up in a recovery, and the cluster has continued without it (view \
+         {view} says so). What its memory holds is of before, so it votes no more and does not start. Start one of another \
          number here, and let it decide: `obol coordinator add`"
     )]
     Retired {
@@ -97,14 +97,14 @@ pub enum EndpointError {
         view: ViewId,
     },
     /// The record that the coordinator votes could not be written to persistent storage.
-    #[error("{at}: can not note that a coordinator votes on this host: {error}")]
+    #[error("{at}: cannot note that a coordinator votes on this host: {error}")]
     Unnoted {
         /// The file.
         at: PathBuf,
         /// The error.
         error: std::io::Error,
     },
-    /// The view of an operator's recovery can not be read, and starting from an older one is not
+    /// The view of an operator's recovery cannot be read, and starting from an older one is not
     /// safe.
     #[error("{at}: the view that was recovered {why}; run `obol coordinator recover` again")]
     Recovered {
@@ -223,7 +223,7 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
     }
 }
 
-/// An action on either kind of endpoint. (A closure can not be generic over both.)
+/// An action on either kind of endpoint. (A closure cannot be generic over both.)
 pub trait Act {
     /// The result.
     type Output;

@@ -67,7 +67,7 @@ pub struct Host {
 /// Why a file does not describe a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum HostsError {
-    /// The file can not be read, or is invalid.
+    /// The file cannot be read, or is invalid.
     #[error(transparent)]
     File(#[from] FileError),
     /// The hosts' processes do not fit the profile, or the profile is invalid.

@@ -29,7 +29,7 @@ pub struct Site {
     pub genesis: Arc<View>,
 }
 
-/// Why a cluster can not be used.
+/// Why a cluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
     /// Its memory is not available.
@@ -98,7 +98,7 @@ impl Site {
                 view => Ok(view),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(EndpointError::Recovered { at, why: format!("can not be read ({error})") }),
+            Err(error) => Err(EndpointError::Recovered { at, why: format!("cannot be read ({error})") }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Records which coordinators can not save views, as files in the cluster's directory, for status
+//! Records which coordinators cannot save views, as files in the cluster's directory, for status
 //! displays.
 
 use std::fs;
@@ -12,7 +12,7 @@ fn path(dir: &Path, number: u16) -> PathBuf {
     dir.join(format!("unsaved-{number}"))
 }
 
-/// Records why coordinator `number` can not save views.
+/// Records why coordinator `number` cannot save views.
 pub fn note(dir: &Path, number: u16, why: &str) -> io::Result<()> {
     // With a full disk, at least the empty file exists.
     fs::write(path(dir, number), why)
@@ -26,7 +26,7 @@ pub fn forget(dir: &Path, number: u16) -> io::Result<()> {
     }
 }
 
-/// Why coordinator `number` can not save views, if so.
+/// Why coordinator `number` cannot save views, if so.
 #[must_use]
 pub fn reason(dir: &Path, number: u16) -> Option<String> {
     let file = fs::File::open(path(dir, number)).ok()?;

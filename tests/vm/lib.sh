@@ -29,7 +29,7 @@ as_root() {
   fi
 }
 
-# skipped CHECK WHY: counts a check that can not be made here, as obol_fabric::checks does.
+# skipped CHECK WHY: counts a check that cannot be made here, as obol_fabric::checks does.
 skipped() {
   say "skipped: $1: $2"
   [ -z "${OBOL_SKIPS:-}" ] || printf '%s: %s\n' "$1" "$2" >>"$OBOL_SKIPS"
@@ -53,7 +53,7 @@ apt_private() {
 }
 
 apt_private_update() {
-  apt_private apt-get -qq update || die "the package lists of deb.debian.org can not be read; is there a network?"
+  apt_private apt-get -qq update || die "the package lists of deb.debian.org cannot be read; is there a network?"
 }
 
 # packages NAME...: installs those that are missing.
@@ -83,7 +83,7 @@ install_packages() {
   as_root env "VM_CACHE=$VM_CACHE" bash -c "$(declare -f apt_private); apt_private apt-get \"\$@\"" apt \
     "${apt[@]}" -t bookworm-backports install "$@" >>"$log" 2>&1 || {
     cat "$log" >&2
-    die "apt can not install $*; install them by hand"
+    die "apt cannot install $*; install them by hand"
   }
 }
 
@@ -102,7 +102,7 @@ module() {
     cp "$VM_HOME"/../../kernel/{Kbuild,Makefile,*.c,*.h} "$dir"
     make -s -C "$dir" KDIR="$kernel/headers" W=1 >"$dir/log" 2>&1 || {
       cat "$dir/log" >&2
-      die "the module can not be built for $1"
+      die "the module cannot be built for $1"
     }
     touch "$dir/complete"
     say "the module is built for $(cat "$kernel/release")"

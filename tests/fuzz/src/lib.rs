@@ -60,7 +60,7 @@ impl Target {
     ///
     /// # Panics
     ///
-    /// If the folder can not be read, or has no such file: a corpus that is not there tests
+    /// If the folder cannot be read, or has no such file: a corpus that is not there tests
     /// nothing.
     #[must_use]
     pub fn with_files(mut self, folder: impl AsRef<Path>, ending: &str) -> Self {

@@ -22,7 +22,7 @@ met() {
   done
 }
 
-# What a guest can not do itself: there is no package server, no editor and no sshd. Packages are those of the host.
+# What a guest cannot do itself: there is no package server, no editor and no sshd. Packages are those of the host.
 apt() {
   shift
   dpkg-query -W "$@" >/dev/null

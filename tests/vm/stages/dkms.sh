@@ -18,7 +18,7 @@ release=$(cat "$kernel/release")
 dkms build --dkmstree "$VM_WORK/tree" --sourcetree "$VM_WORK" --kernelsourcedir "$kernel/headers" \
   -k "$release" "$name_version" >"$VM_WORK/log" 2>&1 || {
   cat "$VM_WORK/log" "$VM_WORK/tree/${name_version%/*}"/*/build/make.log >&2 || true
-  die "dkms can not build the module for $release"
+  die "dkms cannot build the module for $release"
 }
 module=$(find "$VM_WORK/tree/$name_version/$release" -name 'deadbeat.ko*')
 built=$(modinfo -F vermagic "$module")
