@@ -291,7 +291,7 @@ fn a_recovery_that_fails_ends_what_it_began_and_can_be_repeated() {
     for number in 1..=3 {
         std::fs::remove_file(root.cluster().join(format!("region-{number}"))).expect("it was there");
     }
-    // Of three new coordinators two can not have their memory.
+    // Of three new coordinators two cannot have their memory.
     let obstacles = [4, 5].map(|number| root.cluster().join(format!("region-{number}")));
     obstacles.iter().for_each(|path| std::fs::create_dir(path).expect("made"));
     let failed = root.run(&["coordinator", "recover", "--from", "agents"]).ends(1);
@@ -412,7 +412,7 @@ impl<'a> Hosts<'a> {
 
     /// A file with what a host has of the cluster, changed.
     fn found(&self, host: u32, change: impl Fn(&mut Value)) -> String {
-        let mut found = self.on(host, &["coordinator", "found", "--json"]).ends(0).json();
+        let mut found = self.on(host, &["coordinator", "inspect", "--json"]).ends(0).json();
         change(&mut found);
         let path = self.root.path().join(format!("found-{host}.json"));
         std::fs::write(&path, found.to_string()).expect("written");
@@ -448,29 +448,29 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
         |arguments: &[&str]| hosts.on(1, &[&["coordinator", "recover", "--from", from], arguments].concat());
     let as_it_is = |_: &mut Value| {};
     let third = hosts.found(3, as_it_is);
-    recover(&[]).refused(&["10.254.0.2, 10.254.0.3", "--found", "--lost HOST"]);
-    recover(&["--found", &third]).refused(&["what hosts 10.254.0.2 still have is not known"]);
+    recover(&[]).refused(&["10.254.0.2, 10.254.0.3", "--report", "--lost HOST"]);
+    recover(&["--report", &third]).refused(&["what hosts 10.254.0.2 still have is not known"]);
     let shown = |view: &View| -> String { view.seal().iter().map(|byte| format!("{byte:02x}")).collect() };
     let second = hosts.found(2, |found| {
         found["view"] = newer.id.0.into();
         found["sealed"] = shown(&newer).into();
     });
-    recover(&["--found", &second, "--found", &third]).refused(&["holds view 0, but processes know view 1"]);
+    recover(&["--report", &second, "--report", &third]).refused(&["holds view 0, but processes know view 1"]);
     let damaged = hosts.found(2, |found| {
         found["view"] = newer.id.0.into();
         found["sealed"] = shown(&newer)[2..].into();
     });
-    recover(&["--found", &damaged, "--found", &third]).refused(&["its view is damaged"]);
+    recover(&["--report", &damaged, "--report", &third]).refused(&["its view is damaged"]);
     let other = hosts.found(2, |found| found["id"] = "00000000000000ab".into());
-    recover(&["--found", &other, "--found", &third]).refused(&["with id 00000000000000ab"]);
+    recover(&["--report", &other, "--report", &third]).refused(&["with id 00000000000000ab"]);
     let there = hosts.found(2, |found| found["there"] = serde_json::json!([2]));
-    recover(&["--found", &there, "--lost", "10.254.0.2"])
+    recover(&["--report", &there, "--lost", "10.254.0.2"])
         .refused(&["says that the memory of coord-2 is there"]);
     recover(&["--lost", "10.254.0.9"]).refused(&["other hosts are 10.254.0.2, 10.254.0.3"]);
     // No memory and no note, as with a new disk: only the operator can know.
     let nothing = hosts.found(2, |found| found["lost"] = serde_json::json!([]));
     let nothing_either = hosts.found(3, |found| found["lost"] = serde_json::json!([]));
-    recover(&["--found", &nothing, "--found", &nothing_either])
+    recover(&["--report", &nothing, "--report", &nothing_either])
         .refused(&["coord-2, coord-3", "give --lost HOST as well"]);
     recover(&["--lost", "10.254.0.2", "--lost", "10.254.0.3", "--longest-lease", "61s"])
         .refused(&["no lease is longer"]);
@@ -483,7 +483,7 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
     let third = hosts.found(3, as_it_is);
     let place = root.path().join("host-1");
     let mut waiting = obol();
-    waiting.args(["coordinator", "recover", "--from", from, "--found", &second, "--found", &third]);
+    waiting.args(["coordinator", "recover", "--from", from, "--report", &second, "--report", &third]);
     let mut waiting = waiting.arg("--root").arg(&place).stdin(Stdio::null()).spawn().expect("it starts");
     let recovered = place.join("default/recovered-view");
     let seen = || std::fs::read(&recovered).ok().and_then(|bytes| View::unseal(&bytes));

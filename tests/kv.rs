@@ -52,7 +52,7 @@ fn a_check_without_the_kills_that_were_asked_for_is_void() {
     let check = ["kv", "check", "--for", "1s", "--kill-every", "10s", "--clients", "1", "--json"];
     let ran = root.run(&check).ends(6);
     assert_eq!(ran.json()["kills"], 0, "{ran:?}");
-    assert!(ran.err.contains("void: no server was hit by --kill-every 10s"), "{ran:?}");
+    assert!(ran.err.contains("inconclusive: no server was hit by --kill-every 10s"), "{ran:?}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_check_whose_servers_all_die_fails_and_says_that_the_cache_has_stopped() {
     root.until("they are removed", |status| status.view() > before);
     let ran = ran.join().expect("it ends").ends(1);
     assert_eq!(ran.json()["stopped"], true, "{ran:?}");
-    assert!(ran.err.contains("the cache has stopped") && !ran.err.contains("void"), "{ran:?}");
+    assert!(ran.err.contains("the cache has stopped") && !ran.err.contains("inconclusive"), "{ran:?}");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_first_server_does_not_begin_with_nothing_where_others_died_with_the_state()
     let silent = says(&root, &["get", "1", "--timeout", "300ms"]).ends(1);
     assert!(silent.err.contains("no answer"), "an empty cache answers: {silent:?}");
     stop(&root, &mut [("kv-2", second)]);
-    let third = serve(&root, "kv-3", &["--begin-anew"]);
+    let third = serve(&root, "kv-3", &["--force-empty"]);
     until("it begins with nothing", || says(&root, &["get", "1"]).err.contains("does not have this key"));
     stop(&root, &mut [("kv-3", third)]);
 }
@@ -122,7 +122,7 @@ fn a_frozen_server_that_alone_has_the_state_brings_it_back() {
 fn a_servers_shards_fail_and_leave_together_and_all_servers_have_the_same() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     // The first one is killed, and its state is to be gone.
-    let options = ["--shards", "2", "--begin-anew"];
+    let options = ["--shards", "2", "--force-empty"];
     let mut first = serve(&root, "kv-1", &options);
     // Their shards are the first and the second.
     let keys = ["0", "1"];

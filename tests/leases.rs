@@ -127,7 +127,7 @@ fn an_operator_sets_the_duration_of_leases() {
     until("all processes have it", || leases(&up).contains(&100.0));
     let reach = set["reach_us"].as_f64().expect("a number");
     assert!(reach >= 100_000.0, "a process that cannot be fenced is waited for as long: {set}");
-    root.run(&["lease", "set", "usual"]).ends(0);
+    root.run(&["lease", "set", "default"]).ends(0);
     until("all processes have it", || leases(&up).contains(&20.0));
     let after = root.run(&["lease", "show", "--json"]).ends(0).json();
     assert!(after["reach_us"].as_f64() >= Some(reach), "leases that were given out still count: {after}");

@@ -88,7 +88,7 @@ fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
         hook.display(),
         lines.display()
     );
-    let (pid, run) = guest(&root, &["--shell", "--views-to", &stays], "exec sleep 1000");
+    let (pid, run) = guest(&root, &["--shell", "--hook-stream", &stays], "exec sleep 1000");
     until("the hook is called with a view", || {
         read(&lines).lines().any(|line| line.ends_with("app-1 guest"))
     });

@@ -21,7 +21,7 @@ fn what_hooks_have_started_dies_with_run() {
         // A hook that runs, one that has ended, one that stays, and a health command.
         ["--shell", "--hook-timeout", "600s", "--on-view", &waits],
         ["--shell", "--hook-timeout", "600s", "--on-view", &leaves],
-        ["--shell", "--hook-timeout", "600s", "--views-to", &feeds],
+        ["--shell", "--hook-timeout", "600s", "--hook-stream", &feeds],
         ["--shell", "--health-every", "600s", "--health", &leaves],
     ] {
         let run = Background::start(&root, wrapped(&root, &options, "exec sleep 1000"));
@@ -40,7 +40,7 @@ fn what_hooks_have_started_ends_with_the_program() {
     let left = root.note("left");
     let leaves = leaves(&root, &left);
     let feeds = format!("{leaves} exec cat");
-    for options in [["--shell", "--on-view", &leaves], ["--shell", "--views-to", &feeds]] {
+    for options in [["--shell", "--on-view", &leaves], ["--shell", "--hook-stream", &feeds]] {
         let run = Background::start(&root, wrapped(&root, &options, "exec sleep 1000"));
         let process = pid_in(&left);
         signal("TERM", &[run.pid]);

@@ -32,10 +32,10 @@ fn holds(name: &str, text: &str) {
 }
 
 /// A command and those below it that operators see.
-fn walk(command: &Command, tell: &mut impl FnMut(&Command)) {
-    tell(command);
+fn walk(command: &Command, visit: &mut impl FnMut(&Command)) {
+    visit(command);
     let below = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help");
-    below.for_each(|one| walk(one, tell));
+    below.for_each(|one| walk(one, visit));
 }
 
 fn built() -> Command {

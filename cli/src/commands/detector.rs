@@ -35,7 +35,7 @@ pub(crate) enum DetectorCommand {
         #[arg(long, value_name = "GROUP")]
         group: Option<String>,
     },
-    /// Take the eBPF programs out, as root; no death is lost meanwhile
+    /// Unload the eBPF programs, as root; no death is missed meanwhile
     Unload,
 }
 

@@ -32,13 +32,13 @@ pub(crate) enum Lease {
         after_help = "Longer leases outlast longer delays. A failover waits for them only where a member can be neither \
         fenced nor proved dead.\n\
         \nIf the profile's lease.max is longer than its lease.duration, leases continue to adapt from there.\n\
-        \nTry: obol lease set 40ms; obol lease set usual\n\
+        \nTry: obol lease set 40ms; obol lease set default\n\
         \nExit codes: 0 done, 1 not done in time (the request expires, unless a \
         coordinator was stopped by a signal meanwhile), 2 refused."
     )]
     Set {
-        /// The duration, such as 40ms; or usual, or max: the profile's values
-        #[arg(value_name = "DURATION|usual|max", value_parser = lease_length)]
+        /// The duration, such as 40ms; or default, or max: the profile's values
+        #[arg(value_name = "DURATION|default|max", value_parser = lease_length)]
         length: LeaseLength,
         /// Let it be longer than the profile's lease.max
         #[arg(long)]
@@ -53,7 +53,7 @@ pub(crate) enum Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseLength {
     /// The profile's `lease.duration`.
-    Usual,
+    Default,
     /// The profile's `lease.max`.
     Max,
     /// This one.
@@ -62,7 +62,8 @@ pub(crate) enum LeaseLength {
 
 fn lease_length(text: &str) -> Result<LeaseLength, String> {
     match text {
-        "usual" => Ok(LeaseLength::Usual),
+        // `usual` is its earlier name.
+        "default" | "usual" => Ok(LeaseLength::Default),
         "max" => Ok(LeaseLength::Max),
         _ => obol_profiles::duration::parse(text).map(LeaseLength::Span).map_err(|error| error.to_string()),
     }
@@ -109,14 +110,14 @@ pub(crate) fn run(root: &Path, cluster: Name, what: &Lease) -> Result<ExitCode, 
         })?;
     } else {
         output::line(format_args!("leases last {} as of view {}", view.lease, view.id))?;
-        let (usual, max) = (profile.timing.lease, profile.timing.lease_max);
+        let (default, max) = (profile.timing.lease, profile.timing.lease_max);
         if adapts(profile) {
             output::line(format_args!(
-                "profile {}: {usual}, and up to {max} while renewals come late",
+                "profile {}: {default}, and up to {max} while renewals come late",
                 profile.name
             ))?;
         } else {
-            output::line(format_args!("profile {}: {usual}, whatever the delays", profile.name))?;
+            output::line(format_args!("profile {}: {default}, whatever the delays", profile.name))?;
         }
         output::line(format_args!(
             "a failover waits {} at most for a member that can be neither fenced nor proved dead",
@@ -137,9 +138,9 @@ fn newest(snapshot: &Snapshot) -> Result<Arc<View>, Failure> {
 
 /// The duration that is meant, unless the cluster should not have it.
 fn wanted(profile: &Profile, length: LeaseLength, beyond_max: bool) -> Result<Nanos, Failure> {
-    let (usual, max) = (profile.timing.lease, profile.timing.lease_max);
+    let (default, max) = (profile.timing.lease, profile.timing.lease_max);
     let wanted = match length {
-        LeaseLength::Usual => usual,
+        LeaseLength::Default => default,
         LeaseLength::Max => max,
         LeaseLength::Span(span) => span,
     };
@@ -224,7 +225,7 @@ mod tests {
         assert!(refusal(span(5_000), false).contains("add --beyond-max"), "{}", refusal(span(5_000), false));
         assert!(refusal(span(100_000), true).contains("is not possible"), "{}", refusal(span(100_000), true));
         let profile = Profile::default();
-        for length in [LeaseLength::Usual, LeaseLength::Max, span(40)] {
+        for length in [LeaseLength::Default, LeaseLength::Max, span(40)] {
             assert!(wanted(&profile, length, false).is_ok(), "{length:?}");
         }
         assert!(wanted(&profile, span(5_000), true).is_ok());

@@ -7,14 +7,14 @@ use obol_fabric::Name;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Note something for every console and recorder of the cluster: it divides before from after
+/// Add an annotation to consoles and recordings; statistics before and after it are compared
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Consoles count joins, graceful leaves and failures since the newest note, and compare latencies on its two sides.\n\
+    after_help = "Consoles count joins, graceful leaves and failures since the newest annotation, and compare latencies on its two sides.\n\
     \nExample: obol mark \"deploy 1.4\""
 )]
 pub(crate) struct Mark {
-    /// What to note, on one line
+    /// The annotation, on one line
     text: String,
 }
 

@@ -114,24 +114,24 @@ unavailable() {
   [ "$status" = 3 ]
 }
 until_true "a cluster that is unavailable" unavailable
-on 3 coordinator found --json >found-3.json
-on 2 coordinator found --json >found-2.json
-on 3 coordinator found
+on 3 coordinator inspect --json >found-3.json
+on 2 coordinator inspect --json >found-2.json
+on 3 coordinator inspect
 step "two of three coordinators are gone"
 recovered_view() {
   ls /dev/shm/host-*/prod/recovered-view 2>/dev/null
 }
 refused "hosts 10.88.1.2, 10.88.1.3 still have is not known" on 1 coordinator recover --from agents
-refused "hosts 10.88.1.2 still have is not known" on 1 coordinator recover --from agents --found found-3.json
+refused "hosts 10.88.1.2 still have is not known" on 1 coordinator recover --from agents --report found-3.json
 refused "(coord-1, coord-2), so nothing is lost" \
-  on 1 coordinator recover --from agents --found found-2.json --found found-3.json
+  on 1 coordinator recover --from agents --report found-2.json --report found-3.json
 refused "says that the memory of coord-2 is there" \
-  on 1 coordinator recover --from agents --found found-2.json --found found-3.json --lost 10.88.1.2
+  on 1 coordinator recover --from agents --report found-2.json --report found-3.json --lost 10.88.1.2
 refused "the cluster's other hosts are 10.88.1.2, 10.88.1.3" \
-  on 1 coordinator recover --from agents --found found-3.json --lost 10.88.1.1
+  on 1 coordinator recover --from agents --report found-3.json --lost 10.88.1.1
 ! recovered_view || fail "a recovery that was refused has written something"
 # Not carried out: nothing stays of it.
-OBOL_ROOT=/dev/shm/host-1 ./obol coordinator recover --from agents --found found-3.json --lost 10.88.1.2 >given-up.txt 2>&1 &
+OBOL_ROOT=/dev/shm/host-1 ./obol coordinator recover --from agents --report found-3.json --lost 10.88.1.2 >given-up.txt 2>&1 &
 recover=$!
 until_true "the request to start a coordinator" grep -q "systemctl start obol-coordinator@4" given-up.txt
 recovered_view || fail "there is nothing to start from"
@@ -140,7 +140,7 @@ wait "$recover" && fail "an interrupted recovery has succeeded"
 ! recovered_view || fail "a recovery that was interrupted leaves something"
 step "what is not known, or not carried out, changes nothing"
 
-OBOL_ROOT=/dev/shm/host-1 ./obol coordinator recover --from agents --found found-3.json --lost 10.88.1.2 >recover.txt 2>&1 &
+OBOL_ROOT=/dev/shm/host-1 ./obol coordinator recover --from agents --report found-3.json --lost 10.88.1.2 >recover.txt 2>&1 &
 recover=$!
 until_true "the request to start a coordinator" grep -q "systemctl start obol-coordinator@4" recover.txt
 unit 1 obol-coordinator 4
@@ -148,7 +148,7 @@ wait "$recover" || fail "not recovered: $(cat recover.txt)"
 cat recover.txt
 ends 1 "coordinator 1 was given up in a recovery"
 until_true "app-1 to be active" says 1 '"name":"app-1"[^}]*"active":true'
-step "the cluster goes on with one coordinator"
+step "the cluster continues with one coordinator"
 
 unit 3 obol-agent node-3
 app 3
@@ -187,5 +187,5 @@ done
 on 3 coordinator remove 4 | tee remove.txt
 grep -q "those who do: coord-5, coord-6" remove.txt || fail "the dead one decides on"
 on 3 status || [ "$?" = 1 ]
-step "the cluster goes on without coordinator 4"
+step "the cluster continues without coordinator 4"
 trap - EXIT

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 pub(crate) use floor::{FloorRole, role as floor_role, run as floor};
 
-/// Measure this host's floor and the product in one run, and print their ratios
+/// Measure obol against this host's floor, the fastest known bare program, in one run
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -131,12 +131,12 @@ pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Fai
     }
     let mut figures = Vec::new();
     let progress = |what: &str| {
-        // A courtesy: the benchmark goes on without it.
+        // Informative only: the benchmark continues without it.
         let _ = output::remark(format_args!("bench: {what}"));
     };
     progress("consensus and lease checks");
     figures.extend(micro::run(root)?);
-    progress("failover, floor and product in turns");
+    progress("failover, floor and obol in turns");
     figures.extend(failover::run(root, options.count)?);
     progress("simulation");
     figures.push(micro::simulation());

@@ -2,7 +2,7 @@
 //! a command that is interrupted or repeated leaves the cluster in one of the states between two
 //! steps, and all of them are sound.
 
-mod found;
+mod inspect;
 mod recover;
 pub(crate) mod run;
 
@@ -68,23 +68,23 @@ pub(crate) enum Coordinator {
         there, start them again: nothing is lost then, and this is refused.\n\
         \nThe members of the view stay, and wait until every lease that may have been given is over. Coordinators of \
         the old set never decide again: one that runs, or comes back, reports so and ends.\n\
-        \nIn a cluster of several hosts, each needs a report: `obol coordinator found --json` on each other host, \
-        whose output is given with --found. A host that cannot answer is given up with --lost: it is off, or was rebooted since, and no process of the old cluster runs on it. One new coordinator starts on this host; others \
+        \nIn a cluster of several hosts, each needs a report: `obol coordinator inspect --json` on each other host, \
+        whose output is given with --report. A host that cannot answer is given up with --lost: it is off, or was rebooted since, and no process of the old cluster runs on it. One new coordinator starts on this host; others \
         are added to it later. docs/deploy.md has the steps.\n\
         \nNothing is written before the new coordinators can start. If they decide nothing, they are ended again, the \
         recovered view is taken away, and their numbers count as used.\n\
         \nExit codes: 0 the cluster continues, 1 not in time, 2 refused."
     )]
     Recover(recover::Recover),
-    /// What this host still has of a cluster of several: evidence for `obol coordinator recover` on
-    /// another host
+    /// Report which coordinators' memory survives on this host, for `recover` on another
     #[command(
-        after_help = "Tells which coordinators' memory is there, which is lost, and the newest view that processes of \
-        this host know. Changes nothing.\n\
+        alias = "found",
+        after_help = "Also reports whose memory is lost, and the newest view that processes of this host know. Changes \
+        nothing.\n\
         \nExit codes: 0 success, 2 refused."
     )]
-    Found {
-        /// Print what `obol coordinator recover --found` reads
+    Inspect {
+        /// Print what `obol coordinator recover --report` reads
         #[arg(long)]
         json: bool,
     },
@@ -118,7 +118,7 @@ pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<Exit
             return run::run(root, cluster, run);
         }
         Coordinator::Recover(ref options) => return recover::run(root, cluster, options),
-        Coordinator::Found { json } => return found::run(root, cluster, json),
+        Coordinator::Inspect { json } => return inspect::run(root, cluster, json),
         Coordinator::Add { number, json } => (Some(number), None, json),
         Coordinator::Remove { number, json } => (None, Some(number), json),
         Coordinator::Replace { number, with, json } => (Some(with), Some(number), json),
@@ -267,7 +267,7 @@ impl Change {
         let (snapshot, _) = self.look()?;
         let Some(process) = snapshot.process(coordinator_name(number).as_str()) else { return Ok(()) };
         if process.frozen {
-            // It would not hear; once it goes on it decides nothing.
+            // It cannot react; once it resumes it decides nothing.
             return self.say(format_args!("{} is frozen and was left so; `obol kill` ends it", process.name));
         }
         self.stop(process)

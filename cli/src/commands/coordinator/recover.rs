@@ -1,11 +1,11 @@
-//! `obol coordinator recover`: an operator goes on from a view that survived the memory of a
+//! `obol coordinator recover`: an operator continues from a view that survived the memory of a
 //! majority of acceptors.
 //!
-//! Nobody decides that view, so this is only right while nobody can decide anything any more. Its
-//! id, and its incarnations, lie beyond any that can have been decided after the view that was
+//! No coordinator decides that view, so this is safe only while none can decide anything any more.
+//! Its id, and its incarnations, lie beyond any that can have been decided after the view that was
 //! found.
 
-use super::found::{self, Asked, is_there};
+use super::inspect::{self, Asked, is_there};
 use super::{shown, start};
 use crate::cli::span;
 use crate::commands::watch::save;
@@ -36,9 +36,9 @@ pub(crate) struct Recover {
     /// `obol coordinator run --save` or `obol watch --save`
     #[arg(long, value_name = "agents|FILE")]
     pub(crate) from: String,
-    /// What `obol coordinator found --json` printed on another host; once for each
-    #[arg(long, value_name = "FILE")]
-    pub(crate) found: Vec<PathBuf>,
+    /// What `obol coordinator inspect --json` printed on another host; once for each
+    #[arg(long, alias = "found", value_name = "FILE")]
+    pub(crate) report: Vec<PathBuf>,
     /// Give up another host: it is off for good, or was rebooted, and no process of the old cluster
     /// runs there
     #[arg(long, value_name = "HOST")]
@@ -52,7 +52,7 @@ pub(crate) struct Recover {
     pub(crate) json: bool,
 }
 
-/// A cluster that does not go on after this long has not been recovered.
+/// A cluster that does not continue after this long has not been recovered.
 const RECOVER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an operator has to start a coordinator by hand.
 const BY_HAND_TIMEOUT: Duration = Duration::from_secs(600);
@@ -71,7 +71,7 @@ struct DoneJson {
     members: usize,
 }
 
-/// The view to go on from. `known` is the newest that any process knows.
+/// The view to continue from. `known` is the newest that any process knows.
 fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure> {
     if from == "agents" {
         return known.ok_or_else(|| {
@@ -125,8 +125,8 @@ fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Res
     if !asked.silent.is_empty() {
         let hosts: Vec<String> = asked.silent.iter().map(ToString::to_string).collect();
         return Err(Failure::Refused(format!(
-            "what hosts {} still have is not known. On each of them: `obol coordinator found --json`, and give this command \
-             the file with --found; or, if a host is off for good or was started anew, --lost HOST",
+            "what hosts {} still have is not known. On each of them: `obol coordinator inspect --json`, and give this command \
+             the file with --report; or, if a host is off for good or was rebooted, --lost HOST",
             hosts.join(", ")
         )));
     }
@@ -140,7 +140,7 @@ fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Res
     Ok(())
 }
 
-/// Refuses to give up a host that answers: what runs there would go on beside the recovered
+/// Refuses to give up a host that answers: what runs there would continue beside the recovered
 /// cluster.
 fn given_up(lost: &[std::net::IpAddr], view: &View, snapshot: &Snapshot, site: &Site) -> Result<(), Failure> {
     let Some(network) = &site.deployment.network else { return Ok(()) };
@@ -155,10 +155,10 @@ fn given_up(lost: &[std::net::IpAddr], view: &View, snapshot: &Snapshot, site: &
     Ok(())
 }
 
-/// Numbers for the new coordinators: as many as there were if somebody can start them, otherwise
+/// Numbers for the new coordinators: as many as there were if a process can start them, otherwise
 /// one, and if there is room. A number whose memory was lost is never used again, because empty
-/// slots look like undisturbed leases to whoever still holds an old view. A new coordinator begins
-/// on this host, because the recovered view is here.
+/// slots look like undisturbed leases to a process that still holds an old view. A new coordinator
+/// begins on this host, because the recovered view is here.
 fn choose(site: &Site, view: &View, supervised: bool) -> Result<Vec<u16>, Failure> {
     let limit = site.deployment.profile.limits.proposers as u16;
     let network = site.deployment.network.as_ref();
@@ -224,7 +224,7 @@ impl<'a> Attempt<'a> {
 
     /// The first view that the new coordinators decide by themselves.
     fn decided(&self) -> Result<Option<View>, Failure> {
-        Ok(found::known(self.site)?.filter(|newest| newest.id > self.recovered))
+        Ok(inspect::known(self.site)?.filter(|newest| newest.id > self.recovered))
     }
 
     /// Waits until they have decided one.
@@ -259,7 +259,7 @@ impl<'a> Attempt<'a> {
         let end = Instant::now() + UNDO_TIMEOUT;
         let started = self.started.clone();
         let lives = || started.iter().find(|(_, pid)| ending::is_running(*pid));
-        // One that has just begun has no place in the cluster yet, by which it could be told from
+        // One that has just begun has no place in the cluster yet, that distinguishes it from
         // another process.
         while let Some(&(number, pid)) = lives() {
             let snapshot = self.observer.snapshot();
@@ -278,7 +278,7 @@ impl<'a> Attempt<'a> {
         if let Some(number) = self.numbers.iter().find(runs) {
             let name = coordinator_name(*number);
             return Err(format!(
-                "{name} runs, and the recovered view stays for it; stop its unit, or let it go on"
+                "{name} runs, and the recovered view stays for it; stop its unit, or let it continue"
             ));
         }
         // What they decided until they died stands: then the view from which they began must stay
@@ -325,9 +325,9 @@ pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitC
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
-    let mut asked = Asked::of(&site, &options.found, &options.lost)?;
+    let mut asked = Asked::of(&site, &options.report, &options.lost)?;
     let seen = snapshot.view.as_deref().cloned();
-    let known = [found::known(&site)?, seen, asked.newest.take()];
+    let known = [inspect::known(&site)?, seen, asked.newest.take()];
     let known = known.into_iter().flatten().max_by_key(|view| view.id);
     let found = source(&options.from, &site, known)?;
     given_up(&options.lost, &found, &snapshot, &site)?;
@@ -373,7 +373,7 @@ pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitC
         output::json(&DoneJson { from, recovered, view, acceptors: numbers, retired, members })?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::line(format_args!("the cluster goes on in view {}", newest.id))?;
+    output::line(format_args!("the cluster continues in view {}", newest.id))?;
     if !supervised {
         output::line(
             "there is one acceptor: start another on each of two more hosts (`obol host check` lists their numbers), \

@@ -41,7 +41,7 @@ pub(crate) enum DrillCommand {
     /// Show a drill's victims and guards; touches nothing
     #[command(after_help = "Exit codes: 0 it may run, 2 a guard or the file refuses it.")]
     Plan(DrillFile),
-    /// Look whether the steady state of a drill holds
+    /// Check the steady state of a drill
     #[command(
         after_help = "Exit codes: 0 it holds, 1 it does not, 2 the file or the cluster is not available."
     )]
@@ -50,7 +50,7 @@ pub(crate) enum DrillCommand {
     #[command(
         after_help = "Exit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
         A fault agent injects on the cue, and undoes its faults if this process dies.\n\
-        With --sim a drill is judged by the simulator's oracle as well. Faults that the simulator lacks are refused by\n\
+        With --sim a drill is judged by the simulator's oracle as well. Faults that the simulator lacks are refused by \
         name: all but kill, freeze and partition.\n\
         \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
     )]
@@ -58,9 +58,9 @@ pub(crate) enum DrillCommand {
     /// Play the faults of a simulator's script on processes, and wait until the cluster is healthy
     #[command(
         after_help = "Exit codes: 0 the cluster is healthy afterwards, 1 it is not, 2 refused, or --yes is missing.\n\
-        \nSCRIPT is a file of `obol sim shrink`. Its nodes stand for the processes of `obol up`: start as many\n\
-        coordinators, app nodes and lease caches as it has. Times are stretched by the ratio of the leases. Kills,\n\
-        starts, freezes, leaves and single links that are cut exist on processes; what does not is listed and left\n\
+        \nSCRIPT is a file of `obol sim shrink`. Its nodes represent the processes of `obol up`: start as many \
+        coordinators, app nodes and lease caches as it has. Times are stretched by the ratio of the leases. Kills, \
+        starts, freezes, leaves and single links that are cut exist on processes; what does not is listed and left \
         out. Only processes that `obol up` started are hit. Without --yes nothing is touched."
     )]
     Replay(DrillReplay),
@@ -75,7 +75,7 @@ pub(crate) struct DrillRun {
     /// Repetitions, in place of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: Option<u32>,
-    /// Tell each repetition on standard error (asked for by the console)
+    /// Report each repetition on standard error (asked for by the console)
     #[arg(long, hide = true)]
     pub(crate) progress: bool,
     /// Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill
@@ -418,7 +418,7 @@ fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let chatty = std::io::stderr().is_terminal();
     let go_on = Box::new(move |n: u32| {
         if progress || chatty && n > 0 && (n.is_multiple_of(10) || n == count) {
-            // Progress is a courtesy: a drill goes on without it.
+            // Progress is informative only: a drill continues without it.
             let _ = output::remark(format_args!("drill {id}: {n} of {count}"));
         }
         !stop.load(Ordering::Relaxed)
@@ -438,7 +438,7 @@ fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> 
 /// Runs a drill until its end, or a signal to end.
 pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
     let Watched { options, go_on } = watched(drill, how)?;
-    // Consoles and recordings tell that a drill was at work. If it cannot be noted, the drill's
+    // Consoles and recordings show that a drill ran. If it cannot be noted, the drill's
     // own report still does.
     let note = |verdict| {
         let _ = Mark::drill(clock::now(), &drill.id, verdict).write(&root.join(cluster.as_str()));

@@ -102,7 +102,7 @@ impl Setting<'_> {
                 Some(running) => running,
                 None => self.start(root)?,
             };
-            // Progress is a courtesy: the table goes on without it.
+            // Progress is informative only: the table continues without it.
             let how = if self.fencing { "fenced" } else { "without fences" };
             let _ =
                 output::remark(format_args!("table2: {} by {}, {how}", cell.failed, cell.detector.name()));

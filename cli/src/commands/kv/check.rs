@@ -259,7 +259,7 @@ impl Server {
         let standing = Arc::new(Mutex::new(vec![Stands::default(); shards as usize]));
         let (told, fate) = (Arc::clone(&standing), Arc::clone(fate));
         let Some(out) = child.stdout.take() else { return Err(std::io::Error::other("no pipe")) };
-        std::thread::Builder::new().name("obol-told".to_owned()).spawn(move || {
+        std::thread::Builder::new().name("obol-reports".to_owned()).spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
                 let standing = line["standing"].as_str().unwrap_or_default().to_owned();
@@ -371,10 +371,9 @@ impl<'a> Servers<'a> {
         alone(root, cluster)?;
         let (running, pids, fate) = (Vec::new(), Arc::default(), Arc::default());
         let mut all = Self { root, cluster, shards, options, running, pids, fate };
-        let anew = [options, &["--begin-anew"]].concat();
+        let anew = [options, &["--force-empty"]].concat();
         for place in 0..count {
-            // Whatever was there before: what is checked begins here. Later nobody may begin with
-            // nothing.
+            // The check starts empty, whatever was there before. No server may start empty later.
             let server = Server::start(root, cluster, &name(place), shards, &anew, &all.fate);
             all.running.push(server.map_err(Failure::failed)?);
         }
@@ -436,8 +435,8 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Kills a server and starts it again. What the killed one still has in its pipe is told to
-    /// nobody.
+    /// Kills a server and starts it again. Output that the killed one left in its pipe is
+    /// discarded.
     fn kill(&mut self, place: usize) -> Result<(), Failure> {
         let server = &mut self.running[place];
         server.child.kill().map_err(Failure::failed)?;
@@ -624,13 +623,13 @@ fn happened(options: &Options, summary: &Summary) -> Result<(), Failure> {
         wanted.into_iter().find_map(|(what, every, n)| every.filter(|_| n == 0).map(|every| (what, every)));
     let Some((what, every)) = missing else { return Ok(()) };
     Err(Failure::Void(format!(
-        "void: no server was hit by --{what}-every {every:?} within --for {:?}; check for longer, or more often",
+        "inconclusive: no server was hit by --{what}-every {every:?} within --for {:?}; check for longer, or more often",
         options.time
     )))
 }
 
 /// Whether the cache kept its word. No answer may be wrong, and one fault at a time, or a stall and
-/// a crash at once, must leave somebody who has everything.
+/// a crash at once, must leave a server that has everything.
 fn verdict(summary: &Summary) -> Result<(), Failure> {
     let why = match summary {
         Summary { wrong, .. } if *wrong > 0 => format!("{wrong} answers were wrong"),

@@ -33,8 +33,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10ms")]
     every: Duration,
     /// Interval of progress reports
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
-    tell_every: Duration,
+    #[arg(long, alias = "tell-every", value_name = "TIME", value_parser = duration, default_value = "1s")]
+    report_every: Duration,
     /// Print JSON lines
     #[arg(long)]
     json: bool,
@@ -54,19 +54,19 @@ struct Done {
 
 struct Load {
     every: Nanos,
-    tell_every: Nanos,
+    report_every: Nanos,
     json: bool,
     next_at: Instant,
-    tell_at: Instant,
+    report_at: Instant,
     burst_at: Instant,
     begun: u64,
     done: Done,
 }
 
 impl Load {
-    fn tell(&self) {
+    fn report(&self) {
         let Done { gets, puts, longest_us } = &self.done;
-        // It goes on whether or not anybody reads this.
+        // It continues whether or not this is read.
         let _ = if self.json {
             output::json(&self.done)
         } else {
@@ -84,9 +84,9 @@ impl Work for Load {
             let waited = now.since(self.burst_at).min(LATENCY_MAX).as_micros_f64();
             self.done.longest_us = self.done.longest_us.max(waited);
         }
-        if now >= self.tell_at {
-            self.tell();
-            (self.tell_at, self.done) = (now + self.tell_every, Done::default());
+        if now >= self.report_at {
+            self.report();
+            (self.report_at, self.done) = (now + self.report_every, Done::default());
         }
         if now >= self.next_at && client.waiting() == 0 && !client.is_busy() {
             (self.next_at, self.burst_at) = (now + self.every, now);
@@ -117,10 +117,10 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     let now = clock::now();
     let mut load = Load {
         every: Nanos::from_std(options.every),
-        tell_every: Nanos::from_std(options.tell_every),
+        report_every: Nanos::from_std(options.report_every),
         json: options.json,
         next_at: now,
-        tell_at: now + Nanos::from_std(options.tell_every),
+        report_at: now + Nanos::from_std(options.report_every),
         burst_at: now,
         begun: 0,
         done: Done::default(),

@@ -71,7 +71,7 @@ fn latencies() -> Result<Histogram<u64>, Failure> {
     Histogram::new_with_bounds(1, LATENCY_MAX.0, FIGURES).map_err(Failure::failed)
 }
 
-/// A replicated cache on the cluster, whose clients hardly see a failover
+/// A replicated key-value cache on the cluster, with fast failover
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "Try, while `obol up` runs:\n  obol kv server --name kv-1 &\n  obol kv server --name kv-2 &\n  \
@@ -105,7 +105,7 @@ pub(crate) enum Kv {
         \nWith --freeze-every a server may be frozen while another one dies: with three servers nothing is lost then either.\n\
         \nNeeds a cluster: obol up --apps 1 &  obol kv check --for 10s --kill-every 1s\n\
         \nExit codes: 0 all answers are right, 1 some are wrong, or none came, or the cache stopped for want of a whole copy, \
-        2 no such cluster, 6 void: of the kills or freezes that were asked for none happened."
+        2 no such cluster, 6 inconclusive: no requested kill or freeze took place."
     )]
     Check(check::Options),
     /// Measure a replicated cache beside memcached and Redis, where they are installed

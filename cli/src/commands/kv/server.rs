@@ -31,10 +31,9 @@ pub(crate) struct Options {
     /// Stay on this core; further shards on those that follow
     #[arg(long, value_name = "N")]
     core: Option<u32>,
-    /// Begin with nothing if this is the first server, even if others had the state and died; end
-    /// all servers of before first
-    #[arg(long)]
-    begin_anew: bool,
+    /// Start empty even if earlier servers held state; stop all of them first
+    #[arg(long, alias = "begin-anew")]
+    force_empty: bool,
     /// Print its state as JSON lines
     #[arg(long)]
     json: bool,
@@ -97,8 +96,8 @@ impl StandingJson {
     }
 }
 
-/// Tells where a server stands until it is stopped, cannot serve any more, or was excluded.
-struct Tell<'a> {
+/// Reports the state of a server until it is stopped, cannot serve any more, or was excluded.
+struct Reporter<'a> {
     shard: Shard,
     node: &'a mut Node,
     stop: &'a AtomicBool,
@@ -106,12 +105,12 @@ struct Tell<'a> {
     site: &'a Site,
     name: Name,
     whose: Whose,
-    /// It looks without a pause: whoever else wants its core must not wait until the kernel takes
-    /// it away.
+    /// It polls without a pause, so it yields its core to other processes instead of waiting until
+    /// the kernel preempts it.
     yields: bool,
 }
 
-/// Notes what others need to know of where a server stands.
+/// Records the state of a server for later servers and the operator.
 fn note(site: &Site, name: Name, whose: Whose, standing: ServerState) {
     match standing {
         ServerState::Primary { .. } | ServerState::Backup { synced: true } => {
@@ -121,11 +120,11 @@ fn note(site: &Site, name: Name, whose: Whose, standing: ServerState) {
             }
         }
         ServerState::Stopped => {
-            // It waits whether or not anybody reads this.
+            // It waits whether or not this is read.
             let _ = output::remark(format_args!(
                 "obol: {}: the cache has stopped: no server that runs has the whole state. It continues when a server returns that \
                  has it, such as one that was frozen. If there is none, end all servers of the cache and start the first one \
-                 with --begin-anew: the keys are lost then",
+                 with --force-empty: the keys are lost then",
                 name
             ));
         }
@@ -133,12 +132,12 @@ fn note(site: &Site, name: Name, whose: Whose, standing: ServerState) {
     }
 }
 
-impl Act for Tell<'_> {
+impl Act for Reporter<'_> {
     /// Where it stood at last; out if it was excluded.
     type Output = ServerState;
 
     fn on<D: Drive>(self, endpoint: &mut D) -> ServerState {
-        let mut told = None;
+        let mut reported = None;
         let done = AtomicBool::new(false);
         let (mut patience, mut answered) = (Patience::default(), 0);
         endpoint.run(self.node, &done, |node, _| {
@@ -149,20 +148,20 @@ impl Act for Tell<'_> {
                 patience.idle();
             }
             let standing = if node.is_over() { ServerState::Out } else { server.state() };
-            // While there is traffic the log is never empty for long: what is told is that the
-            // backup has everything once.
-            let is_news = match (told, standing) {
+            // While there is traffic the log is never empty for long: that the backup has
+            // everything is reported once.
+            let is_news = match (reported, standing) {
                 (
                     Some(ServerState::Primary { redundant: true }),
                     ServerState::Primary { redundant: false },
                 ) => !server.has_synced_backups(),
-                _ => told != Some(standing),
+                _ => reported != Some(standing),
             };
             if is_news {
-                told = Some(standing);
+                reported = Some(standing);
                 note(self.site, self.name, self.whose, standing);
                 if self.json {
-                    // A server goes on whether or not anybody reads this.
+                    // A server continues whether or not this is read.
                     let _ = output::json(&StandingJson::of(self.shard, standing, server.answered()));
                 }
             }
@@ -171,7 +170,7 @@ impl Act for Tell<'_> {
                 done.store(true, Ordering::Relaxed);
             }
         });
-        told.unwrap_or(ServerState::Out)
+        reported.unwrap_or(ServerState::Out)
     }
 }
 
@@ -206,8 +205,8 @@ fn serve(
         Failure::Refused(format!("--name {} with `.{shard}` at its end: {error}", options.name))
     })?;
     let yields = every == Nanos::ZERO;
-    // Whoever watches this thread is scheduled so, and one that looks without a pause would keep a
-    // core from all others.
+    // Scheduled as the agent that watches it; a thread that polls without a pause would block its
+    // core for all others.
     if let Some(priority) = site.deployment.profile.scheduling.priority().filter(|_| !yields) {
         // Without the right to it the server works all the same; `obol status` shows who has none.
         let _ = sched::run_fifo_alone(priority);
@@ -223,8 +222,8 @@ fn serve(
         let (mut endpoint, node) = join(site, name, Service::Server(Box::new(server)))?;
         let mut node = node.once();
         let (json, whose) = (options.json, options.whose());
-        let tell = Tell { shard, node: &mut node, stop, json, yields, site, name, whose };
-        let last = endpoint.each(tell);
+        let reporter = Reporter { shard, node: &mut node, stop, json, yields, site, name, whose };
+        let last = endpoint.each(reporter);
         let is_stopped = stop.load(Ordering::Relaxed);
         if last != ServerState::Out || is_stopped {
             let is_last = obol_kv::servers(node.member().view(), shard).count() <= 1;
@@ -265,7 +264,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let stop = &*stop;
     // Before any of its own shards has a state.
-    let begins = options.begin_anew || options.whose().left(site)?.is_empty();
+    let begins = options.force_empty || options.whose().left(site)?.is_empty();
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for shard in Shard::split(shards) {

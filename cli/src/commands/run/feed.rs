@@ -1,6 +1,5 @@
-//! The hook that stays: started once, and told by a line on its standard input what the other hooks
-//! are started for. What it needs to act it can have at hand, and to start a program takes longer
-//! than all the rest of a failover.
+//! The hook that stays: started once, it reads a line on its standard input for each event that the
+//! other hooks are started for. Starting a program takes longer than all the rest of a failover.
 
 use super::guard::{Input, guarded};
 use super::hooks::{Call, names};
@@ -61,9 +60,9 @@ impl Feed {
         Ok(&mut self.running.insert(running).1)
     }
 
-    /// Tells it. One that has ended is started again first; one that does not read in time is not
-    /// told.
-    pub(super) fn tell(&mut self, call: &Call, newest: u64, environment: &Environment) -> io::Result<()> {
+    /// Sends it the event. One that has ended is restarted first; for one that does not read in
+    /// time the event is dropped.
+    pub(super) fn send(&mut self, call: &Call, newest: u64, environment: &Environment) -> io::Result<()> {
         self.start(environment)?.write_all(line(call, newest).as_bytes())
     }
 

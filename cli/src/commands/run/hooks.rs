@@ -1,5 +1,5 @@
-//! Hooks: programs of the operator's that are told of views and losses. One runs at a time, in the
-//! order of what they tell; of views that pile up meanwhile only the newest is told.
+//! Hooks: the operator's programs for views and losses. One runs at a time, in the order of events;
+//! of views that pile up meanwhile only the newest is reported.
 
 use super::feed::Feed;
 use super::journal::{Journal, Told};
@@ -37,7 +37,7 @@ pub(super) struct Setup {
     pub(super) on_view: Option<OsString>,
     pub(super) on_lost: Option<OsString>,
     /// The hook that stays.
-    pub(super) views_to: Option<OsString>,
+    pub(super) hook_stream: Option<OsString>,
     pub(super) by_shell: bool,
     pub(super) timeout: Duration,
     /// What every hook finds in its environment.
@@ -117,12 +117,12 @@ impl Shared {
     }
 
     fn run(&self) {
-        let Setup { views_to, by_shell, timeout, environment, .. } = &self.setup;
+        let Setup { hook_stream, by_shell, timeout, environment, .. } = &self.setup;
         let kept = || Arc::clone(&self.kept);
-        let mut feed = views_to.as_deref().map(|hook| Feed::new(words(hook, *by_shell), *timeout, kept()));
+        let mut feed = hook_stream.as_deref().map(|hook| Feed::new(words(hook, *by_shell), *timeout, kept()));
         let tell = |outcome: io::Result<()>| {
             if let Err(error) = outcome {
-                self.journal.tell(&Told::Trouble { text: format!("views-to: {error}") });
+                self.journal.tell(&Told::Trouble { text: format!("hook-stream: {error}") });
             }
         };
         if let Some(feed) = &mut feed {
@@ -131,7 +131,7 @@ impl Shared {
         }
         while let Some((call, newest)) = self.next() {
             if let Some(feed) = &mut feed {
-                tell(feed.tell(&call, newest.as_ref().map_or(0, |view| view.id.0), environment));
+                tell(feed.send(&call, newest.as_ref().map_or(0, |view| view.id.0), environment));
             }
             let Some(hook) = self.setup.hook(&call) else { continue };
             let view = match &call {

@@ -63,8 +63,8 @@ const KEEPER_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Run any program as a member, without a change to it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The program is removed from the view when it dies, is frozen, or fails its health command. It is killed \
-    before it could wake up in a role that another has taken. Signals and the exit code are passed on. \
+    after_help = "The program is removed from the view when it dies, is frozen, or fails its health command. A \
+    frozen program is killed before it could resume in a role that another has taken. Signals and the exit code are passed on. \
     What the program leaves behind is killed.\n\
     \nThe program, its hooks and its health command find OBOL_NAME, OBOL_NODE, OBOL_CLUSTER and OBOL_ROOT in their \
     environment; hooks also OBOL_INCARNATION, OBOL_VIEW and OBOL_MEMBERS (the apps of the view, oldest first), and \
@@ -72,7 +72,7 @@ const KEEPER_TIMEOUT: Nanos = Nanos::from_secs(5);
     \nSIGTERM and SIGINT are passed on to the program. It has --grace to end, then it is killed with all that it \
     started; a second signal kills at once. The member leaves after that, when nothing of the program runs any more.\n\
     \nTry:\n  obol run --name cache-1 --node node-1 --shell --on-view 'echo view $OBOL_VIEW: $OBOL_MEMBERS' -- sleep 60\n\
-    \nExit codes: the program's, as a shell tells it: 128 and the signal, 126 not executable, 127 not found; \
+    \nExit codes: the program's, as a shell reports it: 128 and the signal, 126 not executable, 127 not found; \
     2 no such cluster or agent, or its name is taken."
 )]
 pub(crate) struct Run {
@@ -89,10 +89,10 @@ pub(crate) struct Run {
     /// was asked to end. Without one the program is killed when the membership is lost
     #[arg(long, value_name = "HOOK")]
     on_lost: Option<OsString>,
-    /// A program that is started once, and told all that by lines on its standard input: "view ID
+    /// Start this once and send it view and lost events as lines on its standard input: "view ID
     /// INCARNATION MEMBER.." and "lost ID INCARNATION WHY"
-    #[arg(long, value_name = "HOOK")]
-    views_to: Option<OsString>,
+    #[arg(long, alias = "views-to", value_name = "HOOK")]
+    hook_stream: Option<OsString>,
     /// How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it
     /// started. A second signal kills at once
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
@@ -125,7 +125,7 @@ pub(crate) struct Run {
     /// The longest pause; a program that lived as long starts with short ones again
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     restart_pause_max: Duration,
-    /// Tell what happens as JSON lines on standard error
+    /// Report events as JSON lines on standard error
     #[arg(long)]
     json: bool,
     /// The program and its arguments
@@ -219,7 +219,7 @@ fn supervise(
     pass_signals(tell.clone()).map_err(Failure::failed)?;
     let said = tell.clone();
     let hear = move |what| {
-        // Nobody listens any more when `run` ends.
+        // There is no receiver any more when `run` ends.
         let _ = said.send(Happening::Keeper(what));
     };
     keeper.listen(hear).map_err(Failure::failed)?;
@@ -233,7 +233,7 @@ fn supervise(
     let setup = Setup {
         on_view: options.on_view.clone(),
         on_lost: options.on_lost.clone(),
-        views_to: options.views_to.clone(),
+        hook_stream: options.hook_stream.clone(),
         by_shell: options.shell,
         timeout: options.hook_timeout,
         environment: environment.clone(),
@@ -306,8 +306,8 @@ fn pass_signals(tell: Sender<Happening>) -> io::Result<()> {
 }
 
 impl Supervisor<'_> {
-    /// One life after the other, until the policy or a signal says that it is enough. Tells the
-    /// exit code.
+    /// One life after the other, until the policy or a signal ends them. Returns the exit
+    /// code.
     fn lives(&mut self) -> io::Result<u8> {
         let options = self.options;
         let mut restarts = Restarts::new(options.restart, options.restart_pause, options.restart_pause_max);
@@ -492,7 +492,7 @@ impl Supervisor<'_> {
         io::Error::other(format!("the process that kept the program {what}, and so was the program"))
     }
 
-    /// Asks the program to end. Whoever asks twice is in a hurry.
+    /// Asks the program to end; kills it at the second request.
     fn stop(&mut self, signal: i32, course: &mut Course) -> io::Result<()> {
         if std::mem::replace(&mut self.stopping, true) {
             return self.kill(course, "it was terminated twice");
@@ -529,7 +529,7 @@ impl Supervisor<'_> {
     fn stand(&self, course: &mut Course) -> io::Result<()> {
         let (life, tell) = (Arc::clone(&course.life), self.tell.clone());
         let tell = move |standing| {
-            // Nobody listens any more when `run` ends.
+            // There is no receiver any more when `run` ends.
             let _ = tell.send(Happening::Standing(standing));
         };
         let thread = std::thread::Builder::new().name("obol-seat".to_owned());
@@ -544,7 +544,7 @@ impl Supervisor<'_> {
                 course.own = incarnation;
                 self.journal.tell(&Told::Member { incarnation: incarnation.0 });
             }
-            // Whoever is asked to end takes no new role.
+            // A program that is asked to end takes no new role.
             Standing::Active(..) if self.stopping => {}
             Standing::Active(view, own) => self.hooks.call(Call::View { view, own }),
             Standing::Lost(why, incarnation) => {
@@ -552,8 +552,8 @@ impl Supervisor<'_> {
                 if course.own == incarnation {
                     self.lost(why, course);
                 }
-                // Nobody can tell the program, so it must not go on. Otherwise it joins again,
-                // unless it is being killed.
+                // Without a hook the program cannot learn of it and must not continue. Otherwise it
+                // joins again, unless it is being killed.
                 if self.hooks.tell_losses() {
                     self.ask(&Request::Confirm)?;
                 } else {

@@ -236,7 +236,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let shards = options.sharding.shards;
     let begin = |place, options: &[&str]| {
         let name = super::check::name(place);
-        let options = [options, &["--begin-anew"]].concat();
+        let options = [options, &["--force-empty"]].concat();
         Server::start(root, cluster, &name, shards, &options, &fate).map_err(Failure::failed)
     };
     // Two that look all the time must not share a core. A backup only has to keep up.
@@ -253,8 +253,8 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     )?;
     if !has_each_its_own && shards > 1 {
         output::remark(format_args!(
-            "obol: {shards} shards and a client want a core each, and there are {cores}: the servers sleep between their looks, and \
-             the figures do not tell what shards are for"
+            "obol: {shards} shards and a client want a core each, and there are {cores}: the servers sleep between polls, and \
+             the figures do not show the benefit of shards"
         ))?;
     }
     primary.until("primary", false)?;

@@ -1,7 +1,6 @@
-//! `obol coordinator found`: what one host of a cluster of several still has of it, as evidence for
-//! a recovery on another one. A host that is asked answers for the memory of coordinators that do
-//! not run, which nobody can READ over the network; and the operator carries the answer, so it is
-//! theirs to trust.
+//! `obol coordinator inspect`: reports what one host of a cluster of several still has, for a
+//! recovery on another one. The report covers coordinators that do not run, whose memory cannot be
+//! READ over the network. The operator copies it, so it is as trustworthy as that channel.
 
 use obol_console::output::{self, Failure};
 use obol_fabric::host::Observed;
@@ -18,14 +17,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Version of the file.
-const FOUND_SCHEMA: u32 = 1;
+const REPORT_SCHEMA: u32 = 1;
 /// No view is as long, sealed and in hexadecimal digits.
-const FOUND_BYTES_MAX: u64 = 1 << 20;
+const REPORT_BYTES_MAX: u64 = 1 << 20;
 
 /// What a host has of a cluster.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Found {
+pub(super) struct Report {
     schema: u32,
     cluster: String,
     id: String,
@@ -52,12 +51,12 @@ pub(super) fn known(site: &Site) -> Result<Option<View>, Failure> {
     site.known().map_err(Failure::refused)
 }
 
-impl Found {
+impl Report {
     fn here(site: &Site, network: &Network) -> Result<Self, Failure> {
         let view = known(site)?;
         let numbers: Vec<u16> = network.coordinators_of(network.address).collect();
         Ok(Self {
-            schema: FOUND_SCHEMA,
+            schema: REPORT_SCHEMA,
             cluster: site.cluster.name().to_string(),
             id: print_id(network.id),
             host: network.address,
@@ -91,16 +90,16 @@ pub(super) fn run(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Fa
             "cluster {cluster} is of this host alone, and `obol coordinator recover` sees all of it"
         )));
     };
-    let found = Found::here(&site, network)?;
+    let report = Report::here(&site, network)?;
     if json {
-        output::json(&found)?;
+        output::json(&report)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let view = found.view.map_or("no view".to_owned(), |id| format!("view {}", ViewId(id)));
-    output::line(format_args!("host {}: the newest that its processes know is {view}", found.host))?;
+    let view = report.view.map_or("no view".to_owned(), |id| format!("view {}", ViewId(id)));
+    output::line(format_args!("host {}: the newest that its processes know is {view}", report.host))?;
     for (numbers, what) in [
-        (&found.there, "memory is there; start it"),
-        (&found.lost, "memory is lost; it must not start again"),
+        (&report.there, "memory is there; start it"),
+        (&report.lost, "memory is lost; it must not start again"),
     ] {
         for number in numbers {
             output::line(format_args!("{}: {what}", coordinator_name(*number)))?;
@@ -123,15 +122,15 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Reads what other hosts have `found`; those in `lost` are given up.
-    pub(super) fn of(site: &Site, found: &[impl AsRef<Path>], lost: &[IpAddr]) -> Result<Self, Failure> {
+    /// Reads `reports` of other hosts; those in `lost` are given up.
+    pub(super) fn of(site: &Site, reports: &[impl AsRef<Path>], lost: &[IpAddr]) -> Result<Self, Failure> {
         let network = site.deployment.network.as_ref().filter(|network| !network.hosts.is_empty());
         let Some(network) = network else {
-            if found.is_empty() && lost.is_empty() {
+            if reports.is_empty() && lost.is_empty() {
                 return Ok(Self::default());
             }
             return Err(Failure::Refused(format!(
-                "cluster {} is of this host alone: --found and --lost name other ones",
+                "cluster {} is of this host alone: --report and --lost name other ones",
                 site.cluster.name()
             )));
         };
@@ -148,34 +147,34 @@ impl Asked {
             asked.lost = network.coordinators_of(*host).fold(asked.lost, Numbers::with);
         }
         let mut heard = Vec::new();
-        for path in found {
+        for path in reports {
             let path = path.as_ref();
-            let (found, view) = read(path, site, network)?;
-            if let Some(number) = found.there.iter().find(|_| lost.contains(&found.host)) {
+            let (report, view) = read(path, site, network)?;
+            if let Some(number) = report.there.iter().find(|_| lost.contains(&report.host)) {
                 return Err(Failure::Refused(format!(
                     "--lost {}: {} says that the memory of {} is there",
-                    found.host,
+                    report.host,
                     path.display(),
                     coordinator_name(*number)
                 )));
             }
-            let own: Numbers = network.coordinators_of(found.host).collect();
+            let own: Numbers = network.coordinators_of(report.host).collect();
             let of_host = |numbers: &[u16], all: Numbers| {
                 numbers.iter().copied().filter(|n| own.contains(*n)).fold(all, Numbers::with)
             };
-            asked.there = of_host(&found.there, asked.there);
-            asked.lost = of_host(&found.lost, asked.lost);
+            asked.there = of_host(&report.there, asked.there);
+            asked.lost = of_host(&report.lost, asked.lost);
             asked.newest = asked.newest.into_iter().chain(view).max_by_key(|view| view.id);
-            heard.push(found.host);
+            heard.push(report.host);
         }
         asked.silent = elsewhere().filter(|host| !heard.contains(host) && !lost.contains(host)).collect();
         Ok(asked)
     }
 }
 
-fn read(path: &Path, site: &Site, network: &Network) -> Result<(Found, Option<View>), Failure> {
+fn read(path: &Path, site: &Site, network: &Network) -> Result<(Report, Option<View>), Failure> {
     let refused = |why: String| Failure::Refused(format!("{}: {why}", path.display()));
-    let text = file::text(path, FOUND_BYTES_MAX, "what `obol coordinator found --json` prints")
+    let text = file::text(path, REPORT_BYTES_MAX, "what `obol coordinator inspect --json` prints")
         .map_err(|error| refused(error.to_string()))?;
     judge(&text, site.cluster.name(), network, &site.config.layout).map_err(refused)
 }
@@ -187,29 +186,29 @@ fn judge(
     cluster: Name,
     network: &Network,
     layout: &Layout,
-) -> Result<(Found, Option<View>), String> {
-    let found: Found = serde_json::from_str(text)
-        .map_err(|error| format!("not what `obol coordinator found --json` prints: {error}"))?;
-    if found.schema != FOUND_SCHEMA {
-        return Err(format!("schema {} is not {FOUND_SCHEMA}: of another version of obol", found.schema));
+) -> Result<(Report, Option<View>), String> {
+    let report: Report = serde_json::from_str(text)
+        .map_err(|error| format!("not what `obol coordinator inspect --json` prints: {error}"))?;
+    if report.schema != REPORT_SCHEMA {
+        return Err(format!("schema {} is not {REPORT_SCHEMA}: of another version of obol", report.schema));
     }
     let (cluster, id) = (cluster.to_string(), print_id(network.id));
-    if (&found.cluster, &found.id) != (&cluster, &id) {
-        let (other, other_id) = (&found.cluster, &found.id);
+    if (&report.cluster, &report.id) != (&cluster, &id) {
+        let (other, other_id) = (&report.cluster, &report.id);
         return Err(format!("of cluster {other} with id {other_id}, but this is {cluster} with id {id}"));
     }
-    if found.host == network.address || !network.hosts.contains(&found.host) {
-        return Err(format!("of host {}, which is none of the cluster's other hosts", found.host));
+    if report.host == network.address || !network.hosts.contains(&report.host) {
+        return Err(format!("of host {}, which is none of the cluster's other hosts", report.host));
     }
-    let view = match &found.sealed {
+    let view = match &report.sealed {
         None => None,
         Some(sealed) => {
             let view = from_hexadecimal(sealed).and_then(|bytes| View::unseal_for(layout, &bytes));
-            let view = view.filter(|view| Some(view.id.0) == found.view);
+            let view = view.filter(|view| Some(view.id.0) == report.view);
             Some(view.ok_or_else(|| "its view is damaged".to_owned())?)
         }
     };
-    Ok((found, view))
+    Ok((report, view))
 }
 
 #[cfg(test)]
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_found() {
+    fn fuzz_report() {
         let [own, other] = [1, 2].map(|n| IpAddr::from([10, 0, 0, n]));
         let mut network = Network::local(0xaa, own, 7471, 7);
         network.hosts = vec![own, other];
@@ -235,8 +234,8 @@ mod tests {
         let coordinators = [(coordinator_name(1), obol_fabric::Address::region(1))];
         let lease = obol_fabric::Nanos::from_millis(10);
         let view = View::genesis(&coordinators, lease, lease);
-        let found = Found {
-            schema: FOUND_SCHEMA,
+        let report = Report {
+            schema: REPORT_SCHEMA,
             cluster: cluster.to_string(),
             id: print_id(network.id),
             host: other,
@@ -245,14 +244,14 @@ mod tests {
             view: Some(0),
             sealed: Some(hexadecimal(&view.seal())),
         };
-        let good = serde_json::to_string(&found).expect("JSON");
+        let good = serde_json::to_string(&report).expect("JSON");
         assert_eq!(judge(&good, cluster, &network, &layout).expect("good").1, Some(view));
-        let target = obol_fuzz::Target::new("found", obol_fuzz::Shape::Text, 20_000).with(good.into_bytes());
+        let target = obol_fuzz::Target::new("report", obol_fuzz::Shape::Text, 20_000).with(good.into_bytes());
         target.run(|input| {
             let text = String::from_utf8_lossy(input);
             match judge(&text, cluster, &network, &layout) {
-                Ok((found, view)) => {
-                    let numbers: Numbers = found.there.iter().chain(&found.lost).copied().collect();
+                Ok((report, view)) => {
+                    let numbers: Numbers = report.there.iter().chain(&report.lost).copied().collect();
                     obol_fuzz::outcome((numbers, view))
                 }
                 Err(why) => obol_fuzz::outcome(why.len()),
