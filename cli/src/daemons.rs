@@ -32,10 +32,10 @@ pub(crate) fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>
 
 /// Schedules a process with a core as the profile asks for, where it is allowed; the process works
 /// without.
-pub(crate) fn schedule(site: &Site, tells: bool) -> Result<(), Failure> {
+pub(crate) fn schedule(site: &Site, reports: bool) -> Result<(), Failure> {
     let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else { return Ok(()) };
     match sched::run_fifo(priority) {
-        Err(error) if tells => Ok(output::remark(format_args!(
+        Err(error) if reports => Ok(output::remark(format_args!(
             "obol: no real-time scheduling ({error}); leases may be renewed late, and healthy \
              processes removed while the machine is busy. Grant CAP_SYS_NICE or use the profile laptop"
         ))?),
@@ -43,8 +43,8 @@ pub(crate) fn schedule(site: &Site, tells: bool) -> Result<(), Failure> {
     }
 }
 
-/// Says why the kernel module or the eBPF programs are there and yet do not report deaths. The others
-/// of this host are refused alike.
+/// Says why the kernel module or the eBPF programs are there and yet do not report deaths. The
+/// others of this host are refused alike.
 pub(crate) fn tell_refusal(endpoint: &Endpoint) {
     if let Some(refusal) = endpoint.kernel_refusal() {
         // The process works without it; whether anybody reads this does not matter to it.
@@ -81,9 +81,9 @@ pub(crate) fn expected<E: Display>(
     Ok(code)
 }
 
-/// This thread stands for a program, so it is scheduled as the agent is that watches it: beside
-/// busy neighbours it would beat too late otherwise, and be taken for frozen.
-pub(crate) fn stands_for_program(site: &Site) {
+/// Schedules this thread, whose heartbeats represent a program, as the agent that watches it.
+/// Otherwise it would beat too late beside busy neighbours, and be taken for frozen.
+pub(crate) fn set_watched_thread_priority(site: &Site) {
     if let Some(priority) = site.deployment.profile.scheduling.priority() {
         // Without the right to it the program works all the same; `obol status` shows who has none.
         let _ = sched::run_fifo_alone(priority);

@@ -131,7 +131,7 @@ impl Made {
                 made => made.map_err(failed)?,
             };
             if !directory.lock().map_err(failed)? {
-                // Whoever holds it runs, hangs, has just begun, or was killed and is still dying:
+                // The holder runs, hangs, has just begun, or was killed and is still dying:
                 // only the first answers.
                 let left = end.saturating_duration_since(Instant::now());
                 if left.is_zero() || control::request_within(&path, &Request::Hello, left).is_ok() {
@@ -207,7 +207,7 @@ impl Drop for Made {
 fn runs(path: &Path, cluster: Name, supervised: bool) -> Failure {
     if !supervised {
         return Failure::Refused(format!(
-            "cluster {cluster} in {} has lost its `obol up`, and processes of it go on: see them with `obol status \
+            "cluster {cluster} in {} has lost its `obol up`, and processes of it still run: see them with `obol status \
              --cluster {cluster}`. A process of it that is down cannot be started again; end what is left with \
              `obol down --cluster {cluster}`, and then start it anew",
             path.display()

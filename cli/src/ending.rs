@@ -151,8 +151,8 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
     }
 }
 
-/// Refuses a name that a live process of the cluster has: commands, drills and hooks could not tell
-/// the two apart.
+/// Refuses a name that a live process of the cluster has: commands, drills and hooks could not
+/// distinguish the two.
 pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let end = Instant::now() + DYING_TIMEOUT;
@@ -296,7 +296,7 @@ fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, Co
         while !asking.is_finished() {
             // One that does not listen refuses at once.
             if asked.elapsed() >= TELL_AFTER {
-                // Whoever does not see it waits all the same.
+                // It waits whether or not this is read.
                 let _ = slow.tell(|| "the `obol up` to end the cluster's processes".to_owned());
             }
             std::thread::sleep(POLL_INTERVAL);

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let root = place.root.unwrap_or_else(obol_fabric::host::default_root);
     match command.run(&root, place.cluster) {
         Ok(code) => code,
-        // Whoever read our output has seen enough.
+        // The reader of the output has closed it.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             // There is no one left to report to if this fails, too.

@@ -23,7 +23,7 @@ pub(crate) struct Names(Vec<(Incarnation, Name)>);
 impl Names {
     /// The names in everything that a cluster keeps: its first view, the views that coordinators
     /// still have, and what the processes have noted of themselves. A view that is kept no more may
-    /// have named somebody alone, so numbers remain.
+    /// have been the only one with a name, so numbers remain.
     pub(crate) fn of(site: &Site, recorders: &mut Observer, events: &[ObservedEvent]) -> Self {
         let mut names = Self::default();
         names.know_all(&site.genesis);
@@ -87,7 +87,7 @@ impl Names {
             Change::Failed { accused, accuser, level } if accused == accuser => {
                 format!("{} failed: {}", self.shown(accused), level.name())
             }
-            // Nobody is to blame for a link: of the two, the other one stayed.
+            // A link failed, not a process: of the two, the other one stayed.
             Change::Failed { accused, accuser, level: Level::Timeout } => {
                 let level = Level::Timeout.name();
                 format!("{} failed: {level}, no link to {}", self.shown(accused), self.shown(accuser))

@@ -103,16 +103,15 @@ fn remove(root: &Path, cluster: Name) {
     }
 }
 
-/// Keeps a cluster that this process makes in its own memory, without supervised processes:
-/// whatever becomes of this process, the cluster's directory and a folder of files beside it go
-/// with it.
-pub(crate) struct Kept {
+/// Removes a cluster that this process makes in its own memory, without supervised processes: the
+/// cluster's directory, and a folder of files beside it, however this process ends.
+pub(crate) struct CleanupGuard {
     keeper: Keeper,
     root: PathBuf,
     cluster: Name,
 }
 
-impl Kept {
+impl CleanupGuard {
     /// Before the cluster is made.
     pub(crate) fn start(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
@@ -123,7 +122,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for CleanupGuard {
     fn drop(&mut self) {
         if self.keeper.end() {
             remove(&self.root, self.cluster);
@@ -134,14 +133,14 @@ impl Drop for Kept {
 /// Removes a cluster when the command that made it has ended (started by commands with a
 /// cluster of their own)
 #[derive(Debug, Args)]
-pub(crate) struct Keep {
+pub(crate) struct Cleanup {
     /// A folder of files that goes with it
     #[arg(long)]
     folder: Option<PathBuf>,
 }
 
-/// `obol keep`, the other end of [`Kept`].
-pub(crate) fn keep(root: &Path, cluster: Name, args: &Keep) -> Result<ExitCode, Failure> {
+/// `obol keep`, the other end of [`CleanupGuard`].
+pub(crate) fn clean_up(root: &Path, cluster: Name, args: &Cleanup) -> Result<ExitCode, Failure> {
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(Failure::failed)?;
     remove(root, cluster);
     match args.folder.as_ref().map(std::fs::remove_dir_all) {
@@ -174,7 +173,7 @@ pub(crate) fn stop_with_sender(stop: Arc<AtomicBool>) -> Result<(), Failure> {
 }
 
 /// A command that runs a program which dies with this thread.
-pub(crate) fn tied(program: &str) -> io::Result<Command> {
+pub(crate) fn dies_with_parent(program: &str) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["run-tied", "--parent", &std::process::id().to_string(), "--", program]);
     Ok(command)

@@ -54,8 +54,7 @@ pub(crate) fn begin(root: &Path, cluster: Name) -> Result<Option<PathBuf>, (Path
     }
 }
 
-/// Removes the saved views of a cluster that was ended: nobody will miss it. Those of an earlier
-/// one stay.
+/// Removes the saved views of a cluster that was ended. Those of an earlier one stay.
 pub(crate) fn end(root: &Path, cluster: Name) -> io::Result<()> {
     let Some(folder) = folder(root, cluster) else { return Ok(()) };
     for view in views(&folder)? {

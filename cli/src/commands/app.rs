@@ -1,7 +1,7 @@
 //! `obol app`: the demo application. It serves small requests under the guard of its view, and
 //! notes the first success in each.
 
-use crate::daemons::{START_TIMEOUT, enter, expected, leave, stands_for_program};
+use crate::daemons::{START_TIMEOUT, enter, expected, leave, set_watched_thread_priority};
 use clap::Args;
 use obol_agent::{AttachError, Attached, OwnView};
 use obol_console::output::Failure;
@@ -41,7 +41,7 @@ fn attach(
     name: Name,
     stop: &AtomicBool,
 ) -> Result<(Attached, Presence), AttachError> {
-    stands_for_program(site);
+    set_watched_thread_priority(site);
     let end = clock::now() + START_TIMEOUT;
     loop {
         match Attached::open_present(site, node, name) {

@@ -41,7 +41,7 @@ fn walk(command: &Command, to: &mut Vec<(String, Vec<u8>)>) -> Result<(), Failur
     command.get_subcommands().filter(|one| !one.is_hide_set()).try_for_each(|one| walk(one, to))
 }
 
-/// The command with all that its help tells behind the options as its description, where readers of
+/// The command with the help text after the options as its description, where readers of
 /// manuals look.
 fn described(command: &Command) -> Command {
     let Some(more) = command.get_after_help() else { return command.clone() };

@@ -2,7 +2,6 @@
 //! does. A new one is declared here twice: as a module, and in the list, whose order is that of
 //! `--help`.
 
-mod aged_console;
 pub(crate) mod agent;
 pub(crate) mod app;
 mod bench;
@@ -24,6 +23,7 @@ mod lease;
 pub(crate) mod lease_cache;
 mod man;
 mod mark;
+mod prefilled_console;
 mod profile;
 mod record;
 mod replay;
@@ -78,8 +78,8 @@ commands! {
     Run(run::Run) => run::run,
     #[command(subcommand)]
     Kv(kv::Kv) => kv::run,
-    #[command(hide = true)]
-    RunTied(run::RunTied) => run::become_program,
+    #[command(name = "run-tied", hide = true)]
+    RunWithParentDeath(run::RunWithParentDeath) => run::become_program,
     #[command(hide = true)]
     RunGuarded(run::RunGuarded) => run::guard,
     Drill(drill::Drill) => drill::run,
@@ -113,10 +113,10 @@ commands! {
     FaultAgent(fault_agent::FaultAgent) => fault_agent::run,
     #[command(hide = true)]
     DrillLoad(drill_load::DrillLoad) => drill_load::run,
-    #[command(hide = true)]
-    AgedConsole(aged_console::AgedConsole) => aged_console::run,
-    #[command(hide = true)]
-    Keep(running::Keep) => running::keep,
+    #[command(name = "aged-console", hide = true)]
+    PrefilledConsole(prefilled_console::PrefilledConsole) => prefilled_console::run,
+    #[command(name = "keep", hide = true)]
+    Cleanup(running::Cleanup) => running::clean_up,
     #[command(hide = true)]
     FloorRole(bench::FloorRole) => bench::floor_role,
 }

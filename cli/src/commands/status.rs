@@ -116,7 +116,7 @@ pub(crate) struct StatusJson<'a> {
     base: Option<u64>,
     leader: Option<String>,
     profile: &'a str,
-    /// Who tells first that a process died, whichever it is: `module`, `ebpf`, or `futex+pidfd`.
+    /// What reports first that a process died: `module`, `ebpf`, or `futex+pidfd`.
     deadbeat: Option<&'static str>,
     /// How coordinators are replaced without an operator; where one looks at flight recorders, too.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -229,8 +229,8 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
     not_real_time(observer, snapshot).into_iter().chain(held).collect()
 }
 
-/// Processes of this host that are not scheduled as the profile asks. Whoever watches them is
-/// quicker to suspect them than the kernel is to run them.
+/// Processes of this host that are not scheduled as the profile asks. They may be suspected
+/// before the kernel runs them.
 fn not_real_time(observer: &Observer, snapshot: &Snapshot) -> Option<String> {
     let profile = &observer.deployment().profile;
     profile.scheduling.priority()?;

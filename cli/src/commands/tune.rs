@@ -1,7 +1,7 @@
 //! `obol tune`: sweeps leases and heartbeats on clusters of its own, without and with load, and
 //! writes a profile.
 
-use crate::running::{Running, Shape, tied};
+use crate::running::{Running, Shape, dies_with_parent};
 use crate::signals;
 use clap::Args;
 use obol_chaos::drills::Host;
@@ -111,7 +111,7 @@ impl Load {
         let mut command = match self {
             Self::None => return Ok(None),
             Self::StressNg => {
-                let mut command = tied("stress-ng").map_err(Failure::failed)?;
+                let mut command = dies_with_parent("stress-ng").map_err(Failure::failed)?;
                 let bytes = format!("{MEBIBYTES}M");
                 let seconds = lasts.as_secs().to_string();
                 command.args([
@@ -177,8 +177,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What is done next; a courtesy: tuning goes on without it.
-    fn tell(&self, load: Load, pause: Nanos, what: fmt::Arguments<'_>) {
+    /// Reports the next step; tuning continues if that fails.
+    fn report(&self, load: Load, pause: Nanos, what: fmt::Arguments<'_>) {
         let _ = output::remark(format_args!(
             "tune: step {} of at most {STEPS_MAX}: load {}, pause {pause}: {what}",
             self.begun.get(),
@@ -192,10 +192,10 @@ impl Bench<'_> {
         let shape = Shape { name: "tune", profile, apps: APPS, caches: 0, patience: START_TIMEOUT };
         let running = match Running::start(self.root, &shape) {
             Ok(running) => running,
-            // Its leases are so short that it does not even begin: that is what the step had to
-            // tell.
+            // Its leases are so short that it does not even begin: that is the result of
+            // the step.
             Err(error) if pause < TRUSTED => {
-                self.tell(load, pause, format_args!("{error}"));
+                self.report(load, pause, format_args!("{error}"));
                 return Ok(Measured::new(load.name(), pause, Counted::default()));
             }
             Err(error) => return Err(error),
@@ -215,7 +215,7 @@ impl Bench<'_> {
         };
         drop(busy);
         let measured = Measured::new(load.name(), pause, counted);
-        self.tell(
+        self.report(
             load,
             pause,
             format_args!(

@@ -81,7 +81,7 @@ impl Way {
     }
 }
 
-/// Failovers of an app that this process kills itself: no helper, no cue, and nobody who looks
+/// Failovers of an app that this process kills itself: without a fault agent, a cue, or polling
 /// before it is over.
 fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let mut observer = running.observer()?;

@@ -2,7 +2,7 @@
 //! each beside the bare instructions that it cannot do without.
 
 use super::Figure;
-use crate::running::Kept;
+use crate::running::CleanupGuard;
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
@@ -65,7 +65,7 @@ struct Acceptors {
     site: Arc<Site>,
     stop: Arc<AtomicBool>,
     holders: Vec<std::thread::JoinHandle<()>>,
-    _kept: Kept,
+    _cleanup: CleanupGuard,
 }
 
 /// Coordinators of the benchmark: the acceptors and the proposer.
@@ -95,7 +95,7 @@ impl Acceptors {
         if let Some(at) = rdma {
             deployment = deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), PROPOSER));
         }
-        let kept = Kept::start(&root, name, None)?;
+        let cleanup = CleanupGuard::start(&root, name, None)?;
         let site = Arc::new(Site::create(&root, name, deployment).map_err(Failure::failed)?);
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = std::sync::mpsc::channel();
@@ -105,14 +105,14 @@ impl Acceptors {
             holders.push(std::thread::spawn(move || {
                 let opened = site.coordinator(number);
                 let held = opened.as_ref().err().map(ToString::to_string);
-                // Whoever waits for it counts all.
+                // The receiver counts all.
                 let _ = tell.send(held);
                 if let Ok(mut endpoint) = opened {
                     endpoint.each(Hold { stop: &stop });
                 }
             }));
         }
-        let this = Self { root, site, stop, holders, _kept: kept };
+        let this = Self { root, site, stop, holders, _cleanup: cleanup };
         for _ in 1..=ACCEPTORS {
             if let Some(error) = told.recv().map_err(Failure::failed)? {
                 return Err(Failure::Failed(error));

@@ -72,7 +72,7 @@ impl Work for Asking<'_> {
                 let _ = self.tell.send(Gap { last: now, first: now, view });
             } else if before != Some(primary) {
                 endpoint.record(Record::new(What::Service, client.view().0, 0));
-                // Whoever listens no more has seen enough.
+                // The receiver may have seen enough.
                 let _ = self.tell.send(Gap { last, first: now, view });
             }
         }
@@ -118,7 +118,7 @@ impl Actives {
     }
 
     /// When the last process did, of this view or the next that came to be active: two deaths may
-    /// be two views at once. What was told of it and of those before is forgotten.
+    /// be two views at once. Reports of it and of earlier ones are dropped.
     fn take_last(&mut self, view: ViewId) -> Option<Instant> {
         let (told, _) = *self.0.range((view, Name::default())..).next()?.0;
         let later = self.0.split_off(&(ViewId(told.0.saturating_add(1)), Name::default()));

@@ -1,5 +1,5 @@
-//! Freezes servers of a check now and then, one at a time and whatever else goes on: so a stall may
-//! overlap a crash.
+//! Freezes servers of a check now and then, one at a time and independently of kills: so a stall
+//! may overlap a crash.
 
 use obol_console::output::Failure;
 use obol_fabric::host::{Held, Process};
@@ -21,7 +21,7 @@ pub(super) struct Freezer {
     frozen: Arc<AtomicU64>,
 }
 
-/// A frozen process, which goes on at the end of this.
+/// A frozen process, which resumes when this is dropped.
 struct Frozen(Held);
 
 impl Drop for Frozen {

@@ -1,7 +1,7 @@
 //! Which servers of this host have had the cache's state: a file of the cluster for each. A server
 //! that leaves takes its own away; one that dies does not. So a first server knows whether keys
 //! would be lost if it began with nothing. Servers that a check or a measurement starts for itself
-//! have marks of their own: nobody misses their keys when it is killed.
+//! have marks of their own: their keys may be lost with it.
 
 use obol_console::output::Failure;
 use obol_fabric::Name;

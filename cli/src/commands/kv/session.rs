@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a client does.
 pub(super) trait Work {
-    /// Takes answers and begins operations. Tells whether that was all.
+    /// Takes answers and begins operations. Returns whether that was all.
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool;
 }
 

@@ -1,5 +1,5 @@
 //! A control group for a program, where the system lets this process make one: the kernel then
-//! kills all of it at once (`cgroup.kill`), whoever the processes belong to.
+//! kills all of it at once (`cgroup.kill`), whichever user the processes belong to.
 
 use obol_fabric::host::supervise::is_delegated;
 use std::fs::{self, File, OpenOptions};

@@ -26,7 +26,7 @@ pub(crate) struct RunGuarded {
     /// The process that nothing of it must outlive
     #[arg(long)]
     parent: u32,
-    /// The standard input is the command's, not for telling how it ended
+    /// The standard input is the command's, not for reporting how it ended
     #[arg(long)]
     feeds: bool,
     /// The program and its arguments
@@ -150,7 +150,7 @@ fn wait(child: u32, input: Input, rx: &Receiver<Event>) -> io::Result<Option<Exi
     }
 }
 
-/// Tells `run` how the command ended. It may be gone, or wait no more.
+/// Reports to `run`, which may have ended, how the command ended.
 fn tell(status: ExitStatus) {
     let word: Word = status.into_raw().to_le_bytes();
     let _ = io::stdin().as_fd().try_clone_to_owned().and_then(|own| UnixStream::from(own).write_all(&word));

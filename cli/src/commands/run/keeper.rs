@@ -27,8 +27,8 @@ const KILL_EVERY_LATER: Duration = Duration::from_millis(100);
 /// Processes that have not ended this long after SIGKILL are reported.
 const KILL_IS_SLOW: Duration = Duration::from_secs(5);
 
-/// How often the keeper looks whether `run` stands still. Nobody tells it: only a parent hears that
-/// a process was stopped.
+/// How often the keeper checks whether `run` is stopped. The kernel notifies only the parent of a
+/// stopped process.
 const LOOK_AT_RUN: Duration = Duration::from_millis(20);
 
 /// What the keeper is asked for.
@@ -70,7 +70,7 @@ pub(super) enum Said {
 pub(super) enum Cause {
     /// `run` has asked for it.
     Asked,
-    /// `run` was stopped by a signal: it tells the program nothing any more, and its membership
+    /// `run` was stopped by a signal: it sends the program nothing any more, and its membership
     /// ends.
     RunStopped,
 }
@@ -207,7 +207,7 @@ fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> i
     let mut kept =
         Kept { run, words, group, stream, life: None, killing: None, cause: None, told_slow: false };
     let ended = kept.serve(&rx);
-    // Whatever went wrong: it leaves nothing behind. Nobody needs to hear of it.
+    // Whatever went wrong, it leaves nothing behind, so this need not be reported.
     kept.killing.get_or_insert_with(Instant::now);
     while supervise::reap_any().is_ok_and(|reaped| reaped != Reaped::None) {
         kept.kill();

@@ -1,7 +1,7 @@
-//! The program's membership, which `run` holds for it: one thread stands for the program and ends
-//! its seat with it, another tells of the views that are active.
+//! The program's membership, which `run` holds for it: one thread represents the program and ends
+//! its membership with it, another reports active views.
 
-use crate::daemons::{START_TIMEOUT, leave, stands_for_program};
+use crate::daemons::{START_TIMEOUT, leave, set_watched_thread_priority};
 use obol_agent::{AttachError, Attached, OwnView};
 use obol_fabric::host::{Held, Presence, Process, clock};
 use obol_fabric::{Incarnation, Name, Nanos};
@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How often the end of the program's membership is looked for while no view changes.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(50);
-/// How often a view that is decided is asked whether it is active: nobody rings when a lease
-/// begins.
+/// How often a decided view is checked for being active: no wakeup is sent when a lease begins.
 const ACTIVE_EVERY: Nanos = Nanos::from_micros(200);
 /// The pause before a membership that could not be had is tried for again, and after how long that
 /// is worth a remark.
@@ -60,7 +59,7 @@ pub(super) struct Life {
     name: Name,
     /// The program itself; `None` if it had ended before it could be held.
     program: Option<Held>,
-    /// Set once it is not to join any more. A membership that there is goes on.
+    /// Set once it is not to join any more. An existing membership continues.
     joins_no_more: AtomicBool,
     /// Set once a membership was lost, until it is known that the program is not about to be
     /// killed.
@@ -146,7 +145,7 @@ impl Life {
     fn sit(&self, tell: &(impl Fn(Standing) + Sync)) -> Result<(), String> {
         let site = Site::open(&self.place.root, self.place.cluster).map_err(|error| error.to_string())?;
         let beat_every = site.deployment.profile.timing.heartbeat_every;
-        stands_for_program(&site);
+        set_watched_thread_priority(&site);
         let (app, mut presence) =
             Attached::open_present(&site, self.node, self.name).map_err(|error| error.to_string())?;
         let done = AtomicBool::new(false);
@@ -209,7 +208,7 @@ impl Life {
         Ok(())
     }
 
-    /// Tells each view of the program's as it becomes active.
+    /// Reports each view of the program as it becomes active.
     fn follow(&self, app: &Attached, done: &AtomicBool, tell: &impl Fn(Standing)) {
         let mut views = app.views();
         let mut waiting: Option<OwnView> = None;

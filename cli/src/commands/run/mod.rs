@@ -17,7 +17,7 @@ mod program;
 mod restart;
 
 pub(crate) use guard::{RunGuarded, guard};
-pub(crate) use program::{RunTied, become_program};
+pub(crate) use program::{RunWithParentDeath, become_program};
 
 use crate::commands::drill::DrillKind;
 use crate::ending::{NameClaim, unused};

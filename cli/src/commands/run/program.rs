@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Becomes a program that dies with `run`
 #[derive(Debug, Args)]
-pub(crate) struct RunTied {
+pub(crate) struct RunWithParentDeath {
     /// The process that it must not outlive
     #[arg(long)]
     parent: u32,
@@ -39,7 +39,7 @@ const SHELL: &str = "/bin/sh";
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How long what it left behind has to end after SIGKILL.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a guard has to end after it was told to kill all; then it is killed itself, and the
+/// How long a guard has to end after it was asked to kill all; then it is killed itself, and the
 /// rest with the other orphans.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The kernel takes a timeout of zero for none.
@@ -59,9 +59,9 @@ pub(super) fn kill_descendants() {
     }
 }
 
-/// The other end of [`crate::running::tied`]: becomes the program.
-pub(crate) fn become_program(_: &Path, _: Name, args: &RunTied) -> Result<ExitCode, Failure> {
-    let RunTied { parent, ref words } = *args;
+/// The other end of [`crate::running::dies_with_parent`]: becomes the program.
+pub(crate) fn become_program(_: &Path, _: Name, args: &RunWithParentDeath) -> Result<ExitCode, Failure> {
+    let RunWithParentDeath { parent, ref words } = *args;
     sched::die_with_parent().map_err(Failure::failed)?;
     if parent_id() != parent {
         return Err(Failure::Failed("the process that started this one is gone".to_owned()));
@@ -173,7 +173,7 @@ impl Stayed {
     }
 }
 
-/// The children that somebody waits for. Every other child of this process is an orphan that it
+/// The children that a thread waits for. Every other child of this process is an orphan that it
 /// adopted.
 #[derive(Default)]
 pub(super) struct Kept(Mutex<BTreeSet<u32>>);

@@ -76,7 +76,7 @@ pub(crate) enum Sim {
     ///
     /// Runs this program's machines, leases and all, on the testbed's parameters. Each row is a
     /// failure of an app (A) alone or with the leader (C), a lease cache (L), or both. Columns: as
-    /// in the paper (leases are waited for); with fencing; with fencing and kernels that tell of a
+    /// in the paper (leases are waited for); with fencing; with fencing and kernels that report a
     /// kill at its signal. Times are medians in microseconds from the death of the app to the first
     /// survivor that is active without it, the 99th percentile in brackets (from 299 repetitions
     /// on). ALL OUT is until no failed process is left in the view.

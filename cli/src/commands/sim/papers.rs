@@ -190,7 +190,7 @@ fn put(path: &Path, text: &str) -> Result<(), Failure> {
 pub(super) fn report(to: &Path, largest: u32, model: &str, seed: u64) -> Result<ExitCode, Failure> {
     let testbed = testbed(model)?;
     let page: PathBuf = if to.is_dir() { to.join(REPORT_PAGE) } else { to.to_owned() };
-    // Whoever waits for minutes should not learn only then that there is no place for the result.
+    // Fail now, not after minutes, if the result cannot be written.
     put(&page, "")?;
     output::remark(format_args!("Table 2: {REPORT_REPETITIONS} failovers of each kind"))?;
     let table = papers::table2(&testbed, REPORT_REPETITIONS, seed, threads()).map_err(Failure::failed)?;

@@ -121,8 +121,8 @@ impl Live {
         let Some(view) = snapshot.view.clone() else { return Ok(None) };
         let newest = Some(Arc::clone(&view));
         self.names.know_all(&view);
-        // Views may follow each other faster than they settle; whoever waits is told before it is
-        // passed over.
+        // Views may follow each other faster than they settle; a waiting one is reported before it
+        // is replaced.
         if let Some((passed, _)) = self.waiting.take_if(|(waiting, _)| waiting.id != view.id) {
             self.tell(&passed, &snapshot)?;
         }

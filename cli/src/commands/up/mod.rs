@@ -1,12 +1,13 @@
 //! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
 
+mod child_logs;
 mod live;
-mod said;
 mod spares;
 
 use crate::directory::Made;
 use crate::ending::{DYING_TIMEOUT, is_dying, unused};
 use crate::{cli, running, saved, signals};
+use child_logs::{ChildLogs, by_reason};
 use clap::Args;
 use live::Live;
 use obol_chaos::control::{self, Answer, Request};
@@ -24,7 +25,6 @@ use obol_node::deployment::{app_node_names, cache_name};
 use obol_node::{Deployment, Network};
 use obol_observe::{Health, Observer, Snapshot};
 use obol_profiles::Profile;
-use said::{Said, by_reason};
 use serde::Serialize;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use spares::Spares;
@@ -101,11 +101,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The same while the console shows the cluster, and only the summary and the dead children are to
 /// be cared for.
 const LOOK_BESIDE: Duration = Duration::from_secs(1);
-/// A cluster that is not healthy after this long is shown as it is; one in which nobody acts has
-/// failed to start.
+/// A cluster that is not healthy after this long is shown as it is; one in which no process acts
+/// has failed to start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// When one process has failed to start, the others have so long to fail as well, so that one
-/// message tells of all.
+/// message reports all.
 const FAILING_TIMEOUT: Duration = Duration::from_millis(300);
 /// A caller that does not read its answer is given up after this long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -118,8 +118,8 @@ const KV_EVERY: &str = "100ms";
 /// The demo's client.
 const KV_LOAD: &str = "kv_load";
 
-/// The arguments of coordinator `number`. It keeps the newest view in a file: who has lost the
-/// memory of a majority goes on from there.
+/// The arguments of coordinator `number`. It keeps the newest view in a file: an operator continues
+/// from it after the memory of a majority is lost.
 fn coordinator(number: u16, saves: &Path) -> Vec<String> {
     let save = saves.join(format!("{}.view", coordinator_name(number)));
     let save = save.display().to_string();
@@ -151,7 +151,7 @@ struct Supervisor {
     /// Coordinators that the profile has room for; those beyond the first ones may be added later.
     coordinators_max: u16,
     children: BTreeMap<String, Started>,
-    said: Arc<Said>,
+    child_logs: Arc<ChildLogs>,
 }
 
 impl Supervisor {
@@ -207,7 +207,7 @@ impl Supervisor {
             specs,
             coordinators_max,
             children: BTreeMap::new(),
-            said: Arc::default(),
+            child_logs: Arc::default(),
         })
     }
 
@@ -221,7 +221,7 @@ impl Supervisor {
         })
     }
 
-    /// Starts a process that was asked for: one that does not run, and whose name nobody has taken
+    /// Starts a process that was asked for: one that does not run, and whose name was not taken
     /// meanwhile.
     fn start_again(&mut self, name: &str) -> Result<u32, String> {
         self.arguments(name)?;
@@ -269,7 +269,7 @@ impl Supervisor {
             .spawn()
             .map_err(|error| format!("could not start {name}: {error}"))?;
         let pid = child.id();
-        let heard = child.stderr.take().map(|from| self.said.listen(name, from)).transpose();
+        let heard = child.stderr.take().map(|from| self.child_logs.listen(name, from)).transpose();
         let unheard = heard
             .as_ref()
             .err()
@@ -301,7 +301,7 @@ impl Supervisor {
                 (started.ended, started.listener.take_if(|_| started.ended.is_some()))
             {
                 // Its end of the pipe is closed: what it said last is read to the end. A panic was
-                // told by itself.
+                // reported by the runtime.
                 let _ = listener.join();
             }
         }
@@ -314,16 +314,16 @@ impl Supervisor {
         if status.success() || asked {
             return None;
         }
-        let said = self.said.last(name);
-        Some(match (status.signal(), said) {
-            (None, Some(said)) => said,
-            (None, None) => format!("ended with {status} and said nothing"),
+        let last = self.child_logs.last(name);
+        Some(match (status.signal(), last) {
+            (None, Some(last)) => last,
+            (None, None) => format!("ended with {status} and wrote nothing"),
             (Some(SIGBUS), _) => format!(
                 "ended with {status}: there is no room for its memory; free space in {}",
                 self.directory.display()
             ),
-            (Some(_), said) => {
-                format!("ended with {status}{}", said.map_or(String::new(), |s| format!(": {s}")))
+            (Some(_), last) => {
+                format!("ended with {status}{}", last.map_or(String::new(), |s| format!(": {s}")))
             }
         })
     }
@@ -354,7 +354,7 @@ impl Drop for Supervisor {
         }
         for started in self.children.values_mut() {
             let _ = started.child.wait();
-            // What it said goes on before `up` ends.
+            // Its last lines are forwarded before `up` ends.
             let _ = started.listener.take().map(JoinHandle::join);
         }
     }
@@ -608,7 +608,7 @@ fn attend(
             if start.up {
                 tell_up(&snapshot, began, options)?;
                 if shown.is_none() {
-                    supervisor.said.pass();
+                    supervisor.child_logs.pass();
                 }
             }
         }
@@ -616,16 +616,16 @@ fn attend(
     let summary = live.summary();
     let console = shown.map_or(Ok(()), Background::close);
     if failed.is_some() {
-        supervisor.said.drop_kept();
+        supervisor.child_logs.drop_kept();
     }
-    let said = Arc::clone(&supervisor.said);
+    let logs = Arc::clone(&supervisor.child_logs);
     drop(supervisor);
     if let Some(ask) = asked_to_stop {
         ask.answer(&Answer::Done { pid: None });
     }
     let Some(reason) = failed else {
         // The terminal is free again.
-        said.pass();
+        logs.pass();
         if options.json {
             output::json(&summary)?;
         } else {

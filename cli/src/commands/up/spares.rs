@@ -1,6 +1,6 @@
-//! What `up` does so that one failure at a time needs nobody: where a coordinator that decides has
-//! been missing for as long as the profile says, and no spare is there, it starts one. The leader
-//! decides what becomes of it.
+//! What `up` does so that one failure at a time needs no operator: where a coordinator that decides
+//! has been missing for as long as the profile says, and no spare is there, it starts one. The
+//! leader decides what becomes of it.
 
 use obol_console::output;
 use obol_fabric::Instant;
@@ -38,7 +38,7 @@ impl Spares {
         config.timing.replace.then(|| Self { config, limit, vacancies: Vacancies::default(), started: None })
     }
 
-    /// The number of the coordinator that is to be started now. `runs` tells whether one has a
+    /// The number of the coordinator that is to be started now. `runs` returns whether one has a
     /// process, in whatever state.
     pub(crate) fn wanted(&mut self, view: &View, now: Instant, runs: impl Fn(u16) -> bool) -> Option<u16> {
         self.vacancies.update(view, now);

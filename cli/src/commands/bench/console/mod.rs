@@ -166,7 +166,7 @@ pub(crate) fn run(root: &Path, options: &BenchConsole) -> Result<ExitCode, Failu
     }
     let mut figures = Vec::new();
     for bounds in BOUNDS.iter().filter(|bounds| options.nodes.is_none_or(|nodes| nodes == bounds.nodes)) {
-        // A courtesy: the benchmark goes on without it.
+        // Informative only: the benchmark continues without it.
         let _ = output::remark(format_args!("bench console: {} nodes", bounds.nodes));
         figures.extend(measure(root, bounds, options)?);
     }

@@ -1,6 +1,6 @@
 //! A terminal of 200x50 with a program in it, and what the program has put on its screen.
 
-use crate::running::tied;
+use crate::running::dies_with_parent;
 use obol_console::output::Failure;
 use parking_lot::{Condvar, Mutex};
 use std::io::{Read, Write};
@@ -55,7 +55,7 @@ impl Pty {
             noted.display(),
             program.display()
         );
-        let mut child = tied("script")
+        let mut child = dies_with_parent("script")
             .map_err(Failure::failed)?
             .args(["-q", "-e", "-f", "-c", &command, "/dev/null"])
             .env("TERM", "xterm-256color")
@@ -104,7 +104,7 @@ impl Pty {
         self.shown.0.lock().1
     }
 
-    /// Waits until more than so much was written in all. Tells how long it took.
+    /// Waits until more than so much was written in all. Returns how long it took.
     pub(super) fn beyond(&self, bytes: u64, patience: Duration) -> Result<Duration, Failure> {
         let began = Instant::now();
         let mut now = self.shown.0.lock();
@@ -124,7 +124,7 @@ impl Pty {
         out.write_all(keys.as_bytes()).and_then(|()| out.flush()).map_err(Failure::failed)
     }
 
-    /// Waits until the screen shows these words, or no longer does. Tells how long it took.
+    /// Waits until the screen shows these words, or no longer does. Returns how long it took.
     pub(super) fn until(&self, words: &str, shown: bool, patience: Duration) -> Result<Duration, Failure> {
         let began = Instant::now();
         let mut now = self.shown.0.lock();

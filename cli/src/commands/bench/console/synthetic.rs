@@ -2,7 +2,7 @@
 //! counters advance. One process holds them all, and no protocol runs, so it takes little of the
 //! machine that the console is measured on.
 
-use crate::running::Kept;
+use crate::running::CleanupGuard;
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
@@ -50,7 +50,7 @@ pub(super) struct Synthetic {
     /// Its drop ends the advance.
     stop: Option<Sender<()>>,
     advance: Option<JoinHandle<()>>,
-    _kept: Kept,
+    _cleanup: CleanupGuard,
 }
 
 fn name(text: &str) -> Result<Name, Failure> {
@@ -62,8 +62,7 @@ fn called(nodes: u16) -> Result<Name, Failure> {
     name(&format!("console-{}-{nodes}", std::process::id()))
 }
 
-/// The profile `laptop`, with room for a view of so many nodes and little room for what nobody uses
-/// here.
+/// The profile `laptop`, with room for a view of so many nodes and little for what is unused here.
 fn profile(value_bytes: u32) -> Result<Profile, Failure> {
     let mut profile = Profile::builtin("laptop").map_err(Failure::failed)?;
     let proposers = u32::from(COORDINATORS);
@@ -117,7 +116,7 @@ impl Synthetic {
         let made = deployment(sealed.next_multiple_of(64).max(4096))?;
         let view = view(&made.genesis(), nodes)?;
         let lease = made.profile.timing.lease;
-        let kept = Kept::start(root, cluster, Some(&super::pty::folder()))?;
+        let cleanup = CleanupGuard::start(root, cluster, Some(&super::pty::folder()))?;
         let site = Site::create(root, cluster, made).map_err(Failure::refused)?;
         let mut this = Self {
             root: root.to_owned(),
@@ -126,7 +125,7 @@ impl Synthetic {
             holders: Vec::new(),
             stop: None,
             advance: None,
-            _kept: kept,
+            _cleanup: cleanup,
         };
         let sealed = view.seal();
         let mut parts = Vec::new();

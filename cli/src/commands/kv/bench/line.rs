@@ -1,5 +1,5 @@
-//! The floor under everything that two cores tell each other through memory: a cache line, there
-//! and back.
+//! The floor of all communication between two cores through memory: the round trip of a cache
+//! line.
 
 use super::super::Patience;
 use super::Peer;

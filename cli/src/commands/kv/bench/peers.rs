@@ -1,7 +1,7 @@
 //! Caches of other makers, asked over their sockets, and memcached's own load generator.
 
 use super::{KEY, PATIENCE, Peer, Peers, VALUE};
-use crate::running::tied;
+use crate::running::dies_with_parent;
 use obol_console::output::{self, Failure};
 use obol_kv::WINDOW;
 use std::io::{self, Read, Write};
@@ -73,9 +73,9 @@ impl Other {
             return Ok(None);
         }
         // Whatever ends this process ends it as well.
-        let mut tied = tied(&program.to_string_lossy()).map_err(Failure::failed)?;
-        tied.args(command.get_args()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Some(Self(tied.spawn().map_err(Failure::failed)?)))
+        let mut bound = dies_with_parent(&program.to_string_lossy()).map_err(Failure::failed)?;
+        bound.args(command.get_args()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Some(Self(bound.spawn().map_err(Failure::failed)?)))
     }
 }
 
@@ -128,7 +128,7 @@ impl Memcaslap {
 
 impl Drop for Memcaslap {
     fn drop(&mut self) {
-        // Somebody may have removed it.
+        // It may have been removed.
         let _ = std::fs::remove_file(&self.config);
     }
 }
@@ -154,7 +154,7 @@ fn tcp(port: u16) -> impl Fn() -> io::Result<TcpStream> {
     }
 }
 
-/// Nobody else is to connect there: the socket goes at once, and stays nowhere if this process is
+/// The socket is removed at once: no other process can connect, and none is left if this process is
 /// killed.
 fn unix(path: PathBuf) -> impl Fn() -> io::Result<UnixStream> {
     move || {

@@ -1,6 +1,6 @@
-//! What the processes of `up` say on standard error. While a cluster starts it is kept, so that a
-//! failed start is one message; later it goes on to the own standard error, unless the console has
-//! the terminal.
+//! What the processes of `up` write to standard error. It is kept while a cluster starts, so that a
+//! failed start is one message; later it is forwarded to this process's standard error, unless the
+//! console has the terminal.
 
 use obol_console::output;
 use parking_lot::Mutex;
@@ -19,29 +19,29 @@ const LINE_BYTES_MAX: u64 = 4096;
 struct State {
     /// Whose line, and the line.
     kept: VecDeque<(String, String)>,
-    /// What each process said last.
+    /// The last line of each process.
     last: BTreeMap<String, String>,
     /// Lines that there was no room for.
     lost: u64,
-    /// Whether lines go on at once.
+    /// Whether lines are forwarded at once.
     passes: bool,
 }
 
-/// What all processes have said.
+/// The lines of all processes.
 #[derive(Default)]
-pub(crate) struct Said(Mutex<State>);
+pub(crate) struct ChildLogs(Mutex<State>);
 
-impl Said {
-    /// Listens to a process until it has closed its end.
+impl ChildLogs {
+    /// Reads the lines of a process until it closes its end.
     pub(crate) fn listen(self: &Arc<Self>, name: &str, from: ChildStderr) -> io::Result<JoinHandle<()>> {
-        let (said, name) = (Arc::clone(self), name.to_owned());
-        said.0.lock().last.remove(&name);
-        std::thread::Builder::new().name("said".to_owned()).spawn(move || {
+        let (logs, name) = (Arc::clone(self), name.to_owned());
+        logs.0.lock().last.remove(&name);
+        std::thread::Builder::new().name("child-logs".to_owned()).spawn(move || {
             let mut from = BufReader::new(from);
             let mut line = Vec::new();
             // What cannot be read is not reported; processes do not depend on it.
             while let Ok(1..) = (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
-                said.take(&name, String::from_utf8_lossy(&line).trim_end().to_owned());
+                logs.take(&name, String::from_utf8_lossy(&line).trim_end().to_owned());
                 line.clear();
             }
         })
@@ -62,14 +62,14 @@ impl Said {
         state.kept.push_back((name.to_owned(), line));
     }
 
-    /// What a process said last, without its name and the program's.
+    /// The last line of a process, without its name and the program's.
     pub(crate) fn last(&self, name: &str) -> Option<String> {
         let line = self.0.lock().last.get(name)?.clone();
         let line = line.strip_prefix("obol: ").unwrap_or(&line);
         Some(line.strip_prefix(&format!("{name}: ")).unwrap_or(line).to_owned())
     }
 
-    /// Lets go of what was kept, and lets everything pass that comes from now on.
+    /// Forwards the kept lines, and later ones at once.
     pub(crate) fn pass(&self) {
         let mut state = self.0.lock();
         state.passes = true;
@@ -114,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn of_many_lines_the_newest_are_kept_and_the_last_is_told_without_names() {
-        let said = Said::default();
-        (0..LINES_MAX + 3).for_each(|n| said.take("coord-1", format!("obol: coord-1: line {n}")));
-        assert_eq!(said.last("coord-1").as_deref(), Some("line 66"));
-        assert_eq!(said.last("coord-2"), None);
-        let state = said.0.lock();
+    fn of_many_lines_the_newest_are_kept_and_the_last_is_reported_without_names() {
+        let logs = ChildLogs::default();
+        (0..LINES_MAX + 3).for_each(|n| logs.take("coord-1", format!("obol: coord-1: line {n}")));
+        assert_eq!(logs.last("coord-1").as_deref(), Some("line 66"));
+        assert_eq!(logs.last("coord-2"), None);
+        let state = logs.0.lock();
         assert_eq!((state.kept.len(), state.lost), (LINES_MAX, 3));
     }
 }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 /// A console that has an hour of history (started by `bench console`)
 #[derive(Debug, Args)]
-pub(crate) struct AgedConsole;
+pub(crate) struct PrefilledConsole;
 
-pub(crate) fn run(root: &Path, cluster: Name, _: &AgedConsole) -> Result<ExitCode, Failure> {
+pub(crate) fn run(root: &Path, cluster: Name, _: &PrefilledConsole) -> Result<ExitCode, Failure> {
     obol_console::aged(Place { root: root.to_owned(), cluster })
 }
