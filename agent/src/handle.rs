@@ -204,7 +204,7 @@ impl MembershipHandle {
     ///
     /// # Errors
     ///
-    /// If `view` can not be confirmed; it may have been active nevertheless.
+    /// If `view` cannot be confirmed; it may have been active nevertheless.
     pub fn confirm(&self, view: &OwnView, timeout: Nanos) -> Result<(), NotConfirmed> {
         let id = view.view.id;
         let words = || self.region.page();
