@@ -428,8 +428,8 @@ mod tests {
     };
 
     #[test]
-    fn the_layout_of_version_2_does_not_move() {
-        assert_eq!(VERSION, 3);
+    fn the_layout_of_this_version_does_not_move() {
+        assert_eq!(VERSION, 4);
         assert_eq!(offset_of!(Header, limits), 24);
         assert_eq!(offset_of!(Header, incarnation), 56);
         assert_eq!(offset_of!(Header, groups), 64);

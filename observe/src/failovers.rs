@@ -6,6 +6,7 @@ use crate::timeline::Phases;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Level;
 use obol_membership::recorder::{Kind as Event, Record};
+use obol_membership::view::JOIN_WINDOW;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A member that was removed.
@@ -151,17 +152,57 @@ impl Failover {
     }
 }
 
+/// Who departed by which view, as far as views were read: flight recorders alone do not show which
+/// notices a view is due to.
+#[derive(Clone, Debug, Default)]
+pub struct Departures {
+    /// The members that failed by each view that is known.
+    failed: BTreeMap<ViewId, Vec<Dead>>,
+    /// The view that removed each member, failed or not.
+    gone: BTreeMap<Incarnation, ViewId>,
+}
+
+/// Views whose departures are kept; far more than the flight recorders of a cluster hold.
+const VIEWS_MAX: usize = 1 << 16;
+
+impl Departures {
+    /// Adds what a view says of itself and its predecessors: who departed, by which view, and
+    /// whether on request. It covers the last [`JOIN_WINDOW`] views.
+    pub fn learn(&mut self, view: ViewId, departed: impl Iterator<Item = (Dead, ViewId, bool)>) {
+        if self.failed.contains_key(&view) {
+            return;
+        }
+        for id in view.0.saturating_sub(JOIN_WINDOW - 1)..=view.0 {
+            self.failed.entry(ViewId(id)).or_default();
+        }
+        for (dead, at, left) in departed {
+            if self.gone.insert(dead.who, at).is_none() && !left {
+                self.failed.entry(at).or_default().push(dead);
+            }
+        }
+        while self.failed.len() > VIEWS_MAX {
+            if let Some((_, dead)) = self.failed.pop_first() {
+                self.gone.retain(|who, _| dead.iter().all(|dead| dead.who != *who));
+            }
+        }
+    }
+
+    fn is_gone(&self, who: Incarnation, by: ViewId) -> bool {
+        self.gone.get(&who).is_some_and(|at| *at <= by)
+    }
+}
+
 /// Notices at one coordinator for which no view is decided yet.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pending {
     dead: Vec<Dead>,
     notices: Vec<Moment>,
 }
 
 impl Pending {
-    /// Drops those that a view has removed.
-    fn forget(&mut self, gone: &BTreeSet<Incarnation>) {
-        let kept = self.dead.iter().zip(&self.notices).filter(|(dead, _)| !gone.contains(&dead.who));
+    /// Keeps the notices of these members.
+    fn retain(&mut self, wanted: impl Fn(&Dead) -> bool) {
+        let kept = self.dead.iter().zip(&self.notices).filter(|(dead, _)| wanted(dead));
         (self.dead, self.notices) = kept.map(|(dead, notice)| (*dead, *notice)).unzip();
     }
 }
@@ -171,9 +212,10 @@ fn is_cause(moment: &Moment) -> bool {
     moment.event == Event::Notice
 }
 
-/// All failovers of these events, oldest first.
+/// All failovers of these events, oldest first. Views whose departures are unknown are assumed to
+/// be due to all earlier notices at their decider.
 #[must_use]
-pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone)) -> Vec<Failover> {
+pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &Departures) -> Vec<Failover> {
     let mut pending: BTreeMap<Name, Pending> = BTreeMap::new();
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
     let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
@@ -201,10 +243,22 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone)) -> Vec<Failov
             Event::Propose => drop(proposed.insert((process, view), moment)),
             Event::Decide => {
                 // Notices at a coordinator that does not decide are not the cause of this view.
-                let here = pending.remove(&process).unwrap_or_default();
+                let mut here = pending.remove(&process).unwrap_or_default();
+                let before = ViewId(view.0.saturating_sub(1));
+                here.retain(|dead| !departures.is_gone(dead.who, before));
+                if let Some(failed) = departures.failed.get(&view) {
+                    let mut rest = here.clone();
+                    here.retain(|dead| failed.iter().any(|other| other.who == dead.who));
+                    rest.retain(|dead| !departures.is_gone(dead.who, view));
+                    pending.insert(process, rest);
+                    // Programs are removed with their agents, without a notice.
+                    let unnoticed =
+                        failed.iter().filter(|dead| here.dead.iter().all(|known| known.who != dead.who));
+                    here.dead.extend(unnoticed.copied().collect::<Vec<_>>());
+                }
                 gone.extend(here.dead.iter().map(|dead| dead.who));
                 for other in pending.values_mut() {
-                    other.forget(&gone);
+                    other.retain(|dead| !gone.contains(&dead.who));
                 }
                 let Some(first) = here.notices.first() else { continue };
                 let mut moments = here.notices.clone();
@@ -274,7 +328,27 @@ mod tests {
     }
 
     fn of(events: &[ObservedEvent]) -> Vec<Failover> {
-        all(&events.iter().cloned())
+        all(&events.iter().cloned(), &Departures::default())
+    }
+
+    #[test]
+    fn only_who_failed_by_a_view_is_its_cause_and_programs_go_with_their_agent() {
+        let stamp = |event, us: u64, a, b| seen("coord-1", Kind::Coordinator, event, us * 1000, a, b);
+        // A notice of a member that left by an earlier view, one of a member that fails later.
+        let mut all_events = vec![stamp(Event::Notice, 10, 3, 1), stamp(Event::Notice, 50, 9, 1)];
+        all_events.extend(events(100));
+        let dead = |who| Dead { who: Incarnation(who), accuser: Incarnation::NONE, level: None };
+        let mut departures = Departures::default();
+        let gone = [(dead(3), ViewId(5), true), (dead(7), ViewId(7), false), (dead(8), ViewId(7), false)];
+        departures.learn(ViewId(7), gone.into_iter());
+        let found = all(&all_events.iter().cloned(), &departures);
+        let [failover] = &found[..] else { panic!("{found:?}") };
+        let who: Vec<u64> = failover.dead.iter().map(|dead| dead.who.0).collect();
+        assert_eq!((who, failover.began), (vec![7, 8], Instant(100_000)));
+        // A view by which nobody failed is no failover, whatever was noticed before.
+        departures = Departures::default();
+        departures.learn(ViewId(7), std::iter::once((dead(3), ViewId(5), true)));
+        assert_eq!(all(&all_events.iter().cloned(), &departures), []);
     }
 
     fn one() -> Failover {

@@ -8,6 +8,7 @@ use obol_membership::recorder::{Kind as Event, Record, Stamped};
 use obol_membership::view::Departed;
 use obol_membership::{Change, Kind, Level, View};
 use obol_observe::annotations::{DrillMark, Mark};
+use obol_observe::failovers::Dead;
 use obol_observe::histograms::{Counts, Histograms};
 use obol_observe::plain::line as harmless;
 use obol_observe::{Health, ObservedEvent, Process, Snapshot};
@@ -311,6 +312,18 @@ impl ViewRow {
             changes: view.changes.iter().map(ChangeRow::of).collect(),
             departed: view.departed.iter().map(DepartedRow::of).collect(),
         }
+    }
+}
+
+impl ViewRow {
+    /// A member that departed, with who reported it if this view says so.
+    pub(crate) fn dead(&self, departed: Incarnation) -> Dead {
+        let report = self.changes.iter().find_map(|change| match *change {
+            ChangeRow::Failed { who, accuser, level } if who == departed => Some((accuser, level)),
+            _ => None,
+        });
+        let (accuser, level) = report.unzip();
+        Dead { who: departed, accuser: accuser.unwrap_or(Incarnation::NONE), level }
     }
 }
 

@@ -15,16 +15,16 @@ use crate::options::{Report as Options, ReportFormat};
 use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
 use crate::poll::record::Recording;
-use crate::poll::sample::{MarkRow, Sample};
+use crate::poll::sample::{EventRow, MarkRow, Sample};
 use crate::poll::{Place, Sink, Update};
 use crate::state::data::Data;
 use crate::state::windows::{PERCENTILES, Set, percentile};
 use clap::ValueEnum;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
-use obol_observe::failovers::{Failover, PHASES};
+use obol_observe::failovers::{self, Failover, PHASES};
 use obol_observe::histograms::Counts;
-use obol_observe::{calendar, plain};
+use obol_observe::{ObservedEvent, calendar, plain};
 use outages::Outages;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -75,20 +75,26 @@ impl Report {
         let mut data = Data::default();
         let mut outages = Outages::default();
         let mut totals = Set::default();
+        // What a part keeps of its events is limited; its failovers are those of all.
+        let mut events: Vec<ObservedEvent> = Vec::new();
+        let part = |data: Data, events: &mut Vec<ObservedEvent>| {
+            let failovers = failovers::all(&events.iter().cloned(), &data.departures);
+            events.clear();
+            Part { failovers, data }
+        };
         for sample in &samples {
             if let Some(before) = data.sample.clone().filter(|_| data.is_of_another_cluster(sample)) {
                 outages.part(&before);
-                parts.push(std::mem::take(&mut data));
+                parts.push(part(std::mem::take(&mut data), &mut events));
             }
+            events.extend(sample.events.iter().map(EventRow::seen));
             outages.take(sample);
             data.take(Arc::clone(sample));
             for span in &sample.spans {
                 totals[span.of as usize].add(&span.counts);
             }
         }
-        parts.push(data);
-        let part = |data: Data| Part { failovers: data.failovers(), data };
-        let parts = parts.into_iter().map(part).collect();
+        parts.push(part(data, &mut events));
         Some(Self { cluster, samples, last, parts, outages, totals })
     }
 

@@ -10,7 +10,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
-use obol_observe::failovers::{self, Failover};
+use obol_observe::failovers::{self, Departures, Failover};
 use obol_observe::timeline::History;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -271,6 +271,8 @@ pub(crate) struct Data {
     pub(crate) history: History,
     /// The changes of the known views.
     pub(crate) changes: BTreeMap<ViewId, Vec<ChangeRow>>,
+    /// Who departed by which view.
+    pub(crate) departures: Departures,
     /// The durations of leases in the last minute, and when each was last seen.
     leases: VecDeque<(Instant, Nanos)>,
     /// Names of present and former incarnations.
@@ -351,6 +353,12 @@ impl Data {
                 self.leases.pop_front();
             }
             self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
+            let failed = view.changes.iter().filter_map(|change| match change {
+                ChangeRow::Failed { who, .. } => Some((view.dead(*who), view.id, false)),
+                _ => None,
+            });
+            let departed = view.departed.iter().map(|gone| (view.dead(gone.who), gone.at, gone.left));
+            self.departures.learn(view.id, failed.chain(departed));
             // Members that left before the first sample: there is no other source of their names.
             for gone in view.departed.iter().filter(|gone| gone.who != Incarnation::NONE) {
                 self.names.entry(gone.who).or_insert(gone.name);
@@ -417,7 +425,7 @@ impl Data {
 
     /// All failovers of the kept events, oldest first.
     pub(crate) fn failovers(&self) -> Vec<Failover> {
-        failovers::all(&self.events.iter().map(EventRow::seen))
+        failovers::all(&self.events.iter().map(EventRow::seen), &self.departures)
     }
 
     /// The newest annotation of an operator.
