@@ -136,7 +136,7 @@ fn a_drill_in_the_simulator_touches_nothing_and_is_judged_and_refused_like_any_o
     assert!(journal["figures_us"]["failover.cue_to_active"]["p90"].as_f64() > Some(0.0), "{journal:#}");
     let again = run("app+coordinator+cache", "29").ends(0).json();
     assert_eq!(journal["trials"], again["trials"]);
-    run("deaf", "1").refused(&["the simulator has no multicast-loss"]);
+    run("multicast-outage", "1").refused(&["the simulator has no multicast-loss"]);
     let root = Root::new();
     let strict = shown("app").replace("p50 = \"5ms\"", "p50 = \"1us\"");
     let path = file(&root, &strict);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 /// Heartbeats are read so seldom that no test lives to see it.
-fn deaf(profile: &mut Profile) {
+fn without_heartbeats(profile: &mut Profile) {
     profile.timing.heartbeat_period = Nanos::from_secs(60);
 }
 
@@ -39,7 +39,7 @@ fn reasons(journal: &Value) -> String {
 fn drills_that_ship_pass_on_a_fresh_cluster() {
     let (root, _up) = Root::with_cluster(&["--caches", "2"]);
     let names = ["triple-loss", "freeze", "cache-storm", "coordinator-replace", "flap"];
-    for name in names.into_iter().chain(["deaf", "partition-leader", "partition-node"]) {
+    for name in names.into_iter().chain(["multicast-outage", "partition-leader", "partition-node"]) {
         passes(&root, &[name, "--count", "1"], || ());
         root.healthy();
     }
@@ -51,7 +51,7 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
 #[test]
 fn every_drill_that_ships_fails_where_nobody_detects() {
     let root = Root::new();
-    let _up = root.up_with(&["--caches", "2"], deaf);
+    let _up = root.up_with(&["--caches", "2"], without_heartbeats);
     root.healthy();
     let shipped = root.run(&["drill", "list", "--json"]).ends(0).json();
     let names: Vec<&str> =
@@ -81,7 +81,7 @@ fn every_drill_that_ships_fails_where_nobody_detects() {
 #[test]
 fn a_drill_fails_where_nobody_detects_and_deviates_where_the_leader_is_stuck() {
     let root = Root::new();
-    let _up = root.up_with(&[], deaf);
+    let _up = root.up_with(&[], without_heartbeats);
     for name in ["freeze", "app+coordinator-heartbeat"] {
         let failed = root.run(&["drill", "run", name, "--count", "1", "--json"]).ends(1).json();
         assert_eq!(failed["verdict"], "failed", "{name}: {failed:#}");

@@ -126,7 +126,7 @@ fn an_unknown_key_is_reported_with_the_nearest() {
 
 #[test]
 fn an_unknown_option_is_reported_with_the_known_ones() {
-    let kinds = KINDS.map(|kind| kind.name()).join(", ");
+    let kinds = KINDS.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
     assert_eq!(
         said(&[("kind = \"kill\"", "kind = \"kil\"")]),
         format!("fault:18: step.fault.kind is \"kil\", but must be one of {kinds}; did you mean kill?")

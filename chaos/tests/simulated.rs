@@ -37,7 +37,7 @@ fn every_shipped_drill_passes_or_names_the_missing_faults() {
                 assert_eq!(journal.verdict, Verdict::Passed, "{}: {journal:#?}", one.name);
             }
             Err(RunError::NotSimulated(faults)) => {
-                assert_eq!((one.name, &faults[..]), ("deaf", &["multicast-loss"][..]));
+                assert_eq!((one.name, &faults[..]), ("multicast-outage", &["multicast-loss"][..]));
             }
             Err(error) => panic!("{}: {error}", one.name),
         }

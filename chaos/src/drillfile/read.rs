@@ -439,7 +439,8 @@ fn target_names(
 }
 
 fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<StepFault> {
-    let kind = section.choice("kind", &KINDS.map(|kind| (kind.name(), kind)), faults).map(|at| at.value);
+    let kinds: Vec<_> = KINDS.iter().map(|kind| (kind.name(), *kind)).collect();
+    let kind = section.choice("kind", &kinds, faults).map(|at| at.value);
     let kind = section.need("kind", "the fault, such as \"kill\"", kind);
     let Some(kind) = kind else {
         section.spare(COMMON_KEYS);

@@ -53,7 +53,10 @@ pub(crate) fn span() -> Value {
 
 fn fault() -> Value {
     let mut properties = Map::new();
-    properties.insert("kind".to_owned(), json!({ "enum": KINDS.map(|kind| kind.name()) }));
+    properties.insert(
+        "kind".to_owned(),
+        json!({ "enum": KINDS.iter().map(|kind| kind.name()).collect::<Vec<_>>() }),
+    );
     properties.insert(
         "target".to_owned(),
         target_names("its targets: names of [targets]. Faults of the host have none"),

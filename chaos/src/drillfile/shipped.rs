@@ -33,7 +33,7 @@ static SHIPPED: BuiltIn = BuiltIn {
         "app+coordinator+cache-heartbeat",
         "triple-loss",
         "freeze",
-        "deaf",
+        "multicast-outage",
         "partition-leader",
         "partition-node",
         "host-loss",

@@ -84,15 +84,15 @@ pub fn environment(wanted: &str, deployment: &Deployment) -> Answer {
     Answer { guard: "environment", allows, says }
 }
 
-/// Whether this host can inject a fault.
+/// Whether this host supports a fault.
 #[must_use]
-pub fn means(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> Answer {
+pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> Answer {
     let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
     let targets: Vec<TargetKind> = targets.map(|target| target.kind).collect();
     let name = fault.kind.name();
     match fault.kind.refusal(Place { guards: &drill.guards, deployment, targets: &targets }) {
         Some(says) => Answer { guard: "means", allows: false, says: format!("{name}: {says}") },
-        None => Answer { guard: "means", allows: true, says: format!("{name} can be injected here") },
+        None => Answer { guard: "means", allows: true, says: format!("{name} is supported here") },
     }
 }
 

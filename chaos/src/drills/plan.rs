@@ -87,7 +87,7 @@ pub fn plan<S: Subject>(
         guards.extend(
             step.faults
                 .iter()
-                .map(|fault| guard::means(drill, fault, subject.deployment()))
+                .map(|fault| guard::supported(drill, fault, subject.deployment()))
                 .filter(|answer| !answer.allows),
         );
         let (chosen, refusal) = match choose(drill, step, snapshot, supervisor, number) {

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 /// Every kind of fault, without its parameters.
-pub static KINDS: [&dyn Fault; 10] = [
+pub static KINDS: &[&dyn Fault] = &[
     &kill::Kill { graceful: false },
     &freeze::Freeze,
     &Load(cpu_hog::CpuHog { threads: 1 }),
@@ -228,13 +228,13 @@ impl PartialEq for dyn Fault {
 /// The kind of this name.
 #[must_use]
 pub fn kind(name: &str) -> Option<&'static dyn Fault> {
-    KINDS.into_iter().find(|kind| kind.name() == name)
+    KINDS.iter().copied().find(|kind| kind.name() == name)
 }
 
 /// The kind that gives orders of this name.
 #[must_use]
 pub fn ordered(order: &str) -> Option<&'static dyn Fault> {
-    KINDS.into_iter().find(|kind| kind.orders().contains(&order))
+    KINDS.iter().copied().find(|kind| kind.orders().contains(&order))
 }
 
 /// Undoes what fault agents left behind by any fault.
