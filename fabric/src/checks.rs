@@ -1,4 +1,4 @@
-//! For tests of this workspace: a check that can not run here is reported and counted as skipped.
+//! For tests of this workspace: a check that cannot run here is reported and counted as skipped.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -11,7 +11,7 @@ pub const SKIPS: &str = "OBOL_SKIPS";
 /// Records that the check of this name is skipped here.
 ///
 /// # Panics
-/// If the file can not be written: skipped checks must be counted.
+/// If the file cannot be written: skipped checks must be counted.
 pub fn skipped(check: &str, why: impl Display) {
     eprintln!("skipped: {check}: {why}");
     let Some(path) = std::env::var_os(SKIPS) else { return };

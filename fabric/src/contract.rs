@@ -66,7 +66,7 @@ pub enum LinkError {
     Denied,
     /// This process could not map the peer's region: it is out of descriptors or memory. Implies
     /// nothing about the peer.
-    #[error("this process can not map the region: it is out of descriptors or memory")]
+    #[error("this process cannot map the region: it is out of descriptors or memory")]
     Unmapped,
 }
 
@@ -188,7 +188,7 @@ pub const DATAGRAM_BYTES_MAX: usize = 4096;
 /// One process's access to the cluster. A machine posts here; results arrive as [`Event`]s.
 ///
 /// Nothing here blocks or fails immediately: an impossible operation returns a failed completion,
-/// and a datagram that can not be sent is lost and counted.
+/// and a datagram that cannot be sent is lost and counted.
 pub trait Fabric {
     /// The own address.
     fn address(&self) -> Address;

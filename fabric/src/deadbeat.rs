@@ -255,7 +255,7 @@ impl Deadbeat {
             _ => DeadbeatError::Kernel { doing: "register a process with the module deadbeat", error },
         })?;
         let registration = Registration { deadbeat: self.clone(), id };
-        // Modules can not resolve a pidfd, so the kernel was given a pid. It was this process's pid
+        // Modules cannot resolve a pidfd, so the kernel was given a pid. It was this process's pid
         // if the process has not ended yet. If it has ended, the pid may already have been reused;
         // a notice sent meanwhile was still correct.
         if pidfd::ended(&pidfd) { Err(DeadbeatError::Dead) } else { Ok(registration) }

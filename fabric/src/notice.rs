@@ -3,7 +3,7 @@
 //!
 //! Anyone on the network may send datagrams to the group, and read those of others. So each notice
 //! carries a *token*: a random number that its process drew for this one notice and shows only in
-//! its region, which other users can not read. A notice is accepted iff its token equals the one in
+//! its region, which other users cannot read. A notice is accepted iff its token equals the one in
 //! the seat that it names. Disclosing a token by sending it is harmless, because the death is true
 //! then; and the token of *dying*, which is sent first, does not help to forge *dead*.
 

@@ -1,7 +1,7 @@
 //! The lease page, which `active` reads on this host or by a one-sided READ.
 //!
 //! The holder writes it under a sequence lock. The holder never writes the fence word beside it:
-//! coordinators raise it by CAS and nobody lowers it. A page is active on view `M` iff it holds
+//! coordinators raise it by CAS and it is never lowered. A page is active on view `M` iff it holds
 //! `M`, `start <= now < end`, and `fence <= M`, all read within the call (uKharon, Algorithm 2, and
 //! fencing).
 

@@ -116,7 +116,7 @@ mod tests {
             write(&ring, Instant(100 + n), Record { kind: Kind::Decided, level: 2, a: n, b: 1 });
         }
         let numbers: Vec<u64> = read::<Kind>(&ring, 0).iter().map(|e| e.number).collect();
-        // The slot of event 2 is the next to be overwritten, so a reader can not trust it.
+        // The slot of event 2 is the next to be overwritten, so a reader cannot trust it.
         assert_eq!(numbers, [3, 4, 5]);
         let last = read::<Kind>(&ring, 5);
         assert_eq!(last.len(), 1);

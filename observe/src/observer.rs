@@ -237,7 +237,7 @@ impl Observer {
         let mut bytes = Vec::new();
         let read = reader.view_counted(&mut bytes, &mut self.load.torn);
         self.load.read(bytes.len());
-        let view = Arc::new(read.and_then(|_| View::unseal(&bytes))?);
+        let view = Arc::new(read.and_then(|_| View::from_frame(&bytes))?);
         self.decoded.insert(view.id, Arc::clone(&view));
         while self.decoded.len() > DECODED_MAX {
             self.decoded.pop_first();
@@ -649,7 +649,7 @@ impl Observer {
             }
             let clock = copy.clock();
             unread(copy.reader(), seats, (member.name, member.kind), cursors, &mut |mut seen| {
-                seen.event.at = clock.here(seen.event.at);
+                seen.event.at = clock.to_local(seen.event.at);
                 seen.clock_error = clock.error(seen.event.at, drift);
                 events.push(seen);
             });
@@ -693,7 +693,7 @@ impl Time {
         let Self::Remotes { clock, clock_error, read, now } = self else { return page };
         let here = |at: Instant| match at {
             Instant::ZERO | Instant::NEVER => at,
-            at => clock.here(at) + now.since(read),
+            at => clock.to_local(at) + now.since(read),
         };
         Page { start: here(page.start) - clock_error, end: here(page.end) + clock_error, ..page }
     }

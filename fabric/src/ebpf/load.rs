@@ -18,7 +18,7 @@ const OBJECT: &[u8] = include_bytes!("../../../kernel/bpf/deaths.bpf.o");
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// The source register value that marks a 64-bit load of a map descriptor.
 const MAP_BY_FD: u8 = 1 << 4;
-/// The group may use them; nobody else.
+/// Only the group may use them.
 const FILE_MODE: u32 = 0o640;
 /// The kernel maps an array only for users with write permission; freezing it prevents writes.
 const DEATHS_MODE: u32 = 0o660;

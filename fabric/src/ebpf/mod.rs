@@ -244,7 +244,7 @@ impl Programs {
     }
 
     /// Registers the calling process until its death, with the given tokens. They must be random:
-    /// the array is write-protected, so tokens can not be forged, but two processes with equal
+    /// the array is write-protected, so tokens cannot be forged, but two processes with equal
     /// tokens could be confused.
     pub fn register(&self, dying: u64, dead: u64) -> Result<Tokens, EbpfError> {
         for attempt in 0..TRIES {

@@ -78,7 +78,7 @@ pub(crate) struct Taken<'a> {
     pub(crate) sender: RegionOwner,
     registration: Registration,
     me: Process,
-    /// The tokens of its death notices, for peers that can not read them after its death.
+    /// The tokens of its death notices, for peers that cannot read them after its death.
     pub(crate) tokens: Option<[u64; 2]>,
 }
 
@@ -331,7 +331,7 @@ impl<W: Transport> Drop for Endpoint<W> {
             core::mem::forget(self.registration.take());
             return;
         }
-        // Nobody renews the lease any more, so it must not be used: neither by this process, nor by
+        // The lease is no longer renewed, so it must not be used: neither by this process, nor by
         // an attached program.
         self.publish_page(&Page::default());
         self.flush();

@@ -168,7 +168,7 @@ impl Cluster {
     }
 
     /// Removes a cluster's files, whatever their state or version. Running processes keep their
-    /// mappings, but nobody can join them any more: stop them first.
+    /// mappings, but no process can join them any more: stop them first.
     pub fn remove(root: &Path, name: Name) -> Result<(), HostError> {
         let dir = root.join(name.as_str());
         match fs::symlink_metadata(&dir) {

@@ -162,8 +162,8 @@ pub enum HostError {
     },
     /// The cluster's processes are in another namespace than this one.
     #[error(
-        "the cluster of {path} was made in another {namespace} namespace: from here its live processes and its leases can \
-         not be told from dead ones; run this in the cluster's namespaces, for example a container with \
+        "the cluster of {path} was made in another {namespace} namespace: from here its live processes and its leases cannot \
+         be distinguished from dead ones; run this in the cluster's namespaces, for example a container with \
          the host's (--pid=host)"
     )]
     Namespace {

@@ -64,8 +64,8 @@ impl Impairment {
     }
 
     /// The impairment of the link from the owner of region `me` to that of `peer`.
-    pub(crate) fn between(self, me: u32, other: Self, peer: u32) -> Between {
-        Between {
+    pub(crate) fn between(self, me: u32, other: Self, peer: u32) -> LinkImpairment {
+        LinkImpairment {
             cut: self.island != other.island || u32::from(self.unheard_at) == peer,
             loss_percent: self.loss_percent.max(other.loss_percent),
             multicast_lost: self.multicast_lost || other.multicast_lost,
@@ -78,7 +78,7 @@ impl Impairment {
 
 /// The impairment of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Between {
+pub(crate) struct LinkImpairment {
     pub(crate) cut: bool,
     pub(crate) loss_percent: u8,
     pub(crate) multicast_lost: bool,
@@ -133,6 +133,6 @@ mod tests {
         let back = whole.between(9, mute, 8);
         assert!(there.cut && !back.cut && back.operations_fail);
         assert_eq!(mute.between(8, whole, 10), whole.between(8, whole, 10));
-        assert_eq!(whole.between(10, mute, 8), Between::default());
+        assert_eq!(whole.between(10, mute, 8), LinkImpairment::default());
     }
 }

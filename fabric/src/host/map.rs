@@ -153,7 +153,7 @@ impl Mapping {
             return found;
         }
         let Ok(made) = fork::empty(self.len * 8) else {
-            // The child has no address space left. It can not go on, and must not use its parent's.
+            // The child has no address space left. It cannot continue, and must not use its parent's.
             std::process::abort();
         };
         let first = self.empty.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
@@ -172,7 +172,7 @@ impl Mapping {
     }
 
     /// Populates the page tables of these bytes now, to avoid page faults during a failover.
-    /// Kernels before 5.14 can not, and fault later.
+    /// Kernels before 5.14 cannot, and fault later.
     pub(crate) fn prefault(&self, bytes: Range<usize>) {
         self.advise(bytes, Advice::LinuxPopulateWrite);
     }

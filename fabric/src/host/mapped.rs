@@ -2,7 +2,7 @@
 //! checked for its owner and whether that process is alive.
 
 use super::cluster::Cluster;
-use super::impair::{Between, Impairment};
+use super::impair::{Impairment, LinkImpairment};
 use super::occupancy::Phase;
 use super::region::Region;
 use super::table::{FIRST_FREE, REGIONS};
@@ -144,9 +144,9 @@ impl MappedRegions {
 
     /// A drill's impairment of the link to a region. The own memory is reached without a link.
     #[inline]
-    pub(crate) fn impairment(&self, region: u32) -> Between {
+    pub(crate) fn impairment(&self, region: u32) -> LinkImpairment {
         if !self.has_impaired() || region == self.me.region {
-            return Between::default();
+            return LinkImpairment::default();
         }
         let [own, peers] = self.ends(region);
         own.between(self.me.region, peers, region)
@@ -220,7 +220,7 @@ mod tests {
         Owner { kind: 1, name: name(text), region: None, groups: 0 }
     }
 
-    /// A region that this process can not map, whatever the reason, is not considered dead, and is
+    /// A region that this process cannot map, whatever the reason, is not considered dead, and is
     /// retried.
     #[test]
     fn a_failed_mapping_says_nothing_about_the_owner() {

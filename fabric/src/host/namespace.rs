@@ -17,7 +17,7 @@ impl Namespace {
     /// All of them.
     pub(crate) const ALL: [Self; 2] = [Self::Pid, Self::Time];
 
-    /// What tells the calling process's namespace from others; 0 where the kernel has none of this
+    /// Identifies the calling process's namespace; 0 where the kernel has none of this
     /// kind.
     pub(crate) fn inode(self) -> u64 {
         // The link is followed: the inode is that of the namespace.

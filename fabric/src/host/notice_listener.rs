@@ -123,7 +123,7 @@ impl Drop for NoticeListener {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It only panics if memory is exhausted, which can not be reported here.
+            // It only panics if memory is exhausted, which cannot be reported here.
             let _ = thread.join();
         }
     }

@@ -68,7 +68,7 @@ impl Process {
         }
     }
 
-    /// Whether it is stopped, by a signal or by a debugger; false if that can not be determined.
+    /// Whether it is stopped, by a signal or by a debugger; false if that cannot be determined.
     #[must_use]
     pub fn is_stopped(self) -> bool {
         let state = stat(&self.pid.to_string()).ok().and_then(|stat| field(&stat, 3).map(str::to_owned));
@@ -106,7 +106,7 @@ impl Process {
         !self.is_dead()
     }
 
-    /// Opens a pidfd, so that a signal can not hit a later process with the same pid.
+    /// Opens a pidfd, so that a signal cannot hit a later process with the same pid.
     pub fn hold(self) -> io::Result<Held> {
         match self.life() {
             Life::Alive(pidfd) => Ok(Held(pidfd)),

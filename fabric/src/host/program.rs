@@ -17,7 +17,7 @@ pub fn release() {
 fn release_files() {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     for (from, to) in unchanged(&maps) {
-        // SAFETY: the range is a mapping of a file that can not be written and has no page that
+        // SAFETY: the range is a mapping of a file that cannot be written and has no page that
         // differs from the file's, so its pages are the same when they are faulted in again.
         let _ = unsafe { madvise(from as *mut core::ffi::c_void, to - from, Advice::LinuxDontNeed) };
     }

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 /// Forks this process; the parent gets the pid of the child, the child gets `None`. Fails if there
-/// is a second thread: the child would have copies of locks that nobody releases.
+/// is a second thread: the child would have copies of locks that are never released.
 pub fn fork() -> io::Result<Option<u32>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("a process with several threads can not be split"));
+        return Err(io::Error::other("a process with several threads cannot be split"));
     }
     // SAFETY: this is the only thread, so the child may go on as any program.
     let pid = unsafe { libc::fork() };

@@ -332,7 +332,7 @@ fn first_generation(host: u8) -> u32 {
     }
 }
 
-/// A region number claimed by the calling process. Nobody else writes its entry.
+/// A region number claimed by the calling process. No other process writes its entry.
 pub(crate) struct Claim<'a> {
     table: &'a Table,
     pub(crate) region: u32,

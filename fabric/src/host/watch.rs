@@ -373,7 +373,7 @@ enum Vacant {
 ///
 /// A region or seat is given to a successor only after its holder was proved dead, or released it
 /// and ended its lease. But after a region got a new file, the programs in the seats of the old one
-/// may live on; and a region without a holder, or that can not be mapped, proves nothing.
+/// may live on; and a region without a holder, or that cannot be mapped, proves nothing.
 fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
     const FILE_SHIFT: u32 = 16;
     let newest = regions.generation(whom.region);

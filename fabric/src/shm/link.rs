@@ -3,7 +3,7 @@
 
 use crate::contract::{LinkError, Remote};
 use crate::host::clock;
-use crate::host::impair::Between;
+use crate::host::impair::LinkImpairment;
 use crate::host::mapped::MappedRegions;
 use crate::host::occupancy::Phase;
 use crate::host::region::Region;
@@ -82,7 +82,7 @@ impl Links {
     /// The region of exactly this process, alive, for one-sided operations.
     #[inline]
     fn target(&mut self, at: Address) -> Result<&Region, LinkError> {
-        let Between { cut, operations_fail, .. } = self.regions.impairment(at.region);
+        let LinkImpairment { cut, operations_fail, .. } = self.regions.impairment(at.region);
         if cut || operations_fail {
             return Err(LinkError::PeerDead);
         }

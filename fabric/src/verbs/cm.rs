@@ -142,7 +142,7 @@ pub enum What {
     Response(Peer),
     /// Both sides are connected.
     Established,
-    /// The peer has rejected, with this private data. Empty if nobody listens there.
+    /// The peer has rejected, with this private data. Empty if no process listens there.
     Rejected(Vec<u8>),
     /// The connection has ended.
     Disconnected,

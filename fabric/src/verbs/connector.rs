@@ -266,7 +266,7 @@ impl Connector {
     }
 
     fn report(&self, event: ConnectorEvent) {
-        // Nobody receives only when the endpoint is being dropped, and this thread with it.
+        // The receiver is gone only when the endpoint is being dropped, and this thread with it.
         let _ = self.events.send(event);
         self.has_events.store(true, Ordering::Release);
         if let Some(bell) = &self.bell {
@@ -298,7 +298,7 @@ impl Connector {
         }
     }
 
-    /// Changes the rights of a region's owner on established connections. A connection that can not
+    /// Changes the rights of a region's owner on established connections. A connection that cannot
     /// be changed is closed: the peer reconnects with the new rights.
     fn permit(&mut self, region: u32, rights: Rights) -> Result<(), VerbsError> {
         let closed: Vec<Key> = self
@@ -344,7 +344,7 @@ impl Connector {
             .map(|(k, _)| *k)
             .collect();
         for key in late {
-            self.failed(key, Cause::Silent("nobody answers there".to_owned()));
+            self.failed(key, Cause::Silent("no reply within the bound".to_owned()));
         }
     }
 
@@ -363,7 +363,7 @@ impl Connector {
             What::Response(peer) => self.advance(key, |this, key| this.establish(key, &peer)),
             What::Rejected(data) => {
                 let cause = Refusal::decode(&data)
-                    .map_or_else(|| Cause::Silent("nobody listens there".to_owned()), Cause::Refused);
+                    .map_or_else(|| Cause::Silent("no process listens there".to_owned()), Cause::Refused);
                 self.failed(key, cause);
             }
             What::Failed(errno) => {
@@ -427,7 +427,7 @@ impl Connector {
         let Some(attempt) = self.attempts.get_mut(&key) else { return Ok(()) };
         let Some(pair) = attempt.pair.take() else { return Ok(()) };
         let Some(welcome) = Welcome::decode(&peer.data) else {
-            self.failed(key, Cause::Silent("something else listens there".to_owned()));
+            self.failed(key, Cause::Silent("another service listens there".to_owned()));
             return Ok(());
         };
         attempt.id.ready(&pair, self.reads, self.retry)?;
@@ -461,7 +461,7 @@ impl Connector {
             }
             Err(refusal) => refusal,
         };
-        // If the rejection can not be sent, dropping the id reports that there is no connection.
+        // If the rejection cannot be sent, dropping the id reports that there is no connection.
         let _ = id.reject(&refusal.encode());
     }
 

@@ -273,7 +273,7 @@ impl Datagrams {
     /// Makes the channel readable on the next datagram. `false` if one is already pending.
     pub(crate) fn arm(&mut self) -> bool {
         self.is_armed = self.is_armed || self.received.arm().is_ok();
-        // A queue that can not be armed is polled continuously.
+        // A queue that cannot be armed is polled continuously.
         self.is_armed && !self.poll()
     }
 }

@@ -47,7 +47,7 @@ unsafe impl Memory for Region {
     }
 }
 
-/// Why an endpoint can not be opened.
+/// Why an endpoint cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The cluster or region of this host is not available.
@@ -145,7 +145,7 @@ impl Endpoint<Rdma> {
     }
 
     /// Changes the rights of a region's owner on the own region, from now on, whatever its role:
-    /// Mu's permission switch (OSDI 2020, section 5.2). A connection that its device can not change
+    /// Mu's permission switch (OSDI 2020, section 5.2). A connection that its device cannot change
     /// is closed and re-established.
     pub fn permit(&self, region: u32, rights: Rights) -> Result<(), VerbsError> {
         self.transport.permit(region, rights)

@@ -40,8 +40,8 @@ impl fmt::Display for Library {
 /// Why an RDMA device, or a resource on it, is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerbsError {
-    /// A library can not be loaded.
-    #[error("{library} can not be loaded ({reason}); {}", .library.how_to_get())]
+    /// A library cannot be loaded.
+    #[error("{library} cannot be loaded ({reason}); {}", .library.how_to_get())]
     NoLibrary {
         /// The library.
         library: Library,
@@ -93,7 +93,7 @@ pub enum VerbsError {
     },
     /// Registering memory exceeds this process's locking limit.
     #[error(
-        "{bytes} bytes can not be registered: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with \
+        "{bytes} bytes cannot be registered: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with \
          `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, or /etc/security/limits.conf"
     )]
     LockedMemory {
@@ -152,7 +152,7 @@ impl VerbsError {
                 "the device or the kernel has no room; close other users of it or lower the limits"
             }
             libc::ENOENT | libc::ENOSYS => "load the kernel's modules: modprobe -a ib_uverbs rdma_ucm",
-            libc::EOPNOTSUPP => "the device can not do this; choose another one with `obol fabric list`",
+            libc::EOPNOTSUPP => "the device cannot do this; choose another one with `obol fabric list`",
             _ => return String::new(),
         };
         format!("; {advice}")

@@ -260,7 +260,7 @@ impl Refusal {
         RawRefusal { magic: MAGIC, version: VERSION, reason, value }.as_bytes().to_vec()
     }
 
-    /// `None` if the rejection is of another origin, for example because nobody listens there.
+    /// `None` if the rejection is of another origin, for example because no process listens there.
     pub(crate) fn decode(data: &[u8]) -> Option<Self> {
         let (raw, _) = RawRefusal::read_from_prefix(data).ok()?;
         if raw.magic != MAGIC {

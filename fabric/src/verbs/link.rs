@@ -89,11 +89,11 @@ pub(crate) struct Link {
     trouble: Option<Cause>,
 }
 
-/// The result of passing an item to a link.
+/// The result of posting an item to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handed {
+pub(crate) enum PostOutcome {
     /// It was accepted.
-    Taken,
+    Accepted,
     /// It was queued for a connection, which has to be requested.
     Connect,
     /// It was refused: there is no connection and no attempt is due, or the queue is full.
@@ -160,10 +160,10 @@ impl Link {
         payload: &[u8],
         ops: &mut Ops,
         now: impl FnOnce() -> Instant,
-    ) -> Result<Handed, PostError> {
+    ) -> Result<PostOutcome, PostError> {
         if self.is_denied(what, offset) && self.waiting.is_empty() {
             self.refuse(token, LinkError::Denied, ops);
-            return Ok(Handed::Taken);
+            return Ok(PostOutcome::Accepted);
         }
         if self.is_up()
             && self.waiting.is_empty()
@@ -171,18 +171,18 @@ impl Link {
             && let Some(slot) = ops.start(self.region, token, what, offset, payload)
         {
             self.submit(slot, ops)?;
-            return Ok(Handed::Taken);
+            return Ok(PostOutcome::Accepted);
         }
         if let State::Down(from) = self.state
             && from > now()
         {
-            return Ok(Handed::Refused);
+            return Ok(PostOutcome::Refused);
         }
         if self.waiting.len() >= WAITING_MAX {
-            return Ok(Handed::Refused);
+            return Ok(PostOutcome::Refused);
         }
         self.waiting.push_back(Job::Op { token, what, offset, payload: payload.to_vec() });
-        Ok(if matches!(self.state, State::Down(_)) { Handed::Connect } else { Handed::Taken })
+        Ok(if matches!(self.state, State::Down(_)) { PostOutcome::Connect } else { PostOutcome::Accepted })
     }
 
     /// Queues a failure to be reported after all earlier posts.
@@ -203,12 +203,16 @@ impl Link {
     }
 
     /// Queues a datagram until there is a connection.
-    pub(crate) fn keep(&mut self, bytes: &[u8], now: Instant) -> Handed {
+    pub(crate) fn keep(&mut self, bytes: &[u8], now: Instant) -> PostOutcome {
         match &self.state {
-            State::Down(from) if *from > now => Handed::Refused,
-            _ if self.waiting.len() >= WAITING_DATAGRAMS_MAX => Handed::Refused,
+            State::Down(from) if *from > now => PostOutcome::Refused,
+            _ if self.waiting.len() >= WAITING_DATAGRAMS_MAX => PostOutcome::Refused,
             state => {
-                let handed = if matches!(state, State::Down(_)) { Handed::Connect } else { Handed::Taken };
+                let handed = if matches!(state, State::Down(_)) {
+                    PostOutcome::Connect
+                } else {
+                    PostOutcome::Accepted
+                };
                 self.waiting.push_back(Job::Datagram(bytes.to_vec()));
                 handed
             }

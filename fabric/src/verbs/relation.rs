@@ -27,17 +27,17 @@ impl ClockRelation {
 
     /// Converts a reading of their clock to ours.
     #[must_use]
-    pub const fn here(&self, theirs: Instant) -> Instant {
+    pub const fn to_local(&self, theirs: Instant) -> Instant {
         shift(theirs, self.theirs, self.ours)
     }
 
     /// Converts a reading of our clock to theirs.
     #[must_use]
-    pub const fn there(&self, ours: Instant) -> Instant {
+    pub const fn to_remote(&self, ours: Instant) -> Instant {
         shift(ours, self.ours, self.theirs)
     }
 
-    /// The maximum error of [`ClockRelation::here`] for a moment near `at`: that of the
+    /// The maximum error of [`ClockRelation::to_local`] for a moment near `at`: that of the
     /// measurement, plus the relative drift since then of two clocks with `drift_ppm` each.
     #[must_use]
     pub fn error(&self, at: Instant, drift_ppm: u32) -> Nanos {
@@ -67,9 +67,9 @@ mod tests {
             let error = relation.error(Instant(150), 0);
             assert_eq!(error, Nanos(51));
             for ours in [0, 150, 9_999] {
-                let here = relation.here(Instant(ours + 5_000));
+                let here = relation.to_local(Instant(ours + 5_000));
                 assert!(here.0.abs_diff(ours) <= error.0, "{read_at}: {here:?} for {ours}");
-                assert!(relation.there(Instant(ours)).0.abs_diff(ours + 5_000) <= error.0);
+                assert!(relation.to_remote(Instant(ours)).0.abs_diff(ours + 5_000) <= error.0);
             }
         }
     }

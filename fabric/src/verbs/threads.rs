@@ -35,7 +35,7 @@ impl Threads {
         let sleep = Builder::new().name("obol-sleep".to_owned()).spawn(move || {
             while !stop.load(Ordering::Acquire) {
                 awake.wait(&*channel, None);
-                // A thread can not wait on a futex and a descriptor together, so the event is
+                // A thread cannot wait on a futex and a descriptor together, so the event is
                 // converted to a ring. The endpoint's thread compares the doorbell before it
                 // sleeps, so an earlier ring is not lost.
                 match channel.take_event() {

@@ -14,7 +14,7 @@ use super::connector::{Cause, Command, ConnectorEvent};
 use super::datagrams::{Datagrams, To};
 use super::error::VerbsError;
 use super::handshake::Refusal;
-use super::link::{Handed, Link, error_of, error_of_cause};
+use super::link::{Link, PostOutcome, error_of, error_of_cause};
 use super::ops::{Ops, Slot, What};
 use super::outbox::{Destination, Outbox};
 use super::pair::{AddressHandle, QueuePair};
@@ -245,9 +245,9 @@ impl Rdma {
             self.held.push(at.region);
         }
         match handed {
-            Ok(Handed::Taken) => {}
-            Ok(Handed::Connect) => self.connect(at),
-            Ok(Handed::Refused) => {
+            Ok(PostOutcome::Accepted) => {}
+            Ok(PostOutcome::Connect) => self.connect(at),
+            Ok(PostOutcome::Refused) => {
                 let error = link.trouble().map_or(LinkError::PeerDead, error_of_cause);
                 self.refuse(at, token, error);
             }
@@ -485,12 +485,12 @@ impl Transport for Rdma {
             return true;
         }
         match link.keep(bytes, clock::now()) {
-            Handed::Taken => true,
-            Handed::Connect => {
+            PostOutcome::Accepted => true,
+            PostOutcome::Connect => {
                 self.connect(to);
                 true
             }
-            Handed::Refused => false,
+            PostOutcome::Refused => false,
         }
     }
 

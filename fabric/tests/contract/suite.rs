@@ -93,7 +93,7 @@ pub(crate) trait Testbed: Sized {
     /// The time, by [`Testbed::now`], after which a test hangs.
     const PATIENCE: Nanos;
 
-    /// Without peers; `None` if this backend can not run here, which has been reported and counted.
+    /// Without peers; `None` if this backend cannot run here, which has been reported and counted.
     fn new() -> Option<Self>;
     fn layout(&self) -> Layout;
     fn now(&self) -> Nanos;

@@ -69,7 +69,7 @@ impl SystemCalls {
         let required = std::env::var_os("OBOL_VERBS").is_some_and(|value| value == "require");
         match opened {
             Ok(calls) => Some(calls),
-            Err(reason) if required => panic!("system calls can not be counted: {reason}"),
+            Err(reason) if required => panic!("system calls cannot be counted: {reason}"),
             Err(reason) => {
                 eprintln!("system calls are not counted: {reason}");
                 None
@@ -106,7 +106,7 @@ impl SystemCalls {
     }
 }
 
-/// Allocations and system calls of `work`; the latter `None` if they can not be counted.
+/// Allocations and system calls of `work`; the latter `None` if they cannot be counted.
 fn cost(calls: &mut Option<SystemCalls>, work: impl FnOnce()) -> (u64, Option<u64>) {
     // The cost of reading the counter itself.
     let own = calls.as_mut().map(|calls| {

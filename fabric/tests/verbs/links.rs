@@ -290,7 +290,7 @@ fn an_observer_reads_every_process_without_its_help_and_names_the_owner() {
     let mut observer = Observer::open(&two.plan.config(None), two.plan.nonce, layout).expect("opened");
     two.me.publish_view(ViewId(7), b"seven");
     two.me.publish_page(&Page { view: ViewId(7), base: ViewId(6), ..Page::default() });
-    // This thread is the owner of region 1: it can not answer while it observes.
+    // This thread is the owner of region 1: it cannot answer while it observes.
     let copy = observer.read(Address::region(1)).expect("read");
     assert_eq!(copy.generation(), two.me.address().generation);
     let reader = copy.reader();

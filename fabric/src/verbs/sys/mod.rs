@@ -4,7 +4,7 @@
 //! The definitions are this crate's own, so that building needs neither headers nor libraries;
 //! `layout.rs` compares them with the real headers wherever those are installed. Version 1.1 of
 //! libibverbs' symbols has existed since 2008 and that of librdmacm since 2005; a structure behind
-//! such a symbol can not change.
+//! such a symbol cannot change.
 #![allow(
     non_camel_case_types,
     dead_code,
