@@ -5,9 +5,9 @@ use crate::input::Action;
 use crate::screens;
 use crate::state::{Model, Prompt};
 
-/// The effect of a choice.
+/// What a choice does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum Command {
     Act(Action),
     /// Sorts by this column; `None` for the default order.
     Sort(Option<usize>),
@@ -20,7 +20,7 @@ pub(crate) struct Choice {
     /// The key with the same effect, if any.
     pub(crate) key: String,
     pub(crate) help: String,
-    pub(crate) does: Does,
+    pub(crate) command: Command,
 }
 
 /// The name of the default order.
@@ -35,13 +35,13 @@ impl Model {
                     name: screen.name(),
                     key: screen.number().to_string(),
                     help: format!("screen {}", screen.number()),
-                    does: Does::Act(Action::Screen(screen.number())),
+                    command: Command::Act(Action::Screen(screen.number())),
                 });
                 let actions = self.keymap.iter().map(|(binding, keys)| Choice {
                     name: binding.name.to_owned(),
                     key: keys.first().map_or(String::new(), |press| press.name()),
                     help: binding.help.to_owned(),
-                    does: Does::Act(binding.action),
+                    command: Command::Act(binding.action),
                 });
                 screens.chain(actions).collect()
             }
@@ -51,13 +51,13 @@ impl Model {
                     name: column.head.to_owned(),
                     key: String::new(),
                     help: column.means.to_owned(),
-                    does: Does::Sort(Some(at)),
+                    command: Command::Sort(Some(at)),
                 });
                 let own = Choice {
                     name: OWN_ORDER.to_owned(),
                     key: String::new(),
                     help: "the default order".to_owned(),
-                    does: Does::Sort(None),
+                    command: Command::Sort(None),
                 };
                 by.chain([own]).collect()
             }

@@ -105,7 +105,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// `owner` tells whether quitting ends the cluster.
+    /// `owner` states whether quitting ends the cluster.
     pub fn new(place: Place, look: Look, config: Config, owner: bool) -> Self {
         let (tx, rx) = mpsc::channel();
         Self { place, look, config, owner, record: None, arm: false, aged: false, rx, tx }

@@ -80,7 +80,7 @@ const WATCHED: [Counter; 4] =
     [Counter::RenewalsLate, Counter::RenewalsFailed, Counter::FalseSuspicions, Counter::DriftAlarms];
 
 impl Track {
-    /// A newly listed process; `is_first` tells that this is the first sample. The time of death of
+    /// A newly listed process; `is_first` states that this is the first sample. The time of death of
     /// one that is found dead is unknown.
     fn new(row: &ProcessRow, at: Instant, is_first: bool) -> Self {
         let seen = !is_first && !matches!(row.life, Life::Down | Life::Left);

@@ -110,7 +110,7 @@ impl<Id: Clone + PartialEq> List<Id> {
         (self.sort, self.reverse) = (column, false);
     }
 
-    /// Sorts rows stably by the key of the sort column. `falls` tells which columns are descending
+    /// Sorts rows stably by the key of the sort column. `falls` states which columns are descending
     /// by default.
     pub(crate) fn arrange<Row>(
         &self,

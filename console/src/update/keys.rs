@@ -1,7 +1,7 @@
 //! The effect of each action on the console.
 
 use crate::input::{Action, Press};
-use crate::palette::{Choice, Does};
+use crate::palette::{Choice, Command};
 use crate::screens::{self, members};
 use crate::state::act::Verb;
 use crate::state::filter::Filter;
@@ -152,9 +152,9 @@ impl Model {
 
     /// Executes a choice by name.
     fn choose(&mut self, what: Prompt, text: &str, chosen: Option<Choice>, effects: &mut Vec<Effect>) {
-        match chosen.map(|choice| choice.does) {
-            Some(Does::Act(action)) => drop(self.act(action, effects)),
-            Some(Does::Sort(column)) => self.sort_by(column, effects),
+        match chosen.map(|choice| choice.command) {
+            Some(Command::Act(action)) => drop(self.act(action, effects)),
+            Some(Command::Sort(column)) => self.sort_by(column, effects),
             None if text.is_empty() => {}
             None => {
                 let (kind, key) = match what {
