@@ -21,7 +21,7 @@
 #define DEADBEAT_NOTICE_MAX 256
 /* The most registrations of an open file. */
 #define DEADBEAT_REGISTRATIONS_MAX 4096
-/* The most of one process, whoever registers it: its death sends so many notices at once. */
+/* The most of one process, by all callers together: its death sends so many notices at once. */
 #define DEADBEAT_PROCESS_REGISTRATIONS_MAX 64
 /* The most of all files that one user has opened. */
 #define DEADBEAT_USER_REGISTRATIONS_MAX 8192
@@ -86,7 +86,7 @@ struct deadbeat_registration {
  */
 #define DEADBEAT_CONFIGURE _IOW(0xdb, 0x41, struct deadbeat_configuration)
 /*
- * The notices are sent when this process dies, whoever kills it. The caller must be allowed to
+ * The notices are sent when this process dies, for any reason. The caller must be allowed to
  * send it a signal. The number of a process that ended may have been given to another: hold a
  * pidfd, and if it has not ended after this call, then the process that it names is the one that
  * was registered.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Where the kernel tells that a process starts to die, and that it is dead.
+ * Hooks into the kernel where a process starts to die and where it is dead.
  *
  * Dead: do_exit calls taskstats_exit(task, group_dead) after the thread has left its group and
  * before its memory goes. group_dead comes from the atomic decrement of signal->live, so exactly
  * one thread sees it, and no thread of the group runs user code then. The tracepoint
  * sched_process_exit and a pidfd come only after the memory is torn down, which takes time with
- * its size; do_exit itself can not tell: two threads that enter it at once both see another one
+ * its size; do_exit itself cannot show it: two threads that enter it at once both see another one
  * alive.
  *
  * Dying: the tracepoint signal_generate, at the end of the sending of a signal, on the killer's

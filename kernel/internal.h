@@ -18,7 +18,7 @@
 struct udp_group;
 struct verbs_group;
 
-/* Whoever opens files; all of a user's files count together. */
+/* The user who opened files; all files of a user count together. */
 struct owner;
 
 /* An open file. Registrations that are being freed keep it beyond the close. */
@@ -43,7 +43,7 @@ enum notice_kind {
 struct notice {
 	enum notice_kind kind;
 	u16 bytes;
-	/* Whoever sets this sends the notice. */
+	/* The context that sets this sends the notice. */
 	atomic_t taken;
 	u64 hooked_at_ns;
 	struct irq_work irq_work;

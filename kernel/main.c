@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * /dev/deadbeat: files, their configuration, and the module's start and end. deadbeat.h tells
- * what each call does.
+ * /dev/deadbeat: files, their configuration, and the module's start and end. deadbeat.h
+ * describes each call.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -18,7 +18,7 @@
 
 #include "internal.h"
 
-/* An open file keeps the module from going, so whoever wants it to go asks the files to close. */
+/* An open file keeps the module loaded, so an unload first asks the files to close. */
 static bool drain;
 static DECLARE_WAIT_QUEUE_HEAD(drain_wait);
 
@@ -48,7 +48,7 @@ static int deadbeat_open(struct inode *inode, struct file *file)
 	session = kzalloc(sizeof(*session), GFP_KERNEL_ACCOUNT);
 	if (!session)
 		return -ENOMEM;
-	/* The file's, whoever it is handed to later. */
+	/* The file's opener, also after the descriptor is passed on. */
 	session->owner = owner_get(file->f_cred->euid);
 	if (!session->owner) {
 		kfree(session);

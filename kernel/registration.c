@@ -116,7 +116,7 @@ static void notice_tasklet(struct tasklet_struct *tasklet)
 }
 
 /*
- * The network can not be used with interrupts off. An irq_work interrupts this CPU as soon as
+ * The network cannot be used with interrupts off. An irq_work interrupts this CPU as soon as
  * they are on again, and the soft interrupt that it raises runs right after it, on top of
  * whatever runs there.
  */
@@ -240,7 +240,7 @@ static int registration_admit(struct registration *registration)
 }
 
 /*
- * From here on hooks find it. If the process was past the hook before, nobody will ever send:
+ * From here on hooks find it. If the process was past the hook before, no notice will ever be sent:
  * `live` falls to 0 before the hook looks into the table, so either the hook has seen the
  * registration or this sees the 0.
  */
@@ -323,7 +323,7 @@ int registration_remove(struct session *session, u32 id)
 	return 0;
 }
 
-/* The file is being closed: nobody adds to it. */
+/* The file is being closed: nothing is added to it. */
 void registrations_remove(struct session *session)
 {
 	struct registration *registration;

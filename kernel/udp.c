@@ -98,7 +98,7 @@ static int udp_prepare(struct udp_group *group, const struct deadbeat_udp *wante
 		return error;
 	sk = group->socket->sk;
 	sk->sk_allocation = GFP_ATOMIC;
-	/* Nobody reads from it. */
+	/* It is never read. */
 	sk->sk_rcvbuf = 0;
 	if (wanted->interface) {
 		interface = dev_get_by_index(group->net, wanted->interface);

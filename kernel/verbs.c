@@ -331,7 +331,7 @@ static int verbs_add_device(struct ib_device *device)
 	return 0;
 }
 
-/* The device goes; whoever sends to it is told ENODEV from now on. */
+/* The device is removed: from now on sending to it fails with ENODEV. */
 static void verbs_remove_device(struct ib_device *device, void *data)
 {
 	struct verbs_group *group, *next;

@@ -23,7 +23,7 @@ typedef enum obol_status {
    */
   OBOL_STATUS_ARGUMENT = 1,
   /**
-   * The cluster can not be used: it does not run here, has no live agent of that name, or has no
+   * The cluster cannot be used: it does not run here, has no live agent of that name, or has no
    * seat left.
    */
   OBOL_STATUS_CLUSTER = 2,
@@ -371,7 +371,7 @@ uint32_t obol_changes(const struct obol_app *app);
 /**
  * Sleeps until view or lease start have changed since `seen`, or for at most `timeout_ns`
  * nanoseconds; returns the number of changes. To wait until a view is active, sleep at most until
- * its lease begins, which wakes nobody: poll every millisecond or so.
+ * its lease begins, which causes no wake-up: poll every millisecond or so.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -492,7 +492,7 @@ size_t obol_view_members(const struct obol_view *view);
  * there is none.
  *
  * # Safety
- * `view` is null or a live view; `member` is null or points to memory for one that nobody else
+ * `view` is null or a live view; `member` is null or points to memory for one that no other thread
  * uses during the call.
  */
 bool obol_view_member(const struct obol_view *view, size_t index, struct obol_member *member);

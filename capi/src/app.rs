@@ -359,7 +359,7 @@ pub unsafe extern "C" fn obol_changes(app: *const App) -> u32 {
 
 /// Sleeps until view or lease start have changed since `seen`, or for at most `timeout_ns`
 /// nanoseconds; returns the number of changes. To wait until a view is active, sleep at most until
-/// its lease begins, which wakes nobody: poll every millisecond or so.
+/// its lease begins, which causes no wake-up: poll every millisecond or so.
 ///
 /// # Safety
 /// `app` is null or a live handle.

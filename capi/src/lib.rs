@@ -1,7 +1,7 @@
 //! The C interface of obol: the API of `obol_agent` as `libobol` and `obol.h`.
 //!
 //! Every function checks its arguments; a null pointer is refused, never dereferenced. The `#
-//! Safety` section of each function, and so of the header, states what Rust can not check. This
+//! Safety` section of each function, and so of the header, states what Rust cannot check. This
 //! crate only translates.
 #![allow(unsafe_code, reason = "the caller's pointers come from C")]
 

@@ -18,7 +18,7 @@ pub enum Status {
     Ok = 0,
     /// An argument is null, not UTF-8, or not a valid name.
     Argument = 1,
-    /// The cluster can not be used: it does not run here, has no live agent of that name, or has no
+    /// The cluster cannot be used: it does not run here, has no live agent of that name, or has no
     /// seat left.
     Cluster = 2,
     /// The agent of this node died, or the program's own core ended: call `obol_attach_again`, or
@@ -116,7 +116,7 @@ pub(crate) fn reported(call: impl FnOnce() -> Result<(), Refusal>) -> Status {
     match call() {
         Ok(()) => Status::Ok,
         Err(refusal) => {
-            // C can not represent a text with an inner zero byte; no error has one.
+            // C cannot represent a text with an inner zero byte; no error has one.
             let text = CString::new(refusal.text).unwrap_or_default();
             LAST.with(|last| last.replace(text));
             refusal.status
@@ -159,7 +159,7 @@ pub(crate) unsafe fn name(what: &str, pointer: *const c_char) -> Result<Name, Re
 /// A pointer argument.
 ///
 /// # Safety
-/// `pointer` is null or points to a live value that nobody changes during the call.
+/// `pointer` is null or points to a live value that no thread changes during the call.
 pub(crate) unsafe fn given<'a, T>(what: &str, pointer: *const T) -> Result<&'a T, Refusal> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or_else(|| Refusal::argument(format_args!("{what} is null")))
@@ -168,7 +168,7 @@ pub(crate) unsafe fn given<'a, T>(what: &str, pointer: *const T) -> Result<&'a T
 /// A mutable pointer argument.
 ///
 /// # Safety
-/// `pointer` is null or points to a live value that nobody else uses during the call.
+/// `pointer` is null or points to a live value that no other thread uses during the call.
 pub(crate) unsafe fn lent<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Refusal> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(|| Refusal::argument(format_args!("{what} is null")))
@@ -177,7 +177,7 @@ pub(crate) unsafe fn lent<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut 
 /// A pointer to uninitialised memory for a result.
 ///
 /// # Safety
-/// `pointer` is null or points to memory for a `T` that nobody else uses during the call.
+/// `pointer` is null or points to memory for a `T` that no other thread uses during the call.
 pub(crate) unsafe fn place<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut MaybeUninit<T>, Refusal> {
     // SAFETY: the caller's promise, and any memory is a `MaybeUninit`.
     unsafe { lent(what, pointer.cast::<MaybeUninit<T>>()) }

@@ -142,7 +142,7 @@ pub unsafe extern "C" fn obol_view_members(view: *const View) -> usize {
 /// there is none.
 ///
 /// # Safety
-/// `view` is null or a live view; `member` is null or points to memory for one that nobody else
+/// `view` is null or a live view; `member` is null or points to memory for one that no other thread
 /// uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_view_member(view: *const View, index: usize, member: *mut Member) -> bool {

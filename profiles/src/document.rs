@@ -66,7 +66,7 @@ impl BuiltIn {
     }
 }
 
-/// The text of a file that should be a `kind`, or the reason why it can not be read.
+/// The text of a file that should be a `kind`, or the reason why it cannot be read.
 pub fn text(path: impl AsRef<Path>, kind: &str) -> Result<String, String> {
     file::text(path.as_ref(), FILE_BYTES_MAX, kind).map_err(|error| error.to_string())
 }

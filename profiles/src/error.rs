@@ -7,7 +7,7 @@ use obol_fabric::layout::LimitError;
 use obol_fabric::types::NameError;
 use std::borrow::Cow;
 
-/// Why a file of this format, or a built-in text, can not be used.
+/// Why a file of this format, or a built-in text, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// There is no built-in text of that name.
@@ -24,7 +24,7 @@ pub enum FileError {
         /// The existing names.
         built_in: Vec<&'static str>,
     },
-    /// The file can not be read.
+    /// The file cannot be read.
     #[error("{path}: {reason}")]
     Unreadable {
         /// Its path.

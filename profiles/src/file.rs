@@ -1,4 +1,4 @@
-//! Reads files named by operators, with a size limit, and only files that can not block the reader
+//! Reads files named by operators, with a size limit, and only files that cannot block the reader
 //! for ever.
 
 use std::fs::{self, File, Metadata, OpenOptions};

@@ -153,7 +153,7 @@ pub(crate) static KEYS: &[Key] = &[
         "heartbeat.confirm",
         Kind::Number { unit: "READs", low: 2, high: 1000, at: |p| Some(&mut p.timing.heartbeat_confirm) },
         "Consecutive READs with the same value that make a suspicion; proportionally more while leases are \
-         longer than lease.duration. One READ alone can not show a stall.",
+         longer than lease.duration. One READ alone cannot show a stall.",
     ),
     key(
         "link.watch",
@@ -171,7 +171,7 @@ pub(crate) static KEYS: &[Key] = &[
         "link.timeout",
         span(US, MINUTE, |p| Some(&mut p.timing.link_timeout)),
         "Silence after which a member is read; if that fails, too, the link to it is down. The leader waits \
-         as long again for other reports before it excludes anybody.",
+         as long again for other reports before it excludes a member.",
     ),
     key(
         "notice.after",
@@ -226,8 +226,8 @@ pub(crate) static KEYS: &[Key] = &[
     key(
         "coordinator.replace_pause",
         span(US, HOUR, |p| Some(&mut p.timing.replace_pause)),
-        "Minimum time between a replacement and the previous change of deciders, whoever made that, so that \
-         an apparent death of many does not cause a series of replacements.",
+        "Minimum time between a replacement and the previous change of deciders, of any origin, so that an \
+         apparent death of many does not cause a series of replacements.",
     ),
     key(
         "coordinator.join_every",
