@@ -13,7 +13,7 @@ use std::process::Stdio;
 /// The view in a file of `--save`.
 fn saved_view(path: &Path) -> Option<View> {
     let file = std::fs::read(path).ok()?;
-    View::unseal(saved_view::open(&file)?.1)
+    View::from_frame(saved_view::open(&file)?.1)
 }
 
 fn acceptors(done: &Value) -> Vec<u64> {
@@ -442,7 +442,7 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
     let found: Value =
         serde_json::from_slice(&std::fs::read(hosts.found(2, |_| ())).expect("it is there")).expect("JSON");
     let id = u64::from_str_radix(found["id"].as_str().expect("text"), 16).expect("an identity");
-    std::fs::write(&file, saved_view::encode(id, old.id, &old.seal())).expect("written");
+    std::fs::write(&file, saved_view::encode(id, old.id, &old.to_frame())).expect("written");
     let from = file.to_str().expect("text");
     let recover =
         |arguments: &[&str]| hosts.on(1, &[&["coordinator", "recover", "--from", from], arguments].concat());
@@ -450,7 +450,8 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
     let third = hosts.found(3, as_it_is);
     recover(&[]).refused(&["10.254.0.2, 10.254.0.3", "--report", "--lost HOST"]);
     recover(&["--report", &third]).refused(&["what hosts 10.254.0.2 still have is not known"]);
-    let shown = |view: &View| -> String { view.seal().iter().map(|byte| format!("{byte:02x}")).collect() };
+    let shown =
+        |view: &View| -> String { view.to_frame().iter().map(|byte| format!("{byte:02x}")).collect() };
     let second = hosts.found(2, |found| {
         found["view"] = newer.id.0.into();
         found["sealed"] = shown(&newer).into();
@@ -486,7 +487,7 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
     waiting.args(["coordinator", "recover", "--from", from, "--report", &second, "--report", &third]);
     let mut waiting = waiting.arg("--root").arg(&place).stdin(Stdio::null()).spawn().expect("it starts");
     let recovered = place.join("default/recovered-view");
-    let seen = || std::fs::read(&recovered).ok().and_then(|bytes| View::unseal(&bytes));
+    let seen = || std::fs::read(&recovered).ok().and_then(|bytes| View::from_frame(&bytes));
     until("the recovered view is there", || seen().is_some());
     let view = seen().expect("it stays while it is waited for");
     assert_eq!(view.acceptors.iter().map(|a| a.proposer).collect::<Vec<_>>(), [4]);

@@ -121,7 +121,7 @@ impl MembershipHandle {
     /// The newest view, as this incarnation sees it.
     pub(crate) fn view_of(&self, own: Incarnation) -> Option<OwnView> {
         let (_, bytes) = self.region.reader().view()?;
-        let view = Arc::new(View::unseal(&bytes)?);
+        let view = Arc::new(View::from_frame(&bytes)?);
         Some(OwnView { own: view.member(own).map_or(Incarnation::NONE, |_| own), view })
     }
 

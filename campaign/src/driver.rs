@@ -5,7 +5,7 @@ use super::act::Timed;
 use super::confirm::PendingConfirm;
 use super::marks::Mark;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
-use super::role::{Role, Tapped};
+use super::role::{Instrumented, Role};
 use super::scenario::Scenario;
 use super::watcher::{Watcher, watchers};
 use super::work::Work;
@@ -29,7 +29,7 @@ pub(super) const PROGRAMS: u16 = 3;
 #[derive(Debug)]
 pub(super) struct Driver {
     pub(super) scenario: Scenario,
-    pub(super) world: World<Tapped>,
+    pub(super) world: World<Instrumented>,
     pub(super) oracle: Oracle,
     pub(super) rng: Rng,
     genesis: Arc<View>,
@@ -130,13 +130,13 @@ impl Driver {
                 SlotState { min_proposal: number, accepted_proposal: number, accepted_value: proposer };
             let word = SlotWord::new(ViewId(slot), accepted).raw();
             memory[layout.slot(slot) as usize / 8].store(word, std::sync::atomic::Ordering::Relaxed);
-            let value = dated(&self.genesis, ViewId(slot)).seal();
+            let value = dated(&self.genesis, ViewId(slot)).to_frame();
             if let Some(area) = memory::span(memory, layout.value(slot, proposer), value.len()) {
                 memory::copy_in(area, &value);
             }
         }
         // What its process published last.
-        let value = dated(&self.genesis, ViewId(last)).seal();
+        let value = dated(&self.genesis, ViewId(last)).to_frame();
         let published = layout.view() + std::mem::offset_of!(ViewHead, id_plus_one) as u32;
         let parts = [
             memory::span(memory, published, 8).map(|to| (to, (last + 1).to_le_bytes().to_vec())),
@@ -182,14 +182,14 @@ impl Driver {
     }
 
     /// The state machine for the next life of a node, built like the daemons'.
-    fn machine(&mut self, node: u32, found: Vec<View>) -> Tapped {
+    fn machine(&mut self, node: u32, found: Vec<View>) -> Instrumented {
         self.lives += 1;
         let seed = self.scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.lives << 32;
         let start = Start::new(self.scenario.config, &self.first_of(node), found, seed);
         if start.newest().id > self.genesis.id {
             self.oracle.marks.hit(Mark::StartedLater);
         }
-        Tapped::new(if node < self.scenario.coordinators {
+        Instrumented::new(if node < self.scenario.coordinators {
             Role::Coordinator(Box::new(start.coordinator(node as u16 + 1)))
         } else if self.scenario.is_agent(node) {
             Role::Member(Box::new(start.member(Kind::Agent, name("node", node))))
@@ -573,7 +573,7 @@ impl Driver {
         let newest = self.oracle.newest();
         let next = newest.successor(&edit, newest.cleared, ActiveMutant::NONE);
         // A name may be two bytes longer than this one, and the encoding is padded to eight bytes.
-        let bytes = next.seal().len() + 8 + wire::removal_reserve(&next);
+        let bytes = next.to_frame().len() + 8 + wire::removal_reserve(&next);
         bytes > self.scenario.config.layout.limits().value_bytes as usize
     }
 

@@ -28,7 +28,9 @@ pub use act::{Act, Timed};
 pub use cluster::{Cluster, Place};
 pub use marks::{Mark, Marks};
 pub use oracle::Violation;
-pub use report::{Failure, Found, Hunt, Options, Reached, Report, Swept, campaign, hunt, throughput};
+pub use report::{
+    DriftSweepStep, Failure, Found, MutationResults, Options, Reached, Report, campaign, hunt, throughput,
+};
 pub use runner::{Run, replay, run};
 pub use scenario::{CANARY_EVERY, SWEEP_EVERY, SWEEP_PERMILLE, Scenario, Trial};
 pub use script::{Script, ScriptError, plant};

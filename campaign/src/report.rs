@@ -70,7 +70,7 @@ pub struct Report {
     /// Canaries that failed as expected.
     pub canaries: u64,
     /// Clock rates within and beyond the drift bound.
-    pub clock_sweep: Vec<Swept>,
+    pub clock_sweep: Vec<DriftSweepStep>,
     /// Throughput.
     pub failovers_per_second_per_core: f64,
     /// The longest recovery, in permille of the bound of row 21.
@@ -104,7 +104,7 @@ impl Reached {
 
 /// A step of the sweep of clock rates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Swept {
+pub struct DriftSweepStep {
     /// Clock error, in permille of the drift bound.
     pub permille: u32,
     /// Seeds run.
@@ -120,7 +120,7 @@ struct Sum {
     canaries: u64,
     recovery: u64,
     marks: Vec<Reached>,
-    sweep: BTreeMap<u32, Swept>,
+    sweep: BTreeMap<u32, DriftSweepStep>,
     failures: Vec<Failure>,
 }
 
@@ -152,7 +152,8 @@ impl Sum {
         }
         self.recovery = self.recovery.max(run.recovery_permille);
         if let Trial::Sweep(permille) = run.trial {
-            let step = self.sweep.entry(permille).or_insert(Swept { permille, seeds: 0, overlapped: 0 });
+            let step =
+                self.sweep.entry(permille).or_insert(DriftSweepStep { permille, seeds: 0, overlapped: 0 });
             step.seeds += 1;
             step.overlapped += u64::from(run.overlaps > 0);
         }
@@ -236,7 +237,7 @@ pub struct Found {
 
 /// The results for all planted bugs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Hunt {
+pub struct MutationResults {
     /// One by one.
     pub mutants: Vec<Found>,
 }

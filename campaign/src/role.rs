@@ -32,12 +32,12 @@ impl Role {
 
 /// A machine with the marks seen at it.
 #[derive(Debug)]
-pub(crate) struct Tapped {
+pub(crate) struct Instrumented {
     pub(crate) role: Role,
     pub(crate) marks: Marks,
 }
 
-impl Tapped {
+impl Instrumented {
     pub(crate) const fn new(role: Role) -> Self {
         Self { role, marks: Marks::NONE }
     }
@@ -142,7 +142,7 @@ impl Machine for Role {
     }
 }
 
-impl Machine for Tapped {
+impl Machine for Instrumented {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.role.start(now, fabric);
     }

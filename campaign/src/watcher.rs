@@ -5,7 +5,7 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Verdict, broken};
-use super::role::Tapped;
+use super::role::Instrumented;
 use super::scenario::Scenario;
 use obol_fabric::sim::{State, World};
 use obol_fabric::{Address, Remote, ViewId, memory};
@@ -32,7 +32,7 @@ pub(super) struct Watcher {
 
 /// The coordinators' memory.
 struct Memory<'a> {
-    world: &'a World<Tapped>,
+    world: &'a World<Instrumented>,
     coordinators: u32,
     /// Whether it outlives its process.
     keeps: bool,

@@ -88,7 +88,7 @@ impl Source {
         self.bytes.clear();
         let found = reader.view_into(&mut self.bytes);
         // A view that is being replaced is read again at the next poll.
-        let Some(view) = found.and_then(|_| View::unseal(&self.bytes)) else { return Ok(()) };
+        let Some(view) = found.and_then(|_| View::from_frame(&self.bytes)) else { return Ok(()) };
         save(path, &saved_view::encode(self.cluster.nonce(), view.id, &self.bytes))?;
         self.saved = Some(view.id);
         Ok(())

@@ -65,7 +65,7 @@ impl AttachedApps {
                     return core::mem::replace(&mut app.progress_within, progress_within) != progress_within;
                 }
                 self.0.retain_mut(|app| {
-                    // Removals stay due: in a full view nobody is admitted to replace the old
+                    // Removals stay due: in a full view no member is admitted to replace the old
                     // member.
                     if let Phase::Leaving(who) = app.phase
                         && app.seat == seat

@@ -139,7 +139,7 @@ impl FanOut {
         self.jobs.iter().map(|j| j.due).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Sends the reports that can not wait for the remaining fences.
+    /// Sends the reports that cannot wait for the remaining fences.
     pub fn tick<F: Fabric>(&mut self, config: &Config, now: Instant, fabric: &mut F) {
         self.jobs.retain(|job| {
             if now < job.due {

@@ -26,7 +26,7 @@ const RAISE_HEAD: usize = 32;
 enum State {
     /// Not clear yet; its fence is expected at this view.
     Outstanding(ViewId),
-    /// Its fence can not be reached; only a proof or the wait clears it.
+    /// Its fence cannot be reached; only a proof or the wait clears it.
     Unreachable,
     Fenced,
     Proved,
@@ -56,11 +56,10 @@ impl Holder {
 struct FanOut {
     /// Unique to this attempt, so that a late answer to another attempt, or to another leader, is
     /// not mistaken for one to this.
-    /// The indices in [`Clearing::holders`] that each request named; emptied by its answer.
     nonce: u64,
-    /// When the leader raises the remaining fences itself.
+    /// The indices in [`Clearing::holders`] that each request named; emptied by its answer.
     chunks: Vec<Vec<u16>>,
-    /// When the leader raises what is left by itself.
+    /// When the leader raises the remaining fences itself.
     until: Instant,
 }
 

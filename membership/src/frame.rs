@@ -1,5 +1,5 @@
-//! The envelope of a value in a slot or a view area: length, view id, and a checksum, so that a
-//! reader detects torn values.
+//! The frame of a value in a slot or a view area: length, view id, and a checksum, so that a reader
+//! detects torn values.
 
 use obol_fabric::ViewId;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// Bytes before the body: checksum, length of the body, view id.
 pub const HEAD_BYTES: usize = 16;
 
-/// Why bytes are not a sealed value.
+/// Why bytes are not a whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsealed {
+pub enum FrameError {
     /// Shorter than its length field, or than the smallest value.
     Short,
     /// For another view than the requested one.
@@ -18,16 +18,16 @@ pub enum Unsealed {
     Torn,
 }
 
-/// The size of the envelope of a body, in whole words: it is written and read by words.
+/// The size of the frame of a body, in whole words: it is written and read by words.
 #[must_use]
-pub const fn sealed_len(body: usize) -> usize {
+pub const fn frame_len(body: usize) -> usize {
     (HEAD_BYTES + body).next_multiple_of(8)
 }
 
-/// Puts a body into an envelope.
+/// Frames a body.
 #[must_use]
-pub fn seal(id: ViewId, body: &[u8]) -> Arc<[u8]> {
-    let mut bytes = vec![0; sealed_len(body.len())];
+pub fn encode_frame(id: ViewId, body: &[u8]) -> Arc<[u8]> {
+    let mut bytes = vec![0; frame_len(body.len())];
     bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
     bytes[8..16].copy_from_slice(&id.0.to_le_bytes());
     bytes[HEAD_BYTES..HEAD_BYTES + body.len()].copy_from_slice(body);
@@ -36,36 +36,36 @@ pub fn seal(id: ViewId, body: &[u8]) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// The checksum of an envelope, as stored.
+/// The checksum of a frame, as stored.
 #[must_use]
-pub fn sum(sealed: &[u8]) -> &[u8] {
-    sealed.get(..4).unwrap_or_default()
+pub fn sum(frame: &[u8]) -> &[u8] {
+    frame.get(..4).unwrap_or_default()
 }
 
-/// The view that these bytes claim to be for, and the envelope without trailing bytes.
-pub fn open(bytes: &[u8]) -> Result<(ViewId, &[u8]), Unsealed> {
-    let (head, _) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(Unsealed::Short)?;
+/// The view that these bytes claim to be for, and the frame without trailing bytes.
+pub fn decode_frame(bytes: &[u8]) -> Result<(ViewId, &[u8]), FrameError> {
+    let (head, _) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(FrameError::Short)?;
     let [s0, s1, s2, s3, l0, l1, l2, l3, id @ ..] = *head;
     let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     if len > bytes.len() {
-        return Err(Unsealed::Short);
+        return Err(FrameError::Short);
     }
-    let whole = bytes.get(..sealed_len(len)).ok_or(Unsealed::Short)?;
+    let whole = bytes.get(..frame_len(len)).ok_or(FrameError::Short)?;
     if crc32fast::hash(&whole[4..]) != u32::from_le_bytes([s0, s1, s2, s3]) {
-        return Err(Unsealed::Torn);
+        return Err(FrameError::Torn);
     }
     Ok((ViewId(u64::from_le_bytes(id)), whole))
 }
 
-/// The envelope, if it is whole and for view `id`.
-pub fn open_for(id: ViewId, bytes: &[u8]) -> Result<&[u8], Unsealed> {
-    match open(bytes)? {
+/// The frame, if it is whole and for view `id`.
+pub fn decode_frame_for(id: ViewId, bytes: &[u8]) -> Result<&[u8], FrameError> {
+    match decode_frame(bytes)? {
         (found, whole) if found == id => Ok(whole),
-        (found, _) => Err(Unsealed::OtherView(found)),
+        (found, _) => Err(FrameError::OtherView(found)),
     }
 }
 
-/// The body of an envelope that [`open`] accepted.
+/// The body of a frame that [`decode_frame`] accepted.
 #[must_use]
 pub fn body(whole: &[u8]) -> &[u8] {
     let len = whole.get(4..8).and_then(|len| len.try_into().ok()).map_or(0, u32::from_le_bytes);
@@ -78,17 +78,17 @@ mod tests {
 
     #[test]
     fn a_torn_value_is_detected() {
-        let old = seal(ViewId(3), b"the old members");
-        let new = seal(ViewId(4), b"the new members");
-        assert_eq!(open_for(ViewId(3), &old).map(body), Ok(&b"the old members"[..]));
-        assert_eq!(open_for(ViewId(4), &old), Err(Unsealed::OtherView(ViewId(3))));
+        let old = encode_frame(ViewId(3), b"the old members");
+        let new = encode_frame(ViewId(4), b"the new members");
+        assert_eq!(decode_frame_for(ViewId(3), &old).map(body), Ok(&b"the old members"[..]));
+        assert_eq!(decode_frame_for(ViewId(4), &old), Err(FrameError::OtherView(ViewId(3))));
         for cut in 1..new.len() {
             let mixed: Vec<u8> = new[..cut].iter().chain(&old[cut..]).copied().collect();
             if mixed[..] != old[..] && mixed[..] != new[..] {
-                assert_eq!(open(&mixed), Err(Unsealed::Torn), "cut at {cut}");
+                assert_eq!(decode_frame(&mixed), Err(FrameError::Torn), "cut at {cut}");
             }
         }
-        assert_eq!(open(&new[..20]), Err(Unsealed::Short));
-        assert_eq!(open(&[0; 64]), Err(Unsealed::Torn));
+        assert_eq!(decode_frame(&new[..20]), Err(FrameError::Short));
+        assert_eq!(decode_frame(&[0; 64]), Err(FrameError::Torn));
     }
 }

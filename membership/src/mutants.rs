@@ -158,7 +158,7 @@ mutants! {
         FanOutUnseen = "fan-out-unseen",
         /// A cache's report about fences counts for whatever is being cleared.
         FanOutAnyRound = "fan-out-any-round",
-        /// Where there are caches, only their fences are raised, as if nobody else could renew.
+        /// Where there are caches, only their fences are raised, as if no other holder could renew.
         FenceOnlyCaches = "fence-only-caches",
         /// A holder raises its own fence to the views that it learns of, by a plain store.
         FenceByHolder = "fence-by-holder",
@@ -166,7 +166,7 @@ mutants! {
         LostLinkIsProof = "lost-link-is-proof",
     }
     11 {
-        /// Nobody polls for views whose announcement was lost.
+        /// No process polls for views whose announcement was lost.
         NoPoll = "no-poll",
     }
     12 {

@@ -11,7 +11,7 @@ use crate::mutants::Mutant;
 use crate::tokens::{self, Part};
 use crate::view::{Acceptor, View};
 use crate::wire::NUMBER_MAX;
-use crate::{Config, sealed};
+use crate::{Config, frame};
 
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Completion, Fabric, Instant, LinkError, Nanos, Remote, ViewId};
@@ -526,14 +526,14 @@ impl Poll {
         config: &Config,
     ) -> Found {
         match bytes.and_then(|bytes| open_view(slot, bytes, config)) {
-            // Can not happen: all proposals for a slot follow the same view.
+            // Cannot happen: all proposals for a slot follow the same view.
             Some(view) if deciders.is_some_and(|deciders| view.deciders() != deciders) => Found::Failed,
             Some(view) if slot == known.next() => Found::Next(Arc::new(view)),
             Some(view) => {
                 let cleared = view.cleared;
                 Found::Newer(Arc::new(view), cleared)
             }
-            // A value that can not be read whole is being recycled or rewritten: read again.
+            // A value that cannot be read whole is being recycled or rewritten: read again.
             None => Found::Undecided(known.next()),
         }
     }
@@ -541,7 +541,7 @@ impl Poll {
 
 /// The view in a value area, if it is whole and of this slot.
 fn open_view(slot: ViewId, bytes: &[u8], config: &Config) -> Option<View> {
-    let view = sealed::open_for(slot, bytes).ok().and_then(View::unseal)?;
+    let view = frame::decode_frame_for(slot, bytes).ok().and_then(View::from_frame)?;
     (view.id == slot && view.fits(&config.layout)).then_some(view)
 }
 
@@ -561,5 +561,5 @@ fn cleared_beside(bytes: &[u8]) -> ViewId {
 /// The view in a region's view area, or `None` if it is empty or torn.
 #[must_use]
 pub fn decode_view_area(bytes: &[u8]) -> Option<View> {
-    View::unseal(bytes.get(size_of::<ViewHead>()..)?)
+    View::from_frame(bytes.get(size_of::<ViewHead>()..)?)
 }

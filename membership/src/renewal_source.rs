@@ -31,7 +31,7 @@ pub enum Answer {
         /// When the request was posted.
         posted: Instant,
     },
-    /// It can not vouch for the view: poll the acceptors.
+    /// It cannot vouch for the view: poll the acceptors.
     Refused,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A seat is vacant while its coordinator is no member. The detectors cause that, whatever
 //! happened: the process is dead, frozen, cut off, or has left. So no further detection is needed,
-//! and no proof of a death: replacing a decider takes nobody's lease, and its coordinator can come
+//! and no proof of a death: replacing a decider takes no member's lease, and its coordinator can come
 //! back as a spare.
 //!
 //! An odd set first gets a spare and then loses the vacant seat; an even one only loses it. If the
@@ -76,7 +76,7 @@ impl Vacancies {
         Some((*number, if haste { *since } else { *since + config.timing.replace_after }))
     }
 
-    /// The next change and its time; `None` if it can not be made. `lives` says whether a member
+    /// The next change and its time; `None` if it cannot be made. `lives` says whether a member
     /// seems to be alive.
     fn plan(
         &self,

@@ -12,7 +12,7 @@ use crate::consensus::{SlotState, SlotWord};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::poll::decode_view_area;
 use crate::view::{Acceptor, View};
-use crate::{Config, sealed};
+use crate::{Config, frame};
 
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Layout, Remote, ViewId};
@@ -182,7 +182,7 @@ impl Stream {
         }
         let from = Remote { at, offset: self.layout.value(id.0, state.accepted_value) };
         let bytes = regions.read(from, limits.value_bytes)?;
-        let view = View::unseal(sealed::open_for(id, &bytes).ok()?)?;
+        let view = View::from_frame(frame::decode_frame_for(id, &bytes).ok()?)?;
         Some(Arc::new(view))
     }
 }

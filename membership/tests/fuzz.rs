@@ -12,7 +12,7 @@ use obol_membership::view::{Acceptor, Edit, Newcomer};
 use obol_membership::wire::{
     self, Message, apply_step, decode_view, encode_step, encode_view, removal_reserve,
 };
-use obol_membership::{ActiveMutant, Change, Kind, Level, View, sealed};
+use obol_membership::{ActiveMutant, Change, Kind, Level, View, frame};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
@@ -60,8 +60,8 @@ fn pair() -> (View, View) {
 fn use_view(view: &View) -> u64 {
     let (_, other) = pair();
     assert_eq!(decode_view(&encode_view(view)).as_ref(), Ok(view), "it comes back as it was");
-    let sealed = view.seal();
-    assert_eq!(View::unseal(&sealed).as_ref(), Some(view));
+    let frame = view.to_frame();
+    assert_eq!(View::from_frame(&frame).as_ref(), Some(view));
     let first = view.members.first().map(|m| m.incarnation).unwrap_or_default();
     let failed = Change::Failed { accused: first, accuser: first, level: Level::Progress };
     let edit = Edit {
@@ -72,7 +72,7 @@ fn use_view(view: &View) -> u64 {
     };
     let next = view.successor(&edit, view.base, ActiveMutant::NONE);
     assert!(next.id > view.id && next.departed.len() <= view.departed.len() + view.members.len());
-    let step = encode_step(view, &next, &next.seal());
+    let step = encode_step(view, &next, &next.to_frame());
     if let Some((same, _)) = apply_step(view, &step) {
         assert_eq!(same, next);
     }
@@ -108,13 +108,13 @@ fn views() {
 #[test]
 fn envelopes() {
     let (_, two) = pair();
-    Target::new("envelopes", Shape::Bytes, 200_000).with(two.seal().to_vec()).run(|input| {
+    Target::new("envelopes", Shape::Bytes, 200_000).with(two.to_frame().to_vec()).run(|input| {
         let mut bytes = input.to_vec();
         if let Some((sum, rest)) = bytes.split_first_chunk_mut::<4>() {
             *sum = crc32fast::hash(rest).to_le_bytes();
         }
-        match sealed::open(&bytes) {
-            Ok((_, whole)) => outcome((sealed::body(whole).len(), View::unseal(&bytes).is_some())),
+        match frame::decode_frame(&bytes) {
+            Ok((_, whole)) => outcome((frame::body(whole).len(), View::from_frame(&bytes).is_some())),
             Err(error) => outcome(format!("{error:?}")),
         }
     });
@@ -126,8 +126,8 @@ fn steps() {
     let (one, two) = pair();
     let settled = two.successor(&Edit::default(), two.cleared, ActiveMutant::NONE);
     Target::new("steps", Shape::Bytes, 200_000)
-        .with(encode_step(&one, &two, &two.seal()))
-        .with(encode_step(&two, &settled, &settled.seal()))
+        .with(encode_step(&one, &two, &two.to_frame()))
+        .with(encode_step(&two, &settled, &settled.to_frame()))
         .run(|input| {
             let taken = [&one, &two].map(|before| apply_step(before, input));
             taken.iter().flatten().map(|(view, _)| use_view(view)).fold(0, u64::wrapping_add)
@@ -137,10 +137,10 @@ fn steps() {
 /// A datagram of every kind.
 fn messages() -> Vec<Vec<u8>> {
     let (one, two) = pair();
-    let (who, id, sealed) = (Incarnation(4), ViewId(1), two.seal());
+    let (who, id, frame) = (Incarnation(4), ViewId(1), two.to_frame());
     let addresses = wire::encode_addresses(&[Address::region(10), Address::region(12)]);
     let pages = wire::Addresses::new(&addresses).expect("just encoded");
-    let step = encode_step(&one, &two, &sealed);
+    let step = encode_step(&one, &two, &frame);
     let notice = Message::Notice {
         accuser: who,
         accused: Incarnation(1),
@@ -148,8 +148,8 @@ fn messages() -> Vec<Vec<u8>> {
         evidence: Evidence::Proof,
     };
     [
-        Message::View { sealed: &one.seal(), cleared: true },
-        Message::View { sealed: &sealed, cleared: false },
+        Message::View { frame: &one.to_frame(), cleared: true },
+        Message::View { frame: &frame, cleared: false },
         Message::Decided(id),
         Message::Step { id: two.id, cleared: id, step: &step },
         Message::Clear(id),
@@ -182,11 +182,11 @@ fn messages() -> Vec<Vec<u8>> {
 /// Restores the checksums after a mutation, so that they do not hide other checks.
 fn seal_again(input: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
-    if let Some((1 | 22, sealed)) = bytes.split_first_mut()
-        && let Some((sum, rest)) = sealed.split_first_chunk_mut::<4>()
+    if let Some((1 | 22, frame)) = bytes.split_first_mut()
+        && let Some((sum, rest)) = frame.split_first_chunk_mut::<4>()
     {
         let len = rest.first_chunk::<4>().map_or(0, |len| u32::from_le_bytes(*len)) as usize;
-        let whole = sealed::sealed_len(len.min(rest.len())).saturating_sub(4).min(rest.len());
+        let whole = frame::frame_len(len.min(rest.len())).saturating_sub(4).min(rest.len());
         *sum = crc32fast::hash(&rest[..whole]).to_le_bytes();
     }
     bytes
@@ -201,7 +201,7 @@ fn datagrams() {
     target.run(|input| {
         let bytes = seal_again(input);
         match Message::decode(&bytes) {
-            Ok(Message::View { sealed, .. }) => View::unseal(sealed).map_or(1, |view| use_view(&view)),
+            Ok(Message::View { frame, .. }) => View::from_frame(frame).map_or(1, |view| use_view(&view)),
             Ok(message) => {
                 let again = message.encode();
                 assert_eq!(Message::decode(&again), Ok(message), "it comes back as it was");
@@ -275,13 +275,13 @@ fn machines_read_any_memory() {
     let (_, two) = pair();
     let mut target = Target::new("memory", Shape::Bytes, 2_000);
     for place in 0..PLACES {
-        target = target.with([&place.to_le_bytes()[..], &two.seal()].concat());
+        target = target.with([&place.to_le_bytes()[..], &two.to_frame()].concat());
     }
     target.run(|input| {
         let mut cluster = cluster();
         let Some((place, value)) = input.split_first_chunk::<8>() else { return 0 };
-        let mut sealed = value.to_vec();
-        if let Some((sum, rest)) = sealed.split_first_chunk_mut::<4>() {
+        let mut frame = value.to_vec();
+        if let Some((sum, rest)) = frame.split_first_chunk_mut::<4>() {
             *sum = crc32fast::hash(rest).to_le_bytes();
         }
         let layout = cluster.config.layout;
@@ -292,7 +292,7 @@ fn machines_read_any_memory() {
         let offsets = [layout.value(seed, 1), layout.value(seed, 2), layout.view(), layout.view() + 8, head];
         let offset = offsets[(seed % PLACES) as usize];
         for at in 0..2 {
-            cluster.overwrite(at, offset, &sealed[..sealed.len().min(1024) / 8 * 8]);
+            cluster.overwrite(at, offset, &frame[..frame.len().min(1024) / 8 * 8]);
         }
         // The next readers: a newcomer, and processes that poll.
         cluster.add_member(Kind::App, "late");

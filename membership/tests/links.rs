@@ -1,4 +1,4 @@
-//! Members that can not all reach each other: one statement per test.
+//! Members that cannot all reach each other: one statement per test.
 
 mod instant;
 

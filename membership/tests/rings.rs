@@ -226,9 +226,9 @@ impl Rings {
             // All views published by the first three: coordinators with later ones have died for
             // good.
             let head = vec![0; size_of::<ViewHead>()];
-            [&head[..], &self.views[0].seal()[..]].concat()
+            [&head[..], &self.views[0].to_frame()[..]].concat()
         } else if from.offset >= layout.value(0, 1) {
-            self.value(state, from.offset).map_or(Vec::new(), |view| view.seal().to_vec())
+            self.value(state, from.offset).map_or(Vec::new(), |view| view.to_frame().to_vec())
         } else {
             let first = u64::from(from.offset - layout.slot(0)) / 8;
             let places = first..first + u64::from(len) / 8;

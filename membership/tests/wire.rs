@@ -117,7 +117,7 @@ proptest! {
     #[test]
     fn a_view_round_trips(view in view()) {
         prop_assert_eq!(decode_view(&encode_view(&view)), Ok(view.clone()));
-        prop_assert_eq!(View::unseal(&view.seal()), Some(view));
+        prop_assert_eq!(View::from_frame(&view.to_frame()), Some(view));
     }
 
     #[test]
@@ -161,7 +161,7 @@ proptest! {
     fn no_input_makes_a_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Message::decode(&bytes);
         let _ = decode_view(&bytes);
-        let _ = View::unseal(&bytes);
+        let _ = View::from_frame(&bytes);
     }
 
     #[test]
@@ -214,7 +214,7 @@ fn incarnations_that_would_overflow_are_refused_and_the_last_ones_are_not() {
     let counts = |next| View { next_incarnation: Incarnation(next), ..genesis.clone() };
     for next in [NUMBER_MAX + 1, u64::MAX - 1, u64::MAX] {
         assert!(decode_view(&encode_view(&counts(next))).is_err(), "{next}");
-        assert_eq!(View::unseal(&counts(next).seal()), None, "{next}");
+        assert_eq!(View::from_frame(&counts(next).to_frame()), None, "{next}");
     }
     let last = decode_view(&encode_view(&counts(NUMBER_MAX))).expect("within the bounds");
     let newcomer = |region| Newcomer {
@@ -231,7 +231,7 @@ fn incarnations_that_would_overflow_are_refused_and_the_last_ones_are_not() {
     let recovered = next.recovered(next.acceptors.clone(), Nanos::ZERO);
     assert!(recovered.next_incarnation > next.next_incarnation);
     for beyond in [next, recovered] {
-        assert_eq!(View::unseal(&beyond.seal()), None, "nobody goes by it");
+        assert_eq!(View::from_frame(&beyond.to_frame()), None, "nobody goes by it");
     }
 }
 
@@ -260,7 +260,7 @@ proptest! {
         };
         let admit = names.iter().enumerate().map(newcomer).collect();
         let full = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, ActiveMutant::NONE);
-        let room = full.seal().len() + removal_reserve(&full);
+        let room = full.to_frame().len() + removal_reserve(&full);
         let (mut view, accuser) = (full, Incarnation(1));
         for (number, step) in steps.iter().enumerate() {
             let failed = |at: &usize| Change::Failed {
@@ -273,7 +273,7 @@ proptest! {
             };
             let before = view;
             view = before.successor(&edit, before.cleared, ActiveMutant::NONE);
-            prop_assert!(view.seal().len() <= room.next_multiple_of(8), "{view:?}");
+            prop_assert!(view.to_frame().len() <= room.next_multiple_of(8), "{view:?}");
         }
     }
 }
@@ -314,9 +314,9 @@ proptest! {
             acceptor: None,
         };
         let view = before.successor(&edit, before.cleared, ActiveMutant::NONE);
-        let sealed = view.seal();
-        let mut step = encode_step(&before, &view, &sealed);
-        prop_assert_eq!(apply_step(&before, &step), Some((view.clone(), sealed)));
+        let frame = view.to_frame();
+        let mut step = encode_step(&before, &view, &frame);
+        prop_assert_eq!(apply_step(&before, &step), Some((view.clone(), frame)));
         prop_assert_eq!(apply_step(&view, &step), None, "of another predecessor");
         prop_assert_eq!(apply_step(&genesis, &step), None, "of another predecessor");
         prop_assert_eq!(apply_step(&before, &step[..damaged.index(step.len())]), None, "cut off");

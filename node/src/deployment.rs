@@ -188,7 +188,7 @@ impl Deployment {
             left: false,
         };
         view.departed = vec![gone; JOIN_WINDOW as usize];
-        senders <= limits.lanes && view.seal().len() <= limits.value_bytes as usize
+        senders <= limits.lanes && view.to_frame().len() <= limits.value_bytes as usize
     }
 
     /// Writes both files into a cluster's directory.

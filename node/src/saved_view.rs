@@ -3,10 +3,10 @@
 
 use crate::network::print_id;
 use obol_fabric::ViewId;
-use obol_membership::sealed;
+use obol_membership::frame;
 use std::sync::Arc;
 
-/// The body of such a file starts with this, followed by the identity and the sealed view.
+/// The body of such a file starts with this, followed by the identity and the framed view.
 const MAGIC: &[u8; 8] = b"obolview";
 
 /// Why a file holds no usable view.
@@ -22,25 +22,25 @@ pub enum SavedViewError {
     OtherCluster(u64),
 }
 
-/// Encodes such a file. `cluster` is the identity of the cluster, `view` its sealed view.
+/// Encodes such a file. `cluster` is the identity of the cluster, `view` its framed view.
 #[must_use]
 pub fn encode(cluster: u64, id: ViewId, view: &[u8]) -> Arc<[u8]> {
     let mut body = MAGIC.to_vec();
     body.extend_from_slice(&cluster.to_le_bytes());
     body.extend_from_slice(view);
     // Sealed again, so that the identity is covered by a checksum.
-    sealed::seal(id, &body)
+    frame::encode_frame(id, &body)
 }
 
-/// The cluster's identity and the sealed view in such a file.
+/// The cluster's identity and the framed view in such a file.
 #[must_use]
 pub fn open(file: &[u8]) -> Option<(u64, &[u8])> {
-    let (_, whole) = sealed::open(file).ok()?;
-    let (id, view) = sealed::body(whole).strip_prefix(MAGIC)?.split_first_chunk()?;
+    let (_, whole) = frame::decode_frame(file).ok()?;
+    let (id, view) = frame::body(whole).strip_prefix(MAGIC)?.split_first_chunk()?;
     Some((u64::from_le_bytes(*id), view))
 }
 
-/// The sealed view in such a file, if it is of this cluster.
+/// The framed view in such a file, if it is of this cluster.
 pub fn decode(cluster: u64, file: &[u8]) -> Result<&[u8], SavedViewError> {
     match open(file).ok_or(SavedViewError::Damaged)? {
         (id, view) if id == cluster => Ok(view),
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_file_is_good_for_its_own_cluster_only() {
-        let view = sealed::seal(ViewId(7), b"members");
+        let view = frame::encode_frame(ViewId(7), b"members");
         let file = encode(3, ViewId(7), &view);
         assert_eq!(decode(3, &file), Ok(&view[..]));
         assert_eq!(decode(4, &file), Err(SavedViewError::OtherCluster(3)));
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn damage_anywhere_is_seen() {
-        let file = encode(3, ViewId(7), &sealed::seal(ViewId(7), b"members"));
+        let file = encode(3, ViewId(7), &frame::encode_frame(ViewId(7), b"members"));
         for at in 0..file.len() {
             let mut damaged = file.to_vec();
             damaged[at] ^= 1;

@@ -73,7 +73,7 @@ impl Site {
     pub fn start(&self, seed: u64) -> Result<Start, EndpointError> {
         let published = (1..=PROPOSERS_MAX as u32).filter_map(|number| {
             let region = Observed::open(&self.cluster, number).ok()?;
-            View::unseal(&region.reader().view()?.1)
+            View::from_frame(&region.reader().view()?.1)
         });
         // The view of a recovery counts as published.
         Ok(Start::new(self.config, &self.genesis, published.chain(self.recovered()?), seed))
@@ -85,7 +85,7 @@ impl Site {
         let regions = self.cluster.regions();
         let views = regions.iter().filter_map(|info| {
             let region = Observed::open(&self.cluster, info.number).ok()?;
-            View::unseal(&region.reader().view()?.1)
+            View::from_frame(&region.reader().view()?.1)
         });
         Ok(views.chain(self.recovered()?).max_by_key(|view| view.id))
     }
@@ -93,7 +93,7 @@ impl Site {
     fn recovered(&self) -> Result<Option<View>, EndpointError> {
         let at = self.cluster.dir().join(RECOVERED_FILE);
         match file::read(&at, Pipes::Refused, VIEW_BYTES_MAX, "view") {
-            Ok(bytes) => match View::unseal(&bytes) {
+            Ok(bytes) => match View::from_frame(&bytes) {
                 None => Err(EndpointError::Recovered { at, why: "is damaged".to_owned() }),
                 view => Ok(view),
             },

@@ -16,7 +16,7 @@ fn hosts() {
                         Ok(deployment) => {
                             let config = deployment.config().map(|config| config.layout.bytes());
                             let view = deployment.genesis();
-                            assert_eq!(obol_membership::View::unseal(&view.seal()), Some(view));
+                            assert_eq!(obol_membership::View::from_frame(&view.to_frame()), Some(view));
                             outcome((deployment.names().len(), config.is_ok()))
                         }
                         Err(error) => outcome(error.to_string().len()),

@@ -4,12 +4,12 @@
 use super::seats::Seats;
 use super::{Cue, Verdict, broken};
 use crate::marks::{Mark, Marks};
-use crate::role::Tapped;
+use crate::role::Instrumented;
 use crate::scenario::Scenario;
 use obol_fabric::sim::{State, World};
 use obol_fabric::{Incarnation, Layout, Nanos, ViewId, memory};
 use obol_membership::consensus::{INSTANCES, SlotState, SlotWord};
-use obol_membership::{Change, Kind, Level, View, sealed};
+use obol_membership::{Change, Kind, Level, View, frame};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 #[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) view: Arc<View>,
-    sealed: Arc<[u8]>,
+    frame: Arc<[u8]>,
     /// True time of the decision.
     pub(crate) at: u64,
     /// The first view of its run, by comparing members.
@@ -71,7 +71,7 @@ impl Decisions {
         let layout = scenario.config.layout;
         let first = Decided {
             view: Arc::clone(genesis),
-            sealed: genesis.seal(),
+            frame: genesis.to_frame(),
             at: 0,
             base: genesis.id,
             run_lease: genesis.lease,
@@ -101,7 +101,7 @@ impl Decisions {
     }
 
     /// Reads an acceptor's initial words.
-    pub(crate) fn start(&mut self, world: &World<Tapped>, node: u32) {
+    pub(crate) fn start(&mut self, world: &World<Instrumented>, node: u32) {
         let first = self.layout.slot(0) as usize / 8;
         let region = &world.memory(node)[first..];
         for (known, word) in self.words[node as usize].iter_mut().zip(region) {
@@ -163,7 +163,7 @@ impl Decisions {
     /// Reads an acceptor's words; true if a view was decided.
     pub(super) fn check(
         &mut self,
-        world: &World<Tapped>,
+        world: &World<Instrumented>,
         node: u32,
         long: bool,
         cues: &mut Vec<Cue>,
@@ -208,7 +208,7 @@ impl Decisions {
 
     /// Row 13: an acceptor's promise and acceptance only increase, and it accepts nothing above its
     /// promise.
-    fn forward(&self, world: &World<Tapped>, node: u32, old: SlotWord, new: SlotWord) -> Verdict {
+    fn forward(&self, world: &World<Instrumented>, node: u32, old: SlotWord, new: SlotWord) -> Verdict {
         let slot = ViewId(self.slot(new));
         let state = new.state(slot).unwrap_or_default();
         let fell = old.state(slot).is_none_or(|before| {
@@ -221,17 +221,23 @@ impl Decisions {
     }
 
     /// Reads the value that an acceptor's word names.
-    fn value(&mut self, world: &World<Tapped>, node: u32, slot: u64, proposer: u16) -> Option<Arc<[u8]>> {
+    fn value(
+        &mut self,
+        world: &World<Instrumented>,
+        node: u32,
+        slot: u64,
+        proposer: u16,
+    ) -> Option<Arc<[u8]>> {
         let offset = self.layout.value(slot, proposer);
         let span = memory::span(world.memory(node), offset, self.buffer.len())?;
         memory::copy_out(span, &mut self.buffer);
-        sealed::open_for(ViewId(slot), &self.buffer).ok().map(Arc::from)
+        frame::decode_frame_for(ViewId(slot), &self.buffer).ok().map(Arc::from)
     }
 
     /// An acceptor has accepted.
     fn accepted(
         &mut self,
-        world: &World<Tapped>,
+        world: &World<Instrumented>,
         node: u32,
         slot: u64,
         state: SlotState,
@@ -270,7 +276,7 @@ impl Decisions {
             );
         };
         if chosen {
-            if self.get(ViewId(slot)).is_none_or(|d| d.sealed != bytes) {
+            if self.get(ViewId(slot)).is_none_or(|d| d.frame != bytes) {
                 broken!(2, time, "acceptor {node} holds other bytes than were decided in slot {slot}")?;
             }
             return Ok(false);
@@ -289,7 +295,7 @@ impl Decisions {
         }
         self.acceptors_agree(world, node, (slot, acceptors, proposal, value), &bytes)?;
         if let Some(before) = self.get(ViewId(slot)) {
-            if before.sealed != bytes {
+            if before.frame != bytes {
                 broken!(
                     1,
                     time,
@@ -301,7 +307,7 @@ impl Decisions {
         if slot != self.newest().id.0 + 1 {
             broken!(4, time, "slot {slot} is decided after view {}", self.newest().id)?;
         }
-        let Some(view) = View::unseal(&bytes) else {
+        let Some(view) = View::from_frame(&bytes) else {
             return broken!(2, time, "slot {slot} is decided on bytes that are not a view");
         };
         self.decide(world, view, bytes, marks)?;
@@ -312,7 +318,7 @@ impl Decisions {
     /// Acceptors of the same proposal hold the same bytes.
     fn acceptors_agree(
         &mut self,
-        world: &World<Tapped>,
+        world: &World<Instrumented>,
         node: u32,
         (slot, acceptors, proposal, value): (u64, u32, u16, u16),
         bytes: &Arc<[u8]>,
@@ -333,7 +339,13 @@ impl Decisions {
         Ok(())
     }
 
-    fn decide(&mut self, world: &World<Tapped>, view: View, sealed: Arc<[u8]>, marks: &mut Marks) -> Verdict {
+    fn decide(
+        &mut self,
+        world: &World<Instrumented>,
+        view: View,
+        frame: Arc<[u8]>,
+        marks: &mut Marks,
+    ) -> Verdict {
         let time = world.now();
         let before = &self.views[self.views.len() - 1];
         let old = Arc::clone(&before.view);
@@ -385,12 +397,12 @@ impl Decisions {
         }
         self.failovers += u64::from(view.changes.iter().any(|c| matches!(c, Change::Failed { .. })));
         let view = Arc::new(view);
-        self.views.push(Decided { view, sealed, at: time, base, run_lease, run_cache_lease, run_reach });
+        self.views.push(Decided { view, frame, at: time, base, run_lease, run_cache_lease, run_reach });
         Ok(())
     }
 
     /// A long operation at an acceptor has completed: a decided value there must still be complete.
-    fn reread(&mut self, world: &World<Tapped>, node: u32) -> Verdict {
+    fn reread(&mut self, world: &World<Instrumented>, node: u32) -> Verdict {
         let newest = self.newest().id.0;
         for at in 0..self.tallies.len() {
             let Tally { slot, proposal, value, chosen, .. } = self.tallies[at];
@@ -403,7 +415,7 @@ impl Decisions {
                 continue;
             }
             let bytes = self.value(world, node, slot, value);
-            if bytes.as_deref() != self.get(ViewId(slot)).map(|d| &*d.sealed) {
+            if bytes.as_deref() != self.get(ViewId(slot)).map(|d| &*d.frame) {
                 broken!(2, world.now(), "acceptor {node} lost the value that was decided in slot {slot}")?;
             }
         }
@@ -431,7 +443,7 @@ fn mark_return(views: u64, marks: &mut Marks) {
 }
 
 /// Marks what a view changes.
-fn mark_changes(world: &World<Tapped>, old: &View, view: &View, marks: &mut Marks) {
+fn mark_changes(world: &World<Instrumented>, old: &View, view: &View, marks: &mut Marks) {
     for change in &view.changes {
         match *change {
             Change::Failed { level: Level::Replaced, .. } => marks.hit(Mark::ReplacedSeat),

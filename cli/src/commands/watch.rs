@@ -178,7 +178,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
         if let Some(item) = item {
             tell(&item, &mut names, options.json)?;
             if let (Some(path), Item::View(view)) = (&options.save, &item) {
-                save(path, &saved_view::encode(site.cluster.nonce(), view.id, &view.seal()))?;
+                save(path, &saved_view::encode(site.cluster.nonce(), view.id, &view.to_frame()))?;
             }
             told += 1;
         } else if options.once {

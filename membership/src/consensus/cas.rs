@@ -10,8 +10,8 @@
 
 use super::slot_word::{PROPOSAL_MAX, SlotState, SlotWord};
 use super::{Abort, Consensus, Outcome, Phase};
+use crate::frame;
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::sealed;
 use crate::tokens::{self, Part};
 use crate::view::Acceptor;
 use obol_fabric::{Completion, Fabric, Layout, LinkError, Remote, ViewId};
@@ -361,7 +361,7 @@ impl Consensus for CasEngine {
             }
             Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
                 let Ok(Completion::Read(bytes)) = *result else { return Some(self.abort(Abort::Unreadable)) };
-                let Ok(whole) = sealed::open_for(self.slot, bytes) else {
+                let Ok(whole) = frame::decode_frame_for(self.slot, bytes) else {
                     self.phase = Phase::Checking(at as u8);
                     self.post_read(at, self.word_at(at), size_of::<u64>() as u32, fabric);
                     return None;

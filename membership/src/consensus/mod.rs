@@ -63,7 +63,7 @@ pub enum Outcome {
     /// The slot is prepared and holds another proposer's value, which must be proposed: call
     /// [`Consensus::accept`].
     Adopted,
-    /// The slot is decided on this sealed value.
+    /// The slot is decided on this framed value.
     Decided {
         /// The decided value.
         value: Arc<[u8]>,

@@ -275,7 +275,7 @@ mod tests {
         for near in [end + 1 - LAG_MAX, end - 6, end, end + 4, end + (1 << 16)] {
             assert_eq!(Head::of(&ring, ViewId(near), 7), head);
         }
-        // Nobody has prepared the next one.
+        // The next one is not prepared.
         assert_eq!(Head::of(&ring[2..], ViewId(end), 7).prepared, None);
         // A ring of the first views, read without knowing any.
         assert_eq!(Head::of(&[0, promised(1, 3)], ViewId(0), 7).prepared, Some(ballot(1, 3, 3)));

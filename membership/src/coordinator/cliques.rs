@@ -125,7 +125,7 @@ impl Cliques {
         go.map(|node| Cut { accused: nodes[node], by: nodes[lost(node).unwrap_or(leader)] }).collect()
     }
 
-    /// Coordinators that precede this one as leaders but can not lead: this process has lost the
+    /// Coordinators that precede this one as leaders but cannot lead: this process has lost the
     /// link to them, or they have lost too many acceptors to decide. The leader has one timeout to
     /// decide who goes, and each coordinator before this one another.
     fn unfit(
@@ -230,7 +230,7 @@ impl Cliques {
 
 impl Coordinator {
     /// Suspects members because of broken links: as leader, all outside its clique; otherwise the
-    /// coordinators before it that can not lead. The suspicion is dropped if the links recover
+    /// coordinators before it that cannot lead. The suspicion is dropped if the links recover
     /// before a view excludes the member.
     pub(super) fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.peer.config)) else { return };
@@ -258,8 +258,8 @@ impl Coordinator {
 
     /// Whether this leader needs that coordinator as a member, though it has lost some members:
     /// without it, no majority of the deciders among the members all reach each other. Its memory
-    /// is then part of every decision and lease, but nobody watches the links to it. Once it is a
-    /// member, those that can not reach it go.
+    /// is then part of every decision and lease, but its links are not watched. Once it is a
+    /// member, those that cannot reach it go.
     pub(super) fn needs(&self, number: u16) -> bool {
         let Some(me) = self.incarnation().filter(|_| self.leading) else { return false };
         let view = self.view();

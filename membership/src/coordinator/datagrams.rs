@@ -1,5 +1,5 @@
 //! How a coordinator handles datagrams. A datagram is a hint, a question or a request and may be
-//! late, lost or repeated. Its word is taken for a decision in one case only: a sealed view that
+//! late, lost or repeated. Its word is taken for a decision in one case only: a framed view that
 //! follows the newest known one.
 
 use super::{Accusation, Coordinator, cliques};
@@ -27,11 +27,11 @@ impl Coordinator {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
         match message {
-            Message::View { sealed, cleared } => self.on_view(from, sealed, cleared, now, fabric),
+            Message::View { frame, cleared } => self.on_view(from, frame, cleared, now, fabric),
             Message::Step { id, cleared, step } => {
                 let applied = wire::apply_step(self.view(), step);
-                if let Some((view, sealed)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
-                    self.install(&Arc::new(view), &sealed, now, fabric);
+                if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
+                    self.install(&Arc::new(view), &frame, now, fabric);
                 } else if id > self.view().id {
                     self.poll_views(now, fabric);
                 }
@@ -43,8 +43,8 @@ impl Coordinator {
             Message::Notice { level: Level::Timeout, .. } if links::are_watched(&self.peer.config) => {}
             Message::Notice { accuser, accused, level, evidence } => {
                 fabric.count(Counter::NoticesReceived, 1);
-                // An excluded accuser may have been cut off and reached nobody. If its report is
-                // true, the member that watches now repeats it. A proof holds whoever sends it.
+                // An excluded accuser may have been cut off from all members. If its report is
+                // true, the member that watches now repeats it. A proof holds whatever its sender.
                 if evidence == Evidence::Proof || !self.view().has_lost(accuser) {
                     self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
                 }
@@ -108,17 +108,17 @@ impl Coordinator {
     fn on_view<F: Fabric>(
         &mut self,
         from: Address,
-        sealed: &[u8],
+        frame: &[u8],
         cleared: bool,
         now: Instant,
         fabric: &mut F,
     ) {
-        let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
+        let Some(view) = View::from_frame_for(&self.peer.config.layout, frame) else {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
         let base = view.base;
         if view.id == self.view().id.next() {
-            self.install(&Arc::new(view), sealed, now, fabric);
+            self.install(&Arc::new(view), frame, now, fabric);
         } else if view.id > self.view().id && view.acceptors == self.view().acceptors {
             self.poll_views(now, fabric);
         } else if view.id > self.view().id {
@@ -160,8 +160,8 @@ impl Coordinator {
     fn on_settle<F: Fabric>(&mut self, slot: ViewId, from: Address, fabric: &mut F) {
         if let Some(entry) = self.log.get(slot) {
             if self.leading {
-                let sealed = entry.view.seal();
-                fabric.send(from, &self.announcement(&entry.view, &sealed));
+                let frame = entry.view.to_frame();
+                fabric.send(from, &self.announcement(&entry.view, &frame));
             }
         } else if slot == self.view().id.next() {
             self.requests.settle_slot();

@@ -174,7 +174,7 @@ impl Coordinator {
         if self.peer.config.mutant.has(Mutant::FenceUndecided) {
             self.fence_early(next.id, fabric);
         }
-        let outcome = self.engine.accept(next.seal(), fabric);
+        let outcome = self.engine.accept(next.to_frame(), fabric);
         self.outcome(outcome, now, fabric);
     }
 
@@ -193,7 +193,7 @@ impl Coordinator {
                 fabric.count(Counter::Adoptions, 1);
                 self.note_proposed(now);
                 let own = if self.peer.config.mutant.has(Mutant::AnnounceOwnValue) {
-                    self.wanted(now).seal()
+                    self.wanted(now).to_frame()
                 } else {
                     Arc::from([])
                 };
@@ -205,10 +205,10 @@ impl Coordinator {
         }
     }
 
-    fn decided<F: Fabric>(&mut self, sealed: &Arc<[u8]>, adopted: bool, now: Instant, fabric: &mut F) {
+    fn decided<F: Fabric>(&mut self, frame: &Arc<[u8]>, adopted: bool, now: Instant, fabric: &mut F) {
         let slot = self.engine.slot();
         let view = if adopted {
-            View::unseal_for(&self.peer.config.layout, sealed).map(Arc::new)
+            View::from_frame_for(&self.peer.config.layout, frame).map(Arc::new)
         } else {
             self.proposal.take()
         };
@@ -233,14 +233,14 @@ impl Coordinator {
         }
         self.announce_replacement(&view, fabric);
         let incompatible = view.base == view.id;
-        self.install(&view, sealed, now, fabric);
+        self.install(&view, frame, now, fabric);
         // The slowest action goes first: fences, unless members have to fetch the view after its
         // announcement.
-        let announcement = self.announcement(&view, sealed);
+        let announcement = self.announcement(&view, frame);
         if matches!(Message::decode(&announcement), Ok(Message::Decided(_))) {
             fabric.multicast(Group::Everyone, &announcement);
         } else if incompatible {
-            self.held = Some(Arc::clone(sealed));
+            self.held = Some(Arc::clone(frame));
             self.peer.timers.set(Timer::Announce, now + self.peer.config.timing.announce_hold);
         } else {
             fabric.multicast(Group::Everyone, &announcement);
@@ -270,15 +270,15 @@ impl Coordinator {
 
     /// The datagram that announces a view: the view itself if it fits, otherwise the step from its
     /// predecessor, or only its number.
-    pub(super) fn announcement(&self, view: &View, sealed: &[u8]) -> Vec<u8> {
+    pub(super) fn announcement(&self, view: &View, frame: &[u8]) -> Vec<u8> {
         let cleared = self.cleared >= view.base || self.peer.config.mutant.has(Mutant::AnnounceAsCleared);
         let room = self.peer.config.layout.limits().datagram_bytes as usize;
-        let whole = Message::View { sealed, cleared }.encode();
+        let whole = Message::View { frame, cleared }.encode();
         if whole.len() <= room {
             return whole;
         }
         let before = view.id.0.checked_sub(1).and_then(|id| self.log.get(ViewId(id)));
-        let step = before.map(|entry| wire::encode_step(&entry.view, view, sealed));
+        let step = before.map(|entry| wire::encode_step(&entry.view, view, frame));
         let cleared = if cleared { view.base } else { ViewId::GENESIS };
         let step = step.map(|step| Message::Step { id: view.id, cleared, step: &step }.encode());
         step.filter(|step| step.len() <= room).unwrap_or_else(|| Message::Decided(view.id).encode())
@@ -286,9 +286,9 @@ impl Coordinator {
 
     /// Announces the newest view if it was held back. Returns whether it was.
     pub(super) fn announce_held<F: Fabric>(&mut self, fabric: &mut F) -> bool {
-        let Some(sealed) = self.held.take() else { return false };
+        let Some(frame) = self.held.take() else { return false };
         self.peer.timers.stop(Timer::Announce);
-        fabric.multicast(Group::Everyone, &self.announcement(self.view(), &sealed));
+        fabric.multicast(Group::Everyone, &self.announcement(self.view(), &frame));
         true
     }
 

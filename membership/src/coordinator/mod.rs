@@ -57,7 +57,7 @@ pub struct Coordinator {
     cleared: ViewId,
     clearing: Option<Clearing>,
     clearing_round: u32,
-    /// The newest view, sealed, while its announcement is held back for its CLEAR.
+    /// The newest view, framed, while its announcement is held back for its CLEAR.
     held: Option<Arc<[u8]>>,
     engine: Engine,
     leading: bool,
@@ -260,15 +260,15 @@ impl Coordinator {
         self.peer.newcomer(Kind::Coordinator, token, self.me, fabric)
     }
 
-    /// Installs a decided view, whoever decided it.
-    fn install<F: Fabric>(&mut self, view: &Arc<View>, sealed: &[u8], now: Instant, fabric: &mut F) {
+    /// Installs a view, decided here or elsewhere.
+    fn install<F: Fabric>(&mut self, view: &Arc<View>, frame: &[u8], now: Instant, fabric: &mut F) {
         if view.id <= self.view().id {
             return;
         }
         self.announce_held(fabric);
         let jump = view.id != self.view().id.next();
         self.peer.note_view(view.id, jump, now, fabric);
-        fabric.publish_view(view.id, sealed);
+        fabric.publish_view(view.id, frame);
         self.learn_clear(view.cleared, fabric);
         self.follow_joins(view, now, fabric);
         self.vacancies.follow(&self.log.newest().view, view, now);
@@ -326,7 +326,7 @@ impl Coordinator {
     }
 
     /// Drops the suspicions of this process when it was excluded: it may have been cut off and have
-    /// reached nobody. Members repeat the suspicions that are true; proofs stay valid.
+    /// reached no member. Members repeat the suspicions that are true; proofs stay valid.
     fn forget_suspicions(&mut self) {
         let (proofs, notices) = (&self.proofs, &mut self.peer.notices);
         self.suspects.retain(|who, by| {
@@ -406,8 +406,8 @@ impl Coordinator {
 
     fn fetched<F: Fabric>(&mut self, view: &Arc<View>, now: Instant, fabric: &mut F) {
         fabric.count(Counter::ViewsFetched, 1);
-        let sealed = view.seal();
-        self.install(view, &sealed, now, fabric);
+        let frame = view.to_frame();
+        self.install(view, &frame, now, fabric);
         // Later views may exist.
         self.peer.timers.set(Timer::Poll, now);
     }
@@ -472,9 +472,9 @@ impl Machine for Coordinator {
         self.vacancies = Vacancies::begin(&genesis, now);
         if generation <= 1 {
             // In a later life, the region of this process publishes a later view. If a majority
-            // lost theirs at once and the ring has moved on, nobody could find out what was
-            // decided.
-            fabric.publish_view(genesis.id, &genesis.seal());
+            // lost theirs at once and the ring has moved on, no process could find out what
+            // was decided.
+            fabric.publish_view(genesis.id, &genesis.to_frame());
         }
         self.peer.schedule_poll(now);
         if !self.is_retired() && (generation > 1 || self.incarnation() == Some(Incarnation::NONE)) {

@@ -31,7 +31,7 @@ struct AcceptorRequest {
 /// members as well. No member has to stay for lack of room to record its removal.
 fn fits(view: &View, edit: &Edit, config: &Config) -> bool {
     let next = view.successor(edit, view.cleared, config.mutant);
-    let bytes = next.seal().len() + wire::removal_reserve(&next);
+    let bytes = next.to_frame().len() + wire::removal_reserve(&next);
     bytes <= config.layout.limits().value_bytes as usize || config.mutant.has(Mutant::IgnoreFull)
 }
 
@@ -88,7 +88,7 @@ impl Requests {
         }
         let known = self.joins.iter().any(|j| j.newcomer.token == newcomer.token);
         // One seat has one occupant. A view that admitted two, or one of an earlier life, would
-        // name a member without a process, which no detector could tell from the occupant.
+        // name a member without a process, which no detector could distinguish from the occupant.
         let seat = |address: Address| Address { generation: 0, ..address };
         let earlier = |other: Address| {
             seat(other) == seat(newcomer.address) && other.generation > newcomer.address.generation
@@ -153,7 +153,7 @@ impl Requests {
     /// that is a member seems to be alive.
     ///
     /// A newcomer decides only once it is a member: to become one it has read the newest view from
-    /// a majority. Nobody is removed unless a majority of the remaining deciders is alive, as
+    /// a majority. None is removed unless a majority of the remaining deciders is alive, as
     /// otherwise nothing could be decided any more.
     pub(super) fn acceptor(
         &self,

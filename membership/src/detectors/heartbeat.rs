@@ -3,7 +3,7 @@
 //! uKharon, section 4.2, kernel failures. Processes with a core form a ring by incarnation and each
 //! READs its successor's counter; an agent also READs those of the programs in its seats. Beyond
 //! the paper, a coordinator READs those of all others and suspects them after twice as many equal
-//! values. Otherwise, if a leader and its predecessor stalled at once, nobody would notice.
+//! values. Otherwise, if a leader and its predecessor stalled at once, neither would be noticed.
 //!
 //! The paper suspects at the second equal value. Here a profile sets the number, because shared
 //! cores schedule late. It is higher while leases are longer than the profile's: delays of renewals
@@ -15,10 +15,10 @@ use crate::Config;
 use crate::view::{Kind, Level, Member};
 use obol_fabric::{Layout, Nanos};
 
-/// Who else watches a member.
+/// Which other process watches a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Beat {
-    /// Nobody: this process is its predecessor in the ring, or its agent.
+    /// None: this process is its predecessor in the ring, or its agent.
     Own,
     /// Another coordinator's predecessor in the ring also watches it.
     Coordinator,

@@ -41,7 +41,7 @@ pub struct Scope<'a> {
 /// What a completed probe says about a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has stalled, or can not be reached.
+    /// It has stalled, or cannot be reached.
     Suspect(Incarnation, Level),
     /// It was suspected here and runs again.
     Retract(Incarnation),

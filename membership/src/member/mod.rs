@@ -170,7 +170,7 @@ impl Member {
     fn install<F: Fabric>(
         &mut self,
         view: Arc<View>,
-        sealed: &[u8],
+        frame: &[u8],
         jump: bool,
         now: Instant,
         fabric: &mut F,
@@ -183,7 +183,7 @@ impl Member {
         self.peer.hold_back.follow(&self.view, &view, &self.peer.config, now);
         self.view = view;
         self.announced = self.announced.max(self.view.id);
-        fabric.publish_view(self.view.id, sealed);
+        fabric.publish_view(self.view.id, frame);
         match self.peer.update_membership(&self.view, now, fabric) {
             Some(Transition::Excluded) => {
                 self.wait_while_stalled();
@@ -241,12 +241,12 @@ impl Member {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
         match message {
-            Message::View { sealed, cleared } => self.on_view(sealed, cleared, now, fabric),
+            Message::View { frame, cleared } => self.on_view(frame, cleared, now, fabric),
             Message::Step { id, cleared, step } => {
                 self.note_announced(id, now);
                 let applied = wire::apply_step(&self.view, step);
-                if let Some((view, sealed)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
-                    self.install(Arc::new(view), &sealed, false, now, fabric);
+                if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
+                    self.install(Arc::new(view), &frame, false, now, fabric);
                 } else if id > self.view.id {
                     self.catch_up(now, fabric);
                 }
@@ -298,8 +298,8 @@ impl Member {
     }
 
     /// A datagram with a decided view.
-    fn on_view<F: Fabric>(&mut self, sealed: &[u8], cleared: bool, now: Instant, fabric: &mut F) {
-        let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
+    fn on_view<F: Fabric>(&mut self, frame: &[u8], cleared: bool, now: Instant, fabric: &mut F) {
+        let Some(view) = View::from_frame_for(&self.peer.config.layout, frame) else {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
         let base = view.base;
@@ -308,7 +308,7 @@ impl Member {
         let careless = self.peer.config.mutant.has(Mutant::SkipSilently)
             || self.peer.config.mutant.has(Mutant::AcceptLateView) && view.id < self.view.id;
         if next || careless {
-            self.install(Arc::new(view), sealed, false, now, fabric);
+            self.install(Arc::new(view), frame, false, now, fabric);
         } else if view.id > self.view.id && view.acceptors != self.view.acceptors {
             self.peer.poll_others(view.acceptors, &self.view, now, fabric);
         } else if view.id > self.view.id {

@@ -91,12 +91,12 @@ impl Member {
             }
             Found::Next(view) => {
                 fabric.count(Counter::ViewsFetched, 1);
-                let sealed = view.seal();
-                self.install(view, &sealed, false, now, fabric);
+                let frame = view.to_frame();
+                self.install(view, &frame, false, now, fabric);
             }
             Found::Newer(view, _) => {
-                let sealed = view.seal();
-                self.install(view, &sealed, true, now, fabric);
+                let frame = view.to_frame();
+                self.install(view, &frame, true, now, fabric);
             }
             Found::NothingNewer(_) => {
                 self.peer.contact = now;

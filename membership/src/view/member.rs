@@ -77,7 +77,9 @@ impl Level {
     pub const fn suspicions(self) -> Counter {
         match self {
             Self::Progress => Counter::ProgressSuspicions,
-            _ => Counter::HeartbeatSuspicions,
+            Self::Deadbeat | Self::Heartbeat | Self::Timeout | Self::Host | Self::Replaced => {
+                Counter::HeartbeatSuspicions
+            }
         }
     }
 }

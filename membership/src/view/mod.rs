@@ -11,7 +11,7 @@ pub use member::{Departed, Kind, Level, Member, Newcomer};
 pub use numbers::Numbers;
 pub use successor::{Edit, RECOVERY_SKIP};
 
-use crate::sealed;
+use crate::frame;
 use obol_fabric::{Address, Incarnation, Layout, Name, Nanos, ViewId};
 use std::sync::Arc;
 
@@ -240,24 +240,24 @@ impl View {
                 .all(|a| proposers.contains(&u32::from(a.proposer)) && a.address.seat == 0)
     }
 
-    /// The encoded view in its envelope.
+    /// The encoded view in its frame.
     #[must_use]
-    pub fn seal(&self) -> Arc<[u8]> {
-        sealed::seal(self.id, &crate::wire::encode_view(self))
+    pub fn to_frame(&self) -> Arc<[u8]> {
+        frame::encode_frame(self.id, &crate::wire::encode_view(self))
     }
 
-    /// The view in an envelope; `None` if the bytes are not one.
+    /// The view in a frame; `None` if the bytes are not a whole one.
     #[must_use]
-    pub fn unseal(bytes: &[u8]) -> Option<Self> {
-        let (id, whole) = sealed::open(bytes).ok()?;
-        let view = crate::wire::decode_view(sealed::body(whole)).ok()?;
+    pub fn from_frame(bytes: &[u8]) -> Option<Self> {
+        let (id, whole) = frame::decode_frame(bytes).ok()?;
+        let view = crate::wire::decode_view(frame::body(whole)).ok()?;
         (view.id == id).then_some(view)
     }
 
     /// The same, checked against the layout.
     #[must_use]
-    pub fn unseal_for(layout: &Layout, bytes: &[u8]) -> Option<Self> {
-        Self::unseal(bytes).filter(|view| view.fits(layout))
+    pub fn from_frame_for(layout: &Layout, bytes: &[u8]) -> Option<Self> {
+        Self::from_frame(bytes).filter(|view| view.fits(layout))
     }
 }
 
@@ -426,7 +426,7 @@ mod tests {
         let twice = next.recovered(vec![Acceptor { proposer: 5, address: Address::region(5) }], Nanos::ZERO);
         assert_eq!(twice.retired.iter().collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert!(next.next_incarnation > one.next_incarnation && next.departed.len() == 3);
-        assert_eq!(View::unseal(&next.seal()), Some(next));
+        assert_eq!(View::from_frame(&next.to_frame()), Some(next));
     }
 
     #[test]
@@ -444,6 +444,6 @@ mod tests {
     #[test]
     fn a_sealed_view_opens_to_the_same() {
         let view = admit(&genesis(), vec![agent(1), agent(2)]);
-        assert_eq!(View::unseal(&view.seal()), Some(view));
+        assert_eq!(View::from_frame(&view.to_frame()), Some(view));
     }
 }

@@ -95,8 +95,8 @@ impl Iterator for Addresses<'_> {
 pub enum Message<'a> {
     /// A decided view.
     View {
-        /// The view, sealed.
-        sealed: &'a [u8],
+        /// The framed view.
+        frame: &'a [u8],
         /// Whether the CLEAR of its base is included.
         cleared: bool,
     },
@@ -253,7 +253,7 @@ impl<'a> Message<'a> {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(80));
         match *self {
-            Self::View { sealed, cleared } => w.u8(if cleared { 22 } else { 1 }).bytes(sealed),
+            Self::View { frame, cleared } => w.u8(if cleared { 22 } else { 1 }).bytes(frame),
             Self::Decided(id) => w.u8(2).u64(id.0),
             Self::Clear(base) => w.u8(3).u64(base.0),
             Self::Notice { accuser, accused, level, evidence } => {
@@ -295,11 +295,11 @@ impl<'a> Message<'a> {
         w.0
     }
 
-    /// The reverse of [`Message::encode`]. A view's envelope is not opened here.
+    /// The reverse of [`Message::encode`]. A view's frame is not decoded here.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut r = Reader(bytes);
         let message = match r.u8()? {
-            kind @ (1 | 22) => return Ok(Self::View { sealed: r.rest(), cleared: kind == 22 }),
+            kind @ (1 | 22) => return Ok(Self::View { frame: r.rest(), cleared: kind == 22 }),
             2 => Self::Decided(r.view()?),
             3 => Self::Clear(r.view()?),
             4 => Self::Notice {

@@ -2,7 +2,7 @@
 
 use super::codec::{Reader, Writer};
 use super::{DecodeError, MEMBERS_MAX};
-use crate::sealed;
+use crate::frame;
 use crate::view::{Acceptor, Change, Departed, Member, Numbers, View};
 use std::sync::Arc;
 
@@ -81,9 +81,9 @@ fn write_changes(w: &mut Writer, view: &View) {
 }
 
 /// A view as the difference from its predecessor, for views too large for a datagram, with the
-/// checksum of the resulting sealed view.
+/// checksum of the resulting framed view.
 #[must_use]
-pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
+pub fn encode_step(before: &View, view: &View, frame: &[u8]) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(256));
     write_head(&mut w, view);
     let gone = before.members.iter().filter(|m| view.member(m.incarnation).is_none());
@@ -95,11 +95,11 @@ pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
     w.u16(new.clone().count() as u16);
     new.for_each(|m| write_member(&mut w, m));
     write_changes(&mut w, view);
-    w.bytes(sealed::sum(sealed));
+    w.bytes(frame::sum(frame));
     w.0
 }
 
-/// The view described by [`encode_step`], also sealed; `None` if these bytes belong to another
+/// The view described by [`encode_step`], also framed; `None` if these bytes belong to another
 /// predecessor, or if the result is not the decided view.
 #[must_use]
 pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
@@ -112,8 +112,8 @@ pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
     }
     read_changes(&mut r, &mut view).ok()?;
     view.departed = before.departed_after(view.id, &view.members, &view.changes);
-    let sealed = view.seal();
-    (sealed::sum(&sealed) == r.rest()).then_some((view, sealed))
+    let frame = view.to_frame();
+    (frame::sum(&frame) == r.rest()).then_some((view, frame))
 }
 
 /// The number of bytes by which a view can grow, except for new members, when some of its members

@@ -16,7 +16,7 @@ use obol_fabric::{Address, Completion, Layout, LinkError, Token, ViewId};
 use obol_membership::consensus::{Consensus, Engine, Outcome, Phase, SlotState, SlotWord};
 use obol_membership::mutants::{ActiveMutant, Mutant};
 use obol_membership::view::Acceptor;
-use obol_membership::{sealed, tokens};
+use obol_membership::{frame, tokens};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const MAJORITY: u32 = 2;
 const AREAS: usize = LIMITS.slots as usize * PROPOSERS;
 /// A proposer that runs alone decides in this many attempts.
 const ALONE_MAX: u8 = 3;
-/// Words of one sealed value: two for the head, two for the body.
+/// Words of one framed value: two for the head, two for the body.
 const BODY_BYTES: usize = 16;
 
 /// The model and its limits.
@@ -198,7 +198,7 @@ impl Slots {
         let slots: Vec<ViewId> = slots.iter().map(|&id| ViewId(id)).collect();
         let values = slots
             .iter()
-            .flat_map(|&slot| (1..=4).map(move |n| sealed::seal(slot, &[n; BODY_BYTES])))
+            .flat_map(|&slot| (1..=4).map(move |n| frame::encode_frame(slot, &[n; BODY_BYTES])))
             .collect();
         let acceptors =
             (1..=ACCEPTORS as u16).map(|n| Acceptor { proposer: n, address: Address::region(n.into()) });

@@ -17,7 +17,7 @@ use obol_fabric::{Address, Completion, Layout, LinkError, Remote, Token, ViewId}
 use obol_membership::consensus::{Consensus, Engine, Outcome, SlotWord};
 use obol_membership::mutants::ActiveMutant;
 use obol_membership::view::Acceptor;
-use obol_membership::{sealed, tokens};
+use obol_membership::{frame, tokens};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -58,9 +58,9 @@ impl Default for World {
 
 /// A value as the trace shows it.
 fn shown(value: &[u8]) -> String {
-    sealed::open(value).map_or_else(
+    frame::decode_frame(value).map_or_else(
         |_| "nothing whole".to_owned(),
-        |(_, whole)| format!("\"{}\"", String::from_utf8_lossy(sealed::body(whole))),
+        |(_, whole)| format!("\"{}\"", String::from_utf8_lossy(frame::body(whole))),
     )
 }
 
@@ -185,7 +185,7 @@ impl Traced for World {
             ["propose", who, ref rest @ ..] => {
                 let slot = self.proposer(who)?.1.engine.slot();
                 let value = match *rest {
-                    [value] => sealed::seal(slot, value.as_bytes()),
+                    [value] => frame::encode_frame(slot, value.as_bytes()),
                     _ => Arc::from([]),
                 };
                 self.call(who, trace, |engine, fabric| engine.accept(value, fabric))?;

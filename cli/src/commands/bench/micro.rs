@@ -204,7 +204,7 @@ impl Act for Decide<'_> {
             until_done(endpoint, &mut first)?;
             let began = clock::now();
             if slot % 2 == 1 {
-                first.outcome = first.engine.accept(next.seal(), endpoint);
+                first.outcome = first.engine.accept(next.to_frame(), endpoint);
                 until_done(endpoint, &mut first)?;
                 decide.add(clock::now().since(began));
             } else {
@@ -212,7 +212,7 @@ impl Act for Decide<'_> {
                 second.engine.open(next.id, acceptors, Some(1));
                 second.outcome = second.engine.prepare(endpoint);
                 until_done(endpoint, &mut second)?;
-                second.outcome = second.engine.accept(next.seal(), endpoint);
+                second.outcome = second.engine.accept(next.to_frame(), endpoint);
                 until_done(endpoint, &mut second)?;
                 change.add(clock::now().since(began));
             }
@@ -278,7 +278,7 @@ pub(super) fn over_rdma(root: &Path, at: SocketAddr, profile: Profile) -> Result
         bench: "consensus over RDMA",
         decide_us: p50(&decide),
         leader_change_us: p50(&change),
-        value_bytes: view.seal().len(),
+        value_bytes: view.to_frame().len(),
         decisions: RDMA_DECISIONS,
     })
 }
@@ -290,13 +290,13 @@ fn bare_pairs(cluster: &Cluster, view: &View, times: &mut Distribution) -> Resul
     for region in regions {
         opened.push(region.map_err(Failure::failed)?);
     }
-    let sealed = view.seal();
+    let frame = view.to_frame();
     let layout = cluster.layout();
     for n in 0..DECISIONS {
         let began = clock::now();
         for region in &opened {
-            let home = obol_fabric::memory::span(region, layout.value(n, 1), sealed.len());
-            obol_fabric::memory::copy_in(home.unwrap_or_default(), &sealed);
+            let home = obol_fabric::memory::span(region, layout.value(n, 1), frame.len());
+            obol_fabric::memory::copy_in(home.unwrap_or_default(), &frame);
             fence(Ordering::Release);
             let word = &region[layout.slot(n) as usize / 8];
             let seen = word.load(Ordering::Relaxed);

@@ -63,7 +63,7 @@ impl Report {
             there: numbers.iter().copied().filter(|n| is_there(site, *n)).collect(),
             lost: network.memory_lost.clone(),
             view: view.as_ref().map(|view| view.id.0),
-            sealed: view.as_ref().map(|view| hexadecimal(&view.seal())),
+            sealed: view.as_ref().map(|view| hexadecimal(&view.to_frame())),
         })
     }
 }
@@ -203,7 +203,7 @@ fn judge(
     let view = match &report.sealed {
         None => None,
         Some(sealed) => {
-            let view = from_hexadecimal(sealed).and_then(|bytes| View::unseal_for(layout, &bytes));
+            let view = from_hexadecimal(sealed).and_then(|bytes| View::from_frame_for(layout, &bytes));
             let view = view.filter(|view| Some(view.id.0) == report.view);
             Some(view.ok_or_else(|| "its view is damaged".to_owned())?)
         }
@@ -242,7 +242,7 @@ mod tests {
             there: vec![1],
             lost: vec![2],
             view: Some(0),
-            sealed: Some(hexadecimal(&view.seal())),
+            sealed: Some(hexadecimal(&view.to_frame())),
         };
         let good = serde_json::to_string(&report).expect("JSON");
         assert_eq!(judge(&good, cluster, &network, &layout).expect("good").1, Some(view));

@@ -84,9 +84,9 @@ fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure>
     }
     let bytes = file::read(Path::new(from), Pipes::Refused, VIEW_BYTES_MAX, "view")
         .map_err(|error| Failure::Refused(format!("{from}: {error}")))?;
-    let sealed = saved_view::decode(site.cluster.nonce(), &bytes)
+    let frame = saved_view::decode(site.cluster.nonce(), &bytes)
         .map_err(|error| Failure::Refused(format!("{from} {error}")))?;
-    let view = View::unseal_for(&site.config.layout, sealed).ok_or_else(|| {
+    let view = View::from_frame_for(&site.config.layout, frame).ok_or_else(|| {
         Failure::Refused(format!("{from} holds a view that does not fit this cluster's limits"))
     })?;
     match known {
@@ -212,7 +212,7 @@ impl<'a> Attempt<'a> {
         };
         let (recovered, started) = (view.id, Vec::new());
         let attempt = Self { site, observer, stop, before, recovered, numbers, started, done: false };
-        save(&at, &view.seal())?;
+        save(&at, &view.to_frame())?;
         Ok(attempt)
     }
 

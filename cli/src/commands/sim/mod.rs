@@ -350,7 +350,7 @@ fn mutants(_: u64, _: bool) -> Result<ExitCode, Failure> {
 fn mutants(budget: u64, as_json: bool) -> Result<ExitCode, Failure> {
     use obol_membership::Mutant;
     let show = std::io::stderr().is_terminal();
-    let mut hunt = obol_campaign::Hunt { mutants: Vec::new() };
+    let mut results = obol_campaign::MutationResults { mutants: Vec::new() };
     for mutant in Mutant::ALL {
         let found = obol_campaign::hunt(
             mutant.name(),
@@ -371,10 +371,10 @@ fn mutants(budget: u64, as_json: bool) -> Result<ExitCode, Failure> {
         } else if show {
             output::remark(line)?;
         }
-        hunt.mutants.push(found);
+        results.mutants.push(found);
     }
     if as_json {
-        json(&hunt)?;
+        json(&results)?;
     }
-    Ok(if hunt.mutants.iter().all(|m| m.caught) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if results.mutants.iter().all(|m| m.caught) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

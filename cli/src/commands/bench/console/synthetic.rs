@@ -112,8 +112,8 @@ impl Synthetic {
         let deployment =
             |bytes| Deployment::new(COORDINATORS, 0, 0, profile(bytes)?).map_err(Failure::failed);
         let cluster = called(nodes)?;
-        let sealed = view(&deployment(1 << 20)?.genesis(), nodes)?.seal().len() as u32;
-        let made = deployment(sealed.next_multiple_of(64).max(4096))?;
+        let frame = view(&deployment(1 << 20)?.genesis(), nodes)?.to_frame().len() as u32;
+        let made = deployment(frame.next_multiple_of(64).max(4096))?;
         let view = view(&made.genesis(), nodes)?;
         let lease = made.profile.timing.lease;
         let cleanup = CleanupGuard::start(root, cluster, Some(&super::pty::folder()))?;
@@ -127,19 +127,19 @@ impl Synthetic {
             advance: None,
             _cleanup: cleanup,
         };
-        let sealed = view.seal();
+        let frame = view.to_frame();
         let mut parts = Vec::new();
         for number in 1..=COORDINATORS {
             let called = obol_membership::view::coordinator_name(number);
             let region = this.hold(&site.cluster, Kind::Coordinator, called, Some(u32::from(number)))?;
             parts.push(Part { region, kind: Kind::Coordinator, app: false });
-            occupy(&parts, &view, called, None, &sealed)?;
+            occupy(&parts, &view, called, None, &frame)?;
         }
         for n in 1..=nodes {
             let called = name(&format!("node-{n}"))?;
             let region = this.hold(&site.cluster, Kind::Agent, called, None)?;
             parts.push(Part { region, kind: Kind::Agent, app: true });
-            occupy(&parts, &view, called, Some(name(&format!("app-{n}"))?), &sealed)?;
+            occupy(&parts, &view, called, Some(name(&format!("app-{n}"))?), &frame)?;
         }
         let (stop, stopped) = mpsc::channel();
         this.stop = Some(stop);
@@ -202,7 +202,7 @@ fn set(region: &Region, offset: u32, more: usize, value: u64) {
 }
 
 /// Writes into the newest region who owns it, its app and the view.
-fn occupy(parts: &[Part], view: &View, owner: Name, app: Option<Name>, sealed: &[u8]) -> Result<(), Failure> {
+fn occupy(parts: &[Part], view: &View, owner: Name, app: Option<Name>, frame: &[u8]) -> Result<(), Failure> {
     let Some(Part { region, .. }) = parts.last() else { return Ok(()) };
     let layout = *region.layout();
     let incarnation = |of: Name| {
@@ -224,12 +224,12 @@ fn occupy(parts: &[Part], view: &View, owner: Name, app: Option<Name>, sealed: &
         set(region, at, offset_of!(Seat, generation), 1 | u64::from(me.pid) << 32);
     }
     let at = layout.view();
-    for (n, chunk) in sealed.chunks(8).enumerate() {
+    for (n, chunk) in frame.chunks(8).enumerate() {
         let mut raw = [0; 8];
         raw[..chunk.len()].copy_from_slice(chunk);
         set(region, at, size_of::<ViewHead>() + 8 * n, u64::from_le_bytes(raw));
     }
-    set(region, at, offset_of!(ViewHead, len), sealed.len() as u64);
+    set(region, at, offset_of!(ViewHead, len), frame.len() as u64);
     word(region, at, offset_of!(ViewHead, id_plus_one)).store(view.id.0 + 1, Ordering::Release);
     Ok(())
 }
