@@ -35,7 +35,7 @@ libraries=$(dirname "$(ldconfig -p | sed -n 's/.*libibverbs\.so\.1 .*=> //p' | h
 
 step "no libraries"
 without "$libraries/libibverbs.so.1" \
-  list 2 "libibverbs.so.1 can not be loaded" "install libibverbs1" "librdmacm.so.1 can not be loaded"
+  list 2 "libibverbs.so.1 cannot be loaded" "install libibverbs1" "librdmacm.so.1 cannot be loaded"
 without "$libraries/librdmacm.so.1" list 2 "install librdmacm1" "this host has no RDMA device"
 
 step "no device"
