@@ -4,7 +4,7 @@
 mod papers;
 
 use clap::Subcommand;
-use obol_campaign::{Options, Report, Script, Swept, Trial};
+use obol_campaign::{DriftSweepStep, Options, Report, Script, Trial};
 use obol_console::output::{self, Failure, json};
 use obol_fabric::Name;
 use obol_membership::ActiveMutant;
@@ -230,7 +230,8 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
 
 /// How many seeds overlapped at which part of the drift bound.
 fn sweep(report: &Report) -> String {
-    let step = |s: &Swept| format!("{}: {}/{}", f64::from(s.permille) / 1000.0, s.overlapped, s.seeds);
+    let step =
+        |s: &DriftSweepStep| format!("{}: {}/{}", f64::from(s.permille) / 1000.0, s.overlapped, s.seeds);
     report.clock_sweep.iter().map(step).collect::<Vec<_>>().join("  ")
 }
 
