@@ -311,6 +311,24 @@ fn a_recovery_that_fails_ends_what_it_began_and_can_be_repeated() {
 }
 
 #[test]
+fn a_recovery_leaves_the_numbers_of_spares_that_run_alone() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    root.healthy();
+    root.run(&["start", "coord-4"]).ends(0);
+    root.until("the spare is a member", |s| {
+        s.processes().get("coord-4").is_some_and(|spare| spare["incarnation"].is_u64())
+    });
+    for number in [1, 2] {
+        root.run(&["kill", &format!("coord-{number}")]).ends(0);
+        std::fs::remove_file(root.cluster().join(format!("region-{number}"))).expect("it was there");
+    }
+    let done = root.run(&["coordinator", "recover", "--from", "agents", "--json"]).ends(0).json();
+    assert_eq!(acceptors(&done), [5, 6, 7], "{done}");
+    let after = root.until("programs act again", |s| s.is_active("app-1"));
+    assert!(after.view() >= done["view"].as_u64().expect("a view"), "{after:?}");
+}
+
+#[test]
 fn a_recovery_that_nobody_could_carry_out_is_refused_before_anything_is_written() {
     let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let kept = root.saved(1);

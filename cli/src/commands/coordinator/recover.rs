@@ -164,15 +164,18 @@ fn choose(site: &Site, view: &View, supervised: bool) -> Result<Vec<u16>, Failur
     let network = site.deployment.network.as_ref();
     let belongs_here = |n: &u16| network.is_none_or(|network| network.host_of(*n) == Some(network.address));
     let forgets = |n: &u16| network.is_some_and(|network| network.memory_lost.contains(n));
-    let fresh = |n: &u16| site.cluster.region_info(u32::from(*n)).is_none() || is_there(site, *n);
+    // One that runs is a spare of the old set.
+    let fresh = |n: &u16| {
+        site.cluster.region_info(u32::from(*n)).is_none_or(|info| !info.alive && is_there(site, *n))
+    };
     let unused = |n: &u16| view.acceptor(*n).is_none() && !view.retired.contains(*n) && !forgets(n);
     let free = (1..=limit).filter(belongs_here).filter(unused).filter(fresh);
     let chosen: Vec<u16> = free.take(if supervised { view.acceptors.len() } else { 1 }).collect();
     if chosen.is_empty() {
         let here = if network.is_some() { " of this host" } else { "" };
         return Err(Failure::Refused(format!(
-            "no number{here} is left for new coordinators: the profile's limits.proposers is {limit}, and all were used; \
-             recover on another host, or start a new cluster"
+            "no number{here} is left for new coordinators: the profile's limits.proposers is {limit}, and all were used or \
+             belong to spares that run; stop a spare, recover on another host, or start a new cluster"
         )));
     }
     Ok(chosen)
