@@ -54,6 +54,9 @@ fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure
     found.ok_or_else(|| {
         let live: Vec<&str> =
             snapshot.processes.iter().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
+        if live.is_empty() {
+            return Failure::Refused(format!("no live process {target}: none of the cluster lives"));
+        }
         Failure::Refused(format!(
             "no live process {target}; there are: {}, and the role leader",
             live.join(", ")

@@ -95,7 +95,7 @@ impl Victims {
 pub struct Report {
     /// Which drill.
     pub drill: String,
-    /// The verdict; deviated and aborted are reported as failed.
+    /// The verdict.
     pub verdict: Verdict,
     /// Repetitions that were begun.
     pub count: u32,
@@ -146,10 +146,7 @@ impl Report {
         };
         Self {
             drill: journal.drill.clone(),
-            verdict: match journal.verdict {
-                Verdict::Deviated | Verdict::Aborted => Verdict::Failed,
-                other => other,
-            },
+            verdict: journal.verdict,
             count: journal.count,
             extended: journal.extended,
             void: journal.void,
@@ -172,12 +169,9 @@ impl Report {
         }
     }
 
-    /// The exit code of the program: these drills only distinguish failed.
+    /// The exit code of the program.
     #[must_use]
     pub const fn code(&self) -> u8 {
-        match self.verdict {
-            Verdict::Interrupted => Verdict::Failed.code(),
-            other => other.code(),
-        }
+        self.verdict.code()
     }
 }
