@@ -151,7 +151,7 @@ fn a_helper_by_ssh_strikes_and_nobody_is_let_in_who_should_not_be() {
     fs::set_permissions(&mute, fs::Permissions::from_mode(0o700)).expect("ours");
     let arguments = ["app", "--count", "1", "--ssh-program", mute.to_str().expect("text")];
     Ran::of(&mut drill(&root, &good, &arguments)).refused(&[HOST, "does not answer"]);
-    root.run(&["drill", "run", "app", "--ssh=-oProxyCommand=true"]).refused(&["is no host"]);
+    root.run(&["drill", "run", "app", "--ssh=-oProxyCommand=true"]).refused(&["is not a host"]);
     assert_eq!(root.healthy().pids(), after.pids());
     assert_eq!(undo_records(&root), 0);
 }
