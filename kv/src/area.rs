@@ -37,7 +37,8 @@ const LINE_BYTES: u32 = 64;
 const PLACE_BYTES: u32 = (ENTRY_BYTES as u32).next_multiple_of(LINE_BYTES);
 const _: () = assert!(ANSWER_BYTES <= PLACE_BYTES as usize);
 
-const RINGS_AT: u32 = BACKUPS_MAX * LINE_BYTES;
+const YIELDED_AT: u32 = BACKUPS_MAX * LINE_BYTES;
+const RINGS_AT: u32 = YIELDED_AT + LINE_BYTES;
 const BLOCKS_AT: u32 = RINGS_AT + RINGS * RING_BYTES as u32;
 /// Of one shard.
 const ANSWERS_BYTES: u32 = WINDOW as u32 * PLACE_BYTES;
@@ -124,6 +125,12 @@ impl Area {
     pub(crate) const fn report(&self, place: u32) -> u32 {
         let place = if place > BACKUPS_MAX { BACKUPS_MAX } else { place };
         self.begin + place.saturating_sub(1) * LINE_BYTES
+    }
+
+    /// Offset of the report by which an older server without a state yields. No other report
+    /// overwrites it: that server may be back, as a backup, before this one reads it.
+    pub(crate) const fn yielded(&self) -> u32 {
+        self.begin + YIELDED_AT
     }
 
     /// Offset of a record in a ring.

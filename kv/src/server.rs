@@ -5,7 +5,7 @@ use crate::backup::Origin;
 use crate::follow::{Follow, Report, State};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::primary::Primary;
-use crate::whole::{Copy, Provenance};
+use crate::whole::{Copy, Provenance, departure};
 use crate::{POLLS_PER_TICK, Shard};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
 use obol_membership::View;
@@ -221,7 +221,7 @@ impl Server {
             self.set_aside(fabric);
             (self.role, self.state, self.rings) = (Role::Out, State::default(), 0);
         }
-        self.view = Arc::clone(view);
+        let before = std::mem::replace(&mut self.view, Arc::clone(view));
         self.own = own.filter(|_| place.is_some());
         self.primary = servers.first().copied();
         self.poll_at = Instant::ZERO;
@@ -241,12 +241,12 @@ impl Server {
             (_, role @ (Role::Yields | Role::Stopped { .. })) => role,
             (0, Role::Out) => self.take_first(may_begin),
             (0, Role::Spare) => {
-                self.on_yield(fabric);
+                self.on_yield(&before, fabric);
                 self.take_over()
             }
             (0, Role::Backup(_)) if self.mutant.has(Mutant::LogNotDrained) => self.take_over(),
             (0, Role::Backup(follow)) => {
-                self.on_yield(fabric);
+                self.on_yield(&before, fabric);
                 Role::TakingOver(follow)
             }
             (1..=BACKUPS_MAX, Role::Out | Role::Spare) => Role::Backup(self.follow()),
@@ -300,10 +300,18 @@ impl Server {
         if may_begin && self.state.whole.is_none() { self.serve() } else { self.take_over() }
     }
 
-    /// Handles the yield of an older server without a state.
-    fn on_yield<F: Fabric>(&mut self, fabric: &F) {
-        let said = self.own.and_then(|own| Report::read(self.area.report(1), own, fabric));
-        if said.is_some_and(|said| said.yields) {
+    /// Handles the yield of an older server, which had no state. No other can have served after it:
+    /// of those that were older than this server in its view before, it departed last.
+    fn on_yield<F: Fabric>(&mut self, before: &View, fabric: &F) {
+        let Some(own) = self.own else { return };
+        let Some(said) = Report::read(self.area.yielded(), own, fabric).filter(|said| said.yields) else {
+            return;
+        };
+        let departed = |who| departure(&self.view, who);
+        let older = crate::servers(before, self.shard).map(|member| member.incarnation);
+        let yielded = departed(said.who);
+        if older.take_while(|who| *who != own).all(|who| departed(who).is_some_and(|at| Some(at) <= yielded))
+        {
             self.state.carried = None;
         }
     }
@@ -486,6 +494,6 @@ fn yield_to_whole<F: Fabric>(
     let nothing =
         Report { who: own, to: who, ring: 0, applied: Default::default(), whole: None, yields: true };
     nothing.encode(&mut bytes);
-    fabric.write(Remote { at, offset: area.report(1) }, &bytes, token(Part::Yield, 0));
+    fabric.write(Remote { at, offset: area.yielded() }, &bytes, token(Part::Yield, 0));
     true
 }

@@ -84,15 +84,17 @@ impl Provenance {
         if self.others.is_empty() {
             return true;
         }
-        let left = |who: Incarnation| -> Option<ViewId> {
-            view.departed.iter().find(|gone| gone.incarnation == who).map(|gone| gone.at)
-        };
-        let Some(removed) = left(self.own) else { return false };
+        let Some(removed) = departure(view, self.own) else { return false };
         let is_here =
             |who: u64| who == now.0 || view.members.iter().any(|member| member.incarnation.0 == who);
-        self.others.iter().all(|other| left(*other).is_some_and(|at| at <= removed))
+        self.others.iter().all(|other| departure(view, *other).is_some_and(|at| at <= removed))
             && (self.next_incarnation.0..view.next_incarnation.0).all(is_here)
     }
+}
+
+/// The first view without a member, if that is known still.
+pub(crate) fn departure(view: &View, who: Incarnation) -> Option<ViewId> {
+    view.departed.iter().find(|gone| gone.incarnation == who).map(|gone| gone.at)
 }
 
 #[cfg(test)]

@@ -300,6 +300,45 @@ pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
     Ok((is_over, !is_member, after - before))
 }
 
+/// Freezes a server and kills the others, which come back without the state while it is excluded.
+/// It resumes with the only copy, and often learns late of the views without those that yield to it.
+/// Returns the number of yields, and the states of the servers.
+pub(crate) fn only_copy(seed: u64) -> Result<(u64, Vec<Option<ServerState>>), String> {
+    let plan = Plan { shards: 1, ..Plan::of(seed, Faults::Catastrophic) };
+    let mut cluster = Cluster::start(seed, &plan);
+    cluster.steady()?;
+    let has_state = cluster.servers().start + cluster.rng.below(u64::from(PROCESSES)) as u32;
+    for node in cluster.servers().filter(|node| *node != has_state) {
+        cluster.world.kill(node);
+    }
+    cluster.world.freeze(has_state);
+    let excluded = cluster.world.now() + RECOVERY_MAX;
+    cluster.work_until(excluded)?;
+    for node in cluster.servers().filter(|node| *node != has_state) {
+        let machine = cluster.machine(node);
+        cluster.world.restart(node, machine, false);
+        cluster.pause(400_000)?;
+    }
+    cluster.world.thaw(has_state);
+    let end = cluster.world.now() + RECOVERY_MAX;
+    let mut yields = 0;
+    while cluster.world.now() < end {
+        let soon = cluster.world.now() + 10_000;
+        cluster.work_until(soon)?;
+        if cluster.yields > yields && cluster.rng.coin() {
+            for coordinator in 0..COORDINATORS {
+                cluster.world.partition(coordinator, has_state);
+            }
+            cluster.pause(100_000)?;
+            cluster.end_faults();
+        }
+        yields = cluster.yields;
+    }
+    cluster.all_answered()?;
+    cluster.history.judge()?;
+    Ok((yields, cluster.server_states()))
+}
+
 /// The state of a server with another number of shards that joins a cache of one shard, and the
 /// states of the cache's servers.
 pub(crate) fn misfit(seed: u64) -> Result<(Option<ServerState>, Vec<Option<ServerState>>), String> {

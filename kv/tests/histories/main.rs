@@ -78,6 +78,18 @@ fn a_cache_without_a_whole_copy_stops_until_a_server_returns_with_the_state() {
 }
 
 #[test]
+fn a_server_that_alone_has_the_state_brings_it_back() {
+    let mut yields = 0;
+    for seed in seeds() {
+        let run = cluster::only_copy(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let serves = |state: &Option<ServerState>| *state == Some(ServerState::Primary { redundant: true });
+        assert_eq!(run.1.iter().filter(|state| serves(state)).count(), 1, "seed {seed}: {:?}", run.1);
+        yields += run.0;
+    }
+    assert!(yields > 0);
+}
+
+#[test]
 fn a_server_with_another_number_of_shards_does_not_serve() {
     for seed in 0..5 {
         let (odd, others) = cluster::misfit(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
