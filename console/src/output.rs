@@ -37,7 +37,6 @@ impl Failure {
     }
 
     /// The exit code of the command.
-    #[must_use]
     pub fn code(&self) -> ExitCode {
         match self {
             Self::Refused(_) => ExitCode::from(2),

@@ -172,7 +172,6 @@ pub enum Group {
 
 impl Group {
     /// The group's bit in a region's group mask.
-    #[must_use]
     pub const fn bit(self) -> u32 {
         match self {
             Self::Coordinators => 1,

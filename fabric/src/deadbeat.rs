@@ -200,7 +200,6 @@ impl Deadbeat {
 
     /// Whether the module is about to be unloaded and waits for this device and its registrations
     /// to be dropped.
-    #[must_use]
     pub fn is_unloading(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
         poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)

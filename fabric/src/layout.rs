@@ -285,92 +285,77 @@ impl Layout {
     }
 
     /// The limits that this layout follows.
-    #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
     /// Bytes of a region.
-    #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The lease page.
-    #[must_use]
     pub const fn page(&self) -> u32 {
         PAGE_AT as u32
     }
 
     /// The fence word.
-    #[must_use]
     pub const fn fence(&self) -> u32 {
         (PAGE_AT + page::FENCE * 8) as u32
     }
 
     /// A seat's fixed part.
-    #[must_use]
     pub fn seat(&self, seat: u16) -> u32 {
         assert!(u32::from(seat) < self.limits.seats, "seat {seat} of {}", self.limits.seats);
         (SEATS_AT + usize::from(seat) * Self::seat_bytes(&self.limits)) as u32
     }
 
     /// The word that a seat's application advances when it makes progress.
-    #[must_use]
     pub fn progress(&self, seat: u16) -> u32 {
         self.seat(seat) + core::mem::offset_of!(Seat, progress) as u32
     }
 
     /// A seat's heartbeat word.
-    #[must_use]
     pub fn heartbeat(&self, seat: u16) -> u32 {
         self.seat(seat) + core::mem::offset_of!(Seat, heartbeat) as u32
     }
 
     /// A seat's counters.
-    #[must_use]
     pub fn counters(&self, seat: u16) -> u32 {
         self.seat(seat) + size_of::<Seat>() as u32
     }
 
     /// A seat's flight recorder.
-    #[must_use]
     pub fn recorder(&self, seat: u16) -> u32 {
         self.counters(seat) + (COUNTER_WORDS * 8) as u32
     }
 
     /// Bytes of a flight recorder.
-    #[must_use]
     pub const fn recorder_bytes(&self) -> usize {
         recorder::words(self.limits.recorder_events as usize) * 8
     }
 
     /// One of the owner's histograms.
-    #[must_use]
     pub const fn histogram(&self, which: HistogramSlot) -> u32 {
         (self.histograms + which.number() as usize * HISTOGRAM_WORDS * 8) as u32
     }
 
     /// The view area's head; the encoded view follows it.
-    #[must_use]
     pub const fn view(&self) -> u32 {
         self.view as u32
     }
 
     /// Bytes of the view area, head included.
-    #[must_use]
     pub const fn view_bytes(&self) -> u32 {
         size_of::<ViewHead>() as u32 + self.limits.value_bytes
     }
 
     /// The word of the slot that decides view `id`.
-    #[must_use]
     pub const fn slot(&self, id: u64) -> u32 {
         self.slots as u32 + (id % self.limits.slots as u64) as u32 * 8
     }
 
     /// The area of proposer `proposer` (from 1) for its value of slot `id`.
-    #[must_use]
     pub fn value(&self, id: u64, proposer: u16) -> u32 {
         assert!(
             proposer >= 1 && u32::from(proposer) <= self.limits.proposers,
@@ -383,27 +368,23 @@ impl Layout {
     }
 
     /// The whole slot ring.
-    #[must_use]
     pub const fn slots(&self) -> core::ops::Range<u32> {
         self.slots as u32..self.slots as u32 + self.limits.slots * 8
     }
 
     /// All value areas.
-    #[must_use]
     pub const fn values(&self) -> core::ops::Range<u32> {
         let bytes = self.limits.slots * self.limits.proposers * self.limits.value_bytes;
         self.values as u32..self.values as u32 + bytes
     }
 
     /// A lane's fixed part; its datagrams follow.
-    #[must_use]
     pub fn lane(&self, lane: u32) -> u32 {
         assert!(lane < self.limits.lanes, "lane {lane} of {}", self.limits.lanes);
         (self.lanes + lane as usize * Self::lane_bytes(&self.limits)) as u32
     }
 
     /// The offset of datagram number `n` in a lane: its length word, then its bytes.
-    #[must_use]
     pub fn datagram(&self, lane: u32, n: u64) -> u32 {
         let slot = DATAGRAM_HEAD_BYTES as u32 + self.limits.datagram_bytes;
         let index = (n % u64::from(self.limits.lane_slots)) as u32;

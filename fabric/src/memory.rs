@@ -6,14 +6,12 @@ use crate::atomic::{AtomicU64, Ordering, fence};
 use core::sync::atomic::AtomicU32;
 
 /// A relaxed load.
-#[must_use]
 pub fn relaxed(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
 /// Both halves of a word, low first, as futexes.
 #[cfg(not(loom))]
-#[must_use]
 #[expect(unsafe_code, reason = "a word becomes two")]
 fn halves(word: &AtomicU64) -> &[AtomicU32; 2] {
     const { assert!(cfg!(target_endian = "little")) };
@@ -26,20 +24,17 @@ fn halves(word: &AtomicU64) -> &[AtomicU32; 2] {
 
 /// The low half of a word, as a futex.
 #[cfg(not(loom))]
-#[must_use]
 pub fn low_half(word: &AtomicU64) -> &AtomicU32 {
     &halves(word)[0]
 }
 
 /// The high half of a word whose low half is a futex.
 #[cfg(not(loom))]
-#[must_use]
 pub(crate) fn high_half(word: &AtomicU64) -> &AtomicU32 {
     &halves(word)[1]
 }
 
 /// The words that `[offset, offset + len)` touches, or `None` if it is misaligned or out of bounds.
-#[must_use]
 pub fn span(words: &[AtomicU64], offset: u32, len: usize) -> Option<&[AtomicU64]> {
     let offset = offset as usize;
     if !offset.is_multiple_of(8) {
@@ -115,7 +110,6 @@ impl Stores {
 }
 
 /// Zeroed words.
-#[must_use]
 pub fn zeroed(bytes: usize) -> Box<[AtomicU64]> {
     (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect()
 }

@@ -26,14 +26,12 @@ macro_rules! slot_number {
             ///
             /// # Panics
             /// If there is none. Named slots are checked at compile time.
-            #[must_use]
             pub const fn new(number: u16) -> Self {
                 assert!((number as usize) < $limit, "no such slot");
                 Self(number)
             }
 
             /// Its number.
-            #[must_use]
             pub const fn number(self) -> u16 {
                 self.0
             }
@@ -74,7 +72,6 @@ macro_rules! slots {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The name for scripts.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
@@ -131,7 +128,6 @@ const SUB_BITS: u32 = 4;
 pub const HISTOGRAM_WORDS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 
 /// The bucket of a value.
-#[must_use]
 pub const fn bucket(value: u64) -> usize {
     if value < 1 << SUB_BITS {
         return value as usize;
@@ -142,7 +138,6 @@ pub const fn bucket(value: u64) -> usize {
 }
 
 /// The smallest value of a bucket.
-#[must_use]
 pub const fn bucket_floor(bucket: usize) -> u64 {
     if bucket < 1 << SUB_BITS {
         return bucket as u64;
@@ -165,7 +160,6 @@ pub fn observe(words: &[AtomicU64], value: Nanos) {
 }
 
 /// Reads counters, or the buckets of a histogram.
-#[must_use]
 pub fn snapshot(words: &[AtomicU64]) -> Vec<u64> {
     words.iter().map(memory::relaxed).collect()
 }

@@ -40,7 +40,6 @@ pub enum Detection {
 
 impl Detection {
     /// The name for operators and scripts.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::FutexPidfd => "futex+pidfd",
@@ -50,7 +49,6 @@ impl Detection {
     }
 
     /// Decodes the word of a seat.
-    #[must_use]
     pub const fn of(word: u64) -> Self {
         match word as u32 {
             1 => Self::Ebpf,
@@ -60,13 +58,11 @@ impl Detection {
     }
 
     /// The word of a seat; with eBPF the upper half is the slot of the death.
-    #[must_use]
     pub(crate) const fn word(self, slot: u32) -> u64 {
         (slot as u64) << 32 | self as u64
     }
 
     /// The slot in such a word.
-    #[must_use]
     pub(crate) const fn slot(word: u64) -> Option<u32> {
         match Self::of(word) {
             Self::Ebpf => Some((word >> 32) as u32),
@@ -107,7 +103,6 @@ const _: () = assert!(NOTICE_BYTES == 40);
 
 impl Notice {
     /// Encodes the notice.
-    #[must_use]
     pub fn encode(&self) -> [u8; NOTICE_BYTES] {
         zerocopy::transmute!(Raw {
             magic: MAGIC.to_le(),
@@ -122,7 +117,6 @@ impl Notice {
     }
 
     /// Decodes a notice; `None` if it is not one of this version.
-    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let raw = Raw::read_from_bytes(bytes).ok()?;
         let known = u64::from_le(raw.magic) == MAGIC && u32::from_le(raw.version) == VERSION;

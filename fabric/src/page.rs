@@ -34,7 +34,6 @@ impl Page {
     /// Whether `view` was active at some moment from `since` on, even if its lease has expired: a
     /// majority polled at `since` or later knew no later view, and every older lease had ended by
     /// then. (uKharon, Algorithm 2, lines 10 to 12.)
-    #[must_use]
     pub const fn is_confirmed(&self, view: ViewId, fence: ViewId, since: Instant) -> bool {
         let asked = self.view.0 == view.0 && since.0 <= self.confirmed.0;
         asked && self.start.0 <= self.confirmed.0 && fence.0 <= view.0
@@ -77,7 +76,6 @@ pub fn publish(words: &[AtomicU64; WORDS], page: &Page) {
 
 /// Reads the whole page; `None` if its holder stopped in the middle of a publication.
 #[inline]
-#[must_use]
 pub fn load(words: &[AtomicU64; WORDS]) -> Option<Page> {
     load_counted(words, &mut 0)
 }
@@ -171,14 +169,12 @@ pub fn want(words: &[AtomicU64; WORDS], since: Instant) {
 }
 
 /// The latest requested time.
-#[must_use]
 pub fn wanted(words: &[AtomicU64; WORDS]) -> Instant {
     Instant(words[WANTED].load(Ordering::Acquire))
 }
 
 /// The word that changes when attached programs should check again, as a 32-bit futex.
 #[cfg(not(loom))]
-#[must_use]
 pub fn changed(words: &[AtomicU64; WORDS]) -> &core::sync::atomic::AtomicU32 {
     crate::memory::low_half(&words[CHANGED])
 }

@@ -26,7 +26,6 @@ pub struct Record<K = EventCode> {
 
 impl<K> Record<K> {
     /// An event without a level.
-    #[must_use]
     pub const fn new(kind: K, a: u64, b: u64) -> Self {
         Self { kind, level: 0, a, b }
     }
@@ -49,7 +48,6 @@ pub const HEAD_WORDS: usize = 8;
 pub const EVENT_WORDS: usize = 4;
 
 /// Words of a recorder with this many events.
-#[must_use]
 pub const fn words(events: usize) -> usize {
     HEAD_WORDS + events * EVENT_WORDS
 }
@@ -72,7 +70,6 @@ pub fn write(words: &[AtomicU64], at: Instant, record: Record<impl Into<EventCod
 
 /// Reads the events from number `from` on that are still in the ring, oldest first. Events that are
 /// being overwritten, or have an unknown kind, are left out.
-#[must_use]
 pub fn read<K: TryFrom<EventCode>>(words: &[AtomicU64], from: u64) -> Vec<Stamped<K>> {
     let capacity = ((words.len() - HEAD_WORDS) / EVENT_WORDS) as u64;
     let end = words[0].load(Ordering::Acquire);

@@ -18,37 +18,31 @@ impl Nanos {
     pub const MAX: Self = Self(u64::MAX);
 
     /// `n` microseconds.
-    #[must_use]
     pub const fn from_micros(n: u64) -> Self {
         Self(n.saturating_mul(1_000))
     }
 
     /// `n` milliseconds.
-    #[must_use]
     pub const fn from_millis(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
     }
 
     /// `n` seconds.
-    #[must_use]
     pub const fn from_secs(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000_000))
     }
 
     /// The span in microseconds, with fractions.
-    #[must_use]
     pub fn as_micros_f64(self) -> f64 {
         self.0 as f64 / 1_000.0
     }
 
     /// The span as the standard library's type.
-    #[must_use]
     pub const fn to_std(self) -> core::time::Duration {
         core::time::Duration::from_nanos(self.0)
     }
 
     /// Converts the standard library's type; saturates at [`Nanos::MAX`].
-    #[must_use]
     pub fn from_std(span: core::time::Duration) -> Self {
         u64::try_from(span.as_nanos()).map_or(Self::MAX, Self)
     }
@@ -103,7 +97,6 @@ impl Instant {
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The time since `earlier`; zero if that is later.
-    #[must_use]
     pub const fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -182,7 +175,6 @@ pub struct Address {
 
 impl Address {
     /// The address of the region's current owner, whichever it is.
-    #[must_use]
     pub const fn region(region: u32) -> Self {
         Self { host: 0, port: 0, seat: 0, region, generation: 0 }
     }
@@ -211,7 +203,6 @@ impl fmt::Display for Address {
 }
 
 /// An IP address as IPv6, with IPv4 mapped: the form used by [`Address`].
-#[must_use]
 pub const fn mapped(ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -259,13 +250,11 @@ impl Name {
     }
 
     /// The name as text; empty for `Name::default()`.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or("")
     }
 
     /// The stored form of a name: length byte first.
-    #[must_use]
     pub fn to_words(self) -> [u64; 3] {
         let mut raw = [0u8; 24];
         raw[0] = self.len;
@@ -274,7 +263,6 @@ impl Name {
     }
 
     /// The reverse of [`Name::to_words`]; `None` if it is not a valid name.
-    #[must_use]
     pub fn from_words(words: [u64; 3]) -> Option<Self> {
         let mut raw = [0u8; 24];
         for (chunk, word) in raw.chunks_exact_mut(8).zip(words) {

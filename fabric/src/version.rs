@@ -31,13 +31,11 @@ impl Version {
     }
 
     /// From a seat's half word.
-    #[must_use]
     pub const fn of(word: u32) -> Self {
         Self(word)
     }
 
     /// As a seat's half word.
-    #[must_use]
     pub const fn word(self) -> u32 {
         self.0
     }

@@ -53,7 +53,6 @@ impl LeaseScaler {
     }
 
     /// When the lease should be shortened.
-    #[must_use]
     pub fn due(&self, timing: &Timing) -> Instant {
         self.since.map_or(Instant::NEVER, |since| since + timing.lease_calm)
     }

@@ -120,7 +120,6 @@ impl AttachedApps {
     }
 
     /// The member at this address.
-    #[must_use]
     pub fn at(&self, address: Address) -> Option<Incarnation> {
         // A stray may precede it in the same seat.
         self.0.iter().filter(|app| app.address == address).find_map(|app| match app.phase {
@@ -233,7 +232,6 @@ impl AttachedApps {
     }
 
     /// When a request is next repeated.
-    #[must_use]
     pub fn deadline(&self) -> Instant {
         self.0.iter().map(|app| app.due).min().unwrap_or(Instant::NEVER)
     }

@@ -134,7 +134,6 @@ impl FanOut {
     }
 
     /// When the next report is due.
-    #[must_use]
     pub fn deadline(&self) -> Instant {
         self.jobs.iter().map(|j| j.due).min().unwrap_or(Instant::NEVER)
     }

@@ -213,19 +213,16 @@ impl Clearing {
     }
 
     /// The base below which views are being cleared.
-    #[must_use]
     pub const fn base(&self) -> ViewId {
         self.base
     }
 
     /// Whether caches have failed to raise the requested fences in time.
-    #[must_use]
     pub fn caches_timed_out(&self) -> bool {
         self.fan_out.as_ref().is_some_and(|f| f.until == Instant::NEVER)
     }
 
     /// When the clearing began.
-    #[must_use]
     pub const fn began(&self) -> Instant {
         self.began
     }
@@ -237,13 +234,11 @@ impl Clearing {
     }
 
     /// Whether a fence is still pending.
-    #[must_use]
     pub fn awaits_fences(&self, config: &Config) -> bool {
         config.timing.fencing && self.holders.iter().any(|h| matches!(h.state, State::Outstanding(_)))
     }
 
     /// Whether CLEAR may be sent.
-    #[must_use]
     pub fn is_done(&self, now: Instant, config: &Config) -> bool {
         if config.mutant.has(Mutant::ClearOnMajority) && self.holders.len() > 1 {
             return self.holders.iter().filter(|h| h.is_clear()).count() * 2 > self.holders.len();
@@ -252,7 +247,6 @@ impl Clearing {
     }
 
     /// When the next wait elapses.
-    #[must_use]
     pub fn deadline(&self) -> Instant {
         let outstanding = self.holders.iter().filter(|h| !h.is_clear()).map(|h| h.over);
         let delegated = self.fan_out.as_ref().map(|f| f.until);

@@ -18,7 +18,6 @@ pub const EXACT_MAX: usize = 24;
 ///
 /// Among sets of the same size, the one with the lowest differing node stays, so that all processes
 /// compute the same one. Nodes without a broken link always stay.
-#[must_use]
 pub fn largest(members: usize, down: &[(usize, usize)], centers: &[usize]) -> Vec<bool> {
     let mut stays = vec![true; members];
     let mut broken: Vec<Vec<usize>> = vec![Vec::new(); members];

@@ -57,7 +57,6 @@ impl Drift {
     }
 
     /// When the next request is due.
-    #[must_use]
     pub const fn deadline(&self) -> Instant {
         self.due
     }

@@ -19,13 +19,11 @@ pub enum FrameError {
 }
 
 /// The size of the frame of a body, in whole words: it is written and read by words.
-#[must_use]
 pub const fn frame_len(body: usize) -> usize {
     (HEAD_BYTES + body).next_multiple_of(8)
 }
 
 /// Frames a body.
-#[must_use]
 pub fn encode_frame(id: ViewId, body: &[u8]) -> Arc<[u8]> {
     let mut bytes = vec![0; frame_len(body.len())];
     bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
@@ -37,7 +35,6 @@ pub fn encode_frame(id: ViewId, body: &[u8]) -> Arc<[u8]> {
 }
 
 /// The checksum of a frame, as stored.
-#[must_use]
 pub fn sum(frame: &[u8]) -> &[u8] {
     frame.get(..4).unwrap_or_default()
 }
@@ -66,7 +63,6 @@ pub fn decode_frame_for(id: ViewId, bytes: &[u8]) -> Result<&[u8], FrameError> {
 }
 
 /// The body of a frame that [`decode_frame`] accepted.
-#[must_use]
 pub fn body(whole: &[u8]) -> &[u8] {
     let len = whole.get(4..8).and_then(|len| len.try_into().ok()).map_or(0, u32::from_le_bytes);
     whole.get(HEAD_BYTES..).and_then(|rest| rest.get(..len as usize)).unwrap_or_default()

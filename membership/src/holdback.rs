@@ -55,7 +55,6 @@ const FAILURES_MAX: u64 = (1 << (64 - FAILURES_SHIFT)) - 1;
 
 impl Held {
     /// Encodes it as one word; values that do not fit saturate.
-    #[must_use]
     pub fn word(&self) -> u64 {
         let hold = (self.hold.0 / 1_000).min(u64::from(u32::MAX));
         let within = (self.within.0 / 1_000_000).min(WITHIN_MASK);
@@ -63,7 +62,6 @@ impl Held {
     }
 
     /// Decodes such a word: the number of failures, the time that they took, and the hold.
-    #[must_use]
     pub const fn of_word(word: u64) -> (u64, Nanos, Nanos) {
         let within = Nanos::from_millis(word >> WITHIN_SHIFT & WITHIN_MASK);
         (word >> FAILURES_SHIFT, within, Nanos::from_micros(word & u32::MAX as u64))
@@ -167,7 +165,6 @@ impl HoldBack {
 
     /// When a member of this name can next fail without a hold: for tools that kill members on
     /// purpose.
-    #[must_use]
     pub fn next_free_failure(&self, name: Name, timing: &Timing, now: Instant) -> Instant {
         let known = self.0.iter().find(|series| series.name == name);
         known
@@ -176,7 +173,6 @@ impl HoldBack {
     }
 
     /// How long a newcomer still has to wait at `now`; zero if it need not.
-    #[must_use]
     pub fn left(&self, newcomer: &Newcomer, timing: &Timing, now: Instant) -> Nanos {
         // Without its coordinators a cluster decides nothing.
         let held = self.held(newcomer.name, timing, now).filter(|_| newcomer.kind != Kind::Coordinator);

@@ -15,13 +15,11 @@ const MILLION: u64 = 1_000_000;
 
 /// The longest that a lease of `span` can last on a clock that is slow by the bound, as measured by
 /// a newcomer with a fast one.
-#[must_use]
 pub fn lengthened(span: Nanos, drift_ppm: u32) -> Nanos {
     Nanos(span.0.saturating_add(span.0.saturating_mul(u64::from(drift_ppm)).div_ceil(MILLION)))
 }
 
 /// The part of `span` that may be used whatever the clock's drift.
-#[must_use]
 pub fn shortened(span: Nanos, drift_ppm: u32) -> Nanos {
     span.saturating_sub(Nanos(span.0.saturating_mul(u64::from(drift_ppm)).div_ceil(MILLION)))
 }
@@ -65,19 +63,16 @@ pub enum Renewed {
 
 impl Lease {
     /// No lease.
-    #[must_use]
     pub fn new(timing: &Timing, kind: Kind, mutant: ActiveMutant) -> Self {
         Self { page: Page::default(), known: None, clear: None, kind, drift_ppm: timing.drift_ppm, mutant }
     }
 
     /// The page to publish.
-    #[must_use]
     pub const fn page(&self) -> &Page {
         &self.page
     }
 
     /// The latest CLEAR applied.
-    #[must_use]
     pub const fn clear_known(&self) -> Option<ViewId> {
         self.clear
     }

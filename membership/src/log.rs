@@ -24,13 +24,11 @@ pub struct Log(VecDeque<Entry>);
 
 impl Log {
     /// A log of one view.
-    #[must_use]
     pub fn new(view: Arc<View>, learned: Instant) -> Self {
         Self(VecDeque::from([Entry { view, learned }]))
     }
 
     /// The newest view.
-    #[must_use]
     pub fn newest(&self) -> &Entry {
         &self.0[self.0.len() - 1]
     }
@@ -53,7 +51,6 @@ impl Log {
     }
 
     /// The view with this id, if it is kept.
-    #[must_use]
     pub fn get(&self, id: ViewId) -> Option<&Entry> {
         let first = self.0.front()?.view.id;
         self.0.get(usize::try_from(id.0.checked_sub(first.0)?).ok()?)
@@ -64,7 +61,6 @@ impl Log {
     ///
     /// Missing views do not matter if they are of the same run as the oldest one kept: that one
     /// names the same holders.
-    #[must_use]
     pub fn range(&self, from: ViewId, to: ViewId) -> Option<impl Iterator<Item = &Entry>> {
         let oldest = &self.0.front()?.view;
         if from < oldest.base || from > self.newest().view.id {

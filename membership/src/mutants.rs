@@ -18,13 +18,11 @@ macro_rules! mutants {
             pub const ALL: &'static [Self] = &[$($(Self::$variant,)+)+];
 
             /// The name of the bug.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $($(Self::$variant => $name,)+)+ }
             }
 
             /// The row of the table of invariants that it breaks, as reported by the oracle.
-            #[must_use]
             pub const fn row(self) -> u8 {
                 match self { $($(Self::$variant => $row,)+)+ }
             }
@@ -262,7 +260,6 @@ impl<M: Copy + PartialEq> ActiveMutant<M> {
 
     /// This bug.
     #[cfg(feature = "mutants")]
-    #[must_use]
     pub const fn new(mutant: M) -> Self {
         Self { mutant: Some(mutant) }
     }
@@ -270,7 +267,6 @@ impl<M: Copy + PartialEq> ActiveMutant<M> {
     /// Whether this bug is planted.
     #[cfg(feature = "mutants")]
     #[inline]
-    #[must_use]
     pub fn has(self, mutant: M) -> bool {
         self.mutant == Some(mutant)
     }
@@ -278,7 +274,6 @@ impl<M: Copy + PartialEq> ActiveMutant<M> {
     /// Whether this bug is planted: never.
     #[cfg(not(feature = "mutants"))]
     #[inline(always)]
-    #[must_use]
     pub const fn has(self, _mutant: M) -> bool {
         false
     }

@@ -51,7 +51,6 @@ impl Notices {
     }
 
     /// When a notice is next sent.
-    #[must_use]
     pub fn deadline(&self) -> Instant {
         self.0.iter().map(|n| n.due).min().unwrap_or(Instant::NEVER)
     }

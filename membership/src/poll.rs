@@ -98,7 +98,6 @@ pub struct Poll {
 
 impl Poll {
     /// Whether READs are pending.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         self.stage != Stage::Idle
     }
@@ -112,14 +111,12 @@ impl Poll {
 
     /// Whether whole rings are being read, because no remaining coordinator has published the
     /// newest view.
-    #[must_use]
     pub const fn reads_rings(&self) -> bool {
         matches!(self.stage, Stage::Rings { .. } | Stage::Deciders(_) | Stage::Slot { .. })
     }
 
     /// The timeout of the pending READs. A view that thousands of members fetch at once takes long,
     /// and an early retry only lengthens the queue, so each consecutive failure doubles the time.
-    #[must_use]
     pub fn deadline(&self, config: &Config) -> Instant {
         match self.stage {
             Stage::Idle => Instant::NEVER,
@@ -559,7 +556,6 @@ fn cleared_beside(bytes: &[u8]) -> ViewId {
 }
 
 /// The view in a region's view area, or `None` if it is empty or torn.
-#[must_use]
 pub fn decode_view_area(bytes: &[u8]) -> Option<View> {
     View::from_frame(bytes.get(size_of::<ViewHead>()..)?)
 }

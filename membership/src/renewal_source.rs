@@ -37,7 +37,6 @@ pub enum Answer {
 
 /// The lease cache of a view that a member uses first, as long as it answers. Each member has its
 /// own order of caches, which spreads the load.
-#[must_use]
 pub fn preferred(view: &View, me: Incarnation) -> Option<Incarnation> {
     view.of_kind(Kind::LeaseCache).map(|m| m.incarnation).min_by_key(|who| mix(me.0, who.0))
 }
@@ -106,7 +105,6 @@ impl RenewalSource {
     }
 
     /// Whether a request to a cache is pending.
-    #[must_use]
     pub const fn is_pending(&self) -> bool {
         self.question.is_some()
     }
@@ -117,7 +115,6 @@ impl RenewalSource {
     }
 
     /// The timeout of the pending request.
-    #[must_use]
     pub fn deadline(&self, config: &Config) -> Instant {
         self.question.map_or(Instant::NEVER, |q| q.posted + config.timing.cache_timeout)
     }

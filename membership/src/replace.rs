@@ -44,7 +44,6 @@ pub fn spares(view: &View) -> impl Iterator<Item = &Member> {
 impl Vacancies {
     /// The knowledge of a process that starts with this view: how long a seat has been vacant, or
     /// how long the deciders are unchanged, is unknown.
-    #[must_use]
     pub fn begin(view: &View, now: Instant) -> Self {
         Self { since: vacant(view).map(|number| (number, now)).collect(), changed: now }
     }

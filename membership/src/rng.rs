@@ -4,7 +4,6 @@
 use obol_fabric::Nanos;
 
 /// A fixed hash of a pair without a visible pattern: spreads members over caches.
-#[must_use]
 pub const fn mix(a: u64, b: u64) -> u64 {
     Rng(a ^ b.rotate_left(32)).next()
 }
@@ -15,7 +14,6 @@ pub struct Rng(u64);
 
 impl Rng {
     /// A generator that repeats for the same seed.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }

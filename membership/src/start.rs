@@ -23,27 +23,23 @@ impl Start {
     /// `first` is the cluster's first view, the same for all of its processes. `found` are decided
     /// views: those in the coordinators' regions on this host, and the one of an operator's
     /// recovery. `seed` must differ between processes and lives.
-    #[must_use]
     pub fn new(config: Config, first: &Arc<View>, found: impl IntoIterator<Item = View>, seed: u64) -> Self {
         let newest = found.into_iter().max_by_key(|view| view.id).filter(|view| view.id > first.id);
         Self { config, newest: newest.map_or_else(|| Arc::clone(first), Arc::new), seed }
     }
 
     /// The view that the process starts from. It was decided at an unknown time in the past.
-    #[must_use]
     pub const fn newest(&self) -> &Arc<View> {
         &self.newest
     }
 
     /// Coordinator `number` (from 1). One that the view does not name asks to become a member, and
     /// decides nothing until it is added to the acceptors.
-    #[must_use]
     pub fn coordinator(self, number: u16) -> Coordinator {
         Coordinator::new(self.config, number, self.newest, self.seed)
     }
 
     /// A member other than a coordinator.
-    #[must_use]
     pub fn member(self, kind: Kind, name: Name) -> Member {
         Member::new(self.config, kind, name, self.newest, self.seed)
     }

@@ -62,13 +62,11 @@ enum Slot {
 
 impl Stream {
     /// A stream from view `from` on, or from the newest on. `genesis` is the cluster's first view.
-    #[must_use]
     pub const fn new(from: Option<ViewId>, genesis: Arc<View>, config: &Config) -> Self {
         Self { layout: config.layout, mutant: config.mutant, genesis, next: from }
     }
 
     /// Where a later stream has to start to continue this one.
-    #[must_use]
     pub const fn position(&self) -> Option<ViewId> {
         self.next
     }

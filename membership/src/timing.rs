@@ -92,7 +92,6 @@ impl Timing {
     /// Consecutive READs with the same value that make a suspicion while leases last `lease`. Where
     /// late renewals have lengthened leases, the same scheduler or network delays affect
     /// heartbeats. A lease set by an operator beyond `lease_max` counts as `lease_max`.
-    #[must_use]
     pub fn confirm_at(&self, lease: Nanos) -> u32 {
         let times = lease.min(self.lease_max).0.div_ceil(self.lease.0.max(1)).max(1);
         u32::try_from(times).unwrap_or(u32::MAX).saturating_mul(self.heartbeat_confirm)

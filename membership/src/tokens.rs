@@ -30,20 +30,17 @@ pub enum Part {
 const DETECTORS_MAX: u8 = 32;
 
 /// Packs part, peer and round into a token.
-#[must_use]
 pub const fn pack(part: Part, peer: u16, round: u32) -> Token {
     Token((part as u64) << 56 | (peer as u64) << 32 | round as u64)
 }
 
 /// As [`pack`], for a probe of the detector with this index in the registry.
-#[must_use]
 pub(crate) const fn pack_probe(detector: u8, peer: u16, round: u32) -> Token {
     assert!(detector < DETECTORS_MAX);
     Token(((Part::Probe as u8 + detector) as u64) << 56 | (peer as u64) << 32 | round as u64)
 }
 
 /// The registry index of the detector whose probe this is.
-#[must_use]
 pub(crate) const fn detector(token: Token) -> Option<u8> {
     let detector = ((token.0 >> 56) as u8).checked_sub(Part::Probe as u8);
     match detector {
@@ -53,7 +50,6 @@ pub(crate) const fn detector(token: Token) -> Option<u8> {
 }
 
 /// The reverse of [`pack`] and `pack_probe`; `None` for a foreign token.
-#[must_use]
 pub fn unpack(token: Token) -> Option<(Part, u16, u32)> {
     let part = match detector(token) {
         Some(_) => Part::Probe,

@@ -127,7 +127,6 @@ impl Deployment {
     }
 
     /// The names of all initial processes of the cluster, coordinators first.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         let coordinators = (1..=self.coordinators).map(|n| coordinator_name(n).to_string());
         let members = match &self.network {
@@ -139,7 +138,6 @@ impl Deployment {
 
     /// What a process of [`Deployment::names`] is, as far as its name shows: a hosts file names
     /// agents and lease caches freely, and agents are the most.
-    #[must_use]
     pub fn kind(&self, name: Name) -> Kind {
         if (1..=self.coordinators).any(|n| coordinator_name(n) == name) {
             Kind::Coordinator
@@ -233,13 +231,11 @@ impl Deployment {
     }
 
     /// Name and address of coordinator `number` in its first life: region `number`, generation 1.
-    #[must_use]
     pub fn coordinator(number: u16) -> (Name, Address) {
         (coordinator_name(number), Address { generation: 1, ..Address::region(u32::from(number)) })
     }
 
     /// View 0.
-    #[must_use]
     pub fn genesis(&self) -> View {
         let coordinators: Vec<(Name, Address)> = (1..=self.coordinators).map(Self::coordinator).collect();
         View::genesis(&coordinators, self.profile.timing.lease, self.profile.timing.cache_lease)
@@ -270,13 +266,11 @@ fn most_below(many: u16, fit: impl Fn(u16) -> bool) -> u16 {
 }
 
 /// The name of lease cache `n`, as started by `up`.
-#[must_use]
 pub fn cache_name(n: u16) -> String {
     format!("cache-{n}")
 }
 
 /// The names of the agent and the app of app node `n`, as started by `up`.
-#[must_use]
 pub fn app_node_names(n: u16) -> [String; 2] {
     [format!("node-{n}"), format!("app-{n}")]
 }

@@ -27,7 +27,6 @@ pub fn forget(dir: &Path, name: Name) -> io::Result<()> {
 }
 
 /// Whether the last process of this name ended on request.
-#[must_use]
 pub fn is_noted(dir: &Path, name: &str) -> bool {
     path(dir, name).exists()
 }

@@ -35,13 +35,11 @@ macro_rules! endpoints {
             }
 
             /// The mechanism that reports this process's death first.
-            #[must_use]
             pub fn detection(&self) -> Detection {
                 match self { $(Self::$name(endpoint) => endpoint.detection(),)+ }
             }
 
             /// Why the kernel module is loaded but does not report this process's death.
-            #[must_use]
             pub fn kernel_refusal(&self) -> Option<&DeadbeatError> {
                 match self { $(Self::$name(endpoint) => endpoint.kernel_refusal(),)+ }
             }

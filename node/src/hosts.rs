@@ -122,7 +122,6 @@ impl Hosts {
     }
 
     /// The index of the host that has one of these addresses.
-    #[must_use]
     pub fn find(&self, addresses: &[IpAddr]) -> Option<usize> {
         self.hosts.iter().position(|host| addresses.contains(&host.address))
     }

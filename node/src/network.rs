@@ -60,7 +60,6 @@ pub struct Network {
 
 impl Network {
     /// A network with all processes on one host.
-    #[must_use]
     pub fn local(id: u64, address: IpAddr, first_port: u16, coordinators: u16) -> Self {
         let coordinators = (0..coordinators).map(|n| SocketAddr::new(address, first_port.saturating_add(n)));
         Self {
@@ -82,19 +81,16 @@ impl Network {
     }
 
     /// The host to which a coordinator is assigned.
-    #[must_use]
     pub fn host_of(&self, number: u16) -> Option<IpAddr> {
         self.coordinators.get(usize::from(number).wrapping_sub(1)).map(SocketAddr::ip)
     }
 
     /// Whether the process with this address in a view runs on this host.
-    #[must_use]
     pub fn is_here(&self, at: Address) -> bool {
         self.address_of(at) == Some(self.address)
     }
 
     /// The host of the process with this address in a view.
-    #[must_use]
     pub fn address_of(&self, at: Address) -> Option<IpAddr> {
         match at.host {
             // A coordinator's number determines its host.
@@ -122,7 +118,6 @@ mod hexadecimal {
 pub(crate) const WANTED_ID: &str = "16 hexadecimal digits, such as \"0f3c5a7e91b2d468\"";
 
 /// A cluster's identity as text.
-#[must_use]
 pub fn print_id(id: u64) -> String {
     format!("{id:016x}")
 }

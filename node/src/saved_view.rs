@@ -23,7 +23,6 @@ pub enum SavedViewError {
 }
 
 /// Encodes such a file. `cluster` is the identity of the cluster, `view` its framed view.
-#[must_use]
 pub fn encode(cluster: u64, id: ViewId, view: &[u8]) -> Arc<[u8]> {
     let mut body = MAGIC.to_vec();
     body.extend_from_slice(&cluster.to_le_bytes());
@@ -33,7 +32,6 @@ pub fn encode(cluster: u64, id: ViewId, view: &[u8]) -> Arc<[u8]> {
 }
 
 /// The cluster's identity and the framed view in such a file.
-#[must_use]
 pub fn open(file: &[u8]) -> Option<(u64, &[u8])> {
     let (_, whole) = frame::decode_frame(file).ok()?;
     let (id, view) = frame::body(whole).strip_prefix(MAGIC)?.split_first_chunk()?;

@@ -27,7 +27,6 @@ pub fn forget(dir: &Path, number: u16) -> io::Result<()> {
 }
 
 /// Why coordinator `number` cannot save views, if so.
-#[must_use]
 pub fn reason(dir: &Path, number: u16) -> Option<String> {
     let file = fs::File::open(path(dir, number)).ok()?;
     let mut text = String::new();

@@ -14,19 +14,16 @@ pub struct Voted {
 
 impl Voted {
     /// `state` is a directory of the host that survives a reboot.
-    #[must_use]
     pub fn new(state: &Path, cluster: Name, id: u64, number: u16) -> Self {
         Self { path: state.join(format!("{cluster}-{}-{number}.voted", print_id(id))) }
     }
 
     /// The path of the record.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether it has voted, or may have.
-    #[must_use]
     pub fn is_noted(&self) -> bool {
         // Errors other than absence count as a record: an unnecessary confirmation is the safer
         // choice.

@@ -70,7 +70,6 @@ impl Mark {
     }
 
     /// The begin of a drill, or its end with this verdict.
-    #[must_use]
     pub fn drill(at: Instant, name: &str, verdict: Option<&str>) -> Self {
         let text =
             verdict.map_or(format!("drill {name} begins"), |verdict| format!("drill {name}: {verdict}"));
@@ -99,7 +98,6 @@ pub struct Marks {
 
 impl Marks {
     /// Reads the annotations of the cluster in this directory, from the first.
-    #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self { path: dir.join(FILE), read: 0 }
     }

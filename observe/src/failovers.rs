@@ -214,7 +214,6 @@ fn is_cause(moment: &Moment) -> bool {
 
 /// All failovers of these events, oldest first. Views whose departures are unknown are assumed to
 /// be due to all earlier notices at their decider.
-#[must_use]
 pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &Departures) -> Vec<Failover> {
     let mut pending: BTreeMap<Name, Pending> = BTreeMap::new();
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();

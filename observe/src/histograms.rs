@@ -63,25 +63,21 @@ impl Counts {
     }
 
     /// The number of buckets that are not empty.
-    #[must_use]
     pub fn buckets(&self) -> usize {
         self.0.len()
     }
 
     /// The number of samples.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.0.values().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The lower bound of the bucket that holds quantile `q`.
-    #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Nanos> {
         let wanted = (self.len() as f64 * q).ceil().max(1.0) as u64;
         let mut seen = 0u64;
@@ -92,20 +88,17 @@ impl Counts {
     }
 
     /// The lower bound of the lowest bucket.
-    #[must_use]
     pub fn least(&self) -> Option<Nanos> {
         self.pairs().next().map(|(bucket, _)| floor(bucket))
     }
 
     /// The lower bound of the highest bucket.
-    #[must_use]
     pub fn most(&self) -> Option<Nanos> {
         self.pairs().next_back().map(|(bucket, _)| floor(bucket))
     }
 }
 
 /// The lower bound of a bucket.
-#[must_use]
 pub const fn floor(bucket: u16) -> Nanos {
     Nanos(bucket_floor(bucket as usize))
 }
@@ -121,7 +114,6 @@ pub struct Histograms {
 
 impl Histograms {
     /// The counts of one histogram.
-    #[must_use]
     pub fn of(&self, which: Histogram) -> Option<&Counts> {
         self.counts.get(which as usize)
     }

@@ -27,7 +27,6 @@ pub struct Expected {
 
 /// How many more acceptors may fail without loss of the majority; `None` if it is lost already. The
 /// memory of a frozen coordinator still answers, so it counts as reachable.
-#[must_use]
 pub const fn spare(acceptors: usize, reachable: usize) -> Option<usize> {
     reachable.checked_sub(acceptors / 2 + 1)
 }
@@ -82,7 +81,6 @@ fn complaint(process: &Process, snapshot: &Snapshot) -> Option<String> {
 }
 
 /// The health of a cluster, and the reasons why it is not healthy.
-#[must_use]
 pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let mut reasons = Vec::new();
     let alive: HashSet<&str> =

@@ -13,7 +13,6 @@ macro_rules! named_enum {
             pub const ALL: &'static [(&'static str, Self)] = &[$(($word, Self::$variant),)+];
 
             /// Its name.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }

@@ -180,13 +180,11 @@ impl Observer {
     }
 
     /// The cluster.
-    #[must_use]
     pub const fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
     /// Its deployment.
-    #[must_use]
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }
@@ -223,7 +221,6 @@ impl Observer {
     }
 
     /// What has been read so far.
-    #[must_use]
     pub const fn load(&self) -> Load {
         self.load
     }
@@ -610,7 +607,6 @@ impl Observer {
 
     /// Members of other hosts whose events the last call of [`Observer::events`] could not read,
     /// and why.
-    #[must_use]
     pub fn unread(&self) -> &[(Name, String)] {
         &self.unread
     }

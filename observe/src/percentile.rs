@@ -20,7 +20,6 @@ named_enum! {
 
 impl Percentile {
     /// The quantile.
-    #[must_use]
     pub const fn quantile(self) -> f64 {
         match self {
             Self::P50 => 0.5,
@@ -33,7 +32,6 @@ impl Percentile {
 
     /// Samples from which on it is reported: the smallest `n` with 1 - q^n >= 95 %, so that the
     /// largest sample is most likely not below the true percentile.
-    #[must_use]
     pub const fn samples_min(self) -> u32 {
         match self {
             Self::Max => 1,

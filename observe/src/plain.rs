@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Whether a character controls the terminal, is invisible, or changes the order of text.
-#[must_use]
 pub const fn is_hostile(letter: char) -> bool {
     matches!(letter,
         // C0 with ESC, DEL, and C1 with the one-byte CSI.
@@ -45,13 +44,11 @@ fn as_in_rust(out: &mut String, letter: char) {
 }
 
 /// Text within one line: line ends are escaped, too.
-#[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     shown(text, |_, _| false, as_in_rust)
 }
 
 /// Text of several lines: line ends (LF, CR LF) and tabs stay.
-#[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     let ends = |at: usize, letter| match letter {
         '\n' | '\t' => true,
@@ -63,7 +60,6 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 
 /// JSON text, with the same values: these characters can only occur in its strings (RFC 8259,
 /// section 7).
-#[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     let escape = |out: &mut String, letter: char| {
         for unit in letter.encode_utf16(&mut [0; 2]) {

@@ -27,14 +27,12 @@ pub enum LeaseStatus {
 
 impl LeaseStatus {
     /// Name shown to operators.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
     /// Status at a moment of a lease from `start` to `end`; `is_active` if the newest view is
     /// active under it, `is_fenced` if a fence is above its view.
-    #[must_use]
     pub fn of(start: Instant, end: Instant, is_active: bool, is_fenced: bool, at: Instant) -> Self {
         if is_active {
             Self::Active
@@ -92,7 +90,6 @@ pub struct Process {
 
 impl Process {
     /// A process that should run and left nothing that could be read.
-    #[must_use]
     pub fn missing(name: Name, kind: Kind) -> Self {
         Self {
             name,
@@ -125,27 +122,23 @@ impl Process {
     }
 
     /// Whether its agent runs; `None` without an agent.
-    #[must_use]
     pub fn agent_lives(&self, snapshot: &Snapshot) -> Option<bool> {
         let is_agent = |other: &Self| (other.region, other.seat) == (self.region, 0) && other.alive;
         (self.seat != 0).then(|| snapshot.all_processes().any(is_agent))
     }
 
     /// Whether its agent is dead: it is no longer a member, and has to attach again to become one.
-    #[must_use]
     pub fn lost_agent(&self, snapshot: &Snapshot) -> bool {
         self.alive && self.agent_lives(snapshot) == Some(false)
     }
 
     /// For how long its join is still held back; zero if it may join now.
-    #[must_use]
     pub fn held_back(&self, now: Instant) -> Nanos {
         let waits = self.held_until.filter(|_| self.alive);
         waits.map_or(Nanos::ZERO, |until| until.since(now))
     }
 
     /// The remaining time of its lease.
-    #[must_use]
     pub fn margin(&self, now: Instant) -> Option<Nanos> {
         self.lease.as_ref().map(|(page, _)| page.end.since(now))
     }
@@ -157,7 +150,6 @@ impl Process {
     }
 
     /// One of its counters.
-    #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters.get(counter as usize).copied().unwrap_or(0)
     }
@@ -181,14 +173,12 @@ pub enum Health {
 
 impl Health {
     /// Name shown to operators.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
     /// The exit code of commands that report the health. 2 also is a usage error, so the severity
     /// that was added later has the number after it.
-    #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Healthy => 0,
@@ -199,7 +189,6 @@ impl Health {
     }
 
     /// Whether at least some programs may act under leases.
-    #[must_use]
     pub const fn serves(self) -> bool {
         matches!(self, Self::Healthy | Self::Degraded)
     }
@@ -225,14 +214,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The live coordinator with the lowest number in the newest view, if it runs on this host.
-    #[must_use]
     pub fn leader(&self) -> Option<&Process> {
         let leads = self.leads()?.incarnation;
         self.processes.iter().find(|p| p.incarnation == leads && p.alive && !p.frozen)
     }
 
     /// The name of that coordinator, on any host.
-    #[must_use]
     pub fn leader_name(&self) -> Option<Name> {
         self.leads().map(|leader| leader.name)
     }
@@ -246,20 +233,17 @@ impl Snapshot {
     }
 
     /// The slowest of the detectors available for the live processes. `None` if none lives.
-    #[must_use]
     pub fn detection(&self) -> Option<Detection> {
         self.processes.iter().filter(|p| p.alive).map(|p| p.detection).min()
     }
 
     /// The live process of this host with this name.
-    #[must_use]
     pub fn process(&self, name: &str) -> Option<&Process> {
         self.processes.iter().find(|p| p.alive && p.name.as_str() == name)
     }
 
     /// Whether a process is in the newest view. A removed process that does not know so, because it
     /// is stopped or dead, still has its incarnation.
-    #[must_use]
     pub fn is_member(&self, process: &Process) -> bool {
         self.view.as_ref().is_some_and(|view| view.member(process.incarnation).is_some())
     }

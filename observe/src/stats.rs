@@ -19,7 +19,6 @@ const LONGEST: Nanos = Nanos::from_secs(600);
 pub struct Distribution(Histogram<u64>);
 
 /// Microseconds of a [`Summary`] with a suitable unit.
-#[must_use]
 pub fn shown(us: f64) -> String {
     Nanos((us * 1000.0) as u64).to_string()
 }
@@ -49,7 +48,6 @@ impl Default for Distribution {
 
 impl Distribution {
     /// An empty distribution; three significant figures are kept.
-    #[must_use]
     pub fn new() -> Self {
         // Constant bounds that the library accepts: 1 < 2 * lowest <= highest, at most 5 figures.
         #[expect(clippy::expect_used, reason = "constant arguments, held by a test")]
@@ -62,25 +60,21 @@ impl Distribution {
     }
 
     /// Samples so far.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.0.len()
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The underlying histogram, in nanoseconds.
-    #[must_use]
     pub const fn histogram(&self) -> &Histogram<u64> {
         &self.0
     }
 
     /// The value at a quantile.
-    #[must_use]
     pub fn quantile(&self, q: f64) -> Nanos {
         Nanos(self.0.value_at_quantile(q))
     }
@@ -88,14 +82,12 @@ impl Distribution {
     /// The 95 % confidence interval of the median, from order statistics: for any distribution, a
     /// sample lies below the true median with probability one half, so the rank of the median is
     /// binomial.
-    #[must_use]
     pub fn median_interval(&self) -> (Nanos, Nanos) {
         let half = 0.98 / (self.0.len().max(1) as f64).sqrt();
         (self.quantile((0.5 - half).max(0.0)), self.quantile((0.5 + half).min(1.0)))
     }
 
     /// The figures of a report.
-    #[must_use]
     pub fn summary(&self) -> Summary {
         let us = |n: u64| if self.0.is_empty() { 0.0 } else { n as f64 / 1000.0 };
         let claimed = |percentile: Percentile| {

@@ -67,7 +67,6 @@ impl Timeline {
 
 /// Sorts events that were read process by process by time; events of the same time keep their
 /// order.
-#[must_use]
 pub fn merge(mut events: Vec<ObservedEvent>, plant: ActiveMutant) -> Vec<ObservedEvent> {
     if !plant.has(Mutant::MergeUnsorted) {
         events.sort_by_key(|seen| seen.event.at);
@@ -140,19 +139,16 @@ impl History {
     }
 
     /// The time line of a view.
-    #[must_use]
     pub fn view(&self, id: ViewId) -> Option<&Timeline> {
         self.views.get(&id)
     }
 
     /// When a process was first active in this view or a later one.
-    #[must_use]
     pub fn active_from(&self, id: ViewId, who: Name) -> Option<Instant> {
         self.views.range(id..).filter_map(|(_, line)| line.active.get(&who).copied()).min()
     }
 
     /// When any process was first active in this view or a later one.
-    #[must_use]
     pub fn first_active(&self, id: ViewId) -> Option<Instant> {
         self.views
             .range(id..)
@@ -167,14 +163,12 @@ impl History {
     }
 
     /// When the kernel reported a process's death.
-    #[must_use]
     pub fn died(&self, who: Incarnation) -> Option<Instant> {
         let proofs = self.notices.iter().filter(|n| n.accused == who && n.level == Some(Level::Deadbeat));
         proofs.map(|n| n.when).min()
     }
 
     /// The first notice of a death at a coordinator.
-    #[must_use]
     pub fn notice(&self, at: Name, accused: Incarnation) -> Option<&Notice> {
         self.notices.iter().find(|n| n.at == at && n.accused == accused)
     }
@@ -218,20 +212,17 @@ impl Phases {
     pub const NAMES: [&'static str; 6] = ["notice", "propose", "decide", "fence", "clear", "active"];
 
     /// Their values, by time.
-    #[must_use]
     pub const fn values(&self) -> [Nanos; 6] {
         [self.notice, self.propose, self.decide, self.fence, self.clear, self.active]
     }
 
     /// From the kill to the last survivor's `active`.
-    #[must_use]
     pub fn total(&self) -> Nanos {
         self.values().into_iter().fold(Nanos::ZERO, Nanos::saturating_add)
     }
 
     /// The phases of a view that excludes all of `dead`, which were killed at `killed`; `None` if
     /// stamps are missing or contradict causality.
-    #[must_use]
     pub fn of(
         history: &History,
         id: ViewId,

@@ -78,7 +78,6 @@ pub(crate) static RULES: &[Rule] = &[
 impl Profile {
     /// The problem with leases of another duration under this profile, if any: a renewal and its
     /// repeat must fit in.
-    #[must_use]
     pub fn lease_trouble(&self, lease: Nanos) -> Option<String> {
         let mut with = self.clone();
         with.timing.lease = lease;

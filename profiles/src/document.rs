@@ -12,7 +12,6 @@ use toml::de::DeValue;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Whether a name, of a built-in text or a file, is a path.
-#[must_use]
 fn is_path(name_or_path: &str) -> bool {
     name_or_path.contains('/') || name_or_path.ends_with(".toml")
 }
@@ -82,7 +81,6 @@ impl Faults {
     }
 
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -129,7 +127,6 @@ fn shadow(text: &str, at: usize) -> std::ops::Range<usize> {
 }
 
 /// A value's description for an error: its type, and the value if that is short.
-#[must_use]
 pub fn found(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("the string {:?}", shortened(text)),
@@ -173,7 +170,6 @@ pub(crate) fn to_u32(value: &DeValue<'_>) -> Option<u32> {
 }
 
 /// A key in TOML: bare, or quoted if necessary.
-#[must_use]
 pub fn bare(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let short = shortened(name);
@@ -184,7 +180,6 @@ pub fn bare(name: &str) -> String {
 const QUOTE_CHARS_MAX: usize = 40;
 
 /// User text, shortened for an error.
-#[must_use]
 pub fn shortened(text: &str) -> String {
     match text.char_indices().nth(QUOTE_CHARS_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -197,7 +192,6 @@ const DISTANCE_MAX: usize = 3;
 
 /// The candidate most similar to `given`, if one is similar enough: at most `DISTANCE_MAX` edits,
 /// and fewer than half of the name, as otherwise any short name would match.
-#[must_use]
 pub fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()

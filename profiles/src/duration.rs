@@ -65,7 +65,6 @@ pub fn parse(text: &str) -> Result<Nanos, DurationError> {
 }
 
 /// Writes a span exactly, in the largest unit that does not exceed it: `20ms`, `1.5s`, `0ns`.
-#[must_use]
 pub fn print(span: Nanos) -> String {
     let (unit, scale) = UNITS.into_iter().find(|(_, scale)| span.0 >= *scale).unwrap_or(("ns", 1));
     let (whole, mut rest) = (span.0 / scale, span.0 % scale);

@@ -38,13 +38,11 @@ impl Profile {
 
     /// The profile as TOML, each key with its meaning, unit and bounds. Parsing it gives the same
     /// profile.
-    #[must_use]
     pub fn to_toml(&self) -> String {
         write::to_toml(self)
     }
 
     /// All keys as a Markdown table: values of the built-in profiles, type, unit, bounds, meaning.
-    #[must_use]
     pub fn reference() -> String {
         write::reference()
     }

@@ -76,7 +76,6 @@ pub enum Scheduling {
 
 impl Scheduling {
     /// The requested real-time priority, if any.
-    #[must_use]
     pub const fn priority(self) -> Option<u32> {
         match self {
             Self::Fifo { priority } => Some(priority),

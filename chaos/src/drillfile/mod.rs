@@ -54,7 +54,6 @@ pub struct Drill {
 
 impl Drill {
     /// Whether it can reach a verdict: it has a bound, or a state that must hold afterwards.
-    #[must_use]
     pub fn judges(&self) -> bool {
         !self.expect.is_empty() || self.steady.iter().any(|steady| steady.after)
     }
@@ -264,7 +263,6 @@ impl PartialEq for StepFault {
 
 impl StepFault {
     /// Whether it ends processes of this target.
-    #[must_use]
     pub fn ends(&self, target: &str) -> bool {
         self.kind.effect().ends() && self.targets.iter().any(|name| name == target)
     }
@@ -314,13 +312,11 @@ impl Metric {
     }
 
     /// Whether it is part of a failover, and so measured only if a fault silences a process.
-    #[must_use]
     pub const fn is_of_failover(self) -> bool {
         !self.is_count() && !matches!(self, Self::Skew)
     }
 
     /// Whether it is a count and not a distribution of durations.
-    #[must_use]
     pub const fn is_count(self) -> bool {
         matches!(self, Self::FalselyFailed | Self::Failed)
     }
@@ -388,7 +384,6 @@ impl ReportFiles {
     }
 
     /// Every file under its default name.
-    #[must_use]
     pub fn all() -> Self {
         let mut files = Self::default();
         for (key, name) in Self::DEFAULTS {
@@ -400,7 +395,6 @@ impl ReportFiles {
     }
 
     /// Whether no file is named.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -95,7 +95,6 @@ fn report() -> Value {
 }
 
 /// The JSON Schema of a drill file.
-#[must_use]
 pub fn schema() -> Value {
     let abort = table(
         "Aborts the drill if `when` holds in this many consecutive repetitions.",

@@ -8,7 +8,6 @@ use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 
 /// The socket of the fault agent with this process id, in the cluster's directory.
-#[must_use]
 pub fn socket_name(pid: u32) -> String {
     format!("drill-{pid}.sock")
 }
@@ -98,7 +97,6 @@ pub struct Injection {
 
 impl Injection {
     /// An order without target and parameters.
-    #[must_use]
     pub fn new(fault: &str) -> Self {
         Self { fault: fault.to_owned(), whom: None, lasts: None, parameters: Map::new() }
     }

@@ -18,7 +18,6 @@ pub struct ClockStep {
 
 impl ClockStep {
     /// From the current time.
-    #[must_use]
     pub fn new(by: u64) -> Self {
         Self { before: clock::realtime_offset(), by: i64::try_from(by).unwrap_or(i64::MAX) }
     }
@@ -46,7 +45,6 @@ impl ClockStep {
 }
 
 /// Whether this process may set the clock.
-#[must_use]
 pub fn may_step() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

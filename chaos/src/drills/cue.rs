@@ -28,13 +28,11 @@ impl Token {
     }
 
     /// Encoding on the channel: 64 hexadecimal digits.
-    #[must_use]
     pub fn to_hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Decodes [`Token::to_hex`].
-    #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
@@ -47,7 +45,6 @@ impl Token {
     }
 
     /// The datagram.
-    #[must_use]
     pub fn cue(self) -> [u8; CUE_BYTES] {
         let mut cue = [0; CUE_BYTES];
         cue[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -56,7 +53,6 @@ impl Token {
     }
 
     /// Whether a datagram is this token's cue. Takes constant time for wrong ones.
-    #[must_use]
     pub fn is_cue(&self, datagram: &[u8]) -> bool {
         let cue = self.cue();
         datagram.len() == cue.len()

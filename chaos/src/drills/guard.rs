@@ -21,7 +21,6 @@ pub struct Answer {
 }
 
 /// Checks every guard for processes that would be silent for a while.
-#[must_use]
 pub fn check(
     guards: &Guards,
     deployment: &Deployment,
@@ -70,7 +69,6 @@ pub fn check(
 }
 
 /// Whether the drill was made for this cluster.
-#[must_use]
 pub fn environment(wanted: &str, deployment: &Deployment) -> Answer {
     let label = deployment.environment;
     let allows = wanted == label.as_str();
@@ -85,7 +83,6 @@ pub fn environment(wanted: &str, deployment: &Deployment) -> Answer {
 }
 
 /// Whether this host supports a fault.
-#[must_use]
 pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> Answer {
     let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
     let targets: Vec<TargetKind> = targets.map(|target| target.kind).collect();
@@ -97,7 +94,6 @@ pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> A
 }
 
 /// This host's name.
-#[must_use]
 pub fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }

@@ -26,7 +26,6 @@ pub struct Host {
 
 impl Host {
     /// The current machine.
-    #[must_use]
     pub fn this() -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
@@ -56,7 +55,6 @@ named_enum! {
 
 impl Verdict {
     /// The exit code of the program.
-    #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::Passed => 0,
@@ -226,7 +224,6 @@ pub fn samples(trials: &[Trial], metric: Metric) -> impl Iterator<Item = Nanos> 
 }
 
 /// The distribution of a figure.
-#[must_use]
 pub fn distribution(trials: &[Trial], metric: Metric) -> Distribution {
     let mut distribution = Distribution::new();
     samples(trials, metric).for_each(|span| distribution.add(span));
@@ -234,7 +231,6 @@ pub fn distribution(trials: &[Trial], metric: Metric) -> Distribution {
 }
 
 /// Checks the figures against the drill's bounds.
-#[must_use]
 pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
     let mut judged = Vec::new();
     for expect in &drill.expect {
@@ -267,7 +263,6 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
 }
 
 /// The verdict of a run that was completed.
-#[must_use]
 pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {
     if counted(trials).any(|trial| trial.outcome == Outcome::Failed) {
         Verdict::Failed
@@ -281,7 +276,6 @@ pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Prob
 }
 
 /// How many samples are missing for the highest percentile that `count` repetitions could support.
-#[must_use]
 pub fn lacks(trials: &[Trial], count: u32) -> u64 {
     let claims = Percentile::ALL.iter().filter(|(_, percentile)| *percentile != Percentile::Max);
     let claimed = claims.map(|(_, percentile)| percentile.samples_min()).filter(|least| *least <= count);
@@ -292,7 +286,6 @@ pub fn lacks(trials: &[Trial], count: u32) -> u64 {
 }
 
 /// Whether nothing was judged: no bound had enough samples, and no state had to hold afterwards.
-#[must_use]
 pub fn judged_nothing(judged: &[Judged], after: &[Probed]) -> bool {
     after.is_empty() && judged.iter().all(|one| one.holds.is_none())
 }

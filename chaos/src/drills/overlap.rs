@@ -36,7 +36,6 @@ pub struct Begun {
 ///
 /// Only the leader that raised a fence stamps it, so a fence counts from that stamp on, when it had
 /// been raised at the latest. A fence without a leader's stamp does not count.
-#[must_use]
 pub fn overlap(begun: &[Begun], held: &[Held], seen: Instant) -> Nanos {
     begun.iter().map(|run| beside(run, held, seen)).fold(Nanos::ZERO, Nanos::max)
 }

@@ -67,13 +67,11 @@ pub struct Hit {
 }
 
 /// The program that a process runs.
-#[must_use]
 pub fn program(process: &Process) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{}/exe", process.process.pid)).ok()
 }
 
 /// Plans repetition `number`.
-#[must_use]
 pub fn plan<S: Subject>(
     drill: &Drill,
     subject: &S,

@@ -19,7 +19,6 @@ pub struct Probed {
 }
 
 /// Runs a probe.
-#[must_use]
 pub fn probe<S: Subject>(subject: &S, snapshot: &Snapshot, steady: &Steady) -> Probed {
     let (value, saw) = observe(subject, snapshot, steady.probe);
     Probed { probe: steady.probe, holds: value == steady.tolerance, saw }

@@ -47,13 +47,11 @@ pub enum Victims {
 
 impl Victims {
     /// The drill's name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
     /// The drill that kills them `count` times, on any cluster of this label.
-    #[must_use]
     pub fn drill(self, environment: Name, count: u32, gap: Nanos) -> Drill {
         let target = |name: &str| {
             let (kind, select) = match name {
@@ -124,7 +122,6 @@ pub struct Report {
 
 impl Report {
     /// The flat form of a journal.
-    #[must_use]
     pub fn of(journal: &Journal) -> Self {
         let counted = || counted(&journal.trials);
         let summary = |metric| distribution(&journal.trials, metric).summary();
@@ -170,7 +167,6 @@ impl Report {
     }
 
     /// The exit code of the program.
-    #[must_use]
     pub const fn code(&self) -> u8 {
         self.verdict.code()
     }

@@ -128,7 +128,6 @@ fn map_act(act: Act, scenario: &Scenario, deployment: &Deployment) -> Result<Map
 }
 
 /// What a script would do to a cluster. Touches nothing.
-#[must_use]
 pub fn plan_script(observer: &Observer, script: &Script) -> ReplayPlan {
     let scenario = Scenario::draw(script.seed, ActiveMutant::NONE);
     let mut plan = ReplayPlan { acts: 0, missing: BTreeSet::new(), slower: slower(observer, &scenario) };

@@ -54,7 +54,6 @@ pub struct Options {
 
 impl Options {
     /// The file's repetitions, with fault agents of this program.
-    #[must_use]
     pub const fn new(program: PathBuf) -> Self {
         Self { count: None, program, undo_early: false, ssh: None, on_progress: None, on_wait: None }
     }

@@ -7,7 +7,6 @@ use schemars::transform::RecursiveTransform;
 use serde_json::Value;
 
 /// The JSON Schema of a journal: what is not in it is not in a journal either.
-#[must_use]
 pub fn journal_schema() -> Value {
     let closed = RecursiveTransform(|schema: &mut Schema| {
         if schema.get("properties").is_some() {

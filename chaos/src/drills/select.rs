@@ -34,14 +34,12 @@ pub enum Supervisor {
 
 impl Supervisor {
     /// Of the cluster in this directory.
-    #[must_use]
     pub fn of(dir: &Path) -> Self {
         // Without an answer, processes that need a restart are not hit.
         control::request(dir, &Request::Hello).ok().flatten().map_or(Self::None, Self::Up)
     }
 
     /// Whether it started this process.
-    #[must_use]
     pub fn started(self, process: &Process) -> bool {
         match self {
             Self::None => false,

@@ -67,7 +67,6 @@ pub struct Found {
 
 impl Found {
     /// The figures of a run.
-    #[must_use]
     pub fn of(journal: &Journal) -> Self {
         let trials = || counted(&journal.trials);
         let reasons = trials().filter(|trial| trial.outcome == Outcome::Failed);
@@ -104,7 +103,6 @@ pub struct Cell {
 
 impl Cell {
     /// Without results.
-    #[must_use]
     pub const fn new(scenario: &Scenario) -> Self {
         Self {
             failed: scenario.name(),
@@ -137,7 +135,6 @@ pub struct Table {
 
 impl Table {
     /// The worst verdict of all cells; void if a drill could not be run.
-    #[must_use]
     pub fn verdict(&self) -> Verdict {
         let found = self.cells.iter().flat_map(|cell| cell.fenced.iter().chain(&cell.waited));
         let verdicts: Vec<Verdict> = found.map(|found| found.verdict).collect();
@@ -152,7 +149,6 @@ impl Table {
     }
 
     /// The table for readers, as Markdown.
-    #[must_use]
     pub fn markdown(&self) -> String {
         let waited = self.cells.iter().any(|cell| cell.waited.is_some());
         let mut text = format!(

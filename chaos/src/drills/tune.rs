@@ -55,7 +55,6 @@ fn heartbeat(profile: &mut Profile, pause: Nanos) {
 }
 
 /// The profile of a step of the sweep.
-#[must_use]
 pub fn step(base: &Profile, pause: Nanos) -> Profile {
     let mut profile = base.clone();
     let timing = &mut profile.timing;
@@ -100,7 +99,6 @@ pub struct Counted {
 
 impl Counted {
     /// From a snapshot. No fault is injected, so every suspicion is false.
-    #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
         let agents = || snapshot.processes.iter().filter(|p| p.kind == Kind::Agent);
         let sum = |counter| agents().map(|p| p.counter(counter)).sum();
@@ -173,14 +171,12 @@ fn micros<S: Serializer>(span: &Nanos, to: S) -> Result<S::Ok, S::Error> {
 
 impl Measured {
     /// Whether the cluster came up: with leases that are far too short, it never becomes healthy.
-    #[must_use]
     pub const fn came_up(&self) -> bool {
         self.renewals > 0
     }
 
     /// Table cells: renewals, late, in time, lower bound, false suspicions; `none` if no cluster
     /// came up.
-    #[must_use]
     pub fn cells(&self, none: &str) -> [String; 5] {
         if !self.came_up() {
             return [none, "--", "--", "--", "--"].map(str::to_owned);
@@ -196,7 +192,6 @@ impl Measured {
     }
 
     /// From the counters.
-    #[must_use]
     pub fn new(load: &str, pause: Nanos, counted: Counted) -> Self {
         let renewals = counted.timely + counted.late;
         let share =
@@ -215,7 +210,6 @@ impl Measured {
 
 /// Whether a step can no longer reach the wanted share, even without further late renewals: `part`
 /// of its time is over.
-#[must_use]
 pub fn is_hopeless(counted: Counted, part: f64, wanted_percent: f64) -> bool {
     let seen = (counted.timely + counted.late) as f64;
     // Assume the same rate of renewals, and no further late one.
@@ -264,7 +258,6 @@ pub struct Tuned {
 
 /// The shortest pauses that suffice under every load, also at each longer pause: for leases by the
 /// lower bound of the share, for heartbeats by the absence of false suspicions.
-#[must_use]
 pub fn choose(sweep: &[Measured], wanted_percent: f64) -> Option<(Nanos, Nanos)> {
     let (lease, silence) = (timely(sweep, wanted_percent)?, quiet(sweep)?);
     Some((lease, Nanos(silence.max(lease).0.saturating_mul(HEARTBEAT_PAUSES))))
@@ -287,7 +280,6 @@ fn shortest(sweep: &[Measured], good: impl Fn(&Measured) -> bool) -> Option<Nano
 
 impl Recommended {
     /// A profile that was tried.
-    #[must_use]
     pub fn new(profile: &Profile, pause: Nanos, tried: Vec<Measured>) -> Self {
         let timing = &profile.timing;
         Self {
@@ -301,7 +293,6 @@ impl Recommended {
     }
 
     /// Whether the trial reached the wanted share.
-    #[must_use]
     pub fn holds(&self, wanted_percent: f64) -> bool {
         self.tried.iter().all(|m| m.timely_percent >= wanted_percent && m.false_suspicions == 0)
     }
@@ -309,13 +300,11 @@ impl Recommended {
 
 impl Tuned {
     /// Whether there is a recommendation whose trial reached the wanted share.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.recommended.as_ref().is_some_and(|found| found.holds(self.wanted_percent))
     }
 
     /// What to do, in a sentence.
-    #[must_use]
     pub fn advice(&self) -> String {
         match &self.recommended {
             Some(found) if self.holds() => format!(
@@ -398,7 +387,6 @@ impl Tuned {
     }
 
     /// The report as one HTML page.
-    #[must_use]
     pub fn html(&self) -> String {
         self.document().html()
     }

@@ -48,7 +48,6 @@ pub struct Undone {
 
 impl Record {
     /// A record of a fault agent that has done nothing yet.
-    #[must_use]
     pub const fn new(fault_agent: (u32, u64), restart: Vec<String>) -> Self {
         Self { fault_agent, frozen: Vec::new(), impaired: Vec::new(), clock: None, restart }
     }

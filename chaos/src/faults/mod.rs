@@ -80,19 +80,16 @@ pub enum Effect {
 
 impl Effect {
     /// Whether only a restart undoes it.
-    #[must_use]
     pub const fn ends(self) -> bool {
         matches!(self, Self::Ends | Self::Leaves)
     }
 
     /// Whether its target is unavailable while it lasts.
-    #[must_use]
     pub const fn takes_out(self) -> bool {
         !matches!(self, Self::Degraded)
     }
 
     /// Whether the target falls silent without notice, so that the cluster has to detect it.
-    #[must_use]
     pub const fn silences(self) -> bool {
         matches!(self, Self::Ends | Self::Stops | Self::Unreachable)
     }
@@ -226,13 +223,11 @@ impl PartialEq for dyn Fault {
 }
 
 /// The kind of this name.
-#[must_use]
 pub fn kind(name: &str) -> Option<&'static dyn Fault> {
     KINDS.iter().copied().find(|kind| kind.name() == name)
 }
 
 /// The kind that gives orders of this name.
-#[must_use]
 pub fn ordered(order: &str) -> Option<&'static dyn Fault> {
     KINDS.iter().copied().find(|kind| kind.orders().contains(&order))
 }

@@ -181,7 +181,6 @@ impl Deaths {
     }
 
     /// The token in a slot for this stage; 0 if it was never used.
-    #[must_use]
     #[inline]
     pub fn token(&self, slot: u32, stage: Stage) -> u64 {
         let word = match stage {
@@ -232,13 +231,11 @@ impl Programs {
     }
 
     /// Whether they were unloaded, or reloaded, since they were opened. They report nothing then.
-    #[must_use]
     pub fn are_gone(&self) -> bool {
         identity() != Some(self.identity)
     }
 
     /// The array of deaths.
-    #[must_use]
     pub fn deaths(&self) -> &Arc<Deaths> {
         &self.deaths
     }

@@ -129,7 +129,6 @@ impl Attachment {
     }
 
     /// The program's address.
-    #[must_use]
     pub const fn address(&self) -> Address {
         self.address
     }
@@ -164,19 +163,16 @@ impl Attachment {
     }
 
     /// The program's status: `None` before the agent has answered its last request.
-    #[must_use]
     pub fn status(&self) -> Option<SeatStatus> {
         self.stand(self.answer().load(Ordering::Acquire))
     }
 
     /// Whether the agent's last answer is that the view has no room for this program.
-    #[must_use]
     pub fn finds_no_room(&self) -> bool {
         Answer::of(self.answer().load(Ordering::Acquire)).is_full()
     }
 
     /// The end of the hold on this program's join, if that is the agent's last answer.
-    #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
         let held = Answer::of(self.answer().load(Ordering::Acquire)).is_held_back();
         held.then(|| Instant(self.word(offset_of!(Seat, held_until)).load(Ordering::Relaxed)))
@@ -214,19 +210,16 @@ impl Attachment {
 
     /// Whether the agent that owns the region still runs. If not, the program has to attach to
     /// another one.
-    #[must_use]
     pub fn agent_lives(&self) -> bool {
         !self.region.is_dead(0)
     }
 
     /// The current lease; `None` if the agent stopped in the middle of a publication.
-    #[must_use]
     pub fn lease(&self) -> Option<Page> {
         page::load(self.region.page())
     }
 
     /// The agent's region, whose lease page and view this program reads.
-    #[must_use]
     pub const fn region(&self) -> &Region {
         &self.region
     }

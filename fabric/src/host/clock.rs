@@ -12,14 +12,12 @@ fn read(clock: ClockId) -> u64 {
 
 /// Now.
 #[inline]
-#[must_use]
 pub fn now() -> Instant {
     Instant(read(ClockId::MonotonicRaw))
 }
 
 /// The offset of `CLOCK_REALTIME` from the time since boot, in nanoseconds. It changes only when
 /// the clock is set.
-#[must_use]
 pub fn realtime_offset() -> i64 {
     (read(ClockId::Realtime) as i64).wrapping_sub(read(ClockId::Boottime) as i64)
 }

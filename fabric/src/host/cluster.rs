@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The directory of this user's clusters: `/dev/shm/obol-<uid>`.
-#[must_use]
 pub fn default_root() -> PathBuf {
     PathBuf::from(format!("/dev/shm/obol-{}", user()))
 }
@@ -34,7 +33,6 @@ pub fn default_root() -> PathBuf {
 pub const MADE_MODE: u32 = 0o1700;
 
 /// Whether this program created the directory.
-#[must_use]
 pub fn is_made(meta: &fs::Metadata) -> bool {
     meta.is_dir() && meta.mode() & 0o7777 == MADE_MODE
 }
@@ -206,14 +204,12 @@ impl Cluster {
     }
 
     /// The cluster's name.
-    #[must_use]
     pub fn name(&self) -> Name {
         self.table.name()
     }
 
     /// Whether the calling process is the one that opened it. A forked child finds it empty and has
     /// to open it again.
-    #[must_use]
     pub fn is_here(&self) -> bool {
         self.table.is_here()
     }
@@ -224,31 +220,26 @@ impl Cluster {
     }
 
     /// Its directory.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The layout of its regions.
-    #[must_use]
     pub fn layout(&self) -> &Layout {
         self.table.layout()
     }
 
     /// Drawn when the cluster was created: distinguishes it from other clusters of the same name.
-    #[must_use]
     pub fn nonce(&self) -> u64 {
         self.table.nonce()
     }
 
     /// This host's number in the cluster; 0 if the cluster stays within this host.
-    #[must_use]
     pub fn host(&self) -> u8 {
         self.table.host()
     }
 
     /// The regions that have or had an owner, dead ones included until their number is reused.
-    #[must_use]
     pub fn regions(&self) -> Vec<RegionInfo> {
         (1..REGIONS).filter_map(|n| self.region_info(n)).collect()
     }
@@ -267,7 +258,6 @@ impl Cluster {
     }
 
     /// One region; `None` if it never had an owner.
-    #[must_use]
     pub fn region_info(&self, number: u32) -> Option<RegionInfo> {
         let entry = self.table.get(number)?;
         let alive = entry.is_alive();
@@ -281,13 +271,11 @@ impl Cluster {
 
     /// Whether a coordinator has used memory under this number that no longer exists: the number is
     /// not used again.
-    #[must_use]
     pub fn has_lost_memory(&self, number: u32) -> bool {
         number < FIRST_FREE && self.table.is_used(number) && matches!(Region::kept(self, number), Ok(None))
     }
 
     /// The file of a region.
-    #[must_use]
     pub fn region_path(&self, number: u32) -> PathBuf {
         self.dir.join(format!("region-{number}"))
     }
@@ -300,13 +288,11 @@ impl Cluster {
     }
 
     /// The impairment of a region's newest owner.
-    #[must_use]
     pub fn impairment(&self, region: u32) -> Impairment {
         self.table.impairment(region)
     }
 
     /// The number of its active processes.
-    #[must_use]
     pub fn alive(&self) -> usize {
         (1..REGIONS).filter_map(|n| self.table.get(n)).filter(Entry::is_alive).count()
     }

@@ -32,7 +32,6 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
 }
 
 /// The user of the calling process.
-#[must_use]
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -69,14 +69,12 @@ impl Process {
     }
 
     /// Whether it is stopped, by a signal or by a debugger; false if that cannot be determined.
-    #[must_use]
     pub fn is_stopped(self) -> bool {
         let state = stat(&self.pid.to_string()).ok().and_then(|stat| field(&stat, 3).map(str::to_owned));
         matches!(state.as_deref(), Some("T" | "t"))
     }
 
     /// The cores that its threads last ran on; unreadable threads are left out.
-    #[must_use]
     pub fn cores(self) -> BTreeSet<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
         let threads = tasks.into_iter().flatten().flatten();
@@ -88,7 +86,6 @@ impl Process {
     }
 
     /// Whether a thread of it has real-time scheduling; `None` if none can be read.
-    #[must_use]
     pub fn is_real_time(self) -> Option<bool> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
         let policies = tasks.flatten().filter_map(|task| {
@@ -101,7 +98,6 @@ impl Process {
     }
 
     /// Whether any thread of it may still run.
-    #[must_use]
     pub fn is_alive(self) -> bool {
         !self.is_dead()
     }
@@ -147,7 +143,6 @@ impl Held {
     }
 
     /// Whether it has ended.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         ended(&self.0)
     }

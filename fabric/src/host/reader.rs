@@ -97,7 +97,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The header. Its parts may be of different moments.
-    #[must_use]
     pub fn header(&self) -> Header {
         let mut raw = [0; size_of::<Header>()];
         memory::copy_out(self.words, &mut raw);
@@ -106,14 +105,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The owner's incarnation.
-    #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         let word = self.words.get(core::mem::offset_of!(Header, incarnation) / 8);
         Incarnation(word.map_or(0, memory::relaxed))
     }
 
     /// A seat's fixed part; `None` if there is no such seat or it was never used.
-    #[must_use]
     pub fn seat(&self, seat: u16) -> Option<SeatInfo> {
         if !self.holds_seat(seat) {
             return None;
@@ -146,7 +143,6 @@ impl<'a> Reader<'a> {
 
     /// The whole lease page; `None` if it is not included, or its holder stopped in the middle of a
     /// publication.
-    #[must_use]
     pub fn page(&self) -> Option<Page> {
         self.page_counted(&mut 0)
     }
@@ -159,7 +155,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The fence.
-    #[must_use]
     pub fn fence(&self) -> ViewId {
         self.page_words().map_or(ViewId::GENESIS, page::fenced)
     }
@@ -170,7 +165,6 @@ impl<'a> Reader<'a> {
 
     /// The newest decided view, whole; `None` if there is none yet, it is not included, or its
     /// owner stopped in the middle of a publication.
-    #[must_use]
     pub fn view(&self) -> Option<(ViewId, Vec<u8>)> {
         let mut bytes = Vec::new();
         self.view_into(&mut bytes).map(|id| (id, bytes))
@@ -183,7 +177,6 @@ impl<'a> Reader<'a> {
 
     /// The id of the newest decided view, without reading the view; `None` if there is none yet or
     /// it is being written.
-    #[must_use]
     pub fn view_id(&self) -> Option<ViewId> {
         let area = self.part(self.layout.view(), size_of::<ViewHead>());
         let [sequence, id, ..] = area else { return None };
@@ -229,7 +222,6 @@ impl<'a> Reader<'a> {
 
     /// A seat's counters by slot, including unused ones; empty if there is no such seat, or it is
     /// not included.
-    #[must_use]
     pub fn counters(&self, seat: u16) -> Vec<u64> {
         if !self.holds_seat(seat) {
             return Vec::new();
@@ -249,7 +241,6 @@ impl<'a> Reader<'a> {
 
     /// A seat's events from number `from` on, oldest first; `None` if there is no such seat, or
     /// requested events are not included.
-    #[must_use]
     pub fn events<K: TryFrom<EventCode>>(&self, seat: u16, from: u64) -> Option<Vec<Stamped<K>>> {
         if !self.holds_seat(seat) {
             return None;
@@ -264,7 +255,6 @@ impl<'a> Reader<'a> {
 
     /// A copy of any part, possibly torn; `None` if it is misaligned, outside, or not all of the
     /// region is included.
-    #[must_use]
     pub fn bytes(&self, offset: u32, len: usize) -> Option<Vec<u8>> {
         if self.held.is_some() {
             return None;

@@ -50,7 +50,6 @@ impl Observed {
     }
 
     /// A reader of its contents.
-    #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         self.0.reader()
     }
@@ -262,7 +261,6 @@ impl Region {
 
     /// The low half of a death word: the occupant's thread id until the kernel marks it dead.
     /// `index` is below [`crate::layout::DEATH_WORDS`].
-    #[must_use]
     pub fn death_word(&self, seat: u16, index: usize) -> &AtomicU32 {
         assert!(index < crate::layout::DEATH_WORDS, "death word {index}");
         memory::low_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
@@ -276,7 +274,6 @@ impl Region {
     /// Whether the calling process mapped it. A forked child finds it empty, and its writes are
     /// private.
     #[inline]
-    #[must_use]
     pub fn is_here(&self) -> bool {
         self.map.is_here()
     }
@@ -299,7 +296,6 @@ impl Region {
 
     /// The owner's incarnation, [`Incarnation::NONE`] before it has joined.
     #[inline]
-    #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         Incarnation(self.word(offset_of!(Header, incarnation)).load(Ordering::Acquire))
     }
@@ -353,7 +349,6 @@ impl Region {
     }
 
     /// The number of changes of lease page and view; for [`Region::wait_changed`].
-    #[must_use]
     pub fn changes(&self) -> u32 {
         page::changed(self.page()).load(Ordering::Acquire)
     }
@@ -377,7 +372,6 @@ impl Region {
 
     /// The lease page.
     #[inline]
-    #[must_use]
     pub fn page(&self) -> &[AtomicU64; page::WORDS] {
         match self.map.get(self.layout.page() as usize / 8..).and_then(<[AtomicU64]>::first_chunk) {
             Some(page) => page,
@@ -387,13 +381,11 @@ impl Region {
     }
 
     /// The layout.
-    #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// A reader of its contents.
-    #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.map, &self.layout)
     }

@@ -49,7 +49,6 @@ pub fn run_fifo_alone(priority: u32) -> io::Result<()> {
 }
 
 /// Whether a thread of this process may use SCHED_FIFO with this priority. Determined by trying.
-#[must_use]
 pub fn may_run_fifo(priority: u32) -> bool {
     std::thread::spawn(move || run_fifo_alone(priority).is_ok()).join().unwrap_or(false)
 }
@@ -74,7 +73,6 @@ pub fn pin_to_core(core: u32) -> io::Result<()> {
 }
 
 /// The core that the calling thread runs on.
-#[must_use]
 pub fn core() -> Option<u32> {
     u32::try_from(sched_getcpu()).ok()
 }

@@ -89,7 +89,6 @@ pub struct RegionSnapshot {
 
 impl RegionSnapshot {
     /// For the regions of one cluster.
-    #[must_use]
     pub fn new(layout: &Layout) -> Self {
         // Observers do not read what follows the slots.
         let words = memory::zeroed(layout.slots().end as usize);

@@ -54,7 +54,6 @@ pub fn reap_any() -> io::Result<Reaped> {
 }
 
 /// The descendants of a process. One that starts or ends meanwhile may be missed.
-#[must_use]
 pub fn descendants(of: u32) -> Vec<u32> {
     let mut found = children_of(of);
     let mut next = 0;
@@ -98,7 +97,6 @@ pub fn tie(command: &mut Command, group: Option<File>) {
 }
 
 /// Whether this control group is delegated to its user.
-#[must_use]
 pub fn is_delegated(group: &Path) -> bool {
     [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
         let mut value = [0_u8; 4];

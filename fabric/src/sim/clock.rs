@@ -32,21 +32,18 @@ const fn scaled(a: u64, b: u64, c: u64) -> u64 {
 impl Clock {
     /// A clock that is `rate_ppb` parts per billion fast (or slow, if negative) and shows `offset`
     /// at true time 0. Rates are limited to +-500 million: half and one and a half times true time.
-    #[must_use]
     pub fn new(offset: Instant, rate_ppb: i64) -> Self {
         let speed = BILLION.saturating_add_signed(rate_ppb.clamp(-500_000_000, 500_000_000));
         Self { offset: offset.0, speed }
     }
 
     /// How fast it is, in parts per billion.
-    #[must_use]
     pub const fn rate_ppb(&self) -> i64 {
         self.speed as i64 - BILLION as i64
     }
 
     /// What it shows at true time `time` (ns).
     #[inline]
-    #[must_use]
     pub const fn local(&self, time: u64) -> Instant {
         let run = if self.speed == BILLION { time } else { scaled(time, self.speed, BILLION) };
         Instant(self.offset.saturating_add(run))
@@ -55,7 +52,6 @@ impl Clock {
     /// The first true time (ns) at which it shows `local` or more; `u64::MAX` for
     /// [`Instant::NEVER`].
     #[inline]
-    #[must_use]
     pub const fn to_true(&self, local: Instant) -> u64 {
         if local.0 == u64::MAX {
             return u64::MAX;

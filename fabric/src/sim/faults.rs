@@ -152,7 +152,6 @@ impl<M: Machine> World<M> {
     }
 
     /// Whether a direction is cut.
-    #[must_use]
     pub fn is_cut(&self, from: u32, to: u32) -> bool {
         self.core.links.is_cut(from, to)
     }
@@ -172,43 +171,36 @@ impl<M: Machine> World<M> {
 /// Observations of the driver.
 impl<M: Machine> World<M> {
     /// True time in nanoseconds.
-    #[must_use]
     pub const fn now(&self) -> u64 {
         self.core.now
     }
 
     /// When the next event is due.
-    #[must_use]
     pub fn next_time(&self) -> Option<u64> {
         self.core.queue.next_time()
     }
 
     /// A hash of all events. Runs with equal hashes are identical.
-    #[must_use]
     pub const fn hash(&self) -> u64 {
         self.core.hash
     }
 
     /// The parameters.
-    #[must_use]
     pub const fn network(&self) -> &Network {
         &self.core.network
     }
 
     /// The layout of all regions.
-    #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.core.layout
     }
 
     /// The number of nodes, including dead ones.
-    #[must_use]
     pub const fn len(&self) -> u32 {
         self.machines.len() as u32
     }
 
     /// Whether there is no node yet.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.machines.is_empty()
     }
@@ -218,76 +210,64 @@ impl<M: Machine> World<M> {
     }
 
     /// Counts of the fabric's adverse behaviour so far.
-    #[must_use]
     pub const fn adverse_events(&self) -> AdverseEvents {
         self.core.adverse_events
     }
 
     /// Whether a node's process runs.
-    #[must_use]
     pub fn state(&self, node: u32) -> State {
         self.node(node).state
     }
 
     /// The address of a node's present (or last) process.
-    #[must_use]
     pub fn address(&self, node: u32) -> Address {
         Address { region: node, generation: self.node(node).generation, ..Address::default() }
     }
 
     /// A node's clock.
-    #[must_use]
     pub fn clock(&self, node: u32) -> Clock {
         self.node(node).clock
     }
 
     /// What a node's clock shows now.
-    #[must_use]
     pub fn local_now(&self, node: u32) -> Instant {
         self.node(node).clock.local(self.core.now)
     }
 
     /// The first true time at which a node's clock shows `local`.
-    #[must_use]
     pub fn to_true(&self, node: u32, local: Instant) -> u64 {
         self.node(node).clock.to_true(local)
     }
 
     /// The words of a node's region, up to the lanes. Heartbeat words are updated when a READ or a
     /// fault needs them, so they may lag here.
-    #[must_use]
     pub fn memory(&self, node: u32) -> &[AtomicU64] {
         &self.node(node).memory
     }
 
     /// The words of a node's own flight recorder.
-    #[must_use]
     pub fn recorder(&self, node: u32) -> &[AtomicU64] {
         let first = self.core.layout.recorder(0) as usize / 8;
         &self.memory(node)[first..first + self.core.layout.recorder_bytes() / 8]
     }
 
     /// The counters of a node's own process.
-    #[must_use]
     pub fn counter(&self, node: u32, counter: impl Into<CounterSlot>) -> u64 {
         let first = self.core.layout.counters(0) as usize / 8;
         memory::relaxed(&self.memory(node)[first + usize::from(counter.into().number())])
     }
 
     /// The lease page of a node's region, including the fence.
-    #[must_use]
     pub fn page(&self, node: u32) -> &[AtomicU64; page::WORDS] {
         page_words(&self.node(node).memory, self.core.layout.page())
     }
 
     /// The lease page that a program reads.
-    #[must_use]
     pub fn program_page<'a>(&self, program: &'a Program) -> &'a [AtomicU64; page::WORDS] {
         page_words(program.memory(), self.core.layout.page())
     }
 
     /// A node's machine. For a dead node, its last state.
-    #[must_use]
     pub fn machine(&self, node: u32) -> &M {
         &self.machines[node as usize]
     }
@@ -299,7 +279,6 @@ impl<M: Machine> World<M> {
     }
 
     /// The present or last program in a seat.
-    #[must_use]
     pub fn program(&self, node: u32, seat: u16) -> Option<&Program> {
         self.node(node).seats.get(usize::from(seat))?.occupant.as_ref()
     }

@@ -51,19 +51,16 @@ impl Quantiles {
     }
 
     /// A constant.
-    #[must_use]
     pub fn fixed(span: Nanos) -> Self {
         Self(vec![(0, span), (BILLION, span)])
     }
 
     /// Its points.
-    #[must_use]
     pub fn points(&self) -> &[(u32, Nanos)] {
         &self.0
     }
 
     /// The duration at a quantile in billionths, at most [`BILLION`].
-    #[must_use]
     pub fn at(&self, billionths: u32) -> Nanos {
         let after = self.0.partition_point(|point| point.0 < billionths);
         let (Some(low), Some(high)) = (self.0.get(after.saturating_sub(1)), self.0.get(after)) else {
@@ -77,13 +74,11 @@ impl Quantiles {
     }
 
     /// The median.
-    #[must_use]
     pub fn median(&self) -> Nanos {
         self.at(BILLION / 2)
     }
 
     /// The mean; that of each linear piece is its middle.
-    #[must_use]
     pub fn mean(&self) -> Nanos {
         let pieces = self.0.windows(2).map(|pair| {
             u128::from(pair[1].0 - pair[0].0) * (u128::from(pair[0].1.0) + u128::from(pair[1].1.0))
@@ -92,7 +87,6 @@ impl Quantiles {
     }
 
     /// A mixture at `permille` of the way from this distribution to `other`, quantile by quantile.
-    #[must_use]
     pub fn towards(&self, other: &Self, permille: u32) -> Self {
         let share = u128::from(permille.min(1000));
         let mut places: Vec<u32> = self.0.iter().chain(&other.0).map(|point| point.0).collect();

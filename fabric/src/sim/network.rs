@@ -15,13 +15,11 @@ pub struct Delay {
 
 impl Delay {
     /// A delay in nanoseconds.
-    #[must_use]
     pub const fn new(min: u64, jitter: u64) -> Self {
         Self { min: Nanos(min), jitter: Nanos(jitter) }
     }
 
     /// A delay that is always the same.
-    #[must_use]
     pub const fn fixed(nanos: u64) -> Self {
         Self::new(nanos, 0)
     }

@@ -8,7 +8,6 @@ pub struct Rng([u64; 4]);
 
 impl Rng {
     /// A generator that repeats for the same seed.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         let mut words = [0; 4];
         let (mut state, mut i) = (seed, 0);

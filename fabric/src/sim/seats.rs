@@ -43,31 +43,26 @@ pub struct Program {
 
 impl Program {
     /// Its address, with its own generation.
-    #[must_use]
     pub const fn address(&self) -> Address {
         self.address
     }
 
     /// Its name.
-    #[must_use]
     pub const fn name(&self) -> Name {
         self.name
     }
 
     /// Whether its process exists.
-    #[must_use]
     pub const fn is_alive(&self) -> bool {
         self.alive
     }
 
     /// Whether it is stopped.
-    #[must_use]
     pub const fn is_frozen(&self) -> bool {
         self.frozen
     }
 
     /// Whether it executes code.
-    #[must_use]
     pub const fn is_running(&self) -> bool {
         self.alive && !self.frozen
     }
@@ -78,32 +73,27 @@ impl Program {
     }
 
     /// Whether it makes no progress although it is alive.
-    #[must_use]
     pub const fn is_hung(&self) -> bool {
         self.hung
     }
 
     /// Its unanswered request.
-    #[must_use]
     pub const fn request(&self) -> Option<SeatRequest> {
         self.request
     }
 
     /// The last answer.
-    #[must_use]
     pub const fn status(&self) -> Option<SeatStatus> {
         self.status
     }
 
     /// The token of its newest join; 0 before the first.
-    #[must_use]
     pub const fn token(&self) -> u64 {
         self.token
     }
 
     /// The region that the program maps. After a restart of the node it is the region of the
     /// predecessor.
-    #[must_use]
     pub fn memory(&self) -> &[AtomicU64] {
         &self.memory
     }

@@ -66,7 +66,6 @@ pub struct World<M> {
 
 impl<M: Machine> World<M> {
     /// An empty world. The same seed and the same calls give the same run.
-    #[must_use]
     pub fn new(layout: Layout, network: Network, seed: u64) -> Self {
         Self { core: Core::new(layout, network, seed), machines: Vec::new(), scratch: Vec::new() }
     }

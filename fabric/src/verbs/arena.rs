@@ -119,13 +119,11 @@ impl Arena {
     }
 
     /// The actual page size.
-    #[must_use]
     pub const fn pages(&self) -> Pages {
         self.pages
     }
 
     /// Its length.
-    #[must_use]
     pub const fn bytes(&self) -> usize {
         self.len * 8
     }
@@ -214,7 +212,6 @@ pub struct HostMemory {
 }
 
 /// The host's resources for device memory. Unknown ones count as absent.
-#[must_use]
 pub fn host_memory() -> HostMemory {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let pages = |key| {
@@ -230,7 +227,6 @@ pub fn host_memory() -> HostMemory {
 }
 
 /// The NUMA node of a device; `None` if the host has one node, or for a software device.
-#[must_use]
 pub fn numa_node(device: &str) -> Option<u32> {
     let path = format!("/sys/class/infiniband/{device}/device/numa_node");
     // -1 means none.

@@ -193,7 +193,6 @@ impl Joined {
     }
 
     /// The group in the form of the kernel module deadbeat, on the port that has joined it.
-    #[must_use]
     pub fn destination(&self, device: &str, port: u8) -> VerbsGroup {
         let path = &self.path;
         VerbsGroup {
@@ -301,7 +300,6 @@ impl Id {
     }
 
     /// Its identifier in events.
-    #[must_use]
     pub fn key(&self) -> Key {
         Key(self.raw.as_ptr().addr())
     }
@@ -345,7 +343,6 @@ impl Id {
     }
 
     /// The local port number; 0 before the id is bound.
-    #[must_use]
     pub fn port(&self) -> u16 {
         // SAFETY: the id lives.
         u16::from_be(unsafe { (self.channel.cm.get_src_port)(self.raw.as_ptr()) })

@@ -44,7 +44,6 @@ const TIMEOUT_MAX: u8 = 31;
 /// The retry count and timeout with which all tries together end within `detection`: those with the
 /// longest total, and among these the most tries. Never infinite. The smallest possible bound is
 /// 8.2 us.
-#[must_use]
 pub fn retry_within(detection: Nanos) -> Retry {
     let longest = |count: u8| -> Option<(u64, Retry)> {
         let tries = u64::from(count) + 1;
@@ -57,7 +56,6 @@ pub fn retry_within(detection: Nanos) -> Retry {
 }
 
 /// The duration of all tries together.
-#[must_use]
 pub const fn detection_of(retry: Retry) -> Nanos {
     Nanos((retry.count as u64 + 1) * (TRY.0 << retry.timeout))
 }
@@ -70,7 +68,6 @@ const CHECK_INTERVAL_MIN: Nanos = Nanos::from_millis(1);
 
 /// The interval of checks of links with pending operations; `None` if the device's own timeout is
 /// as good.
-#[must_use]
 pub(crate) fn check_interval(retry: Retry) -> Option<Nanos> {
     let every = Nanos((TRY.0 << retry.timeout) / CHECKS_PER_TIMEOUT);
     (every >= CHECK_INTERVAL_MIN).then_some(every)

@@ -20,7 +20,6 @@ pub struct Gid(pub [u8; 16]);
 
 impl Gid {
     /// As an IP address: IPv4 for a mapped one (`::ffff:a.b.c.d`).
-    #[must_use]
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
     }
@@ -94,7 +93,6 @@ pub struct PortFacts {
 
 impl PortFacts {
     /// The state by its name.
-    #[must_use]
     pub const fn state_name(&self) -> &'static str {
         match self.state {
             1 => "down",
@@ -188,7 +186,6 @@ impl Context {
     }
 
     /// The device's name.
-    #[must_use]
     pub fn device(&self) -> &str {
         &self.device
     }
@@ -296,7 +293,6 @@ impl ProtectionDomain {
     }
 
     /// Its device.
-    #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }

@@ -153,13 +153,11 @@ impl Endpoint<Rdma> {
 
     /// An encoded datagram of this process. The kernel sends it when this process dies, and it
     /// arrives as if the process had sent it to the group.
-    #[must_use]
     pub fn notice(&self, payload: &[u8]) -> Vec<u8> {
         self.transport.datagrams.framed(payload)
     }
 
     /// Whether the port has joined both groups. Until then, datagrams to a group are lost.
-    #[must_use]
     pub fn is_in_groups(&self) -> bool {
         self.transport.has_groups()
     }
@@ -170,7 +168,6 @@ impl Endpoint<Rdma> {
     }
 
     /// All links used so far.
-    #[must_use]
     pub fn link_status(&self) -> Vec<LinkStatus> {
         self.transport.status()
     }

@@ -35,7 +35,6 @@ pub enum Role {
 
 impl Role {
     /// The rights of a peer of this role on the queue pair of a region with this use.
-    #[must_use]
     pub fn rights(self, purpose: Purpose) -> Rights {
         match self {
             Self::Member if purpose == Purpose::Mailbox => Rights::READ | Rights::WRITE,
@@ -79,20 +78,17 @@ impl Keys {
     }
 
     /// For a READ; `None` if it is outside the region, or without a key.
-    #[must_use]
     pub fn read(&self, layout: &Layout, offset: u32, bytes: u32) -> Option<Target> {
         let inside = u64::from(offset) + u64::from(bytes) <= layout.bytes() as u64;
         self.target(self.read.filter(|_| inside), offset)
     }
 
     /// For a WRITE: only the value areas can be written, if at all.
-    #[must_use]
     pub fn write(&self, layout: &Layout, offset: u32, bytes: u32) -> Option<Target> {
         self.target(self.values.filter(|_| lies_in(&layout.values(), offset, bytes)), offset)
     }
 
     /// For a CAS: only slots and the fence word can be swapped.
-    #[must_use]
     pub fn cas(&self, layout: &Layout, offset: u32) -> Option<Target> {
         let key = if offset == layout.fence() {
             self.fence
@@ -145,13 +141,11 @@ impl Exposed {
     }
 
     /// Its use.
-    #[must_use]
     pub const fn purpose(&self) -> Purpose {
         self.purpose
     }
 
     /// The keys for a peer of this role.
-    #[must_use]
     pub fn keys(&self, role: Role) -> Keys {
         let rights = role.rights(self.purpose);
         let key = |registration: Option<&Registration>, right| {

@@ -26,25 +26,21 @@ impl Nic {
     }
 
     /// The protection domain of all objects of this process on the device.
-    #[must_use]
     pub const fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
 
     /// The device.
-    #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         self.domain.context()
     }
 
     /// The choice.
-    #[must_use]
     pub const fn choice(&self) -> &Choice {
         &self.choice
     }
 
     /// The path to a peer's port. `lid` is 0 on Ethernet.
-    #[must_use]
     pub const fn path(&self, gid: Gid, lid: u16) -> Path {
         Path {
             port: self.choice.port,
@@ -56,7 +52,6 @@ impl Nic {
     }
 
     /// The path to the own port: for operations on the own memory through the device.
-    #[must_use]
     pub const fn loopback(&self) -> Path {
         self.path(self.choice.gid.gid, self.choice.port_facts.lid)
     }

@@ -82,25 +82,21 @@ pub struct Copy {
 
 impl Copy {
     /// A reader of its contents, without value areas and lanes.
-    #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.words, &self.layout)
     }
 
     /// The generation of the region's owner.
-    #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
     }
 
     /// The relation of the owner's clock to this host's. Stamps in the copy are the owner's.
-    #[must_use]
     pub const fn clock(&self) -> ClockRelation {
         self.clock
     }
 
     /// When the READ was started, by the own clock.
-    #[must_use]
     pub const fn read_at(&self) -> Instant {
         self.read_at
     }

@@ -171,13 +171,11 @@ impl QueuePair {
     }
 
     /// Its number on the device.
-    #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
     /// The maximum size of inline data.
-    #[must_use]
     pub const fn inline_bytes(&self) -> u32 {
         self.inline_bytes
     }

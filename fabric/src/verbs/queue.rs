@@ -19,31 +19,26 @@ pub struct WorkCompletion(pub(crate) ibv_wc);
 
 impl WorkCompletion {
     /// The number of the posted operation.
-    #[must_use]
     pub const fn id(&self) -> u64 {
         self.0.wr_id
     }
 
     /// Its status.
-    #[must_use]
     pub const fn status(&self) -> Status {
         Status(self.0.status)
     }
 
     /// Whether it is a receive; only valid on success.
-    #[must_use]
     pub const fn is_receive(&self) -> bool {
         self.0.opcode & sys::IBV_WC_RECV != 0
     }
 
     /// The number of received bytes, including the header of a datagram.
-    #[must_use]
     pub const fn bytes(&self) -> u32 {
         self.0.byte_len
     }
 
     /// The sender's queue pair, of a datagram.
-    #[must_use]
     pub const fn source_queue_pair(&self) -> u32 {
         self.0.src_qp
     }
@@ -64,7 +59,6 @@ impl Status {
     pub const REMOTE_INVALID: Self = Self(sys::IBV_WC_REM_INV_REQ_ERR);
 
     /// The name of an `enum ibv_wc_status` in the InfiniBand specification.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
             sys::IBV_WC_SUCCESS => "success",
@@ -183,7 +177,6 @@ impl CompletionQueue {
     }
 
     /// Its device.
-    #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }

@@ -43,7 +43,6 @@ impl Rights {
     pub const ALL: Self = Self(Self::READ.0 | Self::WRITE.0 | Self::CAS.0);
 
     /// Whether it includes all of `other`.
-    #[must_use]
     pub const fn allows(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -129,31 +128,26 @@ impl Registration {
     }
 
     /// The whole memory that includes the range.
-    #[must_use]
     pub fn memory(&self) -> &Arc<dyn Memory> {
         &self.memory
     }
 
     /// The key for peers.
-    #[must_use]
     pub const fn rkey(&self) -> u32 {
         self.keys.1
     }
 
     /// The address of byte `offset` of the memory, which may be registered only in part.
-    #[must_use]
     pub fn address(&self, offset: usize) -> u64 {
         (self.memory.words().as_ptr().expose_provenance() + offset) as u64
     }
 
     /// Bytes of the memory, as addressed by the own device.
-    #[must_use]
     pub fn local(&self, offset: usize, bytes: u32) -> Local {
         Local { address: self.address(offset), bytes, lkey: self.keys.0 }
     }
 
     /// A location of the memory, as addressed by a peer's device.
-    #[must_use]
     pub fn target(&self, offset: usize) -> Target {
         Target { address: self.address(offset), rkey: self.keys.1 }
     }

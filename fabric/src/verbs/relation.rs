@@ -13,33 +13,28 @@ pub struct ClockRelation {
 
 impl ClockRelation {
     /// `theirs` was read after `asked` and before `answered`, which are of this host's clock.
-    #[must_use]
     pub const fn measured(asked: Instant, theirs: Instant, answered: Instant) -> Self {
         let trip = answered.since(asked).0;
         Self { ours: Instant(asked.0.saturating_add(trip / 2)), theirs, error: Nanos(trip.div_ceil(2)) }
     }
 
     /// When it was measured.
-    #[must_use]
     pub const fn measured_at(&self) -> Instant {
         self.ours
     }
 
     /// Converts a reading of their clock to ours.
-    #[must_use]
     pub const fn to_local(&self, theirs: Instant) -> Instant {
         shift(theirs, self.theirs, self.ours)
     }
 
     /// Converts a reading of our clock to theirs.
-    #[must_use]
     pub const fn to_remote(&self, ours: Instant) -> Instant {
         shift(ours, self.ours, self.theirs)
     }
 
     /// The maximum error of [`ClockRelation::to_local`] for a moment near `at`: that of the
     /// measurement, plus the relative drift since then of two clocks with `drift_ppm` each.
-    #[must_use]
     pub fn error(&self, at: Instant, drift_ppm: u32) -> Nanos {
         let apart = u128::from(at.0.abs_diff(self.ours.0)) * 2 * u128::from(drift_ppm) / 1_000_000;
         Nanos(self.error.0.saturating_add(u64::try_from(apart).unwrap_or(u64::MAX)))

@@ -109,7 +109,6 @@ impl Coordinator {
     }
 
     /// The newest view that this process knows to be decided.
-    #[must_use]
     pub fn view(&self) -> &Arc<View> {
         &self.log.newest().view
     }
@@ -126,51 +125,43 @@ impl Coordinator {
     }
 
     /// Whether this process considers itself the leader.
-    #[must_use]
     pub const fn is_leading(&self) -> bool {
         self.leading
     }
 
     /// Whether this process waits for more acceptors before it tries to lead again.
-    #[must_use]
     pub const fn has_lost_quorum(&self) -> bool {
         self.lost_quorum
     }
 
     /// The slot in which this process has proposed a view whose decision it does not know of yet.
-    #[must_use]
     pub fn proposes(&self) -> Option<ViewId> {
         (self.engine.phase() == Phase::Accepting).then(|| self.engine.slot())
     }
 
     /// Whether this process searches whole rings for the newest view.
-    #[must_use]
     pub const fn reads_rings(&self) -> bool {
         self.peer.poll.reads_rings()
     }
 
     /// Whether caches failed to raise the requested fences in time, so that this leader raises them
     /// itself.
-    #[must_use]
     pub fn caches_timed_out(&self) -> bool {
         self.clearing.as_ref().is_some_and(Clearing::caches_timed_out)
     }
 
     /// The incarnation of this process while it is a member.
-    #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
         self.peer.incarnation()
     }
 
     /// Whether this process has left at its own request.
-    #[must_use]
     pub const fn has_left(&self) -> bool {
         self.peer.has_left()
     }
 
     /// Whether this process was retired by a recovery. It is inert then, and its process has to
     /// end.
-    #[must_use]
     pub const fn is_retired(&self) -> bool {
         matches!(self.peer.state, MembershipState::Retired)
     }

@@ -34,7 +34,6 @@ impl Deadbeat {
 }
 
 /// The members at this address. A member that was already removed may still have a page to clear.
-#[must_use]
 pub fn accused(at: Address, log: &Log, cleared: ViewId) -> BTreeSet<Incarnation> {
     let newest = log.newest().view.id;
     let from = cleared.0.max(newest.0.saturating_sub(LOG_VIEWS_MAX as u64 - 1));

@@ -75,7 +75,6 @@ impl Default for Links {
 }
 
 /// Whether the profile enables the watching of links.
-#[must_use]
 pub const fn are_watched(config: &Config) -> bool {
     config.timing.link_watch
 }
@@ -97,14 +96,12 @@ impl Links {
 
     /// Whether the process may request admission: it was not excluded, or every link has been
     /// proved since.
-    #[must_use]
     pub fn are_proved(&self) -> bool {
         !self.proving || self.targets.iter().all(|target| matches!(target.link, Link::Up(_)))
     }
 
     /// Whether a coordinator of the view is reachable and runs, so that there is a leader or soon
     /// will be.
-    #[must_use]
     pub fn reaches_coordinator(&self) -> bool {
         self.proving
             && self

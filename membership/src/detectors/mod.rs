@@ -57,7 +57,6 @@ pub struct Id(u8);
 
 impl Id {
     /// The token of a probe.
-    #[must_use]
     pub const fn token(self, peer: u16, round: u32) -> Token {
         tokens::pack_probe(self.0, peer, round)
     }
@@ -106,7 +105,6 @@ macro_rules! registry {
             }
 
             /// See [`Detector::deadline`].
-            #[must_use]
             pub fn deadline(&self) -> Instant {
                 Instant::NEVER$(.min(self.$name.deadline()))+
             }

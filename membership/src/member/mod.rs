@@ -76,7 +76,6 @@ impl Member {
     }
 
     /// The newest view that this process knows to be decided.
-    #[must_use]
     pub const fn view(&self) -> &Arc<View> {
         &self.view
     }
@@ -94,7 +93,6 @@ impl Member {
 
     /// The token by which a view will identify this process once it has joined; `None` if it is a
     /// member already.
-    #[must_use]
     pub const fn join_token(&self) -> Option<u64> {
         match self.peer.state {
             MembershipState::Joining { token, .. } => Some(token),
@@ -103,19 +101,16 @@ impl Member {
     }
 
     /// The incarnation of this process while it is a member.
-    #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
         self.peer.incarnation()
     }
 
     /// Whether this process searches whole rings for the newest view.
-    #[must_use]
     pub const fn reads_rings(&self) -> bool {
         self.peer.poll.reads_rings()
     }
 
     /// Whether this process has left at its own request.
-    #[must_use]
     pub const fn has_left(&self) -> bool {
         self.peer.has_left()
     }

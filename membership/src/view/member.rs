@@ -26,20 +26,17 @@ impl Kind {
     pub const ALL: [Self; 4] = [Self::Coordinator, Self::Agent, Self::App, Self::LeaseCache];
 
     /// The name that operators see.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
     /// Whether members of this kind act under a lease. Coordinators have none, and a cache's lease
     /// only serves others.
-    #[must_use]
     pub const fn acts(self) -> bool {
         matches!(self, Self::Agent | Self::App)
     }
 
     /// The kind with this number.
-    #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u32 == number)
     }
@@ -67,13 +64,11 @@ pub enum Level {
 
 impl Level {
     /// The name that operators see.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
     /// Counts suspicions of this level at the process that raised them.
-    #[must_use]
     pub const fn suspicions(self) -> Counter {
         match self {
             Self::Progress => Counter::ProgressSuspicions,
@@ -106,13 +101,11 @@ pub struct Member {
 impl Member {
     /// Whether programs act under this member's own lease page. A cache's page only serves other
     /// pages.
-    #[must_use]
     pub fn is_holder(&self) -> bool {
         self.kind.acts() && self.has_core()
     }
 
     /// Whether it runs a machine of its own.
-    #[must_use]
     pub fn has_core(&self) -> bool {
         self.host == Incarnation::NONE
     }
@@ -137,7 +130,6 @@ pub struct Newcomer {
 
 impl Newcomer {
     /// Whether the layout has such a seat and number.
-    #[must_use]
     pub fn fits(&self, layout: &Layout) -> bool {
         let Limits { seats, proposers, .. } = *layout.limits();
         u32::from(self.address.seat) < seats && u32::from(self.proposer) <= proposers
@@ -164,7 +156,6 @@ pub struct Departed {
 
 impl Departed {
     /// The record of a member that is removed by view `at`.
-    #[must_use]
     pub const fn of(m: &Member, at: ViewId, left: bool) -> Self {
         Self { token: m.token, incarnation: m.incarnation, name: m.name, kind: m.kind, at, left }
     }

@@ -92,7 +92,6 @@ pub struct View {
 }
 
 /// The name of coordinator `number`.
-#[must_use]
 pub fn coordinator_name(number: u16) -> Name {
     // At most five digits, so it always is a valid name.
     Name::new(&format!("coord-{number}")).unwrap_or_default()
@@ -100,7 +99,6 @@ pub fn coordinator_name(number: u16) -> Name {
 
 impl View {
     /// View 0: the coordinators, with incarnations 1 to n, and no lease before it.
-    #[must_use]
     pub fn genesis(coordinators: &[(Name, Address)], lease: Nanos, cache_lease: Nanos) -> Self {
         let members: Vec<Member> = (1..)
             .zip(coordinators)
@@ -135,14 +133,12 @@ impl View {
     }
 
     /// The member with this incarnation.
-    #[must_use]
     pub fn member(&self, incarnation: Incarnation) -> Option<&Member> {
         let at = self.members.binary_search_by_key(&incarnation, |m| m.incarnation).ok()?;
         self.members.get(at)
     }
 
     /// Whether this was a member and no longer is.
-    #[must_use]
     pub fn has_lost(&self, incarnation: Incarnation) -> bool {
         incarnation != Incarnation::NONE
             && incarnation < self.next_incarnation
@@ -150,13 +146,11 @@ impl View {
     }
 
     /// The member that joined with this token.
-    #[must_use]
     pub fn by_token(&self, token: u64) -> Option<&Member> {
         self.members.iter().find(|m| m.token == token)
     }
 
     /// The member that is an earlier life of the process at this address.
-    #[must_use]
     pub fn earlier_life(&self, of: Address) -> Option<&Member> {
         let seat = |address: Address| Address { generation: 0, ..address };
         let earlier =
@@ -165,7 +159,6 @@ impl View {
     }
 
     /// Whether programs can be attached to this member.
-    #[must_use]
     pub fn is_host(&self, who: Incarnation) -> bool {
         self.member(who).is_some_and(|m| m.kind == Kind::Agent)
     }
@@ -176,13 +169,11 @@ impl View {
     }
 
     /// The acceptor with this number.
-    #[must_use]
     pub fn acceptor(&self, proposer: u16) -> Option<&Acceptor> {
         self.acceptors.iter().find(|a| a.proposer == proposer)
     }
 
     /// The acceptors that decided this view: those of its predecessor.
-    #[must_use]
     pub fn deciders(&self) -> Vec<Acceptor> {
         let mut deciders = self.acceptors.clone();
         for change in &self.changes {
@@ -197,20 +188,17 @@ impl View {
 
     /// The leader among the coordinators for which `lives` holds: the one with the lowest number
     /// that is a decider.
-    #[must_use]
     pub fn leader(&self, lives: impl Fn(&Member) -> bool) -> Option<&Member> {
         let candidates = self.of_kind(Kind::Coordinator).filter(|m| self.acceptor(m.proposer).is_some());
         candidates.filter(|m| lives(m)).min_by_key(|m| m.proposer)
     }
 
     /// More than half of the acceptors.
-    #[must_use]
     pub fn majority(&self) -> usize {
         self.acceptors.len() / 2 + 1
     }
 
     /// How long the leases of a kind last.
-    #[must_use]
     pub const fn lease_of(&self, kind: Kind) -> Nanos {
         match kind {
             Kind::LeaseCache => self.cache_lease,
@@ -221,7 +209,6 @@ impl View {
     /// How long after the decision of its successor a holder may still have a lease on this view. A
     /// cache named in it may vouch as long as its own lease lasts, and each renewal lasts one
     /// lease.
-    #[must_use]
     pub fn reach(&self) -> Nanos {
         let cached = self.of_kind(Kind::LeaseCache).next().is_some();
         if cached { self.lease.saturating_add(self.cache_lease) } else { self.lease }
@@ -229,7 +216,6 @@ impl View {
 
     /// Whether this layout can have this view, that is, has every seat and number. All views from
     /// peers and regions must pass this check before a machine uses them.
-    #[must_use]
     pub fn fits(&self, layout: &Layout) -> bool {
         let proposers = 1..=layout.limits().proposers;
         let sits = |address: Address| u32::from(address.seat) < layout.limits().seats;
@@ -241,13 +227,11 @@ impl View {
     }
 
     /// The encoded view in its frame.
-    #[must_use]
     pub fn to_frame(&self) -> Arc<[u8]> {
         frame::encode_frame(self.id, &crate::wire::encode_view(self))
     }
 
     /// The view in a frame; `None` if the bytes are not a whole one.
-    #[must_use]
     pub fn from_frame(bytes: &[u8]) -> Option<Self> {
         let (id, whole) = frame::decode_frame(bytes).ok()?;
         let view = crate::wire::decode_view(frame::body(whole)).ok()?;
@@ -255,7 +239,6 @@ impl View {
     }
 
     /// The same, checked against the layout.
-    #[must_use]
     pub fn from_frame_for(layout: &Layout, bytes: &[u8]) -> Option<Self> {
         Self::from_frame(bytes).filter(|view| view.fits(layout))
     }

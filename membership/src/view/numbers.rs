@@ -17,7 +17,6 @@ impl Numbers {
     }
 
     /// Whether this number is among them.
-    #[must_use]
     pub const fn contains(self, number: u16) -> bool {
         self.0 & Self::bit(number) != 0
     }
@@ -34,13 +33,11 @@ impl Numbers {
     }
 
     /// As one byte.
-    #[must_use]
     pub const fn to_bits(self) -> u8 {
         self.0
     }
 
     /// The reverse of [`Numbers::to_bits`]; `None` if a bit stands for no number.
-    #[must_use]
     pub fn from_bits(bits: u8) -> Option<Self> {
         let known = (1..=PROPOSERS_MAX as u16).fold(0, |bits, number| bits | Self::bit(number));
         (bits & !known == 0).then_some(Self(bits))

@@ -28,7 +28,6 @@ pub struct Edit {
 impl View {
     /// Whether a lease on one is as good as a lease on the other: the same apps with the same lease
     /// pages. Coordinators, caches and lease durations may differ. (uKharon 6.3.)
-    #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         let protected = |view: &Self| {
             view.members.iter().filter(|m| m.kind.acts()).map(|m| m.incarnation).collect::<Vec<_>>()
@@ -40,7 +39,6 @@ impl View {
     ///
     /// The apps of a removed agent are removed with it. An older member in a newcomer's seat is
     /// removed as well.
-    #[must_use]
     pub fn successor(&self, edit: &Edit, cleared: ViewId, mutant: ActiveMutant) -> Self {
         let id = self.id.next();
         let mut next = Self {
@@ -171,7 +169,6 @@ impl View {
     /// this cluster again. The view starts a new run, and waits for every lease that a view after
     /// this one may have granted: `lease_max` is the longest that the cluster grants, or that an
     /// operator has set. No acceptor decides this view: see the operator's command.
-    #[must_use]
     pub fn recovered(&self, acceptors: Vec<Acceptor>, lease_max: Nanos) -> Self {
         let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
         let gone = self.of_kind(Kind::Coordinator);

@@ -24,7 +24,6 @@ pub enum Refusal {
 
 impl Refusal {
     /// Whether the join remains valid and is repeated unchanged.
-    #[must_use]
     pub const fn is_temporary(self) -> bool {
         matches!(self, Self::Full | Self::HeldBack(_))
     }
@@ -59,7 +58,6 @@ pub struct Addresses<'a>(&'a [u8]);
 pub const ADDRESS_BYTES_MAX: usize = 29;
 
 /// Encodes addresses for [`Addresses::new`].
-#[must_use]
 pub fn encode_addresses(addresses: &[Address]) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(addresses.len() * ADDRESS_BYTES_MAX));
     for address in addresses {
@@ -233,7 +231,6 @@ pub enum Message<'a> {
 }
 
 /// The datagram that names the deciders after a view.
-#[must_use]
 pub fn deciders(view: &View) -> Vec<u8> {
     let addresses: Vec<Address> = view.acceptors.iter().map(|a| a.address).collect();
     let bytes = encode_addresses(&addresses);
@@ -241,7 +238,6 @@ pub fn deciders(view: &View) -> Vec<u8> {
 }
 
 /// The acceptors named by such a datagram. It omits their numbers, which a reader does not need.
-#[must_use]
 pub fn acceptors(addresses: Addresses<'_>) -> Vec<Acceptor> {
     let acceptors = addresses.map(|address| Acceptor { proposer: 0, address });
     acceptors.take(obol_fabric::layout::PROPOSERS_MAX).collect()
@@ -249,7 +245,6 @@ pub fn acceptors(addresses: Addresses<'_>) -> Vec<Acceptor> {
 
 impl<'a> Message<'a> {
     /// The datagram's bytes.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(80));
         match *self {

@@ -32,7 +32,6 @@ fn read_acceptor(r: &mut Reader<'_>) -> Result<Acceptor, DecodeError> {
 }
 
 /// The body of a view.
-#[must_use]
 pub fn encode_view(view: &View) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(128 + view.members.len() * 64));
     write_head(&mut w, view);
@@ -82,7 +81,6 @@ fn write_changes(w: &mut Writer, view: &View) {
 
 /// A view as the difference from its predecessor, for views too large for a datagram, with the
 /// checksum of the resulting framed view.
-#[must_use]
 pub fn encode_step(before: &View, view: &View, frame: &[u8]) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(256));
     write_head(&mut w, view);
@@ -101,7 +99,6 @@ pub fn encode_step(before: &View, view: &View, frame: &[u8]) -> Vec<u8> {
 
 /// The view described by [`encode_step`], also framed; `None` if these bytes belong to another
 /// predecessor, or if the result is not the decided view.
-#[must_use]
 pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
     let mut r = Reader(bytes);
     let mut view = read_head(&mut r).ok().filter(|view| view.id == before.id.next())?;
@@ -118,7 +115,6 @@ pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
 
 /// The number of bytes by which a view can grow, except for new members, when some of its members
 /// are removed or the lease changes.
-#[must_use]
 pub fn removal_reserve(view: &View) -> usize {
     /// An entry among the departed without its name, and a [`Change::Failed`].
     const REMOVED_BYTES: usize = 27 + 18;

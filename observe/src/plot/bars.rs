@@ -48,13 +48,11 @@ fn shown(values: &Values, group: usize) -> Option<f64> {
 
 impl Bars {
     /// Bars side by side.
-    #[must_use]
     pub fn grouped(title: &str, groups: Vec<String>) -> Self {
         Self { title: title.to_owned(), groups, series: Vec::new(), stacked: false }
     }
 
     /// One bar for each group, in parts.
-    #[must_use]
     pub fn stacked(title: &str, groups: Vec<String>) -> Self {
         Self { stacked: true, ..Self::grouped(title, groups) }
     }

@@ -28,13 +28,11 @@ pub struct Axis {
 
 impl Axis {
     /// A linear axis.
-    #[must_use]
     pub fn linear(title: &str) -> Self {
         Self { title: title.to_owned(), scale: Scale::Linear }
     }
 
     /// A logarithmic axis.
-    #[must_use]
     pub fn log(title: &str) -> Self {
         Self { title: title.to_owned(), scale: Scale::Log }
     }
@@ -64,19 +62,16 @@ pub struct Series {
 
 impl Series {
     /// A line with a dot at each point.
-    #[must_use]
     pub fn line(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.to_owned(), points, style: Style::Line }
     }
 
     /// A dashed line, for a bound or an expectation.
-    #[must_use]
     pub fn dashes(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { style: Style::Dashes, ..Self::line(name, points) }
     }
 
     /// Dots alone.
-    #[must_use]
     pub fn dots(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { style: Style::Dots, ..Self::line(name, points) }
     }
@@ -95,7 +90,6 @@ pub struct Chart {
 
 impl Chart {
     /// A chart without points.
-    #[must_use]
     pub const fn new(x: Axis, y: Axis) -> Self {
         Self { x, y, series: Vec::new() }
     }

@@ -40,7 +40,6 @@ fn escaped(text: &str) -> String {
 
 impl Page {
     /// A page with a title only.
-    #[must_use]
     pub fn new(title: &str) -> Self {
         Self { title: escaped(title), body: format!("<h1>{}</h1>\n", escaped(title)) }
     }
@@ -104,7 +103,6 @@ impl Page {
     }
 
     /// The page as one HTML document.
-    #[must_use]
     pub fn finish(&self) -> String {
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\

@@ -84,7 +84,6 @@ impl Testbed {
     }
 
     /// All parameters with their values and sources, in the order of the reference.
-    #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
         keys::parameters(self)
     }

@@ -44,7 +44,6 @@ pub struct Target {
 impl Target {
     /// A target without a corpus. `inputs` is how many a run tries, unless `OBOL_FUZZ_SECONDS` says
     /// how long it tries.
-    #[must_use]
     pub const fn new(name: &'static str, shape: Shape, inputs: u64) -> Self {
         Self { name, shape, inputs, corpus: Vec::new() }
     }
@@ -140,7 +139,6 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// An outcome from anything that can be hashed.
-#[must_use]
 pub fn outcome(of: impl std::hash::Hash) -> u64 {
     use std::hash::{DefaultHasher, Hasher};
     let mut hasher = DefaultHasher::new();

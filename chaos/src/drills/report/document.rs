@@ -69,7 +69,6 @@ fn plain(text: &str) -> String {
 
 impl Document {
     /// An empty document.
-    #[must_use]
     pub(in crate::drills) fn new(title: String) -> Self {
         Self { title, parts: Vec::new() }
     }
@@ -85,7 +84,6 @@ impl Document {
     }
 
     /// One HTML page.
-    #[must_use]
     pub(in crate::drills) fn html(&self) -> String {
         let mut page = Page::new(&self.title);
         for part in &self.parts {
@@ -101,7 +99,6 @@ impl Document {
     }
 
     /// Markdown; its charts are files that begin with `stem`.
-    #[must_use]
     pub(in crate::drills) fn markdown(&self, stem: &str) -> String {
         let mut text = format!("# {}\n", plain(&self.title));
         for part in &self.parts {
