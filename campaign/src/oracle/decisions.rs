@@ -41,6 +41,16 @@ struct Tally {
     chosen: bool,
 }
 
+impl Tally {
+    /// Whether an acceptor with this ring still holds its acceptance.
+    fn is_named_by(&self, ring: &[SlotWord]) -> bool {
+        let word = ring[(self.slot % ring.len() as u64) as usize].state(ViewId(self.slot));
+        word.is_some_and(|state| {
+            (state.accepted_proposal, state.accepted_value) == (self.proposal, self.value)
+        })
+    }
+}
+
 /// All decisions of a run.
 #[derive(Debug)]
 pub(crate) struct Decisions {
@@ -254,8 +264,9 @@ impl Decisions {
             Some(at) => at,
             None => {
                 let newest = self.newest().id.0;
-                let lap = self.words[0].len() as u64;
-                self.tallies.retain(|t| t.slot + lap > newest);
+                let (words, lap) = (&self.words, self.words[0].len() as u64);
+                let is_named = |t: &Tally| words.iter().any(|ring| t.is_named_by(ring));
+                self.tallies.retain(|t| t.slot + lap > newest || t.chosen && is_named(t));
                 if !self.tallies.iter().any(|t| t.slot == slot) {
                     cues.push(Cue::Accepted);
                 }
@@ -401,19 +412,15 @@ impl Decisions {
         Ok(())
     }
 
-    /// A long operation at an acceptor has completed: a decided value there must still be complete.
+    /// A long operation at an acceptor has completed: a decided value that its words name must
+    /// still be complete, whatever their lap of the ring.
     fn reread(&mut self, world: &World<Instrumented>, node: u32) -> Verdict {
-        let newest = self.newest().id.0;
         for at in 0..self.tallies.len() {
-            let Tally { slot, proposal, value, chosen, .. } = self.tallies[at];
-            if !chosen || slot + 1 < newest {
+            let tally = &self.tallies[at];
+            if !tally.chosen || !tally.is_named_by(&self.words[node as usize]) {
                 continue;
             }
-            let place = (slot % self.words[0].len() as u64) as usize;
-            let word = self.words[node as usize][place].state(ViewId(slot)).unwrap_or_default();
-            if (word.accepted_proposal, word.accepted_value) != (proposal, value) {
-                continue;
-            }
+            let Tally { slot, value, .. } = *tally;
             let bytes = self.value(world, node, slot, value);
             if bytes.as_deref() != self.get(ViewId(slot)).map(|d| &*d.frame) {
                 broken!(2, world.now(), "acceptor {node} lost the value that was decided in slot {slot}")?;
