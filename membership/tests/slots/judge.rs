@@ -50,15 +50,14 @@ impl Slots {
         }
     }
 
-    /// Row 2: a reader of a decided slot's value finds it, whole.
+    /// Row 2: a reader of a decided slot's value finds it, whole, until the acceptor's word is of
+    /// the ring's next lap.
     pub(super) fn check(&self, state: &mut State) {
         for slot in 0..self.slots.len() as u8 {
             let (value, lowest) = state.chosen[usize::from(slot)];
             if value == 0 {
                 continue;
             }
-            // The ring's next lap may have started: then the reader must detect that, and retry.
-            let recycled = usize::from(slot) + 1 < self.slots.len() && self.ring(slot) == self.ring(slot + 1);
             for a in 0..ACCEPTORS {
                 let word = state.words[a][self.ring(slot)];
                 let Some(accepted) = self.accepted(slot, word) else { continue };
@@ -66,9 +65,7 @@ impl Slots {
                     continue;
                 }
                 let held = state.areas[a][usize::from(self.home(slot, accepted.accepted_value))];
-                let other_lap = |n: u8| n != 0 && n != u8::MAX && Self::slot_of(n) > slot;
-                let excused = recycled && (other_lap(held.head) || other_lap(held.body));
-                if held.whole() != Some(value) && !excused {
+                if held.whole() != Some(value) {
                     state.broken = Some(Broken::Unreadable);
                 }
             }
