@@ -53,6 +53,8 @@ mutants! {
         CasBeforeWrite = "cas-before-write",
         /// All slots share one value area per proposer.
         ReuseValueArea = "reuse-value-area",
+        /// A value is written where the acceptor's word may still name one of an earlier lap.
+        WriteOverEarlierLap = "write-over-earlier-lap",
         /// A proposal number may equal the highest promised one, which may be from an earlier
         /// attempt of the same proposer.
         ReuseNumber = "reuse-number",

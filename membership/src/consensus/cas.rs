@@ -168,8 +168,12 @@ impl CasEngine {
     /// pending has its turn when that arrives.
     fn accept_at<F: Fabric>(&mut self, at: usize, value: &[u8], fabric: &mut F) {
         let row = &self.rows[at];
-        let is_reached = matches!(row.answer, Answer::Swapped | Answer::Mismatch)
-            && row.predicted.slot(self.slot) == Some(self.slot);
+        let is_reached = if self.mutant.has(Mutant::WriteOverEarlierLap) {
+            row.answer != Answer::UsedUp && row.predicted.state(self.slot).is_some()
+        } else {
+            matches!(row.answer, Answer::Swapped | Answer::Mismatch)
+                && row.predicted.slot(self.slot) == Some(self.slot)
+        };
         if !is_reached || self.state(at).min_proposal > self.proposal {
             return;
         }
