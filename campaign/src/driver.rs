@@ -272,7 +272,7 @@ impl Driver {
                         "node {node} holds view {view} of base {base} from {from} until {until}, fence {fence}"
                     ));
                 }
-                Cue::Proposed(_) | Cue::Chosen | Cue::ClearSent | Cue::Takeover => {}
+                Cue::Proposed(_) | Cue::Outbid(_) | Cue::Chosen | Cue::ClearSent | Cue::Takeover => {}
                 Cue::Accepted => self.log(format_args!("acceptor {node} is the first to accept a value")),
             }
         }

@@ -9,6 +9,7 @@ mod crash_loop;
 mod driver;
 mod fault_schedule;
 mod faults;
+mod laps;
 mod marks;
 mod oracle;
 pub mod papers;

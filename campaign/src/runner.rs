@@ -151,6 +151,11 @@ fn inject_faults(driver: &mut Driver) -> Verdict {
         until(driver, &mut schedule, end)?;
         driver.oracle.merge(&driver.world)?;
     }
+    if driver.scenario.outpaced {
+        let end = driver.world.now() + schedule.outpace_frozen(driver);
+        until(driver, &mut schedule, end)?;
+        driver.oracle.merge(&driver.world)?;
+    }
     for round in 1..=driver.scenario.rounds {
         schedule.round(driver);
         let gap = match driver.rng.below(10) {

@@ -119,6 +119,9 @@ pub struct Scenario {
     /// Whether faults begin with a change of acceptors while the first ones are frozen, which
     /// members read later.
     pub outvoted: bool,
+    /// Whether faults begin with a coordinator that freezes in the middle of a proposal, while the
+    /// ring of slots goes round under other acceptors.
+    pub outpaced: bool,
     /// Rounds of faults in the safety phase.
     pub rounds: u32,
     /// Whether a permanent partition follows: the remaining members must be a clique.
@@ -268,6 +271,7 @@ impl Scenario {
         // In a full view, a process may be kept out for no other reason.
         let split =
             timing.link_watch && exhausted.is_none() && value_bytes == VALUE_BYTES && links.permille(600);
+        let outvoted = spares > 0 && Rng::new(seed ^ 0x0417_0000_0000_0000).permille(700);
         let holds = timing.join_hold > Nanos::ZERO && loops.permille(400);
         Self {
             seed,
@@ -290,7 +294,9 @@ impl Scenario {
             slow,
             far,
             confirms: far || asks.permille(500),
-            outvoted: spares > 0 && Rng::new(seed ^ 0x0417_0000_0000_0000).permille(700),
+            outvoted,
+            // These faults need three acceptors, and a leader that is suspected for lost answers.
+            outpaced: spares > 0 && !outvoted && deciders == 3 && !timing.link_watch && !slow,
             rounds: 12 + rng.below(20) as u32,
             split,
             // If leases do not last, effects on others cannot be attributed.
@@ -380,6 +386,7 @@ impl Scenario {
             far: false,
             confirms: false,
             outvoted: false,
+            outpaced: false,
             rounds: 0,
             split: false,
             crash_loop: false,

@@ -128,7 +128,7 @@ fn second_life_of(leader: u32, driver: &Driver, rng: &mut Rng) -> Vec<(u64, Act)
     acts
 }
 
-const fn longest(delay: Delay) -> u64 {
+pub(super) const fn longest(delay: Delay) -> u64 {
     delay.min.0 + delay.jitter.0
 }
 

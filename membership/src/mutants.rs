@@ -44,6 +44,8 @@ mutants! {
         AnnounceOwnValue = "announce-own-value",
         /// A reader of whole rings counts the acceptors that it knows, not the current deciders.
         RingsByKnownAcceptors = "rings-by-known-acceptors",
+        /// A value that is not whole counts as none, though its place may be of a later slot by now.
+        TornValueOfLaterLap = "torn-value-of-later-lap",
         /// The slot after a change of acceptors is decided by the previous acceptors.
         /// Of row 16: who counts as an acceptor decides whether one value is chosen.
         StaleAcceptors = "stale-acceptors",

@@ -196,7 +196,10 @@ impl Decisions {
             let same = |s: SlotState| {
                 (s.accepted_proposal, s.accepted_value) == (now.accepted_proposal, now.accepted_value)
             };
-            if !before.is_some_and(same) {
+            if before.is_some_and(same) {
+                let proposer = (u32::from(now.min_proposal) - 1) % self.layout.limits().proposers;
+                cues.push(Cue::Outbid(proposer));
+            } else {
                 decided |= self.accepted(world, node, slot, now, cues, marks)?;
             }
         }

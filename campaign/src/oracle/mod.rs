@@ -59,6 +59,8 @@ pub(crate) enum Cue {
     Renewed(u32),
     /// This coordinator is about to propose a value in a slot.
     Proposed(u32),
+    /// An acceptor that has accepted a value promised this coordinator a higher number.
+    Outbid(u32),
     /// An acceptor was the first to accept a value in a slot.
     Accepted,
     /// A view was decided.

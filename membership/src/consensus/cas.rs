@@ -366,6 +366,10 @@ impl Consensus for CasEngine {
             Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
                 let Ok(Completion::Read(bytes)) = *result else { return Some(self.abort(Abort::Unreadable)) };
                 let Ok(whole) = frame::decode_frame_for(self.slot, bytes) else {
+                    if self.mutant.has(Mutant::TornValueOfLaterLap) {
+                        self.rows[at].value_torn = true;
+                        return self.adopt(fabric);
+                    }
                     self.phase = Phase::Checking(at as u8);
                     self.post_read(at, self.word_at(at), size_of::<u64>() as u32, fabric);
                     return None;
