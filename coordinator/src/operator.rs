@@ -19,15 +19,7 @@ pub struct Operator {
 struct Silent;
 
 impl Machine for Silent {
-    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
-
     fn handle<F: Fabric>(&mut self, _: Instant, _: Event<'_>, _: &mut F) {}
-
-    fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
-
-    fn deadline(&self) -> Instant {
-        Instant::NEVER
-    }
 }
 
 struct SendRequest<'a> {

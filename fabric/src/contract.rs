@@ -262,11 +262,13 @@ pub trait Fabric {
 /// event was taken.
 pub trait Machine {
     /// Called once, before anything else.
-    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F);
+    fn start<F: Fabric>(&mut self, _now: Instant, _fabric: &mut F) {}
     /// Handles one event.
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F);
     /// Performs all due work.
-    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F);
+    fn tick<F: Fabric>(&mut self, _now: Instant, _fabric: &mut F) {}
     /// When [`Machine::tick`] is next due.
-    fn deadline(&self) -> Instant;
+    fn deadline(&self) -> Instant {
+        Instant::NEVER
+    }
 }

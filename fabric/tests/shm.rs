@@ -277,7 +277,6 @@ struct Agent {
 }
 
 impl Machine for Agent {
-    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
     fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
         match event {
             Event::Seat { seat, request } => {
@@ -297,10 +296,6 @@ impl Machine for Agent {
             }
             _ => {}
         }
-    }
-    fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
-    fn deadline(&self) -> Instant {
-        Instant::NEVER
     }
 }
 
@@ -663,10 +658,6 @@ fn a_completion_is_borrowed_from_the_post() {
                     fabric.read(Remote { at: self.1, offset: 0 }, 24, Token(token.0 + 1));
                 }
             }
-        }
-        fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
-        fn deadline(&self) -> Instant {
-            Instant::NEVER
         }
     }
     let mut chain = Chain(0, me);

@@ -111,8 +111,6 @@ struct Listener {
 }
 
 impl Machine for Listener {
-    fn start<F: Fabric>(&mut self, _now: Instant, _fabric: &mut F) {}
-
     fn handle<F: Fabric>(&mut self, _now: Instant, event: Event<'_>, _fabric: &mut F) {
         let Event::Datagram { bytes, .. } = event else { return };
         let mut state = self.state.lock();
@@ -150,12 +148,6 @@ impl Machine for Listener {
         thread::sleep(QUIET.min(due.since(clock::now()).to_std()));
         // If the receiver is gone, the main loop has ended and has undone everything.
         let _ = self.tx.send(Message::Fired(stamps));
-    }
-
-    fn tick<F: Fabric>(&mut self, _now: Instant, _fabric: &mut F) {}
-
-    fn deadline(&self) -> Instant {
-        Instant::NEVER
     }
 }
 

@@ -158,7 +158,6 @@ impl Probe {
 }
 
 impl Machine for Probe {
-    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
     fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, _: &mut F) {
         match event {
             Event::Completion { token, result } => {
@@ -174,10 +173,6 @@ impl Machine for Probe {
             Event::Seat { .. } => self.seats += 1,
             Event::Confirm { .. } => {}
         }
-    }
-    fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
-    fn deadline(&self) -> Instant {
-        Instant::NEVER
     }
 }
 
@@ -219,7 +214,6 @@ impl Actor {
 }
 
 impl Machine for Actor {
-    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
     fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
         if let Event::Datagram { from, bytes } = event {
             fabric.send(from, bytes);

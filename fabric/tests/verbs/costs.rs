@@ -204,15 +204,10 @@ struct Ended {
 }
 
 impl Machine for Ended {
-    fn start<F: Fabric>(&mut self, _: obol_fabric::Instant, _: &mut F) {}
     fn handle<F: Fabric>(&mut self, _: obol_fabric::Instant, event: Event<'_>, _: &mut F) {
         if let Event::Completion { result, .. } = event {
             *(if result.is_ok() { &mut self.well } else { &mut self.badly }) += 1;
         }
-    }
-    fn tick<F: Fabric>(&mut self, _: obol_fabric::Instant, _: &mut F) {}
-    fn deadline(&self) -> obol_fabric::Instant {
-        obol_fabric::Instant::NEVER
     }
 }
 

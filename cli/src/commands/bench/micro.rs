@@ -41,20 +41,12 @@ impl Proposer {
 }
 
 impl Machine for Proposer {
-    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
-
     fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
         let Event::Completion { token, result } = event else { return };
         let Some((part, peer, round)) = tokens::unpack(token) else { return };
         if let Some(outcome) = self.engine.complete(part, peer, round, &result, fabric) {
             self.outcome = Some(outcome);
         }
-    }
-
-    fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
-
-    fn deadline(&self) -> Instant {
-        Instant::NEVER
     }
 }
 

@@ -122,10 +122,6 @@ impl Machine for Player {
             _ => fabric.read(at(1 - fabric.address().region, 512), 8, Token(0)),
         }
     }
-    fn tick<F: Fabric>(&mut self, _now: Instant, _fabric: &mut F) {}
-    fn deadline(&self) -> Instant {
-        Instant::NEVER
-    }
 }
 
 /// `cargo test --release -p obol-fabric how_fast -- --ignored --nocapture`
