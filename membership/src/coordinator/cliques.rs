@@ -34,8 +34,18 @@ struct Cut {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Cliques(BTreeMap<Incarnation, Row>);
 
+/// What links are judged by.
+#[derive(Clone, Copy)]
+struct Scope<'a> {
+    view: &'a View,
+    me: Incarnation,
+    config: &'a Config,
+    /// Whether a member is suspected already.
+    gone: &'a dyn Fn(Incarnation) -> bool,
+}
+
 /// The members under consideration: those with a core that are not suspected yet.
-fn nodes(view: &View, gone: &impl Fn(Incarnation) -> bool) -> Vec<Incarnation> {
+fn nodes(view: &View, gone: &dyn Fn(Incarnation) -> bool) -> Vec<Incarnation> {
     view.members.iter().filter(|m| m.has_core() && !gone(m.incarnation)).map(|m| m.incarnation).collect()
 }
 
@@ -98,18 +108,12 @@ impl Cliques {
 
     /// The members that have to go, as a leader sees it. It waits until a link has been down long
     /// enough for all members to have reported theirs. Empty if this process may not decide.
-    fn verdict(
-        &self,
-        view: &View,
-        me: Incarnation,
-        gone: impl Fn(Incarnation) -> bool,
-        config: &Config,
-        now: Instant,
-    ) -> Vec<Cut> {
+    fn verdict(&self, scope: Scope<'_>, now: Instant) -> Vec<Cut> {
+        let Scope { view, me, config, gone } = scope;
         if self.0.is_empty() {
             return Vec::new();
         }
-        let nodes = nodes(view, &gone);
+        let nodes = nodes(view, gone);
         let links = self.links(&nodes, config);
         let Ok(leader) = nodes.binary_search(&me) else { return Vec::new() };
         if !links.values().any(|since| *since + config.timing.link_timeout <= now) {
@@ -128,29 +132,14 @@ impl Cliques {
     /// Coordinators that precede this one as leaders but cannot lead: this process has lost the
     /// link to them, or they have lost too many acceptors to decide. The leader has one timeout to
     /// decide who goes, and each coordinator before this one another.
-    fn unfit(
-        &self,
-        view: &View,
-        me: Incarnation,
-        gone: impl Fn(Incarnation) -> bool,
-        config: &Config,
-        now: Instant,
-    ) -> Vec<Cut> {
-        self.judged(view, me, gone, config)
-            .into_iter()
-            .filter(|(_, at)| *at <= now)
-            .map(|(accused, _)| Cut { accused, by: me })
-            .collect()
+    fn unfit(&self, scope: Scope<'_>, now: Instant) -> Vec<Cut> {
+        let due = self.judged(scope).into_iter().filter(|(_, at)| *at <= now);
+        due.map(|(accused, _)| Cut { accused, by: scope.me }).collect()
     }
 
     /// Those coordinators, and when each is judged.
-    fn judged(
-        &self,
-        view: &View,
-        me: Incarnation,
-        gone: impl Fn(Incarnation) -> bool,
-        config: &Config,
-    ) -> Vec<(Incarnation, Instant)> {
+    fn judged(&self, scope: Scope<'_>) -> Vec<(Incarnation, Instant)> {
+        let Scope { view, me, config, gone } = scope;
         let Some(own) = view.member(me).filter(|_| !self.0.is_empty()) else { return Vec::new() };
         let mut before: Vec<_> = view
             .of_kind(Kind::Coordinator)
@@ -160,11 +149,11 @@ impl Cliques {
         before.sort_by_key(|m| m.proposer);
         let patience = config.timing.link_timeout.saturating_mul(1 + before.len() as u64);
         let after = |since: Instant| since + patience;
-        if self.powerless_since(me, view, &gone, config).is_some() {
+        if self.powerless_since(me, scope).is_some() {
             // It could not decide either; by the time it can, its knowledge may be outdated.
             return Vec::new();
         }
-        let powerless_since = |who| self.powerless_since(who, view, |_| false, config);
+        let powerless_since = |who| self.powerless_since(who, Scope { gone: &|_| false, ..scope });
         before
             .into_iter()
             .filter_map(|m| {
@@ -177,15 +166,9 @@ impl Cliques {
 
     /// Since when a coordinator belongs to no majority of deciders that all reach each other. A
     /// coordinator that is no member, or is `gone`, counts as lost to all.
-    fn powerless_since(
-        &self,
-        who: Incarnation,
-        view: &View,
-        gone: impl Fn(Incarnation) -> bool,
-        config: &Config,
-    ) -> Option<Instant> {
-        let deciders = deciders(view, &gone);
-        let links = self.links(&deciders, config);
+    fn powerless_since(&self, who: Incarnation, scope: Scope<'_>) -> Option<Instant> {
+        let deciders = deciders(scope.view, scope.gone);
+        let links = self.links(&deciders, scope.config);
         let place = deciders.binary_search(&who).ok()?;
         let mut times: Vec<Instant> = links.values().copied().collect();
         times.push(Instant::ZERO);
@@ -193,21 +176,14 @@ impl Cliques {
         times.into_iter().find(|time| {
             let down: Vec<_> =
                 links.iter().filter(|(_, since)| *since <= time).map(|(pair, _)| *pair).collect();
-            quorums(&deciders, &down, place, view.majority()).next().is_none()
+            quorums(&deciders, &down, place, scope.view.majority()).next().is_none()
         })
     }
 
     /// When a leader, or a coordinator waiting to lead, has to judge again. `suspected` are those
     /// that are `gone` and those already found to have to go.
-    fn deadline(
-        &self,
-        view: &View,
-        me: Incarnation,
-        gone: impl Fn(Incarnation) -> bool,
-        suspected: impl Fn(Incarnation) -> bool,
-        leads: bool,
-        config: &Config,
-    ) -> Instant {
+    fn deadline(&self, scope: Scope<'_>, suspected: impl Fn(Incarnation) -> bool, leads: bool) -> Instant {
+        let Scope { view, config, .. } = scope;
         if self.0.is_empty() {
             return Instant::NEVER;
         }
@@ -216,12 +192,12 @@ impl Cliques {
             let overdue = |since: Instant| since + config.timing.link_timeout;
             // As for the verdict: otherwise the timer would fire again and again without a possible
             // verdict.
-            let powerless = self.powerless_since(me, view, gone, config).is_some();
+            let powerless = self.powerless_since(scope.me, scope).is_some();
             let links =
                 if powerless { BTreeMap::new() } else { self.links(&nodes(view, &suspected), config) };
             links.into_values().map(overdue).min()
         } else {
-            let judged = self.judged(view, me, gone, config).into_iter();
+            let judged = self.judged(scope).into_iter();
             judged.filter(|(who, _)| !suspected(*who)).map(|(_, at)| at).min()
         };
         expiry.into_iter().chain(due).min().unwrap_or(Instant::NEVER)
@@ -236,12 +212,9 @@ impl Coordinator {
         let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.peer.config)) else { return };
         self.cliques.on_report(me, self.peer.detectors.links.down(), view, now);
         self.cliques.expire(&self.peer.config, now);
-        let gone = |who| self.is_gone(who);
-        let cuts = if self.leading {
-            self.cliques.verdict(view, me, gone, &self.peer.config, now)
-        } else {
-            self.cliques.unfit(view, me, gone, &self.peer.config, now)
-        };
+        let scope = Scope { view, me, config: &self.peer.config, gone: &|who| self.is_gone(who) };
+        let cuts =
+            if self.leading { self.cliques.verdict(scope, now) } else { self.cliques.unfit(scope, now) };
         let is_cut = |who: &Incarnation| cuts.iter().any(|cut| cut.accused == *who);
         self.suspects.retain(|who, by| by.level != Level::Timeout || is_cut(who));
         for Cut { accused, by } in cuts {
@@ -263,16 +236,16 @@ impl Coordinator {
     pub(super) fn needs(&self, number: u16) -> bool {
         let Some(me) = self.incarnation().filter(|_| self.leading) else { return false };
         let view = self.view();
-        let powerless = || self.cliques.powerless_since(me, view, |_| false, &self.peer.config).is_some();
-        view.acceptor(number).is_some() && powerless()
+        let scope = Scope { view, me, config: &self.peer.config, gone: &|_| false };
+        view.acceptor(number).is_some() && self.cliques.powerless_since(me, scope).is_some()
     }
 
     /// When links have to be judged again.
     pub(super) fn links_due(&self) -> Instant {
         let Some(me) = self.incarnation() else { return Instant::NEVER };
         let gone = |who| self.is_gone(who);
-        let suspected = |who| self.suspects.contains_key(&who);
-        self.cliques.deadline(self.view(), me, gone, suspected, self.leading, &self.peer.config)
+        let scope = Scope { view: self.view(), me, config: &self.peer.config, gone: &gone };
+        self.cliques.deadline(scope, |who| self.suspects.contains_key(&who), self.leading)
     }
 
     /// Whether a member is suspected for more than its links. Links are not announced, so
@@ -283,7 +256,7 @@ impl Coordinator {
 }
 
 /// The deciders among the members that are not suspected yet.
-fn deciders(view: &View, gone: &impl Fn(Incarnation) -> bool) -> Vec<Incarnation> {
+fn deciders(view: &View, gone: &dyn Fn(Incarnation) -> bool) -> Vec<Incarnation> {
     let decide = view.of_kind(Kind::Coordinator).filter(|m| view.acceptor(m.proposer).is_some());
     decide.filter(|m| !gone(m.incarnation)).map(|m| m.incarnation).collect()
 }
