@@ -9,9 +9,9 @@
 use crate::Config;
 use crate::metrics::Counter;
 use crate::mutants::Mutant;
-use crate::tokens::{self, Part};
+use crate::tokens::{self, Labelled, Part};
 use crate::wire::{Addresses, Message};
-use obol_fabric::{Address, Completion, Fabric, Instant, LinkError, Remote, ViewId};
+use obol_fabric::{Address, Completion, Fabric, Instant, Remote, ViewId};
 
 /// Fence requests that a cache handles concurrently. More are dropped, and the leader raises those
 /// fences itself.
@@ -104,19 +104,12 @@ impl FanOut {
     }
 
     /// Takes the completion of a fence.
-    pub fn complete<F: Fabric>(
-        &mut self,
-        peer: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
-        config: &Config,
-        fabric: &mut F,
-    ) {
-        let Some(nth) = self.jobs.iter().position(|j| j.round == round) else { return };
+    pub fn complete<F: Fabric>(&mut self, done: Labelled<'_>, config: &Config, fabric: &mut F) {
+        let Some(nth) = self.jobs.iter().position(|j| j.round == done.round) else { return };
         let job = &mut self.jobs[nth];
-        let at = usize::from(peer);
+        let at = usize::from(done.peer);
         let Some((_, State::Outstanding(guess))) = job.fences.get(at).copied() else { return };
-        job.fences[at].1 = match *result {
+        job.fences[at].1 = match done.result {
             Ok(Completion::Swapped(found)) if found == guess.0 || found >= job.base.0 => {
                 fabric.count(Counter::FencesRaised, 1);
                 State::Raised

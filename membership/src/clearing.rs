@@ -12,10 +12,10 @@ use crate::lease::lengthened;
 use crate::log::Log;
 use crate::metrics::Counter;
 use crate::mutants::Mutant;
-use crate::tokens::{self, Part};
+use crate::tokens::{self, Labelled, Part};
 use crate::view::{Kind, View};
 use crate::wire::{self, Addresses, Message};
-use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Remote, ViewId};
+use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, Remote, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of [`Message::Raise`] before its addresses.
@@ -264,21 +264,14 @@ impl Clearing {
     }
 
     /// Takes the completion of a fence.
-    pub fn complete<F: Fabric>(
-        &mut self,
-        peer: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
-        config: &Config,
-        fabric: &mut F,
-    ) {
-        let at = usize::from(peer);
-        if round != self.round {
+    pub fn complete<F: Fabric>(&mut self, done: Labelled<'_>, config: &Config, fabric: &mut F) {
+        let at = usize::from(done.peer);
+        if done.round != self.round {
             return;
         }
         let Some(holder) = self.holders.get_mut(at) else { return };
         let State::Outstanding(guess) = holder.state else { return };
-        match *result {
+        match done.result {
             Ok(Completion::Swapped(found)) if found == guess.0 || found >= self.base.0 => {
                 holder.state = State::Fenced;
                 fabric.count(Counter::FencesRaised, 1);

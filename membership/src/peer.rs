@@ -296,7 +296,7 @@ impl Peer {
     pub(crate) fn probed<F: Fabric>(
         &mut self,
         token: Token,
-        result: &Result<Completion<'_>, LinkError>,
+        result: Result<Completion<'_>, LinkError>,
         now: Instant,
         fabric: &mut F,
     ) -> Option<(Incarnation, Level)> {

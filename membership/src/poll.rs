@@ -8,13 +8,13 @@
 
 use crate::consensus::{SlotState, SlotWord};
 use crate::mutants::Mutant;
-use crate::tokens::{self, Part};
+use crate::tokens::{self, Labelled, Part};
 use crate::view::{Acceptor, View};
 use crate::wire::NUMBER_MAX;
 use crate::{Config, frame};
 
 use obol_fabric::layout::ViewHead;
-use obol_fabric::{Completion, Fabric, Instant, LinkError, Nanos, Remote, ViewId};
+use obol_fabric::{Completion, Fabric, Instant, Nanos, Remote, ViewId};
 use std::sync::Arc;
 
 /// Reading a view may take this many times as long as reading a word, with at most so many
@@ -223,17 +223,15 @@ impl Poll {
     /// Handles the completion of one of the poll's READs.
     pub fn complete<F: Fabric>(
         &mut self,
-        part: Part,
-        peer: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
+        done: Labelled<'_>,
         config: &Config,
         fabric: &mut F,
     ) -> Option<Found> {
+        let Labelled { part, peer, round, result } = done;
         if round != self.round {
             return None;
         }
-        let bytes = match *result {
+        let bytes = match result {
             Ok(Completion::Read(bytes)) => Some(bytes),
             _ => None,
         };

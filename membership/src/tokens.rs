@@ -1,7 +1,7 @@
 //! How a machine labels its posts: the part that posted, the peer, and the round. Completions of
 //! earlier rounds are recognised by their number and dropped.
 
-use obol_fabric::Token;
+use obol_fabric::{Completion, LinkError, Token};
 use strum::FromRepr;
 
 /// The part of a machine that posted an operation.
@@ -56,6 +56,26 @@ pub fn unpack(token: Token) -> Option<(Part, u16, u32)> {
         None => Part::from_repr((token.0 >> 56) as u8)?,
     };
     Some((part, (token.0 >> 32) as u16, token.0 as u32))
+}
+
+/// A completion with the label of its post.
+#[derive(Clone, Copy, Debug)]
+pub struct Labelled<'a> {
+    /// The part that posted.
+    pub part: Part,
+    /// The peer.
+    pub peer: u16,
+    /// The round of the post.
+    pub round: u32,
+    /// What came of it.
+    pub result: Result<Completion<'a>, LinkError>,
+}
+
+impl<'a> Labelled<'a> {
+    /// `None` for a foreign token.
+    pub fn new(token: Token, result: Result<Completion<'a>, LinkError>) -> Option<Self> {
+        unpack(token).map(|(part, peer, round)| Self { part, peer, round, result })
+    }
 }
 
 #[cfg(test)]

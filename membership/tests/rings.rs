@@ -17,8 +17,9 @@ use obol_fabric::{
 };
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::poll::{Found, Poll};
+use obol_membership::tokens::Labelled;
 use obol_membership::view::{Acceptor, Change, Edit};
-use obol_membership::{ActiveMutant, Config, View, tokens};
+use obol_membership::{ActiveMutant, Config, View};
 use stateright::{Model, Property};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -254,9 +255,9 @@ impl Rings {
         let (from, len, token) = state.out.remove(which);
         let bytes = self.bytes(state, from, len);
         let result = if fails { Err(LinkError::PeerDead) } else { Ok(Completion::Read(&bytes)) };
-        let (part, peer, round) = tokens::unpack(token).expect("the reader's own");
+        let done = Labelled::new(token, result).expect("the reader's own");
         let mut fabric = Noted::default();
-        state.found = state.reader.complete(part, peer, round, &result, &self.config, &mut fabric);
+        state.found = state.reader.complete(done, &self.config, &mut fabric);
         if !fabric.posts.is_empty() || state.found.is_some() {
             // It has sent another request, and drops the results of the earlier one.
             state.out.clear();

@@ -25,7 +25,7 @@ use crate::recorder::{Kind as Event_, Record};
 use crate::replace::Vacancies;
 use crate::rng::Rng;
 use crate::timers::Timer;
-use crate::tokens::{self, Part};
+use crate::tokens::{Labelled, Part};
 use crate::view::{Acceptor, JOIN_WINDOW, Kind, Level, Member, Newcomer, View, coordinator_name};
 use crate::wire::Message;
 use cliques::Cliques;
@@ -486,27 +486,26 @@ impl Machine for Coordinator {
                 if result.is_err() {
                     fabric.count(Counter::LinkErrors, 1);
                 }
-                let Some((part, peer, round)) = tokens::unpack(token) else { return };
-                match part {
+                let Some(done) = Labelled::new(token, result) else { return };
+                match done.part {
                     Part::EngineCas | Part::EngineWrite | Part::EngineRead => {
+                        let Labelled { part, peer, round, .. } = done;
                         let outcome = self.engine.complete(part, peer, round, &result, fabric);
                         self.outcome(outcome, now, fabric);
                     }
                     Part::PollWord | Part::PollValue | Part::PollView => {
-                        let found =
-                            self.peer.poll.complete(part, peer, round, &result, &self.peer.config, fabric);
-                        if let Some(found) = found {
+                        if let Some(found) = self.peer.poll.complete(done, &self.peer.config, fabric) {
                             self.peer.booted = true;
                             self.found(found, now, fabric);
                         }
                     }
                     Part::Fence => {
                         if let Some(clearing) = &mut self.clearing {
-                            clearing.complete(peer, round, &result, &self.peer.config, fabric);
+                            clearing.complete(done, &self.peer.config, fabric);
                         }
                     }
                     Part::Probe => {
-                        if let Some((who, level)) = self.peer.probed(token, &result, now, fabric) {
+                        if let Some((who, level)) = self.peer.probed(token, result, now, fabric) {
                             let by = Accusation { accuser: self.incarnation().unwrap_or_default(), level };
                             self.accuse(who, by, Evidence::Suspicion, now, fabric);
                         }

@@ -12,6 +12,7 @@
 use super::{Detector, Id, Scope, Verdict};
 use crate::Config;
 use crate::mutants::Mutant;
+use crate::tokens::Labelled;
 use crate::view::{Kind, View};
 use crate::wire::Message;
 use obol_fabric::{Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Remote};
@@ -248,14 +249,8 @@ impl Detector for Links {
         }
     }
 
-    fn complete(
-        &mut self,
-        _: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
-        config: &Config,
-        now: Instant,
-    ) -> Option<Verdict> {
+    fn complete(&mut self, done: Labelled<'_>, config: &Config, now: Instant) -> Option<Verdict> {
+        let Labelled { round, result, .. } = done;
         let target = self.targets.iter_mut().find(|target| target.who.0 as u32 == round && target.reading)?;
         target.reading = false;
         target.due = now + config.timing.link_every;
@@ -264,7 +259,7 @@ impl Detector for Links {
             return None;
         }
         let before = target.link;
-        if let Ok(Completion::Read(bytes)) = *result {
+        if let Ok(Completion::Read(bytes)) = result {
             let beat = bytes.try_into().map(u64::from_le_bytes).ok();
             target.moves = target.beat.is_none() || target.beat != beat;
             target.beat = beat;

@@ -18,7 +18,7 @@ pub mod progress;
 mod stall;
 
 use crate::Config;
-use crate::tokens::{self, Part};
+use crate::tokens::{self, Labelled};
 use crate::view::{Level, View};
 use heartbeat::Heartbeat;
 use links::Links;
@@ -75,14 +75,7 @@ pub trait Detector: Default {
     fn tick<F: Fabric>(&mut self, id: Id, scope: &Scope<'_>, now: Instant, fabric: &mut F);
 
     /// Takes the completion of a probe.
-    fn complete(
-        &mut self,
-        peer: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
-        config: &Config,
-        now: Instant,
-    ) -> Option<Verdict>;
+    fn complete(&mut self, done: Labelled<'_>, config: &Config, now: Instant) -> Option<Verdict>;
 }
 
 /// Registers detectors. New views, ticks and deadline queries reach them in this order.
@@ -118,13 +111,13 @@ macro_rules! registry {
             pub fn complete(
                 &mut self,
                 token: Token,
-                result: &Result<Completion<'_>, LinkError>,
+                result: Result<Completion<'_>, LinkError>,
                 config: &Config,
                 now: Instant,
             ) -> Option<Verdict> {
-                let (Part::Probe, peer, round) = tokens::unpack(token)? else { return None };
+                let done = Labelled::new(token, result)?;
                 $(if tokens::detector(token) == Some(Self::IDS.$name.0) {
-                    return self.$name.complete(peer, round, result, config, now);
+                    return self.$name.complete(done, config, now);
                 })+
                 None
             }

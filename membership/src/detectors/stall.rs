@@ -5,6 +5,7 @@
 
 use super::{Detector, Id, Scope, Verdict};
 use crate::Config;
+use crate::tokens::Labelled;
 use crate::view::{Level, Member};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, Layout, LinkError, Nanos, Remote};
 
@@ -107,21 +108,14 @@ impl<R: Rule> Detector for Probes<R> {
         }
     }
 
-    fn complete(
-        &mut self,
-        peer: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
-        config: &Config,
-        now: Instant,
-    ) -> Option<Verdict> {
-        if round != self.round {
+    fn complete(&mut self, done: Labelled<'_>, config: &Config, now: Instant) -> Option<Verdict> {
+        if done.round != self.round {
             return None;
         }
-        let target = self.targets.get_mut(usize::from(peer))?;
+        let target = self.targets.get_mut(usize::from(done.peer))?;
         target.reading = false;
         target.due = now + target.rule.pause(config);
-        let level = match *result {
+        let level = match done.result {
             Ok(Completion::Read(bytes)) => {
                 let value = bytes.try_into().map(u64::from_le_bytes).ok()?;
                 let seen = &mut target.seen;

@@ -19,7 +19,7 @@ use crate::recorder::{Kind as Event_, Record};
 use crate::renewal_source::RenewalSource;
 use crate::rng::Rng;
 use crate::timers::Timer;
-use crate::tokens::{self, Part};
+use crate::tokens::{Labelled, Part};
 use crate::view::{Kind, Level, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
@@ -377,19 +377,18 @@ impl Machine for Member {
                 if result.is_err() {
                     fabric.count(Counter::LinkErrors, 1);
                 }
-                let Some((part, peer, round)) = tokens::unpack(token) else { return };
-                if part == Part::Probe {
-                    if let Some((who, level)) = self.peer.probed(token, &result, now, fabric) {
+                let Some(done) = Labelled::new(token, result) else { return };
+                if done.part == Part::Probe {
+                    if let Some((who, level)) = self.peer.probed(token, result, now, fabric) {
                         self.raise_notice(who, level, now);
                     }
                     return;
                 }
-                if part == Part::Fence {
-                    self.fan_out.complete(peer, round, &result, &self.peer.config, fabric);
+                if done.part == Part::Fence {
+                    self.fan_out.complete(done, &self.peer.config, fabric);
                     return;
                 }
-                let found = self.peer.poll.complete(part, peer, round, &result, &self.peer.config, fabric);
-                if let Some(found) = found {
+                if let Some(found) = self.peer.poll.complete(done, &self.peer.config, fabric) {
                     let first = !core::mem::replace(&mut self.peer.booted, true);
                     self.found(found, now, fabric);
                     if let MembershipState::Joining { as_of, .. } = &mut self.peer.state

@@ -140,9 +140,9 @@ impl Leases {
             if reading.empty & 1 << acceptor == 0 {
                 continue;
             }
-            let (part, peer, round) = tokens::unpack(fabric.posts[acceptor].1).expect("a token");
             let empty = Ok(Completion::Read(&[0; 8]));
-            let found = poll.complete(part, peer, round, &empty, &self.config, &mut fabric);
+            let done = Labelled::new(fabric.posts[acceptor].1, empty).expect("a token");
+            let found = poll.complete(done, &self.config, &mut fabric);
             let Some(Found::Empty { view, posted }) = found else { continue };
             let h = &mut state.holders[holder];
             h.lease.renewed(view, posted, now);
@@ -208,7 +208,8 @@ impl Leases {
         };
         let mut fabric = Noted::default();
         if let Some(clearing) = &mut state.leaders[usize::from(leader)].clearing {
-            clearing.complete(peer, round, &result, &self.config, &mut fabric);
+            let done = Labelled { part: Part::Fence, peer, round, result };
+            clearing.complete(done, &self.config, &mut fabric);
         }
         self.post(state, usize::from(leader), fabric);
     }
