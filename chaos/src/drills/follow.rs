@@ -113,9 +113,8 @@ pub(super) fn check_overlap<S: Subject>(
     let happened = (&followed.history, &followed.killed);
     trial.overlap_ns = trial.overlap_ns.max(overlap_seen(happened, before, &snapshot, from).0);
     if trial.overlap_ns > 0 {
-        trial.outcome = Outcome::Failed;
-        trial.reason =
-            Some(format!("two incompatible views could be used at once for {}", Nanos(trial.overlap_ns)));
+        let overlap = Nanos(trial.overlap_ns);
+        trial.ends(Outcome::Failed, format!("two incompatible views could be used at once for {overlap}"));
     }
 }
 
@@ -155,13 +154,11 @@ fn failover<S: Subject>(
             trial.lease_wait_ns = wait.0;
         }
         Failover::Void(why, lasted) => {
-            trial.outcome = Outcome::Void;
-            trial.reason = Some(why);
+            trial.ends(Outcome::Void, why);
             trial.unavailable_ns = lasted.map(|lasted| lasted.0);
         }
         Failover::Failed(why, lasted) => {
-            trial.outcome = Outcome::Failed;
-            trial.reason = Some(why);
+            trial.ends(Outcome::Failed, why);
             trial.unavailable_ns = Some(lasted.0);
         }
     }
@@ -280,9 +277,8 @@ fn leave<S: Subject>(subject: &mut S, leaving: &[Process], old: ViewId, trial: &
         }
         if subject.now() > end {
             let names: Vec<&str> = leaving.iter().filter(|p| !out(p)).map(|p| p.name.as_str()).collect();
-            trial.outcome = Outcome::Failed;
-            trial.reason = Some(format!("{} did not leave within {LEAVE_TIMEOUT}", names.join(", ")));
-            return;
+            let names = names.join(", ");
+            return trial.ends(Outcome::Failed, format!("{names} did not leave within {LEAVE_TIMEOUT}"));
         }
         subject.sleep(POLL_INTERVAL);
     }

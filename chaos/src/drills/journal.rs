@@ -69,8 +69,10 @@ impl Verdict {
 
 named_enum! {
     /// The outcome of one step of one repetition.
+    #[derive(Default)]
     Outcome {
         /// It was measured.
+        #[default]
         Measured = "measured",
         /// It could not be measured, for a reason outside the cluster.
         Void = "void",
@@ -93,7 +95,7 @@ pub struct Victim {
 }
 
 /// One step of one repetition.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Trial {
     /// The repetition, from 1; warm-ups are counted separately.
     pub number: u32,
@@ -129,6 +131,13 @@ pub struct Trial {
     /// How long a victim could still use the old view after the new one was active, in
     /// nanoseconds; must be 0.
     pub overlap_ns: u64,
+}
+
+impl Trial {
+    /// Sets how it ended, and why.
+    pub(super) fn ends(&mut self, outcome: Outcome, reason: impl Into<String>) {
+        (self.outcome, self.reason) = (outcome, Some(reason.into()));
+    }
 }
 
 /// A bound and the measured value.

@@ -9,7 +9,7 @@ use super::follow::{Bystanders, HEALTH_TIMEOUT, check_overlap, follow, healthy, 
 use super::guard::Answer;
 use super::journal::{self, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
 use super::live::Live;
-use super::plan::plan;
+use super::plan::{Plan, plan};
 use super::probe::{Probed, probe};
 use super::progress::{Progress, Stage};
 use super::remote::RemoteError;
@@ -25,7 +25,6 @@ use obol_membership::holdback::HoldBack;
 use obol_membership::{Kind, Timing};
 use obol_node::SiteError;
 use obol_observe::{Health, Observer, Snapshot};
-use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -175,6 +174,12 @@ pub fn run(
     Runner::new(drill, options, live, undone.done).run(before, go_on)
 }
 
+/// Whether all guards allow a plan.
+fn allowed(planned: Plan) -> Result<(), RunError> {
+    let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
+    if refusing.is_empty() { Ok(()) } else { Err(RunError::Guard(refusing)) }
+}
+
 fn run_probes<S: Subject>(
     subject: &S,
     snapshot: &Snapshot,
@@ -198,11 +203,7 @@ impl<'a, S: System> Runner<'a, S> {
         options: &Options,
     ) -> Result<Vec<Probed>, RunError> {
         let snapshot = subject.snapshot();
-        let planned = plan(drill, subject, &snapshot, supervisor, 1);
-        let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
-        if !refusing.is_empty() {
-            return Err(RunError::Guard(refusing));
-        }
+        allowed(plan(drill, subject, &snapshot, supervisor, 1))?;
         if let Some(on_wait) =
             options.on_wait.filter(|_| !matches!(snapshot.health, Health::Healthy | Health::Unreachable))
         {
@@ -271,31 +272,10 @@ impl<'a, S: System> Runner<'a, S> {
             for step in &drill.steps {
                 let trial = match self.trial(step, number, warmup) {
                     Ok(trial) => self.count_bystanders(trial),
-                    Err(RunError::Guard(answers)) => {
-                        self.remarks
-                            .extend(answers.into_iter().map(|a| format!("guard {}: {}", a.guard, a.says)));
-                        return Ok((Some(Verdict::Aborted), done));
+                    Err(error) => {
+                        let (verdict, begun) = self.given_up(error, number)?;
+                        return Ok((Some(verdict), if begun { done } else { done.saturating_sub(1) }));
                     }
-                    Err(RunError::FaultAgent(RemoteError::Refused(reason))) => {
-                        self.remarks.push(format!("the fault agent refused repetition {number}: {reason}"));
-                        return Ok((Some(Verdict::Aborted), done));
-                    }
-                    // Results so far are kept; the fault agent undoes by itself.
-                    Err(RunError::FaultAgent(error)) => {
-                        self.remarks
-                            .push(format!("the fault agent was lost in repetition {number}: {error}"));
-                        return Ok((Some(Verdict::Aborted), done));
-                    }
-                    // The cluster did not recover from the previous repetition.
-                    Err(error @ RunError::NotHealthy(_)) if !self.trials.is_empty() => {
-                        self.remarks.push(format!("before repetition {number}: {error}"));
-                        return Ok((Some(Verdict::Failed), done.saturating_sub(1)));
-                    }
-                    Err(error) if !self.trials.is_empty() => {
-                        self.remarks.push(format!("repetition {number} could not begin: {error}"));
-                        return Ok((Some(Verdict::Aborted), done.saturating_sub(1)));
-                    }
-                    Err(error) => return Err(error),
                 };
                 let aborts = self.aborts(&trial);
                 failures += u32::from(trial.outcome == Outcome::Failed);
@@ -319,6 +299,32 @@ impl<'a, S: System> Runner<'a, S> {
             self.system.subject().sleep(drill.repeat.gap);
         }
         Ok((None, most))
+    }
+
+    /// Notes why a repetition was given up. Returns the verdict, and whether it had begun; the error
+    /// itself if there are no results to keep.
+    fn given_up(&mut self, error: RunError, number: u32) -> Result<(Verdict, bool), RunError> {
+        let (why, verdict, begun) = match error {
+            RunError::Guard(answers) => {
+                self.remarks.extend(answers.into_iter().map(|a| format!("guard {}: {}", a.guard, a.says)));
+                return Ok((Verdict::Aborted, true));
+            }
+            RunError::FaultAgent(RemoteError::Refused(reason)) => {
+                (format!("the fault agent refused repetition {number}: {reason}"), Verdict::Aborted, true)
+            }
+            // Results so far are kept; the fault agent undoes by itself.
+            RunError::FaultAgent(error) => {
+                (format!("the fault agent was lost in repetition {number}: {error}"), Verdict::Aborted, true)
+            }
+            error if self.trials.is_empty() => return Err(error),
+            // The cluster did not recover from the previous repetition.
+            error @ RunError::NotHealthy(_) => {
+                (format!("before repetition {number}: {error}"), Verdict::Failed, false)
+            }
+            error => (format!("repetition {number} could not begin: {error}"), Verdict::Aborted, false),
+        };
+        self.remarks.push(why);
+        Ok((verdict, begun))
     }
 
     fn report(&self, number: u32, step: &Step, stage: Stage<'_>) {
@@ -370,11 +376,7 @@ impl<'a, S: System> Runner<'a, S> {
             }
         };
         let supervisor = self.system.supervisor();
-        let planned = plan(self.drill, self.system.subject(), &before, supervisor, turn);
-        let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
-        if !refusing.is_empty() {
-            return Err(RunError::Guard(refusing));
-        }
+        allowed(plan(self.drill, self.system.subject(), &before, supervisor, turn))?;
         self.bystanders.hit(&chosen, &before);
         let restart = self.restart(step, &chosen);
         self.system.arm(self.drill, step, &chosen, restart)?;
@@ -385,22 +387,11 @@ impl<'a, S: System> Runner<'a, S> {
             number,
             warmup,
             step: step.name.clone(),
-            outcome: Outcome::Measured,
-            reason: None,
             victims: chosen.iter().map(victim).collect(),
-            stamps: Vec::new(),
-            skew_ns: 0,
-            failover_ns: None,
-            unavailable_ns: None,
-            phases_ns: BTreeMap::new(),
-            lease_wait_ns: 0,
-            failed: 0,
-            falsely_failed: 0,
-            overlap_ns: 0,
+            ..Trial::default()
         };
         let Some(stamps) = self.system.fire()? else {
-            trial.outcome = Outcome::Void;
-            trial.reason = Some("the cue did not arrive in time, and nothing was injected".to_owned());
+            trial.ends(Outcome::Void, "the cue did not arrive in time, and nothing was injected");
             return Ok(trial);
         };
         trial.stamps = stamps;
@@ -415,23 +406,19 @@ impl<'a, S: System> Runner<'a, S> {
             }
             let failed = self.system.undone(lasts)?;
             if !failed.is_empty() {
-                trial.outcome = Outcome::Failed;
-                trial.reason = Some(failed.join("; "));
+                trial.ends(Outcome::Failed, failed.join("; "));
             }
-            let subject = self.system.subject();
             // A victim that has resumed, or is reachable again, must not have acted in the old view
             // since.
-            check_overlap(subject, &mut followed, &before, &mut trial);
+            check_overlap(self.system.subject(), &mut followed, &before, &mut trial);
             self.report(number, step, Stage::Undone);
         }
         if let Some(violation) = self.system.subject().violation() {
-            trial.outcome = Outcome::Failed;
-            trial.reason = Some(violation);
+            trial.ends(Outcome::Failed, violation);
         }
         if let Err(error) = self.roll_back(step, &chosen, &trial) {
             // Even if the failover worked, the cluster is not complete again.
-            trial.outcome = Outcome::Failed;
-            trial.reason = Some(format!("the processes could not be restarted: {error}"));
+            trial.ends(Outcome::Failed, format!("the processes could not be restarted: {error}"));
             return Ok(trial);
         }
         self.system.restored()?;
@@ -478,8 +465,7 @@ impl<'a, S: System> Runner<'a, S> {
         if let Some(reason) = reason
             && trial.outcome == Outcome::Measured
         {
-            trial.outcome = Outcome::Void;
-            trial.reason = Some(reason);
+            trial.ends(Outcome::Void, reason);
         }
     }
 
