@@ -65,7 +65,42 @@ impl Screen for Chaos {
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-        draw(model, canvas, area);
+        let chaos = &model.chaos;
+        let Areas { list, preview, runs } = areas(model, area);
+        let names: Vec<String> = chaos.drills.iter().map(|drill| drill.name.clone()).collect();
+        let state = match (&chaos.running, &chaos.armed, chaos.may_arm) {
+            (Some(_), ..) => Cell::new("a drill runs", Role::Armed),
+            (_, Some(_), _) => Cell::new("ARMED", Role::Armed),
+            (.., true) => Cell::new(model.keymap.fill("{arm} arms the selected one"), Role::Warn),
+            (.., false) => Cell::new("read-only: `obol console --arm`", Role::Dim),
+        };
+        let inside = if list.height < 4 {
+            list
+        } else {
+            canvas.frame(list, &[Cell::new(format!("Drills {}", names.len()), Role::Title)], &[state])
+        };
+        let grid = Grid { marked: true, ..Grid::of(&COLUMNS, model.list(SCREEN), &self.rows(model)) };
+        if names.is_empty() {
+            canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
+        } else {
+            let names_wide = names.iter().map(|name| width(name)).max().unwrap_or(0).max(COLUMNS[0].least);
+            let room = inside.width.saturating_sub(names_wide + COLUMNS[1].least + 6);
+            let cut = canvas.glyphs.cut;
+            grid.draw(canvas, inside, |row| {
+                let drill = &chaos.drills[row];
+                vec![
+                    Cell::text(drill.name.clone()),
+                    Cell::text(drill.count.to_string()),
+                    Cell::text(short(&drill.title, room, cut).into_owned()),
+                ]
+            });
+        }
+        if let Some(area) = preview {
+            draw_preview(model, canvas, area);
+        }
+        if let Some(area) = runs {
+            draw_runs(model, canvas, area);
+        }
     }
 
     fn select(&self, model: &mut Model, to: Move) -> bool {
@@ -128,46 +163,6 @@ fn areas(model: &Model, body: Rect) -> Areas {
         list,
         preview: at(list.bottom(), preview),
         runs: at(list.bottom() + if preview >= PANE_LEAST { preview } else { 0 }, runs),
-    }
-}
-
-/// Draws the screen.
-fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let chaos = &model.chaos;
-    let Areas { list, preview, runs } = areas(model, area);
-    let names: Vec<String> = chaos.drills.iter().map(|drill| drill.name.clone()).collect();
-    let state = match (&chaos.running, &chaos.armed, chaos.may_arm) {
-        (Some(_), ..) => Cell::new("a drill runs", Role::Armed),
-        (_, Some(_), _) => Cell::new("ARMED", Role::Armed),
-        (.., true) => Cell::new(model.keymap.fill("{arm} arms the selected one"), Role::Warn),
-        (.., false) => Cell::new("read-only: `obol console --arm`", Role::Dim),
-    };
-    let inside = if list.height < 4 {
-        list
-    } else {
-        canvas.frame(list, &[Cell::new(format!("Drills {}", names.len()), Role::Title)], &[state])
-    };
-    let grid = Grid { marked: true, ..Grid::of(&COLUMNS, model.list(SCREEN), &Chaos.rows(model)) };
-    if names.is_empty() {
-        canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
-    } else {
-        let names_wide = names.iter().map(|name| width(name)).max().unwrap_or(0).max(COLUMNS[0].least);
-        let room = inside.width.saturating_sub(names_wide + COLUMNS[1].least + 6);
-        let cut = canvas.glyphs.cut;
-        grid.draw(canvas, inside, |row| {
-            let drill = &chaos.drills[row];
-            vec![
-                Cell::text(drill.name.clone()),
-                Cell::text(drill.count.to_string()),
-                Cell::text(short(&drill.title, room, cut).into_owned()),
-            ]
-        });
-    }
-    if let Some(area) = preview {
-        draw_preview(model, canvas, area);
-    }
-    if let Some(area) = runs {
-        draw_runs(model, canvas, area);
     }
 }
 

@@ -44,8 +44,21 @@ impl Screen for Events {
         rows(model).iter().map(|event| RowId::Event(event.process, event.at)).collect()
     }
 
+    /// Without a selection it follows the newest event.
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-        draw(model, canvas, area);
+        let data = model.data();
+        let rows = rows(model);
+        let list = model.list(ID);
+        let ids = self.rows(model);
+        let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
+        let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
+        let gone = (data.events_gone > 0).then(|| format!("{} older ones gone", data.events_gone));
+        let inside = grid.frame(canvas, area, &[title], &list.filter, gone);
+        if rows.is_empty() {
+            let why = ("event", "no event has been read yet");
+            return super::draw_none(model, canvas, inside, &list.filter, why);
+        }
+        grid.draw(canvas, inside, |row| cells(&rows, row, data));
     }
 
     fn select(&self, model: &mut Model, to: Move) -> bool {
@@ -120,23 +133,6 @@ fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
         Cell::text(event.level.map_or("", |level| level.name())),
         Cell::text(data.describe(event)),
     ]
-}
-
-/// Draws the screen. Without a selection it follows the newest event.
-fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let data = model.data();
-    let rows = rows(model);
-    let list = model.list(ID);
-    let ids = Events.rows(model);
-    let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
-    let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
-    let gone = (data.events_gone > 0).then(|| format!("{} older ones gone", data.events_gone));
-    let inside = grid.frame(canvas, area, &[title], &list.filter, gone);
-    if rows.is_empty() {
-        let why = ("event", "no event has been read yet");
-        return super::draw_none(model, canvas, inside, &list.filter, why);
-    }
-    grid.draw(canvas, inside, |row| cells(&rows, row, data));
 }
 
 /// The newest events in a pane of another screen.

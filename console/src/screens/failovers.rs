@@ -67,8 +67,31 @@ impl Screen for Failovers {
         split(model, area).0
     }
 
+    /// Without a selection it is about the newest failover.
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-        draw(model, canvas, area);
+        let data = model.data();
+        let rows = rows(model);
+        let list = model.list(ID);
+        let ids = self.rows(model);
+        let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
+        let place = if grid.marked { grid.place } else { rows.len().saturating_sub(1) };
+        let (above, below) = split(model, area);
+        let (phases, total) = failovers::medians(&rows);
+        let title = Cell::new(format!("Failovers {}", rows.len()), Role::Title);
+        let median = total.map(|total| format!("median {total}"));
+        let inside = grid.frame(canvas, above, &[title], &list.filter, median);
+        if rows.is_empty() {
+            let none = if model.replay.is_some() {
+                "no failover up to this moment of the recording; {event-forward} goes to the next view change"
+            } else {
+                "no failover in the events that were read; try `obol kill app-1`"
+            };
+            return super::draw_none(model, canvas, inside, &list.filter, ("failover", none));
+        }
+        grid.draw(canvas, inside, |row| cells(&rows[row], data));
+        if let (Some(below), Some(failover)) = (below, rows.get(place)) {
+            line(model, canvas, below, failover, &rows, phases);
+        }
     }
 
     fn select(&self, model: &mut Model, to: Move) -> bool {
@@ -244,33 +267,6 @@ fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
         Cell::maybe(failover.total().map(|total| total.to_string())),
         Cell::maybe(failover.last_active().map(|(name, _)| name.to_string())),
     ]
-}
-
-/// Draws the screen. Without a selection it is about the newest failover.
-fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let data = model.data();
-    let rows = rows(model);
-    let list = model.list(ID);
-    let ids = Failovers.rows(model);
-    let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
-    let place = if grid.marked { grid.place } else { rows.len().saturating_sub(1) };
-    let (above, below) = split(model, area);
-    let (phases, total) = failovers::medians(&rows);
-    let title = Cell::new(format!("Failovers {}", rows.len()), Role::Title);
-    let median = total.map(|total| format!("median {total}"));
-    let inside = grid.frame(canvas, above, &[title], &list.filter, median);
-    if rows.is_empty() {
-        let none = if model.replay.is_some() {
-            "no failover up to this moment of the recording; {event-forward} goes to the next view change"
-        } else {
-            "no failover in the events that were read; try `obol kill app-1`"
-        };
-        return super::draw_none(model, canvas, inside, &list.filter, ("failover", none));
-    }
-    grid.draw(canvas, inside, |row| cells(&rows[row], data));
-    if let (Some(below), Some(failover)) = (below, rows.get(place)) {
-        line(model, canvas, below, failover, &rows, phases);
-    }
 }
 
 /// The sign of a moment.

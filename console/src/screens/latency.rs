@@ -66,7 +66,34 @@ impl Screen for Latency {
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-        draw(model, canvas, area);
+        let data = model.data();
+        let (which, rows) = rows(data);
+        let (before, after) = sides(data, which);
+        let list = model.list(ID);
+        let ids = self.rows(model);
+        let place = list.place(&ids);
+        let wanted = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(3);
+        let above = match area.height.checked_sub(wanted) {
+            Some(left) if left >= BARS_LEAST => Rect { height: wanted, ..area },
+            _ => area,
+        };
+        let inside = if above.height < 4 {
+            above
+        } else {
+            let title = Cell::new(format!("Latency, {after}"), Role::Title);
+            canvas.frame(above, &[title], &[Cell::new(format!("before: {before}"), Role::Dim)])
+        };
+        let grid = Grid::of(&COLUMNS, list, &ids);
+        grid.draw(canvas, inside, |row| cells(&rows[row]));
+        let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
+        let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };
+        let note = model.keymap.fill(if what.small_is_bad { "low is bad" } else { "{down}/{up} select" });
+        let sides = if what.before.is_empty() { "" } else { ": before and after" };
+        let title = Cell::new(format!("{}{sides}", what.name), Role::Title);
+        let inside = canvas.frame(below, &[title], &[Cell::new(note, Role::Dim)]);
+        let side = |head, counts, role| Side { head, counts, role };
+        let both = [side("before", &what.before, Role::Dim), side("after", &what.after, Role::Good)];
+        bars::draw(canvas, inside, if what.before.is_empty() { &both[1..] } else { &both });
     }
 
     fn select(&self, model: &mut Model, to: Move) -> bool {
@@ -178,36 +205,4 @@ fn sides(data: &Data, which: Before) -> (String, String) {
         }
         _ => ("the previous minute".to_owned(), "last 60s".to_owned()),
     }
-}
-
-/// Draws the screen.
-fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let data = model.data();
-    let (which, rows) = rows(data);
-    let (before, after) = sides(data, which);
-    let list = model.list(ID);
-    let ids = Latency.rows(model);
-    let place = list.place(&ids);
-    let wanted = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(3);
-    let above = match area.height.checked_sub(wanted) {
-        Some(left) if left >= BARS_LEAST => Rect { height: wanted, ..area },
-        _ => area,
-    };
-    let inside = if above.height < 4 {
-        above
-    } else {
-        let title = Cell::new(format!("Latency, {after}"), Role::Title);
-        canvas.frame(above, &[title], &[Cell::new(format!("before: {before}"), Role::Dim)])
-    };
-    let grid = Grid::of(&COLUMNS, list, &ids);
-    grid.draw(canvas, inside, |row| cells(&rows[row]));
-    let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
-    let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };
-    let note = model.keymap.fill(if what.small_is_bad { "low is bad" } else { "{down}/{up} select" });
-    let sides = if what.before.is_empty() { "" } else { ": before and after" };
-    let title = Cell::new(format!("{}{sides}", what.name), Role::Title);
-    let inside = canvas.frame(below, &[title], &[Cell::new(note, Role::Dim)]);
-    let side = |head, counts, role| Side { head, counts, role };
-    let both = [side("before", &what.before, Role::Dim), side("after", &what.after, Role::Good)];
-    bars::draw(canvas, inside, if what.before.is_empty() { &both[1..] } else { &both });
 }

@@ -58,7 +58,36 @@ impl Screen for Leases {
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-        draw(model, canvas, area);
+        let data = model.data();
+        let rows = rows(model);
+        let list = model.list(ID);
+        let ids = self.rows(model);
+        let (above, below) = split(model, area);
+        let grid = Grid::of(&COLUMNS, list, &ids);
+        let inside = grid.frame(canvas, above, &title(&rows, data), &list.filter, None);
+        if rows.is_empty() {
+            let why = ("process", "no process renews a lease yet");
+            super::draw_none(model, canvas, inside, &list.filter, why);
+        } else {
+            let all: Vec<Vec<Cell>> = {
+                let shown = grid.shown(usize::from(inside.height.saturating_sub(1)).max(1));
+                let cells =
+                    |at: usize| if shown.contains(&at) { cells(rows[at], data, canvas) } else { Vec::new() };
+                (0..rows.len()).map(cells).collect()
+            };
+            grid.draw(canvas, inside, |row| all[row].clone());
+        }
+        let Some(below) = below else { return };
+        let set = data.windows.last();
+        let (margins, renewals) = (&set[Histogram::Margin as usize], &set[Histogram::Renewal as usize]);
+        let two = area.width >= TWO_FROM;
+        let half = if two { below.width / 2 } else { below.width };
+        let left = Rect { width: half, ..below };
+        chart(canvas, left, "Left of the lease at a renewal, 60s", margins);
+        if two {
+            let right = Rect { x: below.x + half, width: below.width - half, ..below };
+            chart(canvas, right, "A renewal took, 60s", renewals);
+        }
     }
 }
 
@@ -185,40 +214,6 @@ fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let above = wanted.min(most);
     let below = Rect { y: body.y + above, height: body.height - above, ..body };
     (Rect { height: above, ..body }, Some(below))
-}
-
-/// Draws the screen.
-fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let data = model.data();
-    let rows = rows(model);
-    let list = model.list(ID);
-    let ids = Leases.rows(model);
-    let (above, below) = split(model, area);
-    let grid = Grid::of(&COLUMNS, list, &ids);
-    let inside = grid.frame(canvas, above, &title(&rows, data), &list.filter, None);
-    if rows.is_empty() {
-        let why = ("process", "no process renews a lease yet");
-        super::draw_none(model, canvas, inside, &list.filter, why);
-    } else {
-        let all: Vec<Vec<Cell>> = {
-            let shown = grid.shown(usize::from(inside.height.saturating_sub(1)).max(1));
-            let cells =
-                |at: usize| if shown.contains(&at) { cells(rows[at], data, canvas) } else { Vec::new() };
-            (0..rows.len()).map(cells).collect()
-        };
-        grid.draw(canvas, inside, |row| all[row].clone());
-    }
-    let Some(below) = below else { return };
-    let set = data.windows.last();
-    let (margins, renewals) = (&set[Histogram::Margin as usize], &set[Histogram::Renewal as usize]);
-    let two = area.width >= TWO_FROM;
-    let half = if two { below.width / 2 } else { below.width };
-    let left = Rect { width: half, ..below };
-    chart(canvas, left, "Left of the lease at a renewal, 60s", margins);
-    if two {
-        let right = Rect { x: below.x + half, width: below.width - half, ..below };
-        chart(canvas, right, "A renewal took, 60s", renewals);
-    }
 }
 
 fn chart(canvas: &mut Canvas<'_>, area: Rect, title: &'static str, counts: &Counts) {
