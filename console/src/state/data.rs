@@ -2,7 +2,7 @@
 //! sequence of samples, so a recording gives the same as the live console.
 
 use crate::event_text;
-use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample};
+use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample, ViewRow};
 use crate::state::alerts;
 use crate::state::store::Store;
 use crate::state::windows::{WINDOW, Windows};
@@ -238,6 +238,13 @@ impl Track {
     }
 }
 
+/// Drops the first entries beyond a number.
+fn bound<K: Ord, V>(map: &mut BTreeMap<K, V>, most: usize) {
+    while map.len() > most {
+        map.pop_first();
+    }
+}
+
 fn per_second(n: u64, span: Nanos) -> Option<f64> {
     (span > Nanos::ZERO).then(|| n as f64 * 1e9 / span.0 as f64)
 }
@@ -316,6 +323,18 @@ impl Data {
         }
         self.cluster = (sample.cluster_id, sample.view.as_ref().map(|view| view.id));
         self.pass_marks(&sample.marks);
+        self.pass_processes(sample);
+        if let Some(view) = &sample.view {
+            self.pass_view(view, sample.at);
+        }
+        self.windows.take(sample.at, &sample.spans);
+        self.pass_events(sample);
+        bound(&mut self.names, NAMES_MAX);
+        bound(&mut self.changes, VIEWS_MAX);
+        self.began.get_or_insert(sample.at);
+    }
+
+    fn pass_processes(&mut self, sample: &Sample) {
         let is_first = self.began.is_none();
         for row in &sample.processes {
             let track = self.tracks.get_mut(&row.name);
@@ -340,31 +359,32 @@ impl Data {
                 let track = self.tracks.remove(&name);
                 self.gone.extend(track.map(|track| (name, (track.process, track.counted))));
             }
-            while self.gone.len() > NAMES_MAX {
-                self.gone.pop_first();
-            }
+            bound(&mut self.gone, NAMES_MAX);
         }
-        if let Some(view) = &sample.view {
-            match self.leases.back_mut().filter(|(_, lease)| *lease == view.lease) {
-                Some((last, _)) => *last = sample.at,
-                None => self.leases.push_back((sample.at, view.lease)),
-            }
-            while self.leases.front().is_some_and(|(last, _)| sample.at.since(*last) > WINDOW) {
-                self.leases.pop_front();
-            }
-            self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
-            let failed = view.changes.iter().filter_map(|change| match change {
-                ChangeRow::Failed { who, .. } => Some((view.dead(*who), view.id, false)),
-                _ => None,
-            });
-            let departed = view.departed.iter().map(|gone| (view.dead(gone.who), gone.at, gone.left));
-            self.departures.learn(view.id, failed.chain(departed));
-            // Members that left before the first sample: there is no other source of their names.
-            for gone in view.departed.iter().filter(|gone| gone.who != Incarnation::NONE) {
-                self.names.entry(gone.who).or_insert(gone.name);
-            }
+    }
+
+    fn pass_view(&mut self, view: &ViewRow, at: Instant) {
+        match self.leases.back_mut().filter(|(_, lease)| *lease == view.lease) {
+            Some((last, _)) => *last = at,
+            None => self.leases.push_back((at, view.lease)),
         }
-        self.windows.take(sample.at, &sample.spans);
+        while self.leases.front().is_some_and(|(last, _)| at.since(*last) > WINDOW) {
+            self.leases.pop_front();
+        }
+        self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
+        let failed = view.changes.iter().filter_map(|change| match change {
+            ChangeRow::Failed { who, .. } => Some((view.dead(*who), view.id, false)),
+            _ => None,
+        });
+        let departed = view.departed.iter().map(|gone| (view.dead(gone.who), gone.at, gone.left));
+        self.departures.learn(view.id, failed.chain(departed));
+        // Members that left before the first sample: there is no other source of their names.
+        for gone in view.departed.iter().filter(|gone| gone.who != Incarnation::NONE) {
+            self.names.entry(gone.who).or_insert(gone.name);
+        }
+    }
+
+    fn pass_events(&mut self, sample: &Sample) {
         for event in &sample.events {
             if event.event == Event::Joined {
                 self.names.insert(Incarnation(event.a), event.process);
@@ -388,13 +408,6 @@ impl Data {
             }
             self.events.push_back(*event);
         }
-        while self.names.len() > NAMES_MAX {
-            self.names.pop_first();
-        }
-        while self.changes.len() > VIEWS_MAX {
-            self.changes.pop_first();
-        }
-        self.began.get_or_insert(sample.at);
     }
 
     fn pass_marks(&mut self, marks: &[MarkRow]) {
