@@ -237,40 +237,16 @@ impl Leases {
         turns: &[Turn],
         mutant: ActiveMutant,
     ) -> Self {
-        let none = Nanos(u64::MAX);
+        const NEVER: Nanos = Nanos(u64::MAX);
         let timing = Timing {
             lease: Nanos(lease),
             lease_max: Nanos(lease),
-            lease_calm: none,
-            renew_every: none,
-            renew_timeout: none,
+            renew_timeout: NEVER,
             cache_lease: Nanos(lease),
-            cache_timeout: none,
+            cache_timeout: NEVER,
             fan_out_from: u32::MAX,
-            drift_ppm: 0,
             fencing: true,
-            heartbeat_every: none,
-            heartbeat_period: none,
-            heartbeat_confirm: 2,
-            link_watch: false,
-            link_every: none,
-            link_timeout: none,
-            notice_after: none,
-            notice_every: none,
-            join_every: none,
-            join_burst: 1,
-            join_window: Nanos::ZERO,
-            join_hold: Nanos::ZERO,
-            join_hold_max: Nanos::ZERO,
-            join_pause: Nanos::ZERO,
-            standby: none,
-            poll_every: none,
-            backoff_max: none,
-            announce_hold: none,
-            resync_after: none,
-            replace: false,
-            replace_after: none,
-            replace_pause: none,
+            ..Timing::default()
         };
         let config = Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), mutant };
         let name = Name::new("c").expect("a name");
