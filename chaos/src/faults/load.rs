@@ -7,38 +7,31 @@ use crate::drills::channel::Injection;
 use obol_fabric::host::sched;
 use obol_profiles::document::Faults;
 use serde_json::json;
+use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::{fmt, io};
 
 /// A load on the host.
-pub(super) trait LoadFault: fmt::Debug + Send + Sync + Sized + 'static {
-    const NAME: &'static str;
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) name: &'static str,
     /// Its key, and the largest value.
-    const KEY: (&'static str, u32);
-    const DOC: &'static str;
-    const UNIT: &'static str;
-
-    fn new(amount: u32) -> Self;
-
-    fn amount(&self) -> u32;
-
-    /// Threads that compute, and MiB that are written repeatedly.
-    fn load(&self) -> (u32, u32);
+    pub(super) key: (&'static str, u32),
+    pub(super) doc: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) amount: u32,
+    /// Threads that compute, and MiB that are written repeatedly, for an amount.
+    pub(super) parts: fn(u32) -> (u32, u32),
 }
 
-/// Adapter to [`Fault`].
-#[derive(Debug)]
-pub(super) struct Load<T>(pub(super) T);
-
-impl<T: LoadFault> Fault for Load<T> {
+impl Fault for Load {
     fn name(&self) -> &'static str {
-        T::NAME
+        self.name
     }
 
     fn describe(&self) -> String {
-        format!("{} of {} {}", T::NAME, self.0.amount(), T::UNIT)
+        format!("{} of {} {}", self.name, self.amount, self.unit)
     }
 
     fn scope(&self) -> Scope {
@@ -50,15 +43,15 @@ impl<T: LoadFault> Fault for Load<T> {
     }
 
     fn keys(&self) -> Vec<Key> {
-        let (name, most) = T::KEY;
+        let (name, most) = self.key;
         let schema = json!({ "type": "integer", "minimum": 1, "maximum": most });
-        vec![Key { name, schema, doc: T::DOC }]
+        vec![Key { name, schema, doc: self.doc }]
     }
 
     fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {
-        let (name, most) = T::KEY;
+        let (name, most) = self.key;
         let amount = section.number(name, (1, most), faults).map(|at| at.value);
-        Arc::new(Self(T::new(section.need(name, T::DOC, amount).unwrap_or(1))))
+        Arc::new(Self { amount: section.need(name, self.doc, amount).unwrap_or(1), ..*self })
     }
 
     fn orders(&self) -> &'static [&'static str] {
@@ -66,7 +59,7 @@ impl<T: LoadFault> Fault for Load<T> {
     }
 
     fn order(&self, _island: u8) -> Injection {
-        let (threads, mebibytes) = self.0.load();
+        let (threads, mebibytes) = (self.parts)(self.amount);
         Injection::new("load").with("threads", &threads).with("mebibytes", &mebibytes)
     }
 

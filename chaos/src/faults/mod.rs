@@ -20,7 +20,6 @@ mod partition;
 pub use kill::Kill;
 
 use links::Network;
-use load::Load;
 
 use crate::drillfile::section::Section;
 use crate::drillfile::{Guards, TargetKind};
@@ -39,8 +38,8 @@ use std::{fmt, io};
 pub static KINDS: &[&dyn Fault] = &[
     &kill::Kill { graceful: false },
     &freeze::Freeze,
-    &Load(cpu_hog::CpuHog { threads: 1 }),
-    &Load(memory_pressure::MemoryPressure { mebibytes: 1 }),
+    &cpu_hog::CPU_HOG,
+    &memory_pressure::MEMORY_PRESSURE,
     &Network(partition::Partition),
     &Network(delay::Delay::NONE),
     &Network(loss::Loss { percent: 0 }),
