@@ -330,7 +330,7 @@ fn target(
         .map(|n| At { at: n.at, value: Select::Fixed(n.value) });
     let percent =
         section.number("percent", (1, 100), faults).map(|n| At { at: n.at, value: Select::Percent(n.value) });
-    let named = section.name("name", faults).map(|name| At { at: section.at(), value: Select::Named(name) });
+    let named = section.name("name", faults).map(|name| At { at: section.at, value: Select::Named(name) });
     let mut ways: Vec<At<Select>> = [word, fixed, percent, named].into_iter().flatten().collect();
     if ways.len() > 1 {
         let found = "several of them are set".to_owned();
@@ -408,7 +408,7 @@ fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mu
     if let Some(beyond) = tables.get(INJECTIONS_MAX) {
         let (found, key) = (format!("{several} tables"), section.key("fault").into());
         let (low, high) = ("1".to_owned(), INJECTIONS_MAX.to_string());
-        faults.add(beyond.at(), Fault::Bounds { key, found, low, high });
+        faults.add(beyond.at, Fault::Bounds { key, found, low, high });
     }
     let mut list: Vec<StepFault> = Vec::new();
     for table in tables {
@@ -517,7 +517,7 @@ fn rollback(
     let mut rollback = Rollback { strategy: Strategy::Always, restart: Vec::new() };
     let strategy = section.choice("strategy", &STRATEGIES, faults);
     for action in section.sections("actions", faults) {
-        let at = action.at();
+        let at = action.at;
         let names = action.read(faults, |action, faults| {
             let kind = action.choice("kind", &[("restart", ())], faults);
             action.need("kind", "\"restart\"; reversible faults are always undone", kind);

@@ -24,7 +24,8 @@ pub(crate) struct At<T> {
 /// A table that is being parsed. Keys that were not read by the end are errors.
 pub struct Section<'d, 'i> {
     path: String,
-    at: usize,
+    /// Its byte offset.
+    pub(crate) at: usize,
     table: &'d DeTable<'i>,
     known: BTreeSet<&'static str>,
     missing: Vec<(&'static str, String)>,
@@ -33,11 +34,6 @@ pub struct Section<'d, 'i> {
 impl<'d, 'i> Section<'d, 'i> {
     pub(crate) fn new(path: &str, at: usize, table: &'d DeTable<'i>) -> Self {
         Self { path: path.to_owned(), at, table, known: BTreeSet::new(), missing: Vec::new() }
-    }
-
-    /// Its byte offset.
-    pub(crate) const fn at(&self) -> usize {
-        self.at
     }
 
     /// The full path of a key.

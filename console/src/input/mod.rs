@@ -64,7 +64,7 @@ pub(crate) enum Action {
 /// A key with its modifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Press {
-    code: KeyCode,
+    pub(crate) code: KeyCode,
     control: bool,
 }
 
@@ -103,11 +103,6 @@ impl Press {
             Self { code: KeyCode::Char(letter), control: false } => Some(letter),
             _ => None,
         }
-    }
-
-    /// The key itself.
-    pub(crate) const fn code(self) -> KeyCode {
-        self.code
     }
 
     /// The name in help and configurations.

@@ -90,12 +90,11 @@ fn late_renewals(data: &Data, thresholds: &Alert) -> Vec<String> {
 /// A running process has memory that cannot be read consistently.
 fn stale_node(data: &Data, thresholds: &Alert) -> Vec<String> {
     let now = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
-    let old =
-        data.tracks.iter().filter(|(_, track)| track.life() == Life::Runs).filter_map(|(name, track)| {
-            let age = track.age(now);
-            let limit = thresholds.stale_after;
-            (age > limit).then(|| format!("{name} was last read consistently {age} ago, limit {limit}"))
-        });
+    let old = data.tracks.iter().filter(|(_, track)| track.life == Life::Runs).filter_map(|(name, track)| {
+        let age = track.age(now);
+        let limit = thresholds.stale_after;
+        (age > limit).then(|| format!("{name} was last read consistently {age} ago, limit {limit}"))
+    });
     old.collect()
 }
 

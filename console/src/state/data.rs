@@ -49,7 +49,8 @@ pub(crate) struct Track {
     /// Pid, start time and seat.
     process: (u32, u64, u16),
     incarnation: Incarnation,
-    life: Life,
+    /// Its last state.
+    pub(crate) life: Life,
     heartbeat: u64,
     /// Its last counters of [`SINCE`].
     counted: [u64; SINCE.len()],
@@ -187,11 +188,6 @@ impl Track {
         let which = WATCHED.iter().position(|watched| *watched == counter)?;
         let (_, then) = self.past.front()?;
         self.watched[which].checked_sub(then[which])
-    }
-
-    /// Its last state.
-    pub(crate) const fn life(&self) -> Life {
-        self.life
     }
 
     /// The least margin of its lease in the last minute, zero if it ran out.

@@ -80,7 +80,7 @@ impl Model {
         let candidates = self.candidates(what, text);
         let marked = self.marked_choice(text).filter(|at| *at < candidates.len());
         let Mode::Typing { text, .. } = &mut self.mode else { return false };
-        match (press.code(), press.typed()) {
+        match (press.code, press.typed()) {
             (KeyCode::Down | KeyCode::Up, _) if candidates.is_empty() => return false,
             (KeyCode::Down, _) => {
                 self.choice = Some(marked.map_or(0, |at| (at + 1).min(candidates.len() - 1)));

@@ -137,7 +137,7 @@ impl Cluster {
             }
             table => table?,
         };
-        if table.name() != name {
+        if table.name != name {
             return Err(HostError::Corrupt { path, fault: "names another cluster" });
         }
         Ok(Self { dir, table: Arc::new(table) })
@@ -205,7 +205,7 @@ impl Cluster {
 
     /// The cluster's name.
     pub fn name(&self) -> Name {
-        self.table.name()
+        self.table.name
     }
 
     /// Whether the calling process is the one that opened it. A forked child finds it empty and has
@@ -226,7 +226,7 @@ impl Cluster {
 
     /// The layout of its regions.
     pub fn layout(&self) -> &Layout {
-        self.table.layout()
+        &self.table.layout
     }
 
     /// Drawn when the cluster was created: distinguishes it from other clusters of the same name.

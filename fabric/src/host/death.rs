@@ -57,7 +57,7 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
     let kernel = |doing| HostError::Kernel { doing, error: io::Error::last_os_error() };
     let home =
         OwnerProcess::here().map_err(|error| HostError::Kernel { doing: "mark this process", error })?;
-    if TAKEN.get() == home.turn() {
+    if TAKEN.get() == home.turn {
         return Err(HostError::ThreadTaken);
     }
     let mut previous = (core::ptr::null_mut(), 0usize);
@@ -96,7 +96,7 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
         region.death_claim(seat, index).store(0, Ordering::Relaxed);
         region.death_word(seat, index).store(tid, Ordering::Release);
     }
-    TAKEN.set(home.turn());
+    TAKEN.set(home.turn);
     Ok(Registration { list, previous, region: region.clone(), seat, not_send: PhantomData })
 }
 

@@ -25,7 +25,8 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnerProcess {
     mark: &'static AtomicU64,
-    turn: u64,
+    /// The number of this process among its ancestors.
+    pub(crate) turn: u64,
 }
 
 impl OwnerProcess {
@@ -49,11 +50,6 @@ impl OwnerProcess {
     #[inline]
     pub(crate) fn is_here(self) -> bool {
         self.mark.load(Ordering::Relaxed) == self.turn
-    }
-
-    /// The number of this process among its ancestors.
-    pub(crate) const fn turn(self) -> u64 {
-        self.turn
     }
 }
 
@@ -117,12 +113,12 @@ pub(crate) mod tests {
     #[test]
     fn a_child_and_its_child_are_other_processes_and_have_homes_of_their_own() {
         let home = OwnerProcess::here().expect("a page");
-        assert!(home.is_here() && OwnerProcess::here().expect("a page").turn() == home.turn());
+        assert!(home.is_here() && OwnerProcess::here().expect("a page").turn == home.turn);
         assert!(forked(|| {
             let before = home.is_here();
             let own = OwnerProcess::here().expect("a page");
             let inner = forked(|| !own.is_here() && !home.is_here());
-            !before && own.is_here() && !home.is_here() && own.turn() > home.turn() && inner
+            !before && own.is_here() && !home.is_here() && own.turn > home.turn && inner
         }));
         assert!(home.is_here(), "nothing has changed here");
     }

@@ -30,7 +30,7 @@ enum Slot {
 
 /// The mapped regions, by number. Mapped at the first use, and again when the owner changes.
 pub struct MappedRegions {
-    cluster: Cluster,
+    pub(crate) cluster: Cluster,
     me: RegionOwner,
     /// The region of this process, which is already mapped.
     own: Region,
@@ -48,10 +48,6 @@ impl MappedRegions {
     pub(crate) fn new(cluster: Cluster, me: RegionOwner, own: Region) -> Self {
         let slots = (0..REGIONS).map(|_| Slot::Unused).collect();
         Self { cluster, me, own, slots, failures: 0 }
-    }
-
-    pub(crate) const fn cluster(&self) -> &Cluster {
-        &self.cluster
     }
 
     /// The newest generation of a region.

@@ -97,8 +97,8 @@ impl Entry {
 pub(crate) struct Table {
     map: Mapping,
     path: PathBuf,
-    layout: Layout,
-    name: Name,
+    pub(crate) layout: Layout,
+    pub(crate) name: Name,
 }
 
 impl Table {
@@ -147,14 +147,6 @@ impl Table {
         let layout = Layout::new(limits)?;
         let name = load_name(&map[HEADER_NAME..]).ok_or_else(|| corrupt("holds no valid name"))?;
         Ok(Self { map, path: path.into(), layout, name })
-    }
-
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    pub(crate) fn name(&self) -> Name {
-        self.name
     }
 
     /// Distinguishes this cluster from earlier and later ones of the same name.

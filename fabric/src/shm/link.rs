@@ -204,13 +204,13 @@ impl Links {
 
     fn refresh_groups(&mut self) {
         // Read before the entries are, so that a concurrent change is seen the next time.
-        let changes = self.regions.cluster().table.changes();
+        let changes = self.regions.cluster.table.changes();
         if self.groups_as_of == Some(changes) {
             return;
         }
         self.groups.clear();
         for region in 1..REGIONS {
-            if let Some(entry) = self.regions.cluster().table.get(region)
+            if let Some(entry) = self.regions.cluster.table.get(region)
                 && entry.occupancy.phase == Phase::Live
                 && region != self.me.region
             {

@@ -16,7 +16,8 @@ pub(crate) type Place = (HugePages, Option<u32>);
 #[derive(Debug)]
 pub(crate) struct Buffers {
     registration: Registration,
-    block_bytes: usize,
+    /// The bytes of a block.
+    pub(crate) block_bytes: usize,
     free: Vec<u32>,
 }
 
@@ -50,11 +51,6 @@ impl Buffers {
         let arena = Arena::new(all, pages, node)?;
         let registration = Registration::new(domain, arena, 0..all, Rights::NONE)?;
         Ok(Self { registration, block_bytes, free: (0..blocks).rev().collect() })
-    }
-
-    /// The bytes of a block.
-    pub(crate) const fn block_bytes(&self) -> usize {
-        self.block_bytes
     }
 
     pub(crate) fn take(&mut self) -> Option<Block> {

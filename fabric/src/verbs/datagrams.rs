@@ -92,7 +92,7 @@ pub(crate) struct To<'a> {
 /// The local end.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
-    pair: Arc<QueuePair>,
+    pub(crate) pair: Arc<QueuePair>,
     received: Arc<CompletionQueue>,
     sent: Arc<CompletionQueue>,
     incoming: Buffers,
@@ -167,10 +167,6 @@ impl Datagrams {
         self.own = own;
     }
 
-    pub(crate) fn pair(&self) -> &Arc<QueuePair> {
-        &self.pair
-    }
-
     /// The encoded `payload`, for others to send on behalf of this process.
     pub(crate) fn framed(&self, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD_BYTES + payload.len());
@@ -180,7 +176,7 @@ impl Datagrams {
 
     fn post(&self, index: u32) -> Result<(), super::queue::PostError> {
         let Some(&block) = self.blocks.get(index as usize) else { return Ok(()) };
-        let bytes = self.incoming.block_bytes() as u32;
+        let bytes = self.incoming.block_bytes as u32;
         self.pair.receive(u64::from(index), self.incoming.local(block, bytes))
     }
 

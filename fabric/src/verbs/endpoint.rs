@@ -237,7 +237,7 @@ impl Rdma {
             address: own,
             role,
             exposed: Exposed::new(nic.domain(), &memory, &layout, purpose)?,
-            datagrams: Arc::clone(datagrams.pair()),
+            datagrams: Arc::clone(&datagrams.pair),
             qkey: RDMA_UDP_QKEY,
             groups: owner.groups,
             tokens: taken.tokens.unwrap_or_default(),

@@ -50,7 +50,7 @@ enum Job {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) attempt: u64,
-    pair: QueuePair,
+    pub(crate) pair: QueuePair,
     welcome: Welcome,
     handle: AddressHandle,
 }
@@ -438,10 +438,6 @@ impl Connection {
 
     fn to(&self) -> To<'_> {
         To { handle: &self.handle, number: self.welcome.queue_pair, qkey: self.welcome.qkey }
-    }
-
-    pub(crate) fn into_pair(self) -> QueuePair {
-        self.pair
     }
 }
 

@@ -95,7 +95,7 @@ impl Ops {
 
     /// The maximum length of an operation.
     pub(crate) const fn bytes_max(&self) -> usize {
-        self.long.block_bytes()
+        self.long.block_bytes
     }
 
     const fn bytes(what: What) -> usize {

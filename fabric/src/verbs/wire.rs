@@ -287,7 +287,7 @@ impl Rdma {
             let attempt = connection.attempt;
             self.limbo.push((attempt, slots));
             // If the connector has ended, its end has released everything.
-            let _ = self.commands.send(Command::Bury { attempt, pair: connection.into_pair() });
+            let _ = self.commands.send(Command::Bury { attempt, pair: connection.pair });
             self.threads.wake();
         }
         if !self.broken.contains(&region) {
