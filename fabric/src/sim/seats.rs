@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 /// A program in a seat.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Program {
     address: Address,
     name: Name,
@@ -140,18 +140,9 @@ impl Core {
             memory: Arc::clone(&node.memory),
             home: node.generation,
             alive: true,
-            frozen: false,
-            hung: false,
-            progress_within: Nanos::ZERO,
-            promised: Nanos::ZERO,
-            request: None,
-            sequence: 0,
-            handed: 0,
-            status: None,
-            answer: None,
-            token: 0,
             request_at: u64::MAX,
             beat_at: now,
+            ..Program::default()
         });
         let first = self.layout.seat(seat);
         self.store(at, first + offset_of!(layout::Seat, generation) as u32, u64::from(generation));
