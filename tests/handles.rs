@@ -331,6 +331,17 @@ fn word(done: Result<(), AttachError>) -> &'static str {
     }
 }
 
+/// How a stream ends.
+fn end_of<T>(mut next: impl FnMut() -> Result<Option<T>, Lost>) -> &'static str {
+    loop {
+        match next() {
+            Ok(Some(_)) => {}
+            Ok(None) => return "timeout",
+            Err(why) => return lost(why),
+        }
+    }
+}
+
 const fn truth(so: bool) -> &'static str {
     if so { "yes" } else { "no" }
 }
@@ -420,26 +431,8 @@ impl Program {
             }
             "incarnation" => so(self.handle().incarnation() != obol_fabric::Incarnation::NONE),
             "agent lives" => so(self.handle().lost().is_none()),
-            "views" => {
-                let views = self.views.as_mut().expect("they are open");
-                loop {
-                    match views.next(WAIT) {
-                        Ok(Some(_)) => {}
-                        Ok(None) => break "timeout",
-                        Err(why) => break lost(why),
-                    }
-                }
-            }
-            "failures" => {
-                let failures = self.failures.as_mut().expect("they are open");
-                loop {
-                    match failures.next(WAIT) {
-                        Ok(Some(_)) => {}
-                        Ok(None) => break "timeout",
-                        Err(why) => break lost(why),
-                    }
-                }
-            }
+            "views" => end_of(|| self.views.as_mut().expect("they are open").next(WAIT)),
+            "failures" => end_of(|| self.failures.as_mut().expect("they are open").next(WAIT)),
             "leave" => match (&self.attached, self.handle().lost()) {
                 (Some(attached), _) => match attached.leave(WAIT) {
                     Ok(true) => "ok",
