@@ -2,11 +2,10 @@
 
 use super::{Cli, Place};
 use crate::commands::Command;
-use crate::commands::agent::Agent;
+use crate::commands::agent::Named;
 use crate::commands::app::DemoApp;
 use crate::commands::coordinator::Coordinator;
 use crate::commands::coordinator::run::CoordinatorRun;
-use crate::commands::lease_cache::LeaseCache;
 use clap::{Parser, Subcommand};
 
 /// The command line of a cluster's own processes, without those of all other commands: what is read
@@ -22,8 +21,8 @@ pub(super) struct Daemon {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    Agent(Agent),
-    LeaseCache(LeaseCache),
+    Agent(Named),
+    LeaseCache(Named),
     App(DemoApp),
     #[command(subcommand)]
     Coordinator(CoordinatorRole),

@@ -1,4 +1,5 @@
-//! `obol agent`: the daemon of a node.
+//! `obol agent` and `obol lease-cache`: the daemon of a node, and a member that renews the leases of
+//! others.
 
 use crate::daemons::{enter, expected, schedule};
 use clap::Args;
@@ -8,17 +9,23 @@ use obol_membership::Kind;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// An agent process (started by `up`)
 #[derive(Debug, Args)]
-pub(crate) struct Agent {
+pub(crate) struct Named {
     /// Its name
     #[arg(long)]
     pub(crate) name: obol_fabric::Name,
 }
 
-pub(crate) fn run(root: &Path, cluster: Name, args: &Agent) -> Result<ExitCode, Failure> {
-    let name = args.name;
+pub(crate) fn run(root: &Path, cluster: Name, args: &Named) -> Result<ExitCode, Failure> {
+    member(root, cluster, Kind::Agent, args.name)
+}
+
+pub(crate) fn run_lease_cache(root: &Path, cluster: Name, args: &Named) -> Result<ExitCode, Failure> {
+    member(root, cluster, Kind::LeaseCache, args.name)
+}
+
+fn member(root: &Path, cluster: Name, kind: Kind, name: Name) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
     schedule(&site, false)?;
-    expected(&site, name, || obol_agent::run(&site, Kind::Agent, name, obol_agent::seed(), &stop))
+    expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop))
 }

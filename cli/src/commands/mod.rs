@@ -20,7 +20,6 @@ mod host;
 mod kill;
 mod kv;
 mod lease;
-pub(crate) mod lease_cache;
 mod man;
 mod mark;
 mod prefilled_console;
@@ -103,10 +102,12 @@ commands! {
     Coordinator(coordinator::Coordinator) => coordinator::run,
     #[command(subcommand)]
     Lease(lease::Lease) => lease::run,
+    /// An agent process (started by `up`)
     #[command(hide = true)]
-    Agent(agent::Agent) => agent::run,
+    Agent(agent::Named) => agent::run,
+    /// A lease cache process (started by `up`)
     #[command(hide = true)]
-    LeaseCache(lease_cache::LeaseCache) => lease_cache::run,
+    LeaseCache(agent::Named) => agent::run_lease_cache,
     #[command(hide = true)]
     App(app::DemoApp) => app::run,
     #[command(hide = true)]
