@@ -163,12 +163,7 @@ impl Supervisor {
         saves: PathBuf,
     ) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
-        let common = vec![
-            "--cluster".to_owned(),
-            cluster.to_string(),
-            "--root".to_owned(),
-            root.display().to_string(),
-        ];
+        let common = ["--cluster", cluster.as_str(), "--root", &root.display().to_string()];
         let directory = root.join(cluster.as_str());
         let mut specs = BTreeMap::new();
         let mut add = |name: String, arguments: Vec<String>| {
@@ -201,7 +196,7 @@ impl Supervisor {
             root: root.to_owned(),
             cluster,
             program,
-            common,
+            common: common.map(str::to_owned).to_vec(),
             directory,
             saves,
             specs,
@@ -236,22 +231,19 @@ impl Supervisor {
 
     /// Refuses a child that runs.
     fn wait_for_end(&mut self, name: &str) -> Result<(), String> {
-        if let Some(child) = self.children.get_mut(name) {
-            let end = Instant::now() + DYING_TIMEOUT;
-            loop {
-                match child.child.try_wait() {
-                    Ok(Some(_)) => break,
-                    // Asked for right after a kill: the kernel may not have taken the old one away
-                    // yet.
-                    Ok(None) if is_dying(child.child.id()) && Instant::now() < end => {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                    Ok(None) => return Err(format!("{name} runs already (pid {})", child.child.id())),
-                    Err(error) => return Err(format!("could not check {name}: {error}")),
+        let Some(Started { child, .. }) = self.children.get_mut(name) else { return Ok(()) };
+        let end = Instant::now() + DYING_TIMEOUT;
+        loop {
+            match child.try_wait() {
+                Ok(Some(_)) => return Ok(()),
+                // Asked for right after a kill: the kernel may not have taken the old one away yet.
+                Ok(None) if is_dying(child.id()) && Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(1));
                 }
+                Ok(None) => return Err(format!("{name} runs already (pid {})", child.id())),
+                Err(error) => return Err(format!("could not check {name}: {error}")),
             }
         }
-        Ok(())
     }
 
     /// Starts a process that does not run.
@@ -396,27 +388,19 @@ fn hear(caller: UnixStream, tell: &Sender<Ask>) {
     if caller.set_write_timeout(Some(ANSWER_TIMEOUT)).is_err() {
         return;
     }
-    if !allowed {
-        // Read first: an answer to what was not read is lost with the connection.
-        if caller.set_read_timeout(Some(ANSWER_TIMEOUT)).is_err()
-            || control::read_line::<Request>(&caller).is_err()
-        {
-            return;
-        }
-        let reason = "only the user who runs `obol up`, and root, may ask it for anything".to_owned();
-        // A caller that went away does not want to know.
-        let _ = control::write_line(&caller, &Answer::Refused { reason });
+    if !allowed && caller.set_read_timeout(Some(ANSWER_TIMEOUT)).is_err() {
         return;
     }
-    match control::read_line::<Request>(&caller) {
+    let reason = match control::read_line::<Request>(&caller) {
         // If the supervisor is ending, the caller sees the connection close.
-        Ok(request) => drop(tell.send(Ask { request, caller })),
-        Err(error) => {
-            let reason = format!("not a request: {error}");
-            // A caller that went away does not want to know.
-            let _ = control::write_line(&caller, &Answer::Refused { reason });
-        }
-    }
+        Ok(request) if allowed => return drop(tell.send(Ask { request, caller })),
+        // It was read first: an answer to what was not read is lost with the connection.
+        Ok(_) => "only the user who runs `obol up`, and root, may ask it for anything".to_owned(),
+        Err(_) if !allowed => return,
+        Err(error) => format!("not a request: {error}"),
+    };
+    // A caller that went away does not want to know.
+    let _ = control::write_line(&caller, &Answer::Refused { reason });
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, Failure> {
@@ -424,7 +408,6 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         true => running::profile_sent()?,
         false => Profile::load(&options.profile).map_err(Failure::refused)?,
     };
-    let profile_name = profile.name;
     let mut deployment = Deployment::new(options.coordinators, options.apps, options.caches, profile)
         .map_err(Failure::refused)?
         .labelled(options.environment);
@@ -441,10 +424,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
                 .to_owned(),
         ));
     }
-    let config = if console {
-        obol_console::config::Config::load(options.look.config.as_deref())?
-    } else {
-        obol_console::config::Config::default()
+    let config = match console {
+        true => obol_console::config::Config::load(options.look.config.as_deref())?,
+        false => obol_console::config::Config::default(),
     };
     let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
     if options.temporary {
@@ -466,31 +448,32 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         supervisor.start(name).map_err(Failure::Failed)?;
     }
     if !options.json && !console {
-        output::line(format_args!(
-            "obol: cluster {cluster}, profile {profile_name}, coordinators {}, caches {}, apps {}. Ctrl-C ends it",
-            deployment.coordinators, deployment.caches, deployment.apps
-        ))?;
-        let place =
-            if cluster.as_str() == cli::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
-        output::line(format_args!(
-            "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
-        ))?;
+        tell_begun(cluster, &deployment)?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let live = Live::new(cluster, observer, options.json, console || options.headless && !options.json);
     let spares = Spares::new(&deployment);
-    let shown = if console {
-        let place = Place { root: root.to_owned(), cluster };
-        Some(Background::start(
-            Console::new(place, options.look.clone(), config, true)
-                .record(options.record.clone())
-                .arm(options.arm),
-            Arc::clone(&stop),
-        )?)
-    } else {
-        None
-    };
+    let place = Place { root: root.to_owned(), cluster };
+    let shown = console.then(|| {
+        let console = Console::new(place, options.look.clone(), config, true);
+        Background::start(console.record(options.record.clone()).arm(options.arm), Arc::clone(&stop))
+    });
+    let shown = shown.transpose()?;
     attend(&directory, (live, spares), supervisor, &requests, &stop, options, shown)
+}
+
+/// Says what was started, and what to do with it.
+fn tell_begun(cluster: Name, deployment: &Deployment) -> std::io::Result<()> {
+    let Deployment { coordinators, caches, apps, profile, .. } = deployment;
+    output::line(format_args!(
+        "obol: cluster {cluster}, profile {}, coordinators {coordinators}, caches {caches}, apps {apps}. Ctrl-C ends it",
+        profile.name
+    ))?;
+    let place =
+        if cluster.as_str() == cli::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
+    output::line(format_args!(
+        "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
+    ))
 }
 
 /// The folder of a cluster's saved views; none if there can be none that outlives a boot.
