@@ -141,30 +141,17 @@ pub(crate) fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::version::Version;
     use obol_fabric::{Incarnation, Instant, Name};
-    use obol_membership::consensus::Head;
     use obol_observe::Health;
 
     fn life(seat: u16, alive: bool) -> Process {
         Process {
-            name: Name::new("crash-1").expect("a name"),
-            kind: Kind::App,
             process: obol_fabric::host::Process { pid: 7, started: 8 },
             region: 3,
             seat,
             alive,
-            frozen: false,
-            held_until: None,
-            left: false,
             incarnation: Incarnation(u64::from(seat)),
-            view: None,
-            lease: None,
-            detection: Detection::default(),
-            version: Version::default(),
-            heartbeat: 0,
-            head: Head::default(),
-            counters: Vec::new(),
+            ..Process::missing(Name::new("crash-1").expect("a name"), Kind::App)
         }
     }
 
