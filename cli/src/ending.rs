@@ -173,8 +173,7 @@ pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failu
 }
 
 /// A name that one `obol run` has, from before its program starts until it has ended: between a
-/// look
-/// at who has a name and the join, others could take it.
+/// look at who has a name and the join, others could take it.
 pub(crate) struct NameClaim(#[expect(dead_code, reason = "holds the lock")] File);
 
 impl NameClaim {

@@ -66,6 +66,15 @@ pub fn json(value: &impl Serialize) -> io::Result<()> {
     line(plain::json(&serde_json::to_string(value)?))
 }
 
+/// Prints a value as JSON, or else as `text` does.
+pub fn json_or<T: Serialize>(
+    as_json: bool,
+    value: &T,
+    text: impl FnOnce(&T) -> io::Result<()>,
+) -> io::Result<()> {
+    if as_json { json(value) } else { text(value) }
+}
+
 /// Prints a remark on standard error, separate from output for scripts.
 pub fn remark(text: impl fmt::Display) -> io::Result<()> {
     writeln!(io::stderr().lock(), "{}", plain::lines(&text.to_string()))

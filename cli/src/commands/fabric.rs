@@ -38,13 +38,7 @@ pub(crate) enum FabricCommand {
 pub(crate) fn run(_: &Path, _: Name, command: &FabricCommand) -> Result<ExitCode, Failure> {
     let FabricCommand::List { address, json } = command;
     let found = Found::look(*address);
-    if *json {
-        output::json(&found.report())?;
-    } else {
-        for line in found.lines() {
-            output::line(line)?;
-        }
-    }
+    output::json_or(*json, &found.report(), |_| found.lines().into_iter().try_for_each(output::line))?;
     Ok(found.code())
 }
 

@@ -294,11 +294,7 @@ pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Fail
         put(path, &tuned.html())?;
         output::remark(format_args!("the evidence is in {}", path.display()))?;
     }
-    if options.json {
-        output::json(&tuned)?;
-    } else {
-        print(&tuned)?;
-    }
+    output::json_or(options.json, &tuned, print)?;
     Ok(if tuned.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

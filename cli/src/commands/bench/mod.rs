@@ -114,11 +114,7 @@ struct Report {
 fn over_rdma(root: &Path, at: SocketAddr, options: &Bench) -> Result<ExitCode, Failure> {
     let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
     let report = micro::over_rdma(root, at, profile)?;
-    if options.json {
-        output::json(&report)?;
-    } else {
-        output::line(report)?;
-    }
+    output::json_or(options.json, &report, |report| output::line(report))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -141,11 +137,7 @@ pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Fai
     progress("simulation");
     figures.push(micro::simulation());
     let report = Report { bench: "obol", figures, host: Host::this(), profile: PROFILE };
-    if options.json {
-        output::json(&report)?;
-    } else {
-        print(&report)?;
-    }
+    output::json_or(options.json, &report, print)?;
     Ok(code(&report.figures))
 }
 

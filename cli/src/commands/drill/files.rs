@@ -365,11 +365,7 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
         // It is empty. If it cannot be removed, it stays so.
         let _ = out.as_deref().map(std::fs::remove_dir);
     })?;
-    if options.file.json {
-        output::json(&journal)?;
-    } else {
-        print(&journal)?;
-    }
+    output::json_or(options.file.json, &journal, print)?;
     if let Some(dir) = out {
         let files =
             if drill.report.is_empty() { drillfile::ReportFiles::all() } else { drill.report.clone() };

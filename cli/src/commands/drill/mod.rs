@@ -102,11 +102,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let gap = Nanos::from_std(options.gap);
     let drill = victims.drill(site.deployment.environment, options.count, gap);
     let report = Report::of(&files::go(root, cluster, &drill, files::How::default())?);
-    if options.json {
-        output::json(&report)?;
-    } else {
-        print(&report)?;
-    }
+    output::json_or(options.json, &report, print)?;
     Ok(ExitCode::from(report.code()))
 }
 

@@ -71,11 +71,7 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
         put("table2.json", serde_json::to_string_pretty(&table).map_err(Failure::failed)?)?;
         output::remark(format_args!("the report is in {}", out.display()))?;
     }
-    if options.file.json {
-        output::json(&table)?;
-    } else {
-        output::text(&table.markdown())?;
-    }
+    output::json_or(options.file.json, &table, |table| output::text(&table.markdown()))?;
     Ok(ExitCode::from(table.verdict().code()))
 }
 

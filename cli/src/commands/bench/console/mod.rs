@@ -172,10 +172,6 @@ pub(crate) fn run(root: &Path, options: &BenchConsole) -> Result<ExitCode, Failu
     }
     let met = figures.iter().all(|figure| figure.met);
     let report = Report { bench: "console", figures, host: Host::this(), profile: super::PROFILE };
-    if options.json {
-        output::json(&report)?;
-    } else {
-        print(&report)?;
-    }
+    output::json_or(options.json, &report, print)?;
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
