@@ -14,10 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Three coordinators (nodes 0 to 2), an agent (node 3), and room for seven coordinators.
 fn cluster(mutant: ActiveMutant) -> Cluster {
-    let mut cluster = Cluster::with_room(3, 7, mutant);
-    cluster.add_member(Kind::Agent, "node-1");
-    cluster.run(Nanos::from_millis(5));
-    cluster
+    Cluster::with_room(3, 7, mutant).with_agents(1)
 }
 
 const AGENT: usize = 3;

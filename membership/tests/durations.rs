@@ -3,18 +3,11 @@
 mod instant;
 
 use instant::{Cluster, TIMING};
-use obol_fabric::{Nanos, ViewId};
+use obol_fabric::Nanos;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as RecordKind;
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Kind, Timing};
-
-fn newest(cluster: &Cluster) -> ViewId {
-    let views = cluster.nodes.iter().enumerate().filter(|(_, n)| n.alive && !n.frozen);
-    let ids: Vec<ViewId> = views.map(|(at, _)| cluster.view(at).id).collect();
-    assert!(ids.windows(2).all(|pair| pair[0] == pair[1]), "they know different views: {ids:?}");
-    ids[0]
-}
 
 /// Leases of 1 ms that may grow to 6 ms and shrink after 10 ms of calm.
 fn adaptive() -> Cluster {
@@ -50,7 +43,7 @@ fn a_holder_that_is_late_again_gets_longer_leases_and_calm_shortens_them() {
     assert!(cluster.counted(3, Counter::RenewalsLate) >= 2);
     assert_eq!(cluster.view(0).lease, Nanos(2 * usual.0));
     cluster.run(Nanos::from_millis(1));
-    let longer = newest(&cluster);
+    let longer = cluster.newest();
     assert_eq!(cluster.view(4).base, base, "no lease was disturbed");
     assert!(cluster.is_active(3, longer) && cluster.is_active(4, longer));
     freeze_beyond_lease(&mut cluster, 3);
@@ -116,21 +109,17 @@ fn with_slow_detectors() -> Cluster {
 
 #[test]
 fn a_flapping_lease_does_not_push_a_failover_out_of_the_recorder() {
-    let mut cluster = with_slow_detectors();
-    for name in ["node-1", "node-2"] {
-        cluster.add_member(Kind::Agent, name);
-    }
-    cluster.run(Nanos::from_millis(5));
+    let mut cluster = with_slow_detectors().with_agents(2);
     cluster.kill(4);
     cluster.run(Nanos::from_millis(5));
-    let failover = newest(&cluster);
+    let failover = cluster.newest();
     let before = cluster.nodes[3].records.len();
     let late = cluster.counted(3, Counter::RenewalsLate);
     for _ in 0..1_000 {
         freeze_beyond_lease(&mut cluster, 3);
     }
     let lapses = cluster.counted(3, Counter::RenewalsLate) - late;
-    assert_eq!(newest(&cluster), failover, "nobody was removed");
+    assert_eq!(cluster.newest(), failover, "nobody was removed");
     assert!(lapses >= 1_000, "only {lapses}");
     let noted = &cluster.nodes[3].records[before..];
     // The first four, then each power of two up to the count, each with its resumption.

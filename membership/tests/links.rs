@@ -5,7 +5,7 @@ mod instant;
 use instant::{Cluster, TIMING};
 use obol_fabric::{Evidence, Incarnation, Nanos};
 use obol_membership::metrics::Counter;
-use obol_membership::{ActiveMutant, Change, Kind, Level, Timing};
+use obol_membership::{ActiveMutant, Change, Level, Timing};
 
 const EVERY: Nanos = Nanos(250_000);
 const TIMEOUT: Nanos = Nanos(1_000_000);
@@ -16,12 +16,7 @@ const DECIDED: Nanos = Nanos(3_500_000);
 /// Three coordinators (nodes 0 to 2) and the agents after them, joined, with link detection.
 fn cluster(agents: usize) -> Cluster {
     let timing = Timing { link_watch: true, link_every: EVERY, link_timeout: TIMEOUT, ..TIMING };
-    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
-    for n in 1..=agents {
-        cluster.add_member(Kind::Agent, &format!("node-{n}"));
-    }
-    cluster.run(Nanos::from_millis(5));
-    cluster
+    Cluster::with_timing(3, 3, timing, ActiveMutant::NONE).with_agents(agents)
 }
 
 fn cut(cluster: &mut Cluster, a: usize, b: usize) {

@@ -3,7 +3,7 @@
 mod instant;
 
 use instant::{Cluster, Happening, TIMING};
-use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
+use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, memory};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::holdback::Held;
 use obol_membership::metrics::Counter;
@@ -15,19 +15,7 @@ use std::sync::atomic::Ordering;
 
 /// Three coordinators (nodes 0 to 2) and the agents after them, joined and active.
 fn cluster(agents: usize) -> Cluster {
-    let mut cluster = Cluster::new(3, ActiveMutant::NONE);
-    for n in 1..=agents {
-        cluster.add_member(Kind::Agent, &format!("node-{n}"));
-    }
-    cluster.run(Nanos::from_millis(5));
-    cluster
-}
-
-fn newest(cluster: &Cluster) -> ViewId {
-    let views = cluster.nodes.iter().enumerate().filter(|(_, n)| n.alive && !n.frozen);
-    let ids: Vec<ViewId> = views.map(|(at, _)| cluster.view(at).id).collect();
-    assert!(ids.windows(2).all(|pair| pair[0] == pair[1]), "they know different views: {ids:?}");
-    ids[0]
+    Cluster::new(3, ActiveMutant::NONE).with_agents(agents)
 }
 
 fn join(token: u64, address: Address) -> SeatRequest {
@@ -55,7 +43,7 @@ fn churn(cluster: &mut Cluster, times: u64) {
 #[test]
 fn agents_join_and_hold_leases_on_one_view() {
     let cluster = cluster(3);
-    let view = newest(&cluster);
+    let view = cluster.newest();
     assert_eq!(cluster.view(0).members.len(), 6);
     assert!((3..6).all(|at| cluster.is_active(at, view)));
     assert!(cluster.is_leading(0) && !cluster.is_leading(1) && !cluster.is_leading(2));
@@ -64,9 +52,9 @@ fn agents_join_and_hold_leases_on_one_view() {
 #[test]
 fn leases_are_renewed_in_time_and_nothing_else_happens() {
     let mut cluster = cluster(2);
-    let view = newest(&cluster);
+    let view = cluster.newest();
     cluster.run(Nanos::from_millis(50));
-    assert_eq!(newest(&cluster), view);
+    assert_eq!(cluster.newest(), view);
     for at in 3..5 {
         assert!(cluster.counted(at, Counter::RenewalsOnTime) > 100);
         assert_eq!(cluster.counted(at, Counter::RenewalsLate), 0);
@@ -77,10 +65,10 @@ fn leases_are_renewed_in_time_and_nothing_else_happens() {
 #[test]
 fn a_dead_agent_is_removed_and_the_survivors_are_active_at_once() {
     let mut cluster = cluster(3);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     cluster.kill(3);
     cluster.settle();
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert_eq!(after, before.next());
     assert!(cluster.is_active(4, after) && cluster.is_active(5, after), "no lease was waited for");
     assert!(!cluster.is_active(4, before));
@@ -104,10 +92,10 @@ fn without_fencing_a_failover_takes_the_wait() {
         cluster.add_member(Kind::Agent, &format!("node-{n}"));
     }
     cluster.run(Nanos::from_millis(30));
-    let before = newest(&cluster);
+    let before = cluster.newest();
     cluster.kill(3);
     cluster.settle();
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert!(after > before && !cluster.is_active(4, after));
     cluster.run(Nanos(TIMING.lease.0 - 10_000));
     assert!(!cluster.is_active(4, after));
@@ -121,10 +109,10 @@ fn an_attached_app_joins_dies_and_returns_as_a_new_incarnation() {
     let app = attach(&mut cluster, 3, 1, 71);
     let first = cluster.view(0).by_token(71).expect("admitted").incarnation;
     assert_eq!(cluster.nodes[3].seats, [(1, SeatStatus::Member(first))]);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     cluster.report(app, Evidence::Suspicion);
     cluster.settle();
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert_eq!(after, before.next());
     assert!(cluster.view(4).member(first).is_none());
     assert!(cluster.is_active(3, after) && cluster.is_active(4, after), "at once");
@@ -165,12 +153,7 @@ fn with_join_hold(join_pause: Nanos) -> Cluster {
         join_pause,
         ..TIMING
     };
-    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
-    for n in 1..=2 {
-        cluster.add_member(Kind::Agent, &format!("node-{n}"));
-    }
-    cluster.run(Nanos::from_millis(5));
-    cluster
+    Cluster::with_timing(3, 3, timing, ActiveMutant::NONE).with_agents(2)
 }
 
 /// A program of that name takes seat 1 of the first agent and asks to join.
@@ -240,10 +223,10 @@ fn a_program_that_dies_while_its_join_is_held_back_is_not_admitted() {
     crash_three_times(&mut cluster);
     let program = begin(&mut cluster, "loop", 54);
     dies(&mut cluster, program);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     cluster.run(Nanos::from_millis(60));
     assert!(!is_in(&cluster, 54));
-    assert_eq!(newest(&cluster), before, "nobody was disturbed for it");
+    assert_eq!(cluster.newest(), before, "nobody was disturbed for it");
 }
 
 #[test]
@@ -264,11 +247,11 @@ fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
         token: 59,
         proposer: 0,
     };
-    let as_of = newest(&cluster);
+    let as_of = cluster.newest();
     cluster.send_to_coordinators(&Message::Join { newcomer, as_of, proved: true }.encode());
     cluster.run(Nanos::from_millis(60));
     assert!(!is_in(&cluster, 59), "a join that is held back is not kept: whoever still wants it asks again");
-    cluster.send_to_coordinators(&Message::Join { newcomer, as_of: newest(&cluster), proved: true }.encode());
+    cluster.send_to_coordinators(&Message::Join { newcomer, as_of: cluster.newest(), proved: true }.encode());
     // Its agent does not know this program, and has it removed soon.
     cluster.settle();
     assert!(is_in(&cluster, 59));
@@ -306,7 +289,7 @@ fn graceful_leaves_never_cause_a_hold() {
 fn joins_that_come_together_share_a_view_and_the_first_does_not_wait() {
     let mut cluster = with_join_hold(Nanos::from_millis(4));
     cluster.run(Nanos::from_millis(10));
-    let before = newest(&cluster);
+    let before = cluster.newest();
     let join_at = |cluster: &mut Cluster, at: usize, token: u64| {
         let address = Address { seat: 1, generation: 1, ..cluster.nodes[at].address };
         cluster.programs.push(address);
@@ -323,7 +306,7 @@ fn joins_that_come_together_share_a_view_and_the_first_does_not_wait() {
     assert!(!is_in(&cluster, 72) && !is_in(&cluster, 73), "they wait for each other");
     cluster.run(Nanos::from_millis(4));
     assert!(is_in(&cluster, 72) && is_in(&cluster, 73));
-    assert_eq!(newest(&cluster).0, before.0 + 2);
+    assert_eq!(cluster.newest().0, before.0 + 2);
 }
 
 #[test]
@@ -389,10 +372,10 @@ fn an_abandoned_member_is_removed_though_its_seat_is_taken_again() {
 #[test]
 fn a_dead_leader_is_replaced_and_no_lease_is_disturbed() {
     let mut cluster = cluster(2);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     cluster.kill(0);
     cluster.settle();
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert_eq!(after, before.next());
     assert!(cluster.is_leading(1));
     assert_eq!(cluster.view(1).base, before, "a view without other apps is compatible");
@@ -406,7 +389,7 @@ fn leader_and_app_on_one_cue() {
     cluster.kill(0);
     cluster.kill(3);
     cluster.settle();
-    let view = newest(&cluster);
+    let view = cluster.newest();
     assert_eq!(cluster.view(1).members.len(), 4);
     assert!(cluster.is_active(4, view) && cluster.is_active(5, view));
 }
@@ -414,11 +397,11 @@ fn leader_and_app_on_one_cue() {
 #[test]
 fn a_frozen_agent_is_excluded_and_never_acts_in_the_old_view() {
     let mut cluster = cluster(2);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     let old = cluster.incarnation(3).expect("a member");
     cluster.nodes[3].frozen = true;
     cluster.run(Nanos::from_millis(5));
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert!(cluster.view(4).member(old).is_none());
     assert!(cluster.is_active(4, after));
     assert!(!cluster.is_active(3, before), "its fence was raised while it slept");
@@ -426,7 +409,7 @@ fn a_frozen_agent_is_excluded_and_never_acts_in_the_old_view() {
     cluster.run(Nanos::from_millis(5));
     let new = cluster.incarnation(3).expect("a member again");
     assert!(new > old);
-    assert!(cluster.is_active(3, newest(&cluster)));
+    assert!(cluster.is_active(3, cluster.newest()));
     assert_eq!(cluster.counted(3, Counter::Exclusions), 1);
 }
 
@@ -437,14 +420,14 @@ fn reports_of_an_excluded_process_are_ignored() {
     let [old, other] = [3, 4].map(|at| cluster.incarnation(at).expect("a member"));
     cluster.nodes[3].frozen = true;
     cluster.run(Nanos::from_millis(5));
-    let view = newest(&cluster);
+    let view = cluster.newest();
     assert!(cluster.view(4).member(old).is_none());
     let notice = |accuser, evidence| {
         Message::Notice { accuser, accused: other, level: Level::Timeout, evidence }.encode()
     };
     cluster.send_to_coordinators(&notice(old, Evidence::Suspicion));
     cluster.run(Nanos::from_millis(5));
-    assert_eq!(newest(&cluster), view);
+    assert_eq!(cluster.newest(), view);
     // A member is believed.
     let member = cluster.incarnation(1).expect("a member");
     cluster.send_to_coordinators(&notice(member, Evidence::Suspicion));
@@ -461,7 +444,7 @@ fn a_frozen_leader_is_replaced_and_comes_back() {
     cluster.nodes[0].frozen = false;
     cluster.run(Nanos::from_millis(10));
     assert!(cluster.is_leading(0) && !cluster.is_leading(1));
-    assert_eq!(newest(&cluster), cluster.view(4).id);
+    assert_eq!(cluster.newest(), cluster.view(4).id);
 }
 
 /// The last agent is the leader's predecessor in the ring.
@@ -472,7 +455,7 @@ fn a_frozen_leader_is_replaced_though_its_watcher_froze_with_it() {
         cluster.nodes[at].frozen = true;
     }
     cluster.run(Nanos::from_millis(20));
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert_eq!(cluster.view(1).members.len(), 4);
     assert!(cluster.is_leading(1) || cluster.is_leading(2));
     assert!(cluster.is_active(3, after) && cluster.is_active(4, after));
@@ -482,21 +465,21 @@ fn a_frozen_leader_is_replaced_though_its_watcher_froze_with_it() {
 fn with_every_multicast_lost_the_cluster_still_converges() {
     let mut cluster = cluster(3);
     cluster.lose_multicast = true;
-    let before = newest(&cluster);
+    let before = cluster.newest();
     cluster.kill(3);
     cluster.run(Nanos::from_millis(10));
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert!(after > before);
     assert!(cluster.is_active(4, after) && cluster.is_active(5, after));
     cluster.add_member(Kind::App, "late");
     cluster.run(Nanos::from_millis(10));
-    assert!(cluster.is_active(6, newest(&cluster)));
+    assert!(cluster.is_active(6, cluster.newest()));
 }
 
 #[test]
 fn without_a_majority_all_leases_end_and_restarted_coordinators_go_on() {
     let mut cluster = cluster(2);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     cluster.kill(0);
     cluster.kill(1);
     cluster.run(Nanos::from_millis(5));
@@ -504,7 +487,7 @@ fn without_a_majority_all_leases_end_and_restarted_coordinators_go_on() {
     cluster.restart_coordinator(0);
     cluster.restart_coordinator(1);
     cluster.run(Nanos::from_millis(30));
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert_eq!(cluster.view(2).members.len(), 5);
     assert!(cluster.is_active(3, after) && cluster.is_active(4, after));
 }
@@ -512,12 +495,12 @@ fn without_a_majority_all_leases_end_and_restarted_coordinators_go_on() {
 #[test]
 fn a_cluster_whose_coordinators_all_died_goes_on() {
     let mut cluster = cluster(1);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     (0..3).for_each(|at| cluster.kill(at));
     cluster.run(Nanos::from_millis(5));
     (0..3).for_each(|at| cluster.restart_coordinator(at));
     cluster.run(Nanos::from_millis(60));
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert!(after > before, "slots outlived their processes");
     assert!((0..3).all(|at| cluster.incarnation(at).is_some_and(|who| who.0 > 3)));
     assert!(cluster.is_active(3, after));
@@ -574,7 +557,7 @@ fn coordinators_that_come_back_after_many_views_take_the_place_of_their_former_l
     let former = view.of_kind(Kind::Coordinator).filter(|m| m.address.generation == 1);
     assert_eq!(former.count(), 0, "nobody is a former life any more: {view:?}");
     assert!((0..2).all(|at| cluster.incarnation(at).is_some_and(|who| view.member(who).is_some())));
-    assert!(cluster.is_active(3, newest(&cluster)));
+    assert!(cluster.is_active(3, cluster.newest()));
 }
 
 /// Seed 734 of the campaign. The leader decides with one other acceptor and is lost. The remaining
@@ -583,13 +566,13 @@ fn coordinators_that_come_back_after_many_views_take_the_place_of_their_former_l
 fn decisions_of_a_dead_leader_are_found_by_laggards() {
     let mut cluster = cluster(1);
     churn(&mut cluster, 2);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     for at in 1..3 {
         cluster.nodes[at].frozen = true;
     }
     let slots = cluster.config.layout.limits().slots;
     churn(&mut cluster, u64::from(slots));
-    let decided = newest(&cluster);
+    let decided = cluster.newest();
     assert!(decided.0 > before.0 + u64::from(slots));
     cluster.kill(0);
     // No acceptance has reached the third acceptor.
@@ -606,7 +589,7 @@ fn decisions_of_a_dead_leader_are_found_by_laggards() {
         node.frozen = false;
     }
     cluster.run(Nanos::from_millis(60));
-    let after = newest(&cluster);
+    let after = cluster.newest();
     assert!(after > decided, "view {after} came after {decided}");
     assert!(cluster.is_active(3, after));
 }
@@ -618,11 +601,11 @@ fn a_laggard_that_fell_out_of_the_ring_jumps_and_says_so() {
     let slots = cluster.config.layout.limits().slots;
     churn(&mut cluster, u64::from(slots));
     let before = cluster.view(2).id;
-    assert!(newest(&cluster).0 > before.0 + u64::from(slots));
+    assert!(cluster.newest().0 > before.0 + u64::from(slots));
     cluster.nodes[2].inbox.clear();
     cluster.nodes[2].frozen = false;
     cluster.run(Nanos::from_millis(10));
-    let after = newest(&cluster);
+    let after = cluster.newest();
     let jumps = |r: &&Record| r.kind == RecordKind::ViewReceived && r.b == 1;
     assert_eq!(cluster.nodes[2].records.iter().filter(jumps).count(), 1);
     assert_eq!((cluster.view(2).id, cluster.counted(2, Counter::ViewJumps)), (after, 1));
@@ -632,7 +615,7 @@ fn a_laggard_that_fell_out_of_the_ring_jumps_and_says_so() {
 #[test]
 fn a_leader_without_a_majority_uses_up_no_proposal_numbers() {
     let mut cluster = cluster(1);
-    let slot = newest(&cluster).next();
+    let slot = cluster.newest().next();
     cluster.kill(1);
     cluster.kill(2);
     cluster.run(Nanos::from_millis(400));
@@ -642,13 +625,13 @@ fn a_leader_without_a_majority_uses_up_no_proposal_numbers() {
     assert!(promised <= 12, "{promised} after {} attempts", cluster.counted(0, Counter::Aborts));
     cluster.restart_coordinator(1);
     cluster.run(Nanos::from_millis(30));
-    assert!(newest(&cluster) >= slot && cluster.is_active(3, newest(&cluster)));
+    assert!(cluster.newest() >= slot && cluster.is_active(3, cluster.newest()));
 }
 
 #[test]
 fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
     let mut cluster = cluster(2);
-    let slot = newest(&cluster).next();
+    let slot = cluster.newest().next();
     let at = cluster.config.layout.slot(slot.0);
     let mut bid = 0;
     // A faster rival: for each promise to the leader, it gets a higher one immediately afterwards.
@@ -676,13 +659,13 @@ fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
     // With pauses of a constant length, half of the limit on average, there would be a hundred.
     assert!((6..pauses).contains(&aborts), "{aborts} attempts");
     cluster.run(TIMING.backoff_max.saturating_mul(64));
-    assert_eq!(newest(&cluster), slot, "it is decided as soon as the rival is gone");
+    assert_eq!(cluster.newest(), slot, "it is decided as soon as the rival is gone");
 }
 
 #[test]
 fn a_later_life_proves_that_the_earlier_one_is_gone() {
     let mut cluster = cluster(2);
-    let before = newest(&cluster);
+    let before = cluster.newest();
     // A join that is too old: it is not admitted itself.
     churn(&mut cluster, 20);
     let old = cluster.incarnation(4).expect("a member");
@@ -700,6 +683,6 @@ fn a_later_life_proves_that_the_earlier_one_is_gone() {
 fn a_long_life_wraps_the_ring_many_times() {
     let mut cluster = cluster(1);
     churn(&mut cluster, 40);
-    assert!(newest(&cluster).0 > 80);
+    assert!(cluster.newest().0 > 80);
     assert_eq!(cluster.view(0).members.len(), 4);
 }

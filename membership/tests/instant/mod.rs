@@ -221,6 +221,23 @@ impl Cluster {
         cluster
     }
 
+    /// With the agents `node-1` and so on, and all of them members.
+    pub fn with_agents(mut self, agents: usize) -> Self {
+        for n in 1..=agents {
+            self.add_member(Kind::Agent, &format!("node-{n}"));
+        }
+        self.run(Nanos::from_millis(5));
+        self
+    }
+
+    /// The view that all running processes know.
+    pub fn newest(&self) -> ViewId {
+        let views = self.nodes.iter().enumerate().filter(|(_, n)| n.alive && !n.frozen);
+        let ids: Vec<ViewId> = views.map(|(at, _)| self.view(at).id).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] == pair[1]), "they know different views: {ids:?}");
+        ids[0]
+    }
+
     fn add(&mut self, address: Address, role: Role, memory: Option<Arc<[AtomicU64]>>) -> usize {
         let zeroed = || memory::zeroed(self.config.layout.bytes()).into();
         self.nodes.push(Node {
