@@ -48,17 +48,31 @@ const END_OF_PROFILE: u8 = 0;
 /// A profile is no longer than this.
 const PROFILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A child of this process that ends when this process does, and clears up.
-struct Keeper {
+/// A child of this process that ends when this process does, and clears up a cluster.
+pub(crate) struct Keeper {
     child: Child,
     /// Open for as long as this process lives.
     pipe: Option<ChildStdin>,
+    pub(crate) root: PathBuf,
+    pub(crate) cluster: Name,
 }
 
 impl Keeper {
-    /// Starts a command of this program, and sends it `input`.
-    fn start(command: &mut Command, input: &[u8]) -> Result<Self, Failure> {
+    /// Removes a cluster that this process makes in its own memory, without supervised processes:
+    /// the cluster's directory, and a folder of files beside it, however this process ends. Called
+    /// before the cluster is made.
+    pub(crate) fn of_own_cluster(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<Self, Failure> {
+        let mut command = this_program()?;
+        command.arg("keep");
+        command.args(folder.map(|folder| [OsStr::new("--folder"), folder.as_os_str()]).into_iter().flatten());
+        Self::start(&mut command, root, cluster, &[])
+    }
+
+    /// Starts a command of this program for a cluster, and sends it `input`.
+    fn start(command: &mut Command, root: &Path, cluster: Name, input: &[u8]) -> Result<Self, Failure> {
         let mut child = command
+            .args(["--cluster", cluster.as_str(), "--root"])
+            .arg(root)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // What a terminal sends to this process's group must not end those who clear up after
@@ -68,7 +82,7 @@ impl Keeper {
             .map_err(Failure::failed)?;
         let mut pipe = child.stdin.take();
         let sent = pipe.as_mut().map_or(Ok(()), |pipe| pipe.write_all(input).and_then(|()| pipe.flush()));
-        let keeper = Self { child, pipe };
+        let keeper = Self { child, pipe, root: root.to_owned(), cluster };
         sent.map_err(|error| Failure::Failed(format!("a cluster's keeper took nothing: {error}")))?;
         Ok(keeper)
     }
@@ -91,6 +105,18 @@ impl Keeper {
     }
 }
 
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.end() {
+            remove(&self.root, self.cluster);
+        }
+    }
+}
+
+fn this_program() -> Result<Command, Failure> {
+    std::env::current_exe().map(Command::new).map_err(Failure::failed)
+}
+
 /// Removes what is left of a cluster, and reports it if that fails.
 fn remove(root: &Path, cluster: Name) {
     match Cluster::remove(root, cluster) {
@@ -99,33 +125,6 @@ fn remove(root: &Path, cluster: Name) {
         Err(error) => {
             // There is no one left to report to if this fails, too.
             let _ = output::remark(format_args!("obol: {error}"));
-        }
-    }
-}
-
-/// Removes a cluster that this process makes in its own memory, without supervised processes: the
-/// cluster's directory, and a folder of files beside it, however this process ends.
-pub(crate) struct CleanupGuard {
-    keeper: Keeper,
-    root: PathBuf,
-    cluster: Name,
-}
-
-impl CleanupGuard {
-    /// Before the cluster is made.
-    pub(crate) fn start(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
-        let mut command = Command::new(program);
-        command.args(["keep", "--cluster", cluster.as_str(), "--root"]).arg(root);
-        command.args(folder.map(|folder| [OsStr::new("--folder"), folder.as_os_str()]).into_iter().flatten());
-        Ok(Self { keeper: Keeper::start(&mut command, &[])?, root: root.to_owned(), cluster })
-    }
-}
-
-impl Drop for CleanupGuard {
-    fn drop(&mut self) {
-        if self.keeper.end() {
-            remove(&self.root, self.cluster);
         }
     }
 }
@@ -139,7 +138,7 @@ pub(crate) struct Cleanup {
     folder: Option<PathBuf>,
 }
 
-/// `obol keep`, the other end of [`CleanupGuard`].
+/// `obol keep`, the other end of [`Keeper::of_own_cluster`].
 pub(crate) fn clean_up(root: &Path, cluster: Name, args: &Cleanup) -> Result<ExitCode, Failure> {
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(Failure::failed)?;
     remove(root, cluster);
@@ -180,32 +179,24 @@ pub(crate) fn dies_with_parent(program: &str) -> io::Result<Command> {
 }
 
 /// A cluster that a child process supervises. It ends with this.
-pub(crate) struct Running {
-    keeper: Keeper,
-    pub(crate) root: PathBuf,
-    pub(crate) cluster: Name,
-}
+pub(crate) struct Running(pub(crate) Keeper);
 
 impl Running {
     /// Starts a cluster and waits until it is healthy.
     pub(crate) fn start(root: &Path, shape: &Shape<'_>) -> Result<Self, Failure> {
         let cluster =
             Name::new(&format!("{}-{}", shape.name, std::process::id())).map_err(Failure::failed)?;
-        let program = std::env::current_exe().map_err(Failure::failed)?;
-        let mut command = Command::new(program);
-        command
-            .args(["up", "--headless", "--temporary", "--cluster", cluster.as_str()])
-            .args(["--apps", &shape.apps.to_string(), "--caches", &shape.caches.to_string()])
-            .arg("--root")
-            .arg(root)
-            .stderr(if shape.patience < START_TIMEOUT { Stdio::null() } else { Stdio::inherit() });
         let mut profile = shape.profile.to_toml().into_bytes();
         profile.push(END_OF_PROFILE);
-        let keeper = Keeper::start(&mut command, &profile)?;
-        let mut running = Self { keeper, root: root.to_owned(), cluster };
+        let mut command = this_program()?;
+        command
+            .args(["up", "--headless", "--temporary"])
+            .args(["--apps", &shape.apps.to_string(), "--caches", &shape.caches.to_string()])
+            .stderr(if shape.patience < START_TIMEOUT { Stdio::null() } else { Stdio::inherit() });
+        let mut running = Self(Keeper::start(&mut command, root, cluster, &profile)?);
         let end = Instant::now() + shape.patience;
         loop {
-            if let Ok(Some(status)) = running.keeper.child.try_wait() {
+            if let Ok(Some(status)) = running.0.child.try_wait() {
                 return Err(Failure::Failed(format!(
                     "the cluster did not come up: `obol up` ended with {status}"
                 )));
@@ -226,18 +217,10 @@ impl Running {
     }
 
     pub(crate) fn observer(&self) -> Result<Observer, Failure> {
-        Observer::open(&self.root, self.cluster).map_err(Failure::failed)
+        Observer::open(&self.0.root, self.0.cluster).map_err(Failure::failed)
     }
 
     pub(crate) fn site(&self) -> Result<Site, Failure> {
-        Site::open(&self.root, self.cluster).map_err(Failure::failed)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.keeper.end() {
-            remove(&self.root, self.cluster);
-        }
+        Site::open(&self.0.root, self.0.cluster).map_err(Failure::failed)
     }
 }

@@ -2,7 +2,7 @@
 //! dies, two coordinators see its robust futex, one of them swaps three words twice, wakes two
 //! relays, and they wake four apps.
 
-use crate::running::CleanupGuard;
+use crate::running::Keeper;
 use clap::Args;
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Region, clock, futex, sched};
@@ -181,7 +181,7 @@ impl Drop for Roles {
 /// Kill to the last of four apps, `count` times, added to `times`.
 pub(crate) fn run(root: &Path, count: u32, times: &mut Distribution) -> Result<(), Failure> {
     let name = Name::new(&format!("floor-{}", std::process::id())).map_err(Failure::failed)?;
-    let _cleanup = CleanupGuard::start(root, name, None)?;
+    let _cleanup = Keeper::of_own_cluster(root, name, None)?;
     for _ in 0..count {
         let cluster = Cluster::create(root, name, LIMITS).map_err(Failure::failed)?;
         let measured = once(&cluster, root);

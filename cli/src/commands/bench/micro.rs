@@ -2,7 +2,7 @@
 //! each beside the bare instructions that it cannot do without.
 
 use super::Figure;
-use crate::running::CleanupGuard;
+use crate::running::Keeper;
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
@@ -57,7 +57,7 @@ struct Acceptors {
     site: Arc<Site>,
     stop: Arc<AtomicBool>,
     holders: Vec<std::thread::JoinHandle<()>>,
-    _cleanup: CleanupGuard,
+    _cleanup: Keeper,
 }
 
 /// Coordinators of the benchmark: the acceptors and the proposer.
@@ -87,7 +87,7 @@ impl Acceptors {
         if let Some(at) = rdma {
             deployment = deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), PROPOSER));
         }
-        let cleanup = CleanupGuard::start(&root, name, None)?;
+        let cleanup = Keeper::of_own_cluster(&root, name, None)?;
         let site = Arc::new(Site::create(&root, name, deployment).map_err(Failure::failed)?);
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = std::sync::mpsc::channel();
