@@ -9,7 +9,7 @@ use crate::ending::{DYING_TIMEOUT, is_dying, unused};
 use crate::{cli, running, saved, signals};
 use child_logs::{ChildLogs, by_reason};
 use clap::Args;
-use live::Live;
+use live::{Live, SummaryJson};
 use obol_chaos::control::{self, Answer, Request};
 use obol_console::options::{Look, duration};
 use obol_console::output::{self, Failure};
@@ -518,6 +518,19 @@ impl Start {
         }
         Ok(())
     }
+
+    /// Judges a cluster whose time is over; why it did not come up.
+    fn judge_in_the_end(
+        &self,
+        time: Duration,
+        snapshot: &Snapshot,
+        supervisor: &Supervisor,
+    ) -> Result<(), String> {
+        if self.up || acts(snapshot) {
+            return Ok(());
+        }
+        Err(format!("it had {time:?}, and then\n  {}", unstarted(snapshot, &supervisor.failures())))
+    }
 }
 
 /// Whether any program may act.
@@ -556,11 +569,7 @@ fn attend(
     while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() && failed.is_none() {
         if let Some(time) = options.time.filter(|time| began.elapsed() >= *time) {
             supervisor.reap();
-            let snapshot = live.snapshot();
-            if !start.up && !acts(&snapshot) {
-                let why = unstarted(&snapshot, &supervisor.failures());
-                failed = Some(format!("it had {time:?}, and then\n  {why}"));
-            }
+            failed = start.judge_in_the_end(time, &live.snapshot(), &supervisor).err();
             break;
         }
         let end =
@@ -606,19 +615,30 @@ fn attend(
     if let Some(ask) = asked_to_stop {
         ask.answer(&Answer::Done { pid: None });
     }
-    let Some(reason) = failed else {
+    if failed.is_none() {
         // The terminal is free again.
         logs.pass();
-        if options.json {
-            output::json(&summary)?;
-        } else {
-            output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))?;
-        }
+    }
+    conclude(cluster, failed, &summary, console, options.json)
+}
+
+/// Reports how a cluster ended.
+fn conclude(
+    cluster: Name,
+    failed: Option<String>,
+    summary: &SummaryJson,
+    console: Result<(), Failure>,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let Some(reason) = failed else {
+        output::json_or(json, summary, |summary| {
+            output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))
+        })?;
         return console.map(|()| ExitCode::SUCCESS);
     };
-    if options.json {
+    if json {
         output::json(&FailedJson { event: "failed", reason: &reason })?;
-        output::json(&summary)?;
+        output::json(summary)?;
     }
     console?;
     Err(Failure::Failed(format!("cluster {cluster} did not come up:\n  {reason}")))
