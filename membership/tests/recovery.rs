@@ -241,6 +241,12 @@ impl Run {
         }
     }
 
+    /// Runs for less than a span, drawn.
+    fn run_below(&mut self, most: u64) {
+        let span = self.rng.below(most);
+        self.run_for(span);
+    }
+
     fn run_for(&mut self, span: u64) {
         let end = self.world.now() + span;
         while self.world.next_time().is_some_and(|next| next <= end) {
@@ -307,24 +313,20 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
         (0..COORDINATORS)
             .for_each(|n| port.send(Address::region(n), &Message::SetLease(Nanos(lease)).encode()));
     });
-    let span = run.rng.below(LEASE);
-    run.run_for(span);
+    run.run_below(LEASE);
     if !asks_it && !deaf {
         run.cut(given_up);
     }
-    let span = run.rng.below(LEASE / 2);
-    run.run_for(span);
+    run.run_below(LEASE / 2);
     for node in 0..COORDINATORS {
         run.world.kill(node);
-        let span = run.rng.below(2_000);
-        run.run_for(span);
+        run.run_below(2_000);
     }
     if deaf {
         run.heal();
         run.cut(given_up);
     }
-    let span = run.rng.below(LEASE / 4);
-    run.run_for(span);
+    run.run_below(LEASE / 4);
     // The newest view of the reachable processes, or an older one from a file if none is reachable.
     let asked = Run::agents().filter(|node| asks_it || *node != given_up);
     let known = asked.map(|node| run.world.machine(node).view().as_ref().clone());
@@ -344,8 +346,7 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     if !asks_it {
         run.cut(given_up);
     }
-    let span = run.rng.below(4 * LEASE);
-    run.run_for(span);
+    run.run_below(4 * LEASE);
     // A minority comes back, with its memory and without a message: its host shows the view in its
     // region.
     let old = run.rng.below(u64::from(COORDINATORS)) as u32;

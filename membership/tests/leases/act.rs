@@ -4,9 +4,7 @@ use super::*;
 
 impl Leases {
     pub(crate) fn step(&self, state: &mut State, step: Step) {
-        // The clocks of the holder and of the leaders.
         let now = |state: &State, holder: usize| local(state.now, state.holders[holder].rate);
-        let led = local(state.now, self.leader_rate);
         match step {
             Step::Tick(span) => state.now += Nanos(span),
             Step::Propose { leader } => {
@@ -51,17 +49,7 @@ impl Leases {
                 state.deaths -= 1;
                 state.app_alive = false;
             }
-            Step::LeaderLearns { leader, view } => {
-                let view = Arc::clone(state.view(view));
-                let l = &mut state.leaders[leader];
-                l.cleared = l.cleared.max(view.cleared);
-                l.log.push(Arc::clone(&view), led);
-                if leader == 1 && self.config.mutant.has(Mutant::TrustTakeover) {
-                    l.cleared = view.base;
-                    state.sent.insert(view.base);
-                }
-                self.begin_clearing(state, leader);
-            }
+            Step::LeaderLearns { leader, view } => self.leader_learns(state, leader, view),
             Step::LeaderHears { leader, base } => {
                 let l = &mut state.leaders[leader];
                 l.cleared = l.cleared.max(base);
@@ -74,17 +62,7 @@ impl Leases {
                     clearing.proved(proofs, &self.config, &mut Noted::default());
                 }
             }
-            Step::Fence(at) => {
-                let Fence { holder, expected, desired, .. } = state.fences[at];
-                let fence = &mut state.holders[usize::from(holder)].fence;
-                state.fences[at].executed = Some(fence.0);
-                if expected.is_none_or(|expected| expected == fence.0) {
-                    *fence = ViewId(desired);
-                }
-                if self.coarse && state.fences[at].awaited {
-                    self.fenced(state, at, false);
-                }
-            }
+            Step::Fence(at) => self.execute(state, at),
             Step::Fenced(at) => self.fenced(state, at, false),
             Step::FenceFails(at) => {
                 state.failures -= 1;
@@ -193,6 +171,31 @@ impl Leases {
                 executed: None,
                 awaited: true,
             });
+        }
+    }
+
+    fn leader_learns(&self, state: &mut State, leader: usize, view: ViewId) {
+        let view = Arc::clone(state.view(view));
+        let l = &mut state.leaders[leader];
+        l.cleared = l.cleared.max(view.cleared);
+        l.log.push(Arc::clone(&view), local(state.now, self.leader_rate));
+        if leader == 1 && self.config.mutant.has(Mutant::TrustTakeover) {
+            l.cleared = view.base;
+            state.sent.insert(view.base);
+        }
+        self.begin_clearing(state, leader);
+    }
+
+    /// A fence is executed.
+    fn execute(&self, state: &mut State, at: usize) {
+        let Fence { holder, expected, desired, .. } = state.fences[at];
+        let fence = &mut state.holders[usize::from(holder)].fence;
+        state.fences[at].executed = Some(fence.0);
+        if expected.is_none_or(|expected| expected == fence.0) {
+            *fence = ViewId(desired);
+        }
+        if self.coarse && state.fences[at].awaited {
+            self.fenced(state, at, false);
         }
     }
 
