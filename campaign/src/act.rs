@@ -58,7 +58,6 @@ pub enum Act {
 
 impl Act {
     /// Whether it concerns this node.
-    #[must_use]
     pub const fn is_at(self, node: u32) -> bool {
         match self {
             Self::Kill(n)

@@ -69,25 +69,21 @@ impl Cluster {
     }
 
     /// Its deployment.
-    #[must_use]
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
     /// The time on every process's clock.
-    #[must_use]
     pub fn now(&self) -> Instant {
         self.driver.world.local_now(0)
     }
 
     /// The first violated invariant, if any.
-    #[must_use]
     pub const fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }
 
     /// Nodes with a process.
-    #[must_use]
     pub const fn nodes(&self) -> u32 {
         self.driver.scenario.nodes()
     }
@@ -217,14 +213,12 @@ impl Cluster {
     }
 
     /// The process of this name.
-    #[must_use]
     pub fn place(&self, name: &str) -> Option<Place> {
         let nodes = 0..self.nodes();
         nodes.flat_map(|node| [(node, 0), (node, APP_SEAT)]).find(|place| self.name(*place).as_str() == name)
     }
 
     /// A snapshot, as an observer takes of a real cluster.
-    #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut processes: Vec<Process> = Vec::new();
         for node in 0..self.nodes() {
@@ -247,7 +241,6 @@ impl Cluster {
     }
 
     /// The names of all processes except the coordinators.
-    #[must_use]
     pub fn others(&self) -> Vec<String> {
         self.deployment.names().split_off(self.deployment.coordinators.into())
     }

@@ -250,7 +250,6 @@ impl Marks {
     }
 
     /// Whether it contains one.
-    #[must_use]
     pub const fn has(self, mark: Mark) -> bool {
         self.0 & 1 << mark as u8 != 0
     }

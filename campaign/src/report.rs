@@ -79,7 +79,6 @@ pub struct Report {
 
 impl Report {
     /// Whether the campaign found no violation, and took all paths.
-    #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations == 0 && (self.seeds < MARKS_FROM_SEEDS || self.marks_missing.is_empty())
     }
@@ -297,7 +296,6 @@ pub fn hunt(
 }
 
 /// Failovers per second on one core, checked by the oracle, over about a second.
-#[must_use]
 pub fn throughput() -> f64 {
     let began = Instant::now();
     let (mut seed, mut failovers) = (1, 0);

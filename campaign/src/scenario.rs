@@ -60,7 +60,6 @@ impl Trial {
     }
 
     /// Whether clocks keep to the drift bound.
-    #[must_use]
     pub const fn clocks_keep(self) -> bool {
         match self {
             Self::Faults => true,
@@ -135,31 +134,26 @@ pub struct Scenario {
 
 impl Scenario {
     /// Initial acceptors: nodes `0..deciders()`.
-    #[must_use]
     pub const fn deciders(&self) -> u32 {
         self.coordinators - self.spares
     }
 
     /// Nodes with a machine.
-    #[must_use]
     pub const fn nodes(&self) -> u32 {
         self.coordinators + self.agents + self.embedded + self.caches
     }
 
     /// Whether a node is a lease cache.
-    #[must_use]
     pub const fn is_cache(&self, node: u32) -> bool {
         node >= self.coordinators + self.agents + self.embedded
     }
 
     /// Whether a node is an agent, whose seats programs can take.
-    #[must_use]
     pub const fn is_agent(&self, node: u32) -> bool {
         node >= self.coordinators && node < self.coordinators + self.agents
     }
 
     /// Draws a scenario. The same seed gives the same scenario.
-    #[must_use]
     pub fn draw(seed: u64, plant: ActiveMutant) -> Self {
         let mut rng = Rng::new(seed ^ 0x0b01_ca3b_a160_0000);
         let trial = Trial::of(seed);
@@ -309,7 +303,6 @@ impl Scenario {
     }
 
     /// Identifies the drawn cluster, to compare builds.
-    #[must_use]
     pub fn fingerprint(&self) -> String {
         let Self {
             coordinators, spares, agents, embedded, caches, early, config, rough, calm, clocks, ..

@@ -82,7 +82,6 @@ impl Script {
     }
 
     /// Whether the seed still draws the cluster for which the script was written.
-    #[must_use]
     pub fn is_current(&self) -> bool {
         let drawn = Scenario::draw(self.seed, ActiveMutant::NONE).fingerprint();
         self.cluster.as_deref().is_none_or(|written| written == drawn)

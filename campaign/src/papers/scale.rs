@@ -53,7 +53,6 @@ pub enum Method {
 
 impl Method {
     /// Its name in tables and plots.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -110,7 +109,6 @@ pub struct Scaling {
 
 impl Scaling {
     /// The sizes, smallest first.
-    #[must_use]
     pub fn sizes(&self) -> Vec<u32> {
         let mut sizes: Vec<u32> = self.points.iter().map(|point| point.members).collect();
         sizes.dedup();
@@ -118,7 +116,6 @@ impl Scaling {
     }
 
     /// The method with the earliest first survivor at a size.
-    #[must_use]
     pub fn best(&self, members: u32) -> Option<&Point> {
         self.points.iter().filter(|p| p.members == members).min_by(|a, b| a.first_us.total_cmp(&b.first_us))
     }

@@ -75,7 +75,6 @@ impl Scenario {
     }
 
     /// The paper's notation: A, A+C, A+L, A+L+C.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match (self.leader, self.cache) {
             (false, false) => "A",
@@ -138,7 +137,6 @@ pub struct Table2 {
 
 impl Table2 {
     /// The largest deviation from the paper, in percent.
-    #[must_use]
     pub fn worst(&self) -> f64 {
         self.cells.iter().map(|cell| cell.deviation_percent.abs()).fold(0.0, f64::max)
     }
