@@ -26,7 +26,6 @@ pub type Engine = cas::CasEngine;
 /// passed to [`Consensus::complete`].
 pub trait Consensus: Clone + Debug + Eq + Hash {
     /// The engine of proposer `me` (from 1), with no slot open.
-    #[must_use]
     fn new(me: u16, layout: Layout, mutant: ActiveMutant) -> Self;
 
     /// The open slot.

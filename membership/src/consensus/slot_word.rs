@@ -67,7 +67,6 @@ pub struct SlotState {
 
 impl SlotWord {
     /// The word of a slot in this state.
-    #[must_use]
     pub const fn new(slot: ViewId, state: SlotState) -> Self {
         let SlotState { min_proposal, accepted_proposal, accepted_value } = state;
         // A number that does not fit would overwrite its neighbours.
@@ -82,7 +81,6 @@ impl SlotWord {
     }
 
     /// A word as stored in an acceptor's slot.
-    #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
@@ -95,7 +93,6 @@ impl SlotWord {
     }
 
     /// The stored form of the word.
-    #[must_use]
     pub const fn raw(self) -> u64 {
         self.0
     }
@@ -107,7 +104,6 @@ impl SlotWord {
 
     /// Whether this is a word of `slot`, of an earlier lap (by at most [`AGE_MAX`] views) or of a
     /// later one (by at most [`LAG_MAX`]). An all-zero word was never written.
-    #[must_use]
     const fn lap(self, slot: ViewId) -> Lap {
         if self.0 == 0 {
             return Lap::Earlier;
@@ -127,7 +123,6 @@ impl SlotWord {
     }
 
     /// Its slot, as seen from a view near it; `None` if it was never written.
-    #[must_use]
     pub fn slot(self, near: ViewId) -> Option<ViewId> {
         let slot = near.0.checked_add_signed(self.ahead(near)).map(ViewId);
         slot.filter(|_| self.fields().min_proposal != 0)
@@ -161,7 +156,6 @@ impl SlotWord {
 
     /// The acceptor's state for `slot`: empty if the word is of an earlier lap, `None` if it is of
     /// a later one.
-    #[must_use]
     pub const fn state(self, slot: ViewId) -> Option<SlotState> {
         match self.lap(slot) {
             Lap::Earlier => Some(SlotState { min_proposal: 0, accepted_proposal: 0, accepted_value: 0 }),
@@ -196,7 +190,6 @@ impl Head {
     /// Summarises the words of a ring. `near` is any view that is at most [`LAG_MAX`] behind the
     /// newest; `proposers` is the maximum number of proposers, which is the stride of proposal
     /// numbers.
-    #[must_use]
     pub fn of(ring: &[u64], near: ViewId, proposers: u32) -> Self {
         let touched = |raw: &u64| Some((SlotWord(*raw).slot(near)?, SlotWord(*raw).fields()));
         let accepted = ring.iter().filter_map(touched).filter(|(_, state)| state.accepted_proposal > 0);
