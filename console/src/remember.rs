@@ -37,7 +37,7 @@ fn take(model: &mut Model, text: &str) {
 
 /// The screens with sortable rows.
 fn sorted() -> impl Iterator<Item = &'static dyn Screen> {
-    config::screens().filter(|screen| screen.can_sort())
+    config::screens().filter(|screen| screen.about().can_sort)
 }
 
 fn text(model: &Model) -> String {

@@ -105,7 +105,7 @@ pub fn state_home() -> Option<PathBuf> {
 
 /// The screens whose lists can be configured.
 pub(super) fn screens() -> impl Iterator<Item = &'static dyn Screen> {
-    screens::all().filter(|screen| screen.has_choice_of_columns())
+    screens::all().filter(|screen| screen.about().has_choice_of_columns)
 }
 
 /// `obol config`.

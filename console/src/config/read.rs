@@ -178,7 +178,7 @@ impl Reader {
     fn screen(&mut self, table: &str, entries: &DeTable<'_>) {
         let Some(screen) = screens().find(|screen| screen.name() == table) else { return };
         let heads: Vec<&str> = screen.columns().iter().map(|column| column.head).collect();
-        let known = if screen.can_sort() { &LIST[..] } else { &LIST[..1] };
+        let known = if screen.about().can_sort { &LIST[..] } else { &LIST[..1] };
         let mut shown = Shown::default();
         for (name, value) in entries {
             let written = name.get_ref().as_ref();

@@ -47,7 +47,7 @@ pub fn schema() -> Value {
                 "description": "The columns in their order; those without room are hidden",
             }),
         );
-        if screen.can_sort() {
+        if screen.about().can_sort {
             let sorts: Vec<&str> = [AUTO].into_iter().chain(heads).collect();
             let sort = json!({ "enum": sorts, "default": AUTO, "description": "The sort column; auto is the screen's own order" });
             properties.insert("sort".to_owned(), sort);

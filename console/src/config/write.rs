@@ -26,7 +26,7 @@ pub(super) fn text(config: &Config) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, "\n[{}]\n", screen.name());
         line(&mut text, "columns", &Value::from(order.iter().filter_map(head).collect::<Vec<_>>()));
-        if screen.can_sort() {
+        if screen.about().can_sort {
             line(&mut text, "sort", &Value::from(shown.sort.as_ref().and_then(head).unwrap_or(AUTO)));
             line(&mut text, "reverse", &Value::from(shown.reverse));
         }

@@ -18,10 +18,10 @@
 //! ```
 
 use crate::input::Action;
-use crate::screens::Screen;
+use crate::screens::{About, Screen};
 use crate::state::chaos::{Journal, Run, SCREEN};
 use crate::state::table::Move;
-use crate::state::{Effect, Model, RowId, ScreenId};
+use crate::state::{Effect, Model, RowId};
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, age, short, width};
 use crate::widgets::grid::{Column, Grid};
@@ -32,24 +32,12 @@ use ratatui::layout::Rect;
 pub(super) struct Chaos;
 
 impl Screen for Chaos {
-    fn id(&self) -> ScreenId {
-        SCREEN
+    fn about(&self) -> About {
+        About { has_choice_of_columns: false, can_sort: false, can_filter: false, ..About::list(SCREEN) }
     }
 
     fn columns(&self) -> Vec<Column> {
         COLUMNS.to_vec()
-    }
-
-    fn has_choice_of_columns(&self) -> bool {
-        false
-    }
-
-    fn can_sort(&self) -> bool {
-        false
-    }
-
-    fn can_filter(&self) -> bool {
-        false
     }
 
     fn hints(&self, _: &Model) -> &'static str {

@@ -13,8 +13,8 @@
 //! read from memory, whether its process runs or not.
 
 use crate::poll::sample::ProcessRow;
-use crate::screens::Screen;
 use crate::screens::members::role;
+use crate::screens::{About, Screen};
 use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
@@ -73,16 +73,12 @@ pub(super) static DETECTORS: Counters = Counters {
 };
 
 impl Screen for Counters {
-    fn id(&self) -> ScreenId {
-        self.id
+    fn about(&self) -> About {
+        About::list(self.id)
     }
 
     fn columns(&self) -> Vec<Column> {
         self.heads()
-    }
-
-    fn hints(&self, _: &Model) -> &'static str {
-        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} reverse   {filter} filter   {freeze} freeze"
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::poll::sample::EventRow;
-use crate::screens::Screen;
+use crate::screens::{About, Screen};
 use crate::state::data::Data;
 use crate::state::table::Move;
 use crate::state::{Model, RowId, ScreenId};
@@ -24,16 +24,12 @@ pub(super) const ID: ScreenId = ScreenId("Events");
 pub(super) struct Events;
 
 impl Screen for Events {
-    fn id(&self) -> ScreenId {
-        ID
+    fn about(&self) -> About {
+        About { can_sort: false, ..About::list(ID) }
     }
 
     fn columns(&self) -> Vec<Column> {
         COLUMNS.to_vec()
-    }
-
-    fn can_sort(&self) -> bool {
-        false
     }
 
     fn hints(&self, _: &Model) -> &'static str {

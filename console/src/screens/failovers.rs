@@ -18,7 +18,7 @@
 //! ```
 
 use crate::input::Action;
-use crate::screens::{Screen, events};
+use crate::screens::{About, Screen, events};
 use crate::state::data::Data;
 use crate::state::filter::Filter;
 use crate::state::table::Move;
@@ -39,20 +39,12 @@ const ZOOM_MAX: i8 = 12;
 pub(super) struct Failovers;
 
 impl Screen for Failovers {
-    fn id(&self) -> ScreenId {
-        ID
+    fn about(&self) -> About {
+        About { can_sort: false, signs: &SIGNS, ..About::list(ID) }
     }
 
     fn columns(&self) -> Vec<Column> {
         COLUMNS.to_vec()
-    }
-
-    fn can_sort(&self) -> bool {
-        false
-    }
-
-    fn signs(&self) -> &'static [(&'static str, &'static str)] {
-        &SIGNS
     }
 
     fn hints(&self, _: &Model) -> &'static str {

@@ -16,7 +16,7 @@
 //! needs enough samples. For the margin, small values are bad: 99 % of the renewals had at least
 //! its p99 left.
 
-use crate::screens::Screen;
+use crate::screens::{About, Screen};
 use crate::state::data::Data;
 use crate::state::table::Move;
 use crate::state::windows::{Before, PERCENTILES, Set, percentile};
@@ -36,24 +36,12 @@ const ID: ScreenId = ScreenId("Latency");
 pub(super) struct Latency;
 
 impl Screen for Latency {
-    fn id(&self) -> ScreenId {
-        ID
+    fn about(&self) -> About {
+        About { can_sort: false, can_filter: false, signs: &bars::SIGNS, ..About::list(ID) }
     }
 
     fn columns(&self) -> Vec<Column> {
         COLUMNS.to_vec()
-    }
-
-    fn can_sort(&self) -> bool {
-        false
-    }
-
-    fn can_filter(&self) -> bool {
-        false
-    }
-
-    fn signs(&self) -> &'static [(&'static str, &'static str)] {
-        &bars::SIGNS
     }
 
     fn hints(&self, _: &Model) -> &'static str {

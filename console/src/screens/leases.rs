@@ -14,8 +14,8 @@
 //! counts from its value on.
 
 use crate::poll::sample::{Life, ProcessRow};
-use crate::screens::Screen;
 use crate::screens::members::{self, lease, margin, renews, role};
+use crate::screens::{About, Screen};
 use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
@@ -33,20 +33,12 @@ const ID: ScreenId = ScreenId("Leases");
 pub(super) struct Leases;
 
 impl Screen for Leases {
-    fn id(&self) -> ScreenId {
-        ID
+    fn about(&self) -> About {
+        About { signs: &bars::SIGNS, ..About::list(ID) }
     }
 
     fn columns(&self) -> Vec<Column> {
         COLUMNS.to_vec()
-    }
-
-    fn signs(&self) -> &'static [(&'static str, &'static str)] {
-        &bars::SIGNS
-    }
-
-    fn hints(&self, _: &Model) -> &'static str {
-        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} reverse   {filter} filter   {freeze} freeze"
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {

@@ -11,7 +11,7 @@
 
 use crate::input::Action;
 use crate::poll::sample::{Life, ProcessRow};
-use crate::screens::{Screen, detail, events};
+use crate::screens::{About, Screen, detail, events};
 use crate::state::data::{CELLS, Data, Status};
 use crate::state::filter::Filter;
 use crate::state::table::{Key, page};
@@ -34,8 +34,8 @@ const EVENTS_LEAST: u16 = 5;
 pub(super) struct Members;
 
 impl Screen for Members {
-    fn id(&self) -> ScreenId {
-        ID
+    fn about(&self) -> About {
+        About::list(ID)
     }
 
     fn columns(&self) -> Vec<Column> {

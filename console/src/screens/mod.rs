@@ -35,37 +35,45 @@ static ALL: &[&dyn Screen] = &[
     &events::Events,
 ];
 
+/// What is fixed of a screen.
+pub(crate) struct About {
+    /// Its title, one word. In lower case it is its command and its table in the configuration.
+    pub(crate) id: ScreenId,
+    /// Whether the user may choose the columns.
+    pub(crate) has_choice_of_columns: bool,
+    /// Whether the user may sort the rows.
+    pub(crate) can_sort: bool,
+    /// Whether the list can be filtered.
+    pub(crate) can_filter: bool,
+    /// Explanations of further signs for the help.
+    pub(crate) signs: &'static [(&'static str, &'static str)],
+}
+
+impl About {
+    /// A list that the user may arrange in every way.
+    const fn list(id: ScreenId) -> Self {
+        Self { id, has_choice_of_columns: true, can_sort: true, can_filter: true, signs: &[] }
+    }
+}
+
 /// A screen: a list of rows, and anything drawn beside it. The state of the list is in
 /// [`Model::list`].
 pub(crate) trait Screen: Sync {
-    /// Its title, one word. In lower case it is its command and its table in the configuration.
-    fn id(&self) -> ScreenId;
+    /// What is fixed of it.
+    fn about(&self) -> About;
+
+    /// See [`About::id`].
+    fn id(&self) -> ScreenId {
+        self.about().id
+    }
 
     /// The columns of its list.
     fn columns(&self) -> Vec<Column>;
 
-    /// Whether the user may choose the columns.
-    fn has_choice_of_columns(&self) -> bool {
-        true
-    }
-
-    /// Whether the user may sort the rows.
-    fn can_sort(&self) -> bool {
-        true
-    }
-
-    /// Whether the list can be filtered.
-    fn can_filter(&self) -> bool {
-        true
-    }
-
-    /// Explanations of further signs for the help.
-    fn signs(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
     /// The footer: `{action}` stands for its key; hints without room are dropped from the right.
-    fn hints(&self, model: &Model) -> &'static str;
+    fn hints(&self, _model: &Model) -> &'static str {
+        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} reverse   {filter} filter   {freeze} freeze"
+    }
 
     /// The shown rows in order.
     fn rows(&self, model: &Model) -> Vec<RowId>;

@@ -145,7 +145,7 @@ impl Model {
     }
 
     fn set_filter(&mut self, text: &str) {
-        if screens::shown(self).can_filter() {
+        if screens::shown(self).about().can_filter {
             self.list_mut(self.screen).filter = Filter::new(text);
         }
     }
@@ -198,10 +198,12 @@ impl Model {
             Action::AbortDrill => self.abort(effects),
             Action::Back => self.back(),
             Action::Sort => self.sort(effects),
-            Action::SortBy if !screen.can_sort() => self.say("the rows of this screen cannot be sorted"),
+            Action::SortBy if !screen.about().can_sort => {
+                self.say("the rows of this screen cannot be sorted")
+            }
             Action::SortBy => self.ask_for(Prompt::SortBy, ""),
             Action::Reverse => self.reverse(effects),
-            Action::Filter if !screen.can_filter() => false,
+            Action::Filter if !screen.about().can_filter => false,
             Action::Filter => {
                 let text = screen.list(self).filter.text().to_owned();
                 self.ask_for(Prompt::Filter, &text)
@@ -288,7 +290,7 @@ impl Model {
     }
 
     pub(super) fn reverse(&mut self, effects: &mut Vec<Effect>) -> bool {
-        if !screens::shown(self).can_sort() {
+        if !screens::shown(self).about().can_sort {
             return false;
         }
         self.list_mut(self.screen).reverse ^= true;
@@ -321,7 +323,7 @@ impl Model {
 
     /// Sorts the shown list by a column, or by none.
     pub(super) fn sort_by(&mut self, column: Option<usize>, effects: &mut Vec<Effect>) {
-        if screens::shown(self).can_sort() {
+        if screens::shown(self).about().can_sort {
             self.list_mut(self.screen).sort_by(column);
             self.keep_order(effects);
         }
@@ -347,7 +349,7 @@ impl Model {
 
     fn sort(&mut self, effects: &mut Vec<Effect>) -> bool {
         let screen = screens::shown(self);
-        if !screen.can_sort() {
+        if !screen.about().can_sort {
             return false;
         }
         self.list_mut(self.screen).sort_next(screen.columns().len());

@@ -49,7 +49,7 @@ impl Model {
             }
             (Mode::Normal, _, Some(Hit::Head(column))) => {
                 let screen = screens::shown(self);
-                if !screen.can_sort() {
+                if !screen.about().can_sort {
                     return false;
                 }
                 if screen.list(self).sort == Some(column) {

@@ -162,7 +162,7 @@ const EVERYWHERE: [(&str, &str); 3] = [
 /// The explanations of a screen's columns and signs.
 pub(crate) fn glossary(screen: &dyn Screen) -> Vec<(&'static str, &'static str)> {
     let columns = screen.columns().into_iter().map(|column| (column.head, column.means));
-    columns.chain(screen.signs().iter().copied()).chain(EVERYWHERE).collect()
+    columns.chain(screen.about().signs.iter().copied()).chain(EVERYWHERE).collect()
 }
 
 /// Why the cluster is not healthy, or cannot be read.
