@@ -29,12 +29,7 @@ impl Coordinator {
         match message {
             Message::View { frame, cleared } => self.on_view(from, frame, cleared, now, fabric),
             Message::Step { id, cleared, step } => {
-                let applied = wire::apply_step(self.view(), step);
-                if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
-                    self.install(&Arc::new(view), &frame, now, fabric);
-                } else if id > self.view().id {
-                    self.poll_views(now, fabric);
-                }
+                self.on_step(id, step, now, fabric);
                 self.learn_clear(cleared, fabric);
             }
             Message::Decided(id) if id > self.view().id => self.poll_views(now, fabric),
@@ -101,6 +96,16 @@ impl Coordinator {
             Message::Heartbeat(_) | Message::ClockRequest { .. } | Message::ClockReply { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
             }
+        }
+    }
+
+    /// A datagram with what differs in a decided view from its predecessor.
+    fn on_step<F: Fabric>(&mut self, id: ViewId, step: &[u8], now: Instant, fabric: &mut F) {
+        let applied = wire::apply_step(self.view(), step);
+        if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
+            self.install(&Arc::new(view), &frame, now, fabric);
+        } else if id > self.view().id {
+            self.poll_views(now, fabric);
         }
     }
 
