@@ -207,11 +207,6 @@ impl Pending {
     }
 }
 
-/// Whether the event may occur more than once in a failover: one view may remove several members.
-fn is_cause(moment: &Moment) -> bool {
-    moment.event == Event::Notice
-}
-
 /// All failovers of these events, oldest first. Views whose departures are unknown are assumed to
 /// be due to all earlier notices at their decider.
 pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &Departures) -> Vec<Failover> {
@@ -284,11 +279,11 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &
         .map(|mut failover| {
             failover.moments.sort_by_key(|moment| moment.at);
             // A process that loses its lease later and becomes active again is not part of the
-            // failover.
+            // failover; but there may be several notices, as one view may remove several members.
             let mut seen = BTreeSet::new();
-            failover
-                .moments
-                .retain(|moment| seen.insert((moment.process, moment.event as u32)) || is_cause(moment));
+            failover.moments.retain(|Moment { process, event, .. }| {
+                seen.insert((*process, *event as u32)) || *event == Event::Notice
+            });
             failover
         })
         .collect()
