@@ -1,15 +1,17 @@
 //! The namespaces of the kernel that all processes of a cluster on one host share.
 
-use core::fmt;
+use derive_more::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 /// A namespace without which what the cluster's memory says has another meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum Namespace {
     /// Of process ids: from another one, every process of the cluster looks dead.
+    #[display("pid")]
     Pid,
     /// Of monotonic clocks: by another one, leases end earlier or later.
+    #[display("time")]
     Time,
 }
 
@@ -22,14 +24,5 @@ impl Namespace {
     pub(crate) fn inode(self) -> u64 {
         // The link is followed: the inode is that of the namespace.
         fs::metadata(format!("/proc/self/ns/{self}")).map_or(0, |meta| meta.ino())
-    }
-}
-
-impl fmt::Display for Namespace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pid => "pid",
-            Self::Time => "time",
-        })
     }
 }

@@ -4,9 +4,9 @@
 
 use super::error::VerbsError;
 use super::registration::{Memory, locked_memory_limit};
-use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicU64;
+use derive_more::Display;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::sync::Arc;
@@ -24,24 +24,17 @@ pub enum HugePages {
 }
 
 /// The actual page size. A device translates fewer entries for larger pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, Hash)]
 pub enum Pages {
     /// Huge pages of the reserved pool.
+    #[display("huge pages")]
     Explicit,
     /// Transparent huge pages, at least in part; the kernel may split them again.
+    #[display("transparent huge pages")]
     Transparent,
     /// Ordinary pages.
+    #[display("ordinary pages")]
     Plain,
-}
-
-impl fmt::Display for Pages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Explicit => "huge pages",
-            Self::Transparent => "transparent huge pages",
-            Self::Plain => "ordinary pages",
-        })
-    }
 }
 
 /// Bytes of a huge page. With another size, ordinary pages are used.

@@ -1,11 +1,12 @@
 //! The errors of RDMA devices: what, where, and a remedy.
 
 use core::ffi::CStr;
-use core::fmt;
+use derive_more::Display;
 use std::io;
 
 /// A library loaded at run time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, Hash)]
+#[display("{}", self.file().to_string_lossy())]
 pub enum Library {
     /// libibverbs: devices, queues, memory.
     Ibverbs,
@@ -28,12 +29,6 @@ impl Library {
             }
             Self::Rdmacm => "install librdmacm1 (Debian, Ubuntu, SUSE) or librdmacm (Fedora, RHEL)",
         }
-    }
-}
-
-impl fmt::Display for Library {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file().to_string_lossy())
     }
 }
 
