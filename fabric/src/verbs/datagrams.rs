@@ -14,7 +14,8 @@
 use super::buffers::{Block, Buffers, Place};
 use super::error::VerbsError;
 use super::nic::Nic;
-use super::pair::{AddressHandle, Kind, QueuePair, Size};
+use super::pair::{Kind, QueuePair, Size};
+use super::post::To;
 use super::queue::{CompletionQueue, Status, WorkCompletion};
 use super::sys::IBV_GRH_BYTES;
 use crate::contract::DATAGRAM_BYTES_MAX;
@@ -79,14 +80,6 @@ fn parse(head: &[u8], nonce: u64) -> Option<(Address, usize)> {
         generation: head.generation,
     };
     (head.magic == MAGIC && head.nonce == nonce).then_some((from, usize::from(head.bytes)))
-}
-
-/// The destination for a peer or a group.
-#[derive(Debug)]
-pub(crate) struct To<'a> {
-    pub(crate) handle: &'a AddressHandle,
-    pub(crate) number: u32,
-    pub(crate) qkey: u32,
 }
 
 /// The local end.
@@ -191,10 +184,10 @@ impl Datagrams {
         frame(self.nonce, self.own, payload, &mut bytes);
         let (len, id) = (bytes.len() as u32, u64::from(block.number()));
         let posted = if len <= self.pair.inline_bytes() {
-            self.pair.send_inline(id, &bytes, to.handle, to.number, to.qkey, true)
+            self.pair.send_inline(id, &bytes, to)
         } else {
             self.outgoing.fill(block, &bytes);
-            self.pair.send(id, self.outgoing.local(block, len), to.handle, to.number, to.qkey, true)
+            self.pair.send(id, self.outgoing.local(block, len), to)
         };
         self.frame = bytes;
         if posted.is_err() {

@@ -1,11 +1,11 @@
 //! A link to a peer: its queue pair, the posted operations in order, and the queued ones.
 
 use super::connector::Cause;
-use super::datagrams::{Datagrams, To};
+use super::datagrams::Datagrams;
 use super::handshake::{Refusal, Welcome};
 use super::ops::{Ops, Slot, What};
 use super::pair::{AddressHandle, QueuePair};
-use super::post::{Verb, Work};
+use super::post::{To, Verb, Work};
 use super::queue::{PostError, Status};
 use super::registration::Target;
 use crate::contract::{LinkError, Token};

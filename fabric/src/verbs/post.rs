@@ -14,6 +14,17 @@ use super::sys::{
 use core::ptr::null_mut;
 use std::sync::Arc;
 
+/// The destination of a datagram: a peer or a group.
+#[derive(Debug)]
+pub struct To<'a> {
+    /// A handle of the queue pair's own domain.
+    pub handle: &'a AddressHandle,
+    /// The number of the queue pair there.
+    pub number: u32,
+    /// Its key.
+    pub qkey: u32,
+}
+
 /// The kind of a one-sided operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Verb<'a> {
@@ -131,37 +142,14 @@ impl QueuePair {
 
     /// Sends a datagram from local memory, which must not change before the completion.
     #[inline]
-    pub fn send(
-        &self,
-        id: u64,
-        from: Local,
-        to: &AddressHandle,
-        number: u32,
-        qkey: u32,
-        signal: bool,
-    ) -> Result<(), PostError> {
-        let mut sge = from.raw();
-        let mut request = request(id, IBV_WR_SEND, signalled(signal), self.ud(to, number, qkey)?);
-        request.sg_list = &raw mut sge;
-        self.post_send(Kind::Datagram, &mut request)
+    pub fn send(&self, id: u64, from: Local, to: &To<'_>) -> Result<(), PostError> {
+        self.post_datagram(id, from.raw(), 0, to)
     }
 
     /// Sends a datagram of at most [`QueuePair::inline_bytes`] bytes, which are copied at once.
     #[inline]
-    pub fn send_inline(
-        &self,
-        id: u64,
-        bytes: &[u8],
-        to: &AddressHandle,
-        number: u32,
-        qkey: u32,
-        signal: bool,
-    ) -> Result<(), PostError> {
-        let mut sge = self.inline(bytes)?;
-        let flags = signalled(signal) | IBV_SEND_INLINE;
-        let mut request = request(id, IBV_WR_SEND, flags, self.ud(to, number, qkey)?);
-        request.sg_list = &raw mut sge;
-        self.post_send(Kind::Datagram, &mut request)
+    pub fn send_inline(&self, id: u64, bytes: &[u8], to: &To<'_>) -> Result<(), PostError> {
+        self.post_datagram(id, self.inline(bytes)?, IBV_SEND_INLINE, to)
     }
 
     /// Receives one datagram, preceded by its 40-byte global routing header.
@@ -182,12 +170,17 @@ impl QueuePair {
         PostError::check(errno)
     }
 
-    fn ud(&self, to: &AddressHandle, remote_qpn: u32, remote_qkey: u32) -> Result<ibv_send_wr_wr, PostError> {
+    #[inline]
+    fn post_datagram(&self, id: u64, mut sge: ibv_sge, flags: u32, to: &To<'_>) -> Result<(), PostError> {
         // Providers assume that they created a handle themselves.
-        if !Arc::ptr_eq(self.domain(), to.domain()) {
+        if !Arc::ptr_eq(self.domain(), to.handle.domain()) {
             return Err(PostError(libc::EINVAL));
         }
-        Ok(ibv_send_wr_wr { ud: ibv_send_wr_ud { ah: to.raw().as_ptr(), remote_qpn, remote_qkey } })
+        let ah = to.handle.raw().as_ptr();
+        let ud = ibv_send_wr_ud { ah, remote_qpn: to.number, remote_qkey: to.qkey };
+        let mut request = request(id, IBV_WR_SEND, flags | IBV_SEND_SIGNALED, ibv_send_wr_wr { ud });
+        request.sg_list = &raw mut sge;
+        self.post_send(Kind::Datagram, &mut request)
     }
 
     fn inline(&self, bytes: &[u8]) -> Result<ibv_sge, PostError> {

@@ -11,13 +11,14 @@
 
 use super::config::Config;
 use super::connector::{Cause, Command, ConnectorEvent};
-use super::datagrams::{Datagrams, To};
+use super::datagrams::Datagrams;
 use super::error::VerbsError;
 use super::handshake::Refusal;
 use super::link::{Link, PostOutcome, error_of, error_of_cause};
 use super::ops::{Ops, Slot, What};
 use super::outbox::{Destination, Outbox};
 use super::pair::{AddressHandle, QueuePair};
+use super::post::To;
 use super::queue::{CompletionQueue, Status, WorkCompletion};
 use super::registration::Rights;
 use super::threads::Threads;

@@ -7,6 +7,7 @@ use obol_fabric::verbs::cm::{
 };
 use obol_fabric::verbs::nic::Nic;
 use obol_fabric::verbs::pair::{Kind, QueuePair};
+use obol_fabric::verbs::post::To;
 use obol_fabric::verbs::queue::{CompletionChannel, CompletionQueue, Status};
 use obol_fabric::verbs::registration::Rights;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -180,7 +181,8 @@ fn a_datagram_to_a_group_reaches_those_who_joined() {
     let into = register(&nic, &inbox, Rights::NONE);
     heard.arm().expect("armed");
     hearer.receive(9, into.local(0, 4096)).expect("posted");
-    speaker.send_inline(1, b"a member", &handle, joined.number, joined.qkey, true).expect("posted");
+    let there = To { handle: &handle, number: joined.number, qkey: joined.qkey };
+    speaker.send_inline(1, b"a member", &there).expect("posted");
     assert_eq!(next(&sent).status(), Status::SUCCESS);
     let got = next(&heard);
     assert_eq!((got.id(), got.status(), got.bytes()), (9, Status::SUCCESS, 40 + 8));
