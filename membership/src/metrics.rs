@@ -114,7 +114,7 @@ slots! {
         Decide = "decide",
         /// From a decision to CLEAR.
         Clear = "clear",
-        /// The margin: what was left of the lease when a renewal completed.
+        /// The margin: what was left of the lease when a renewal completed; nothing at a late one.
         Margin = "margin",
     }
 }

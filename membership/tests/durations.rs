@@ -4,7 +4,7 @@ mod instant;
 
 use instant::{Cluster, TIMING};
 use obol_fabric::Nanos;
-use obol_membership::metrics::Counter;
+use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::Kind as RecordKind;
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Kind, Timing};
@@ -41,6 +41,13 @@ fn a_holder_that_is_late_again_gets_longer_leases_and_calm_shortens_them() {
     assert_eq!(cluster.view(0).lease, usual, "once is a pause of that process");
     freeze_beyond_lease(&mut cluster, 3);
     assert!(cluster.counted(3, Counter::RenewalsLate) >= 2);
+    // Each renewal has its margin; that of a late one is nothing.
+    let spans = &cluster.nodes[3].spans;
+    let margins = || spans.iter().filter(|(of, _)| *of == Histogram::Margin).map(|(_, span)| *span);
+    let (late, on_time) = (Counter::RenewalsLate, Counter::RenewalsOnTime);
+    assert_eq!(margins().filter(|left| *left == Nanos::ZERO).count() as u64, cluster.counted(3, late));
+    let renewals = cluster.counted(3, late) + cluster.counted(3, on_time);
+    assert_eq!(margins().count() as u64, renewals);
     assert_eq!(cluster.view(0).lease, Nanos(2 * usual.0));
     cluster.run(Nanos::from_millis(1));
     let longer = cluster.newest();

@@ -220,6 +220,7 @@ impl Member {
             }
             Renewed::Late => {
                 fabric.count(Counter::RenewalsLate, 1);
+                fabric.observe(Histogram::Margin, Nanos::ZERO);
                 self.request_longer_lease(now, fabric);
             }
         }

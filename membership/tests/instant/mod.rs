@@ -7,7 +7,7 @@
 use obol_fabric::metrics::{CounterSlot, HistogramSlot};
 use obol_fabric::recorder::{EventCode, Record as FabricRecord};
 use obol_fabric::*;
-use obol_membership::metrics::Counter;
+use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as RecordKind, Record};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, Timing, View, poll};
 use std::collections::VecDeque;
@@ -88,6 +88,7 @@ pub struct Node {
     watches: Vec<Address>,
     pub records: Vec<Record>,
     pub counters: Vec<(Counter, u64)>,
+    pub spans: Vec<(Histogram, Nanos)>,
     pub seats: Vec<(u16, SeatStatus)>,
 }
 
@@ -113,6 +114,7 @@ pub struct Posts<'a> {
     watches: &'a mut Vec<Address>,
     records: &'a mut Vec<Record>,
     counters: &'a mut Vec<(Counter, u64)>,
+    spans: &'a mut Vec<(Histogram, Nanos)>,
     seats: &'a mut Vec<(u16, SeatStatus)>,
 }
 
@@ -178,7 +180,10 @@ impl Fabric for Posts<'_> {
         let counter = Counter::try_from(counter.into()).expect("a counter of the protocol's");
         self.counters.push((counter, by));
     }
-    fn observe(&mut self, _: impl Into<HistogramSlot>, _: Nanos) {}
+    fn observe(&mut self, histogram: impl Into<HistogramSlot>, span: Nanos) {
+        let histogram = Histogram::try_from(histogram.into()).expect("a histogram of the protocol's");
+        self.spans.push((histogram, span));
+    }
 }
 
 impl Cluster {
@@ -250,6 +255,7 @@ impl Cluster {
             watches: Vec::new(),
             records: Vec::new(),
             counters: Vec::new(),
+            spans: Vec::new(),
             seats: Vec::new(),
         });
         let at = self.nodes.len() - 1;
@@ -340,6 +346,7 @@ impl Cluster {
             watches: &mut node.watches,
             records: &mut node.records,
             counters: &mut node.counters,
+            spans: &mut node.spans,
             seats: &mut node.seats,
         };
         act(&mut node.role, now, &mut posts);
