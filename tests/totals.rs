@@ -175,6 +175,20 @@ fn what_is_shown_is_what_the_cluster_counted() {
 
 /// A recording ends at some look: what was counted until then is in it, however short it is, and
 /// wherever a sample fell.
+/// A recording without its last byte lacks its last sample, and a report on it says so.
+fn says_what_is_cut_off(root: &Root, whole: &Path) {
+    let bytes = std::fs::read(whole).expect("read");
+    let cut = whole.with_extension("cut");
+    std::fs::write(&cut, &bytes[..bytes.len() - 1]).expect("written");
+    let cut = cut.to_str().expect("text");
+    for format in ["md", "html", "json", "csv", "openmetrics"] {
+        let said = root.run(&["report", cut, "--format", format]).ends(0);
+        assert!(said.err.contains("bytes at the end are ignored"), "{format}: {said:?}");
+        let shows = said.out.contains("bytes at the end are ignored");
+        assert_eq!(shows, ["md", "html", "json"].contains(&format), "{format}: {said:?}");
+    }
+}
+
 #[test]
 fn a_short_recording_has_every_sample_of_every_histogram() {
     let (root, _up) = Root::with_cluster(&["--apps", "2"]);
@@ -194,6 +208,8 @@ fn a_short_recording_has_every_sample_of_every_histogram() {
     assert!(recorder.wait().expect("a child").success());
     let report = root.run(&["report", &shown, "--format", "json"]).json();
     assert_eq!(counted(&report), grown(&before, &after));
+    assert!(report["gap"].is_null(), "{report}");
+    says_what_is_cut_off(&root, Path::new(&shown));
     let counter = |truth: &Truth, which: Counter| -> u64 {
         let coordinators = truth.counters.iter().filter(|(name, _)| name.starts_with("coord"));
         coordinators.map(|(_, counters)| counters[which as usize]).sum()

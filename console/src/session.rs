@@ -458,11 +458,9 @@ pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
     }
     let config = Config::load(look.config.as_deref())?;
     let mut model = model(cluster, look, &config, false);
-    let torn = recording.torn;
+    let gap = recording.gap();
     model.replay(recording.samples);
-    if torn > 0 {
-        model.note = Some(format!("the recorder died while writing: {torn} bytes at the end are ignored"));
-    }
+    model.note = gap.or(model.note);
     let (tx, rx) = mpsc::channel();
     show(model, tx, &rx, &Rate::new(POLL_EVERY), &SharedRecorder::new(cluster), None)?;
     Ok(ExitCode::SUCCESS)

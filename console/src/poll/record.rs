@@ -85,7 +85,10 @@ impl Recorder {
             io::ErrorKind::AlreadyExists => RecordingError::Exists { path: path.to_owned() },
             _ => RecordingError::Io { doing: "create", path: path.to_owned(), error },
         })?;
-        Self::begin(BufWriter::new(out), path, header)
+        Self::begin(BufWriter::new(out), path, header).inspect_err(|_| {
+            // It would be in the way of the next attempt. The first error says more than this one.
+            let _ = std::fs::remove_file(path);
+        })
     }
 }
 
@@ -135,7 +138,7 @@ impl<W: Write> Recorder<W> {
 pub(crate) struct Recording {
     pub(crate) header: Header,
     pub(crate) samples: Vec<Sample>,
-    /// Bytes of an incomplete frame at the end, left by a recorder that died.
+    /// Bytes at the end that are ignored, from the first frame on that is incomplete or damaged.
     pub(crate) torn: u64,
 }
 
@@ -146,6 +149,13 @@ impl Recording {
         // The length of a file is unlimited; that of a frame is not.
         let file = file::open(path, Pipes::Refused).map_err(failed)?;
         Self::read(BufReader::new(file), path)
+    }
+
+    /// What is missing, if anything.
+    pub(crate) fn gap(&self) -> Option<String> {
+        (self.torn > 0).then(|| {
+            format!("{} bytes at the end are ignored: a frame there is incomplete or damaged", self.torn)
+        })
     }
 
     /// Reads from any reader; `path` is for errors.
@@ -165,7 +175,8 @@ impl Recording {
         if header.format != FORMAT || header.version != VERSION {
             let Header { format, version, writer, .. } = &header;
             return Err(wrong(format!(
-                "{format} version {version} by {writer}; this obol reads {FORMAT} version {VERSION}"
+                "{format} version {version} by {}; this obol reads {FORMAT} version {VERSION}",
+                obol_observe::plain::line(writer)
             )));
         }
         let mut samples = Vec::new();

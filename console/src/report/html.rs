@@ -70,12 +70,15 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
     let sample = &report.last;
     let mut page = Page::new(&format!("Cluster {}", report.cluster));
     page.paragraph(&format!(
-        "{} samples over {}, until {}. At the end it was {}.",
+        "{} samples over {}, until {}. At the end: {}.",
         report.samples.len(),
         age(report.span()),
         iso(sample.unix),
-        sample.health.name()
+        report.health()
     ));
+    if let Some(gap) = &report.gap {
+        page.paragraph(&format!("! The recording is not whole: {gap}."));
+    }
     if let Some(line) = report.outages.without_service_text() {
         page.paragraph(&line);
     }

@@ -91,7 +91,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         "from": iso(report.unix(report.samples.first().map_or(sample.at, |first| first.at))),
         "to": iso(sample.unix),
         "samples": report.samples.len(),
-        "health": sample.health.name(),
+        "health": report.health(),
         "reasons": sample.reasons,
         "outages": outages,
         "no_service_ns": report.outages.without_service().0.0,
@@ -102,6 +102,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         "failovers": report.failovers().map(|one| failover(report, one)).collect::<Vec<_>>(),
         "latencies": latencies,
         "marks": marks,
+        "gap": report.gap,
     });
     let mut text = serde_json::to_string_pretty(&value).map_err(Failure::failed)?;
     text.push('\n');

@@ -57,16 +57,19 @@ pub(super) fn text(report: &Report) -> String {
     let mut text = format!("# Cluster {}\n\n", plain(report.cluster.as_str()));
     let _ = writeln!(
         text,
-        "{} samples over {}, until {}. At the end it was **{}**{}.",
+        "{} samples over {}, until {}. At the end: **{}**{}.",
         report.samples.len(),
         age(report.span()),
         iso(sample.unix),
-        sample.health.name(),
+        report.health(),
         sample
             .view
             .as_ref()
             .map_or(String::new(), |view| format!(", in view {} with {} members", view.id, view.members))
     );
+    if let Some(gap) = &report.gap {
+        let _ = writeln!(text, "\nThe recording is not whole: {gap}.");
+    }
     wrong(report, &mut text);
     for (n, mark) in report.marks().enumerate() {
         text.push_str(if n == 0 { "\n## Notes\n\n" } else { "" });

@@ -20,6 +20,7 @@ use crate::poll::{Place, Sink, Update};
 use crate::state::data::Data;
 use crate::state::windows::{PERCENTILES, Set, percentile};
 use clap::ValueEnum;
+use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
 use obol_observe::failovers::{self, Failover, PHASES};
@@ -42,6 +43,8 @@ pub(crate) struct Report {
     parts: Vec<Part>,
     outages: Outages,
     totals: Set,
+    /// What this report lacks, if known.
+    gap: Option<String>,
 }
 
 /// The data of one cluster: names, views and incarnations are its own.
@@ -95,7 +98,17 @@ impl Report {
             }
         }
         parts.push(part(data, &mut events));
-        Some(Self { cluster, samples, last, parts, outages, totals })
+        Some(Self { cluster, samples, last, parts, outages, totals, gap: None })
+    }
+
+    /// The cluster was gone after the last sample, until the end of the report.
+    fn ends_without_cluster(&mut self, until: Instant) {
+        self.outages.end(&self.last, until);
+    }
+
+    /// The cluster's health at the end.
+    fn health(&self) -> &'static str {
+        self.outages.at_end().unwrap_or_else(|| self.last.health.name())
     }
 
     /// The data of the newest cluster.
@@ -205,7 +218,8 @@ pub fn iso(unix: u64) -> String {
     calendar::utc(unix, "%FT%T.%6fZ")
 }
 
-/// Keeps samples until the cluster is gone.
+/// Keeps samples. A cluster that was there may come back.
+#[derive(Default)]
 struct Keep {
     samples: Vec<Arc<Sample>>,
     lost: Option<String>,
@@ -214,40 +228,52 @@ struct Keep {
 impl Sink for Keep {
     fn take(&mut self, update: Update) -> bool {
         match update {
-            Update::Sample(sample) => self.samples.push(Arc::new(*sample)),
-            Update::Lost { why } => {
-                self.lost = Some(why);
-                return false;
+            Update::Sample(sample) => {
+                self.samples.push(Arc::new(*sample));
+                self.lost = None;
             }
+            Update::Lost { why } => self.lost = Some(why),
         }
-        true
+        !self.samples.is_empty()
     }
 }
 
-fn look(place: Place, time: Duration) -> Result<Vec<Arc<Sample>>, Failure> {
+/// The report on a cluster that is polled for some time.
+fn live(place: &Place, time: Duration) -> Result<Option<Report>, Failure> {
     let (_quit, quit) = mpsc::channel();
-    let mut keep = Keep { samples: Vec::new(), lost: None };
-    Live::new(place).with_all_buckets().for_time(time).run(&Rate::new(POLL_EVERY), &quit, &mut keep);
-    match keep.lost {
-        Some(why) if keep.samples.is_empty() => Err(Failure::Refused(why)),
-        _ => Ok(keep.samples),
+    let mut keep = Keep::default();
+    Live::new(place.clone()).with_all_buckets().for_time(time).run(&Rate::new(POLL_EVERY), &quit, &mut keep);
+    let Keep { samples, lost } = keep;
+    let Some(mut report) = Report::new(place.cluster, samples) else {
+        return lost.map_or(Ok(None), |why| Err(Failure::Refused(why)));
+    };
+    if lost.is_some() {
+        report.ends_without_cluster(clock::now());
     }
+    Ok(Some(report))
+}
+
+/// The report on a recording.
+fn recorded(file: &Path) -> Result<Option<Report>, Failure> {
+    let recording = Recording::open(file).map_err(Failure::refused)?;
+    let cluster = Name::new(&recording.header.cluster)
+        .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
+    let gap = recording.gap();
+    if let Some(gap) = &gap {
+        output::remark(format_args!("obol: {}: {gap}", file.display()))?;
+    }
+    let samples = recording.samples.into_iter().map(Arc::new).collect();
+    Ok(Report::new(cluster, samples).map(|report| Report { gap, ..report }))
 }
 
 /// `obol report`: reports on a recording, or on a cluster polled for some time.
 pub fn run(place: &Place, options: &Options) -> Result<ExitCode, Failure> {
-    let (cluster, samples, what) = match &options.file {
-        Some(file) => {
-            let recording = Recording::open(file).map_err(Failure::refused)?;
-            let cluster = Name::new(&recording.header.cluster)
-                .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
-            (cluster, recording.samples.into_iter().map(Arc::new).collect(), file.display().to_string())
-        }
-        None => (place.cluster, look(place.clone(), options.time)?, format!("cluster {}", place.cluster)),
+    let (report, what) = match &options.file {
+        Some(file) => (recorded(file)?, file.display().to_string()),
+        None => (live(place, options.time)?, format!("cluster {}", place.cluster)),
     };
-    let Some(report) = Report::new(cluster, samples) else {
-        return Err(Failure::Refused(format!("{what}: there is no sample to report on")));
-    };
+    let report =
+        report.ok_or_else(|| Failure::Refused(format!("{what}: there is no sample to report on")))?;
     let text = report.text(options.format)?;
     match &options.output {
         Some(path) => put(path, &text)?,

@@ -11,6 +11,9 @@ const REASONS_MAX: usize = 16;
 /// The reason of an interval without samples between two clusters.
 const NO_CLUSTER: &str = "this cluster ended, and another of the same name began";
 
+/// The same at the end.
+const ENDED: &str = "the cluster ended";
+
 /// An interval of one health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outage {
@@ -95,12 +98,24 @@ impl Outages {
 
     /// Adds the gap between the last sample of one cluster and the first of the next.
     pub(super) fn part(&mut self, last: &Sample) {
+        self.gap(last, last.at, NO_CLUSTER);
+    }
+
+    /// Adds the gap after the last sample.
+    pub(super) fn end(&mut self, last: &Sample, until: Instant) {
+        self.gap(last, until, ENDED);
+    }
+
+    fn gap(&mut self, last: &Sample, to: Instant, why: &str) {
         if let Some(open) = self.0.last_mut().filter(|open| open.lasts) {
             (open.to, open.lasts) = (last.at, false);
         }
-        let mut gap = Outage::new(None, last.at);
-        gap.reasons.push(NO_CLUSTER.to_owned());
-        self.0.push(gap);
+        self.0.push(Outage { to, reasons: vec![why.to_owned()], ..Outage::new(None, last.at) });
+    }
+
+    /// The name of the state at the end, unless healthy.
+    pub(super) fn at_end(&self) -> Option<&'static str> {
+        self.0.last().filter(|outage| outage.lasts).map(Outage::name)
     }
 
     /// All of them.

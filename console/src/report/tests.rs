@@ -398,6 +398,24 @@ fn an_outage_at_the_last_sample_lasts() {
     assert_eq!(json["outages"][0]["reasons"], json["reasons"]);
 }
 
+#[test]
+fn a_cluster_that_ended_before_the_report_did_gives_no_service_until_the_end() {
+    let start = 3_600_000_000_000;
+    let all = quarters(start, |_, at| samples::healthy(at));
+    let mut report = Report::new(samples::name("default"), all).expect("samples");
+    report.ends_without_cluster(report.last.at + Nanos::from_secs(3));
+    let json: Value = serde_json::from_str(&report.text(ReportFormat::Json).expect("written")).expect("JSON");
+    assert_eq!(
+        (&json["health"], json["no_service_ns"].as_u64()),
+        (&"no cluster".into(), Some(3_000_000_000))
+    );
+    assert_eq!(json["outages"][0]["reasons"], serde_json::json!(["the cluster ended"]));
+    for format in [ReportFormat::Md, ReportFormat::Html] {
+        let text = report.text(format).expect("written");
+        assert!(text.contains("No program could act for 3.0s") && text.contains("no cluster"), "{text}");
+    }
+}
+
 /// Two clusters of one name: in the second, incarnation 7 is another member.
 fn two_clusters(ids: [Option<u64>; 2]) -> Report {
     let start = 3_600_000_000_000;
