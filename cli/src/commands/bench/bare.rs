@@ -2,7 +2,7 @@
 //! seen in what it measures would be measuring itself.
 
 use super::Figure;
-use super::failover::drill;
+use super::failover::{drill, start_over};
 use crate::running::Running;
 use obol_chaos::control::{self, Request};
 use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Runs of each kind.
 const RUNS: u32 = 5;
-/// Between two repetitions, as in the drill beside.
-const GAP: Duration = Duration::from_millis(20);
 /// After a fault the cluster is not polled for this time: nearly every failover is over by then.
 const REST: Duration = Duration::from_millis(20);
 /// Between two looks after that.
@@ -88,6 +86,10 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let drill = Victims::App.drill(observer.deployment().environment, count, Nanos::ZERO);
     let step = drill.steps.first().ok_or_else(|| Failure::Failed("a drill without steps".to_owned()))?;
     let supervisor = Supervisor::of(observer.cluster().dir());
+    let timing = observer.deployment().profile.timing;
+    // As often as a name may fail without its joins being held back.
+    let gap = Nanos(timing.join_window.0 / u64::from(timing.join_burst.max(1)));
+    start_over(running)?;
     let mut spans = Vec::new();
     for number in 1..=count {
         let before = healthy(&mut observer).map_err(Failure::failed)?;
@@ -133,7 +135,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
         spans.extend(phases.map(|phases| phases.total()));
         let name = victim.name.to_string();
         control::request(observer.cluster().dir(), &Request::Start { name }).map_err(Failure::failed)?;
-        thread::sleep(GAP);
+        thread::sleep(gap.to_std());
     }
     Ok(spans)
 }

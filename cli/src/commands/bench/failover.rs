@@ -30,8 +30,16 @@ struct Measured {
     leader_us: f64,
 }
 
+/// Waits until no earlier failure of a name counts: the kills of several runs together could have
+/// joins held back, and the benchmark would measure that.
+pub(super) fn start_over(running: &Running) -> Result<(), Failure> {
+    std::thread::sleep(running.site()?.deployment.profile.timing.join_window.to_std());
+    Ok(())
+}
+
 /// The repetitions that were measured.
 pub(super) fn drill(running: &Running, victims: Victims, count: u32) -> Result<Vec<Trial>, Failure> {
+    start_over(running)?;
     let options = Options::new(std::env::current_exe().map_err(Failure::failed)?);
     let drill = victims.drill(running.site()?.deployment.environment, count, Nanos::from_millis(20));
     let journal = drills::run(&running.0.root, running.0.cluster, &drill, &options, |_| true)
@@ -80,7 +88,7 @@ pub(super) fn run(root: &Path, count: u32) -> Result<Vec<Figure>, Failure> {
         1,
         Figure::against("the same against the lease's wait", "us", failover, measured.wait_us, 1.0),
     );
-    // Told beside the hot figure: this one starts from sleep, with cold caches.
+    // Beside the hot figure: this one starts from sleep, with cold caches.
     figures.push(Figure::at_most(
         "leader change from sleep, notice to decision, p50",
         "us",
