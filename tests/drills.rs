@@ -223,6 +223,26 @@ fn a_bystander_that_is_removed_between_two_repetitions_fails_the_drill() {
     root.healthy();
 }
 
+/// Such as a console that was killed.
+#[test]
+fn a_drill_whose_progress_is_not_read_any_more_is_interrupted() {
+    let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
+    let mut command =
+        root.command(&["drill", "run", "app", "--count", "100000", "--progress", "--json", "--yes"]);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    up.until_view("a process is killed and rejoins", |view| view["view"].as_u64() > Some(8));
+    drop(child.stderr.take());
+    let ended = child.wait_with_output().expect("a child");
+    let report: Value = serde_json::from_slice(&ended.stdout).expect("one object");
+    assert_eq!((ended.status.code(), &report["verdict"]), (Some(5), &"interrupted".into()), "{report}");
+    root.healthy();
+}
+
 #[test]
 fn a_drill_that_is_interrupted_reports_what_it_has() {
     let (root, up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);

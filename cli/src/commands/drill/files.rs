@@ -75,7 +75,8 @@ pub(crate) struct DrillRun {
     /// Repetitions, in place of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: Option<u32>,
-    /// Report each repetition on standard error (asked for by the console)
+    /// Report each repetition on standard error, and stop when that is closed (asked for
+    /// by the console)
     #[arg(long, hide = true)]
     pub(crate) progress: bool,
     /// Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill
@@ -413,11 +414,14 @@ fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let (id, count) = (drill.id.clone(), count.unwrap_or(drill.repeat.count));
     let chatty = std::io::stderr().is_terminal();
     let go_on = Box::new(move |n: u32| {
+        let mut is_watched = true;
         if progress || chatty && n > 0 && (n.is_multiple_of(10) || n == count) {
-            // Progress is informative only: a drill continues without it.
-            let _ = output::remark(format_args!("drill {id}: {n} of {count}"));
+            let written = output::remark(format_args!("drill {id}: {n} of {count}"));
+            // A drill must not outlive the console that started it. To others progress is
+            // informative only.
+            is_watched = !progress || written.is_ok();
         }
-        !stop.load(Ordering::Relaxed)
+        is_watched && !stop.load(Ordering::Relaxed)
     });
     Ok(Watched { options, go_on })
 }
