@@ -78,6 +78,11 @@ fn a_file_size_limit_refuses_a_cluster_and_a_command_with_a_reason() {
     assert!(ended.code.is_some_and(|code| code != 0) && ended.err.contains("(ulimit -f)"), "{ended:?}");
     root.is_gone();
     let _up = root.up(&SMALL);
+    let file = root.path().join("cut.obolrec");
+    let record = ["record", file.to_str().expect("text"), "--for", "1s"];
+    let ended = under_limit("-f 0", &root.command(&record));
+    assert!(ended.code.is_some_and(|code| code != 0) && !file.exists(), "{ended:?}");
+    root.run(&record).ends(0);
     let set = under_limit("-f 8", &root.command(&["lease", "set", "30ms"]));
     assert!(set.code.is_some_and(|code| code != 0) && set.err.contains("(ulimit -f)"), "{set:?}");
     root.healthy();
