@@ -257,6 +257,40 @@ fn where_no_program_is_a_member_a_cluster_is_unavailable() {
 }
 
 #[test]
+fn agents_alone_are_no_programs_that_may_act() {
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
+    root.run(&["kill", "app-1"]).ends(0);
+    root.until("the other app acts", |s| s.code == Some(1) && s.reasons().contains("app-1 down"));
+    root.run(&["kill", "app-2"]).ends(0);
+    let none = root.until("no app is left", |s| s.code == Some(3));
+    assert!(none.reasons().contains("no program is a member: no program may act"), "{none:?}");
+    root.run(&["start", "app-2"]).ends(0);
+    root.until("one app acts again", |s| s.code == Some(1) && s.is_active("app-2"));
+    root.run(&["start", "app-1"]).ends(0);
+    root.healthy();
+}
+
+#[test]
+fn an_agent_leaves_with_its_app_and_both_come_back_whenever_it_is_started() {
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
+    root.run(&["stop", "node-1"]).ends(0);
+    root.healthy();
+    root.run(&["kill", "app-1"]).ends(0);
+    let started = root.run(&["start", "app-1"]).ends(0);
+    assert!(started.err.contains("waits for its agent"), "{started:?}");
+    // Their memory gets other owners.
+    for n in 0..20 {
+        root.run(&["lease", "set", &format!("{}ms", 20 + n % 2)]).ends(0);
+    }
+    let after = root.healthy();
+    for name in ["node-1", "app-1"] {
+        assert_eq!(after.process(name)["left"], true, "{after:?}");
+    }
+    root.run(&["start", "node-1"]).ends(0);
+    root.until("the app attached by itself", |s| s.code == Some(0) && s.is_active("app-1"));
+}
+
+#[test]
 fn who_is_missed_keeps_a_row_when_its_memory_has_another_owner() {
     let root = Root::new();
     let _up = root.up(&["--apps", "2"]);

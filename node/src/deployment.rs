@@ -150,6 +150,11 @@ impl Deployment {
         }
     }
 
+    /// The agent that an app of [`Deployment::names`] attaches to.
+    pub fn agent_of(&self, app: &str) -> Option<String> {
+        (1..=self.apps).map(app_node_names).find(|[_, name]| name == app).map(|[agent, _]| agent)
+    }
+
     /// Whether a view of this many app nodes and caches fits a slot's value, together with recently
     /// departed members, and every process can receive from every other.
     fn has_room(&self, apps: u16, caches: u16) -> bool {

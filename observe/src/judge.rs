@@ -87,7 +87,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
     let Expected { deciders, mut others, trouble, forgotten, unsaved } = expected;
-    let wants_programs = !others.is_empty();
+    let wanted = others.clone();
     let coordinators = deciders.len();
     let acts =
         |name: &String| snapshot.all_processes().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
@@ -132,7 +132,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     }
     // Without access to the other hosts, it is unknown whether a coordinator decides there.
     let decides = has_majority && some_acts || trouble.is_some();
-    match outage(snapshot, wants_programs, trouble.is_some()) {
+    match outage(snapshot, &wanted, trouble.is_some()) {
         Outage::None => (Health::Degraded, reasons),
         Outage::Change if decides => (Health::Degraded, reasons),
         Outage::Change => (Health::Unavailable, reasons),
@@ -153,10 +153,14 @@ enum Outage {
     Lasting(&'static str),
 }
 
-fn outage(snapshot: &Snapshot, wants_programs: bool, is_partial: bool) -> Outage {
-    let is_program = |p: &&Process| matches!(p.kind, Kind::Agent | Kind::App) && p.alive;
-    let mut programs = snapshot.all_processes().filter(is_program).peekable();
-    if programs.peek().is_none() && !wants_programs {
+fn outage(snapshot: &Snapshot, wanted: &[String], is_partial: bool) -> Outage {
+    let is_app = |p: &Process| {
+        p.kind == Kind::App && (p.alive && !p.left || wanted.iter().any(|name| name == p.name.as_str()))
+    };
+    // An agent stands for the programs that it may get.
+    let acting = if snapshot.all_processes().any(is_app) { Kind::App } else { Kind::Agent };
+    let mut programs = snapshot.all_processes().filter(|p| p.kind == acting && p.alive).peekable();
+    if programs.peek().is_none() && wanted.is_empty() {
         return Outage::None;
     }
     let members: Vec<&Process> = programs.filter(|p| snapshot.is_member(p)).collect();

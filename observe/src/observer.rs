@@ -523,7 +523,7 @@ impl Observer {
         judge::deciders(&self.deployment, view)
     }
 
-    /// Who is missed has a row, also where its region has another owner by now.
+    /// Who is missed or left has a row, also where its region has another owner by now.
     fn add_missing(&self, processes: &mut Vec<Process>, remote: &[Process]) {
         if self.trouble.is_some() {
             // Those of other hosts may well run.
@@ -536,10 +536,11 @@ impl Observer {
         }
         let known: HashSet<&str> = processes.iter().chain(remote).map(|p| p.name.as_str()).collect();
         let mut missing: Vec<Process> = Vec::new();
-        for name in expected.iter().filter(|name| !known.contains(name.as_str())) {
+        for name in self.deployment_without_coordinators().filter(|name| !known.contains(name.as_str())) {
             // Names of a deployment were checked.
-            let Ok(name) = Name::new(name) else { continue };
-            missing.push(Process::missing(name, self.deployment.kind(name)));
+            let Ok(name) = Name::new(&name) else { continue };
+            let left = !expected.contains(name.as_str());
+            missing.push(Process { left, ..Process::missing(name, self.deployment.kind(name)) });
         }
         if !missing.is_empty() {
             processes.append(&mut missing);
@@ -549,8 +550,15 @@ impl Observer {
 
     /// The names of all other processes that should run: without those that left on request.
     pub fn others(&self) -> impl Iterator<Item = String> + '_ {
-        let names = self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators));
-        names.filter(|name| !ended::is_noted(self.cluster.dir(), name))
+        let left = |name: &str| ended::is_noted(self.cluster.dir(), name);
+        self.deployment_without_coordinators().filter(move |name| {
+            // A program leaves with its agent.
+            !left(name) && !self.deployment.agent_of(name).is_some_and(|agent| left(&agent))
+        })
+    }
+
+    fn deployment_without_coordinators(&self) -> impl Iterator<Item = String> + use<> {
+        self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators))
     }
 
     /// Coordinators that count for the majority, do not run, and have lost their memory on this

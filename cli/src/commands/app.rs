@@ -13,9 +13,14 @@ use obol_node::Site;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Between two requests that a demo app serves when nothing changes.
 const SERVE_EVERY: Nanos = Nanos::from_millis(50);
+
+/// Between two looks for the agent: it may come back at once, or not for hours.
+const ATTACH_EVERY_MIN: Duration = Duration::from_millis(5);
+const ATTACH_EVERY_MAX: Duration = Duration::from_millis(100);
 
 /// A demo application attached to an agent (started by `up`)
 #[derive(Debug, Args)]
@@ -34,7 +39,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &DemoApp) -> Result<ExitCode
     expected(&site, name, || serve_at(&site, name, node, &stop))
 }
 
-/// Takes a seat, as soon as the agent is there.
+/// Takes a seat, as soon as the agent is there. Until stopped it waits: the agent decides when.
 fn attach(
     site: &Site,
     node: Name,
@@ -42,13 +47,12 @@ fn attach(
     stop: &AtomicBool,
 ) -> Result<(Attached, Presence), AttachError> {
     set_watched_thread_priority(site);
-    let end = clock::now() + START_TIMEOUT;
+    let mut pause = ATTACH_EVERY_MIN;
     loop {
         match Attached::open_present(site, node, name) {
-            Err(AttachError::Fabric(HostError::NoSuchAgent { .. }))
-                if clock::now() < end && !stop.load(Ordering::Relaxed) =>
-            {
-                std::thread::sleep(std::time::Duration::from_millis(5));
+            Err(AttachError::Fabric(HostError::NoSuchAgent { .. })) if !stop.load(Ordering::Relaxed) => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(ATTACH_EVERY_MAX);
             }
             other => return other,
         }
