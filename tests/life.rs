@@ -277,7 +277,8 @@ fn an_agent_leaves_with_its_app_and_both_come_back_whenever_it_is_started() {
     root.healthy();
     root.run(&["kill", "app-1"]).ends(0);
     let started = root.run(&["start", "app-1"]).ends(0);
-    assert!(started.err.contains("waits for its agent"), "{started:?}");
+    assert!(started.err.contains("it waits for its agent: `obol start node-1`"), "{started:?}");
+    assert_eq!(root.healthy().process("app-1")["left"], true, "it is not down");
     // Their memory gets other owners.
     for n in 0..20 {
         root.run(&["lease", "set", &format!("{}ms", 20 + n % 2)]).ends(0);

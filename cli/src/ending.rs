@@ -144,8 +144,14 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
         }
         if Instant::now() > end {
             output::line(format_args!("started {target} (pid {pid})"))?;
+            let agent = observer.deployment().agent_of(target);
+            let lives = |name: &str| snapshot.all_processes().any(|p| p.alive && p.name.as_str() == name);
+            let why = match agent.filter(|agent| !lives(agent)) {
+                Some(agent) => format!("it waits for its agent: `obol start {agent}`"),
+                None => "see `obol status`".to_owned(),
+            };
             output::remark(format_args!(
-                "obol: not a member yet after {} s; a program waits for its agent. See `obol status`",
+                "obol: {target} is not a member yet after {} s; {why}",
                 START_TIMEOUT.as_secs()
             ))?;
             return Ok(ExitCode::SUCCESS);

@@ -530,15 +530,17 @@ impl Observer {
             return;
         }
         let expected: HashSet<String> = self.others().collect();
-        for process in processes.iter_mut().filter(|p| p.left && !p.alive && p.kind != Kind::Coordinator) {
-            // It left, and a start that failed expects it again.
-            process.left = !expected.contains(process.name.as_str());
+        let deployed: HashSet<String> = self.deployment_without_coordinators().collect();
+        for process in processes.iter_mut().filter(|p| !p.alive && p.kind != Kind::Coordinator) {
+            let name = process.name.as_str();
+            // It left, or its agent did; and a start that failed expects it again.
+            process.left = (process.left || deployed.contains(name)) && !expected.contains(name);
         }
         let known: HashSet<&str> = processes.iter().chain(remote).map(|p| p.name.as_str()).collect();
         let mut missing: Vec<Process> = Vec::new();
-        for name in self.deployment_without_coordinators().filter(|name| !known.contains(name.as_str())) {
+        for name in deployed.iter().filter(|name| !known.contains(name.as_str())) {
             // Names of a deployment were checked.
-            let Ok(name) = Name::new(&name) else { continue };
+            let Ok(name) = Name::new(name) else { continue };
             let left = !expected.contains(name.as_str());
             missing.push(Process { left, ..Process::missing(name, self.deployment.kind(name)) });
         }
