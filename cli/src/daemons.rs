@@ -3,7 +3,8 @@
 use crate::signals;
 use obol_agent::Attached;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::{Presence, clock, program, sched};
+use obol_fabric::host::sched::{self, Slice};
+use obol_fabric::host::{Presence, clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_node::endpoint::{Endpoint, LEAVE_TIMEOUT};
 use obol_node::{Site, ended as end_note};
@@ -33,7 +34,11 @@ pub(crate) fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>
 /// Schedules a process with a core as the profile asks for, where it is allowed; the process works
 /// without.
 pub(crate) fn schedule(site: &Site, reports: bool) -> Result<(), Failure> {
-    let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else { return Ok(()) };
+    let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else {
+        // An older kernel only schedules it like any other.
+        let _ = sched::set_slice(None, Slice::Short);
+        return Ok(());
+    };
     match sched::run_fifo(priority) {
         Err(error) if reports => Ok(output::remark(format_args!(
             "obol: no real-time scheduling ({error}); leases may be renewed late, and healthy \

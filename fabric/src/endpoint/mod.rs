@@ -18,6 +18,7 @@ use crate::host::error::HostError;
 use crate::host::kernel_notifier::{self, KernelNotifier};
 use crate::host::process::Process;
 use crate::host::region::{Region, Waker};
+use crate::host::sched::{self, Slice};
 use crate::host::seats::Seats;
 use crate::host::table::{Claim, Role};
 use crate::host::watch::Watches;
@@ -63,6 +64,8 @@ pub struct Endpoint<W: Transport> {
     datagram: Vec<u8>,
     pace: Pace,
     page: Page,
+    /// Since when the programs in the seats have short slices.
+    short_since: Option<Instant>,
     /// The last request for a confirmation that was passed to the machine.
     confirm_since: Instant,
     /// Has the kernel report the death of this process.
@@ -145,6 +148,7 @@ impl<'a> Taken<'a> {
             datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
             pace: Pace::new(wait),
             page: Page::default(),
+            short_since: None,
             confirm_since: Instant::ZERO,
             region: self.region,
             registration: Some(self.registration),
@@ -206,6 +210,27 @@ impl<W: Transport> Endpoint<W> {
             self.watches.watch(whom, lazy, self.transport.regions(), clock::now());
         } else {
             self.transport.watch(whom);
+        }
+    }
+
+    /// Notifies the programs in the seats of a changed page or view.
+    fn announce(&mut self) {
+        // One may be woken on the core of a process that dies, whose memory the kernel releases for
+        // as long as it has a slice. Only now is it known that this program is not the one.
+        if self.short_since.replace(clock::now()).is_none() {
+            self.set_slices(Slice::Short);
+        }
+        self.region.announce();
+    }
+
+    /// Sets the slices of the threads that represent the programs in the seats.
+    fn set_slices(&self, slice: Slice) {
+        for seat in 1..self.layout.limits().seats as u16 {
+            let thread = self.region.death_word(seat, 0).load(Ordering::Relaxed) & futex::TID_MASK;
+            if thread != 0 {
+                // It may have ended; and without a short slice it only runs later.
+                let _ = sched::set_slice(Some(thread), slice);
+            }
         }
     }
 }
@@ -275,7 +300,7 @@ impl<W: Transport> Fabric for Endpoint<W> {
         let changed = (page.view, page.start) != (self.page.view, self.page.start) || answered;
         self.page = *page;
         if changed {
-            self.region.announce();
+            self.announce();
         }
     }
 
@@ -287,7 +312,7 @@ impl<W: Transport> Fabric for Endpoint<W> {
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]) {
         let fits = reader::publish_view(&self.region, &self.layout, id, bytes);
         debug_assert!(fits, "view {id} of {} bytes does not fit", bytes.len());
-        self.region.announce();
+        self.announce();
     }
 
     fn publish_cleared(&mut self, base: ViewId) {

@@ -11,6 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoint::transport::{Received, Transport};
 use crate::host::clock;
 use crate::host::futex::{self, WAITV_MAX, Waiter};
+use crate::host::sched::Slice;
 use crate::layout::Seat;
 use crate::metrics::{self, FabricCounter};
 use crate::page;
@@ -39,6 +40,9 @@ const BEAT_EVERY: Nanos = Nanos::from_millis(10);
 /// How often lanes and seats of dead processes are freed, and lanes of senders that died before
 /// ringing are read.
 const TIDY_EVERY: Nanos = Nanos::from_millis(20);
+/// How long programs keep a short slice after they were notified: a failover is over by then, and
+/// the next one's victim must not have it.
+const SHORT_SLICES_LAST: Nanos = Nanos::from_millis(2);
 /// The timer slack of this thread; Linux's default is 50 us.
 const TIMER_SLACK_NS: u64 = 1_000;
 
@@ -127,6 +131,9 @@ impl<W: Transport> Endpoint<W> {
             }
             self.kernel_notifier.maintain(now, |notice| self.transport.route_to_other_hosts(notice));
             self.watches.set_deaths(self.kernel_notifier.deaths());
+        }
+        if self.short_since.take_if(|since| now.since(*since) >= SHORT_SLICES_LAST).is_some() {
+            self.set_slices(Slice::Default);
         }
         if event {
             self.pace.last_event = now;

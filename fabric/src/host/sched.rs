@@ -1,6 +1,7 @@
 //! Scheduling of a process, and its termination with its supervisor.
 #![allow(unsafe_code)]
 
+use crate::types::Nanos;
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -61,6 +62,50 @@ fn schedule(policy: libc::c_int, priority: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// How long an ordinary thread runs at a time if others want its core. The scheduler lets a woken
+/// thread with a shorter slice interrupt one with a longer slice (EEVDF, Linux 6.12; older kernels
+/// ignore it). Needs no privilege.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slice {
+    /// The kernel's default, some milliseconds.
+    Default,
+    /// For threads that have to run soon after they were woken, and run briefly.
+    Short,
+}
+
+/// Above the tens of microseconds that a coordinator needs for a failover.
+const SHORT_SLICE: Nanos = Nanos::from_micros(100);
+
+/// Sets the slice of this thread and those that it starts, or of another thread of this user.
+/// Leaves threads with real-time scheduling alone.
+pub fn set_slice(thread: Option<u32>, slice: Slice) -> io::Result<()> {
+    let thread = thread.unwrap_or(0);
+    let mut attributes = attributes(thread)?;
+    if attributes.sched_policy != libc::SCHED_OTHER.cast_unsigned() {
+        return Ok(());
+    }
+    attributes.sched_runtime = match slice {
+        Slice::Default => 0,
+        Slice::Short => SHORT_SLICE.0,
+    };
+    // SAFETY: the kernel reads as many bytes as the first field says, which `attributes` has.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn attributes(thread: u32) -> io::Result<libc::sched_attr> {
+    // SAFETY: every field is a number, for which zero is valid.
+    let mut attributes: libc::sched_attr = unsafe { core::mem::zeroed() };
+    let bytes = size_of::<libc::sched_attr>();
+    // SAFETY: `attributes` is valid for writes of as many bytes as the call names.
+    match unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, bytes, 0) } {
+        0 => Ok(attributes),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Pins the calling thread to one core.
 pub fn pin_to_core(core: u32) -> io::Result<()> {
     let core = core as usize;
@@ -80,6 +125,23 @@ pub fn core() -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_slice_is_set_and_taken_back() {
+        std::thread::spawn(|| {
+            let slice = || attributes(0).expect("this thread's").sched_runtime;
+            let before = slice();
+            set_slice(None, Slice::Short).expect("it needs no privilege");
+            // Older kernels report no slice.
+            assert!(before == 0 || slice() == SHORT_SLICE.0, "{before}, then {}", slice());
+            let own = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+            set_slice(Some(own), Slice::Default).expect("a thread of this user");
+            assert_eq!(slice(), before);
+            assert!(set_slice(Some(u32::MAX), Slice::Short).is_err(), "no such thread");
+        })
+        .join()
+        .expect("it ran");
+    }
 
     #[test]
     fn a_thread_is_kept_on_a_core_that_is_there() {
