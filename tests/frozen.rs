@@ -133,10 +133,10 @@ fn an_agent_that_sleeps_through_more_views_than_the_ring_has_slots_jumps_to_the_
 }
 
 /// A frozen control group, of version 1 or 2; none where this host lets nobody make one.
-struct Freezer(PathBuf);
+pub(crate) struct Freezer(PathBuf);
 
 impl Freezer {
-    fn with(pid: i64) -> Option<Self> {
+    pub(crate) fn with(pid: i64) -> Option<Self> {
         let name = format!("obol-test-{pid}");
         for (root, file, frozen) in
             [("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN"), ("/sys/fs/cgroup", "cgroup.freeze", "1")]
@@ -152,7 +152,7 @@ impl Freezer {
         None
     }
 
-    fn thaw(&self) {
+    pub(crate) fn thaw(&self) {
         // One of them is there.
         let _ = fs::write(self.0.join("freezer.state"), "THAWED");
         let _ = fs::write(self.0.join("cgroup.freeze"), "0");

@@ -1,8 +1,10 @@
 //! `obol run`, its keeper and the cluster stand still or go: the program does not go on without a
 //! member that stands for it.
 
+use crate::frozen::Freezer;
 use crate::run::{Background, parent, pid_in, read, told, wrapped};
 use crate::support::{Root, freeze, has_ended, signal, until};
+use obol_fabric::checks::skipped;
 
 #[test]
 fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
@@ -55,6 +57,28 @@ fn a_program_dies_when_its_keeper_stands_still() {
         std::fs::remove_file(&pid).expect("removed");
     }
     assert!(read(&lost).ends_with("the process that kept it died\n"), "{}", read(&lost));
+}
+
+#[test]
+fn a_program_whose_control_group_is_frozen_is_killed() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let (pid, lost) = (root.note("pid"), root.note("lost"));
+    let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
+    let on_lost = format!("echo $OBOL_LOST >>{}", lost.display());
+    let run =
+        Background::start(&root, wrapped(&root, &["--shell", "--on-lost", &on_lost, "--no-group"], &script));
+    let program = pid_in(&pid);
+    root.until("it is a member", |s| s.is_active("guest"));
+    let Some(group) = Freezer::with(program) else {
+        return skipped("frozen-program", "no control group can be made and frozen");
+    };
+    until("it is seen", || read(&lost).contains("it was frozen"));
+    // In a group of version 1 it dies only now, and stays a member until then.
+    group.thaw();
+    let ran = run.end().ends(128 + 9);
+    assert_eq!(told(&ran, "killed")[0]["why"], "it was frozen", "{ran:?}");
+    assert!(has_ended(program));
+    root.until("the guest is removed", |s| !s.is_active("guest"));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! How commands request something of the `up` that supervises a cluster: one line of JSON each way
 //! over a Unix socket in the cluster's directory.
 
+use obol_fabric::host::Process;
 use obol_fabric::host::peer::peer;
-use obol_observe::is_stopped;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -115,7 +115,7 @@ pub fn request_within(dir: &Path, request: &Request, timeout: Duration) -> Resul
     // With a short read timeout: a stopped supervisor is detected at once, and the part of the
     // answer that was read stays.
     loop {
-        if is_stopped(listener) {
+        if Process::of(listener).is_ok_and(Process::is_stopped) {
             return Err(ControlError::Stopped { pid: listener });
         }
         let left = end.saturating_duration_since(Instant::now());

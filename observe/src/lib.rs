@@ -18,7 +18,7 @@ pub mod stats;
 pub mod timeline;
 
 pub use judge::spare;
-pub use observer::{Load, ObservedEvent, Observer, is_stopped};
+pub use observer::{Load, ObservedEvent, Observer};
 pub use percentile::Percentile;
 pub use snapshot::{Health, LeaseStatus, Process, Snapshot};
 

@@ -253,7 +253,7 @@ impl Observer {
     fn is_frozen(&mut self, seat: (u32, u16), process: obol_fabric::host::Process, beat: u64) -> bool {
         let before = self.beats.insert(seat, (process, beat));
         let beats = before.is_some_and(|(known, last)| known == process && last != beat);
-        !beats && is_stopped(process.pid)
+        !beats && process.is_stopped()
     }
 
     /// Whether the dead owner of a region left on request. Its flight recorder no longer changes,
@@ -761,34 +761,4 @@ fn forget_predecessors(processes: &mut Vec<Process>) {
         *best = rank(process).max(*best);
     }
     processes.retain(|p| in_place(p) || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
-}
-
-/// Whether the kernel has stopped a process: by SIGSTOP, for a tracer, or with its control group.
-pub fn is_stopped(pid: u32) -> bool {
-    let stat = read(&format!("/proc/{pid}/stat"));
-    match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
-        Some('T' | 't') => true,
-        Some('S' | 'D') => is_group_frozen(pid),
-        _ => false,
-    }
-}
-
-/// Whether the control group of a process is frozen, where the groups are mounted as usual.
-fn is_group_frozen(pid: u32) -> bool {
-    // Lines such as `6:freezer:/batch` of version 1, and `0::/user.slice` of version 2.
-    read(&format!("/proc/{pid}/cgroup")).lines().any(|line| match line.split_once(':') {
-        Some(("0", group)) => {
-            let group = group.trim_start_matches(':');
-            read(&format!("/sys/fs/cgroup{group}/cgroup.events")).lines().any(|line| line == "frozen 1")
-        }
-        Some((_, group)) => group.strip_prefix("freezer:").is_some_and(|group| {
-            read(&format!("/sys/fs/cgroup/freezer{group}/freezer.state")).trim() == "FROZEN"
-        }),
-        None => false,
-    })
-}
-
-/// A file of the kernel's; empty if it cannot be read.
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
 }

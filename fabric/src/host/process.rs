@@ -68,10 +68,31 @@ impl Process {
         }
     }
 
-    /// Whether it is stopped, by a signal or by a debugger; false if that cannot be determined.
+    /// Whether it is stopped: by a signal, by a debugger, or with its control group; false if that
+    /// cannot be determined.
     pub fn is_stopped(self) -> bool {
         let state = stat(&self.pid.to_string()).ok().and_then(|stat| field(&stat, 3).map(str::to_owned));
-        matches!(state.as_deref(), Some("T" | "t"))
+        match state.as_deref() {
+            Some("T" | "t") => true,
+            Some("S" | "D") => self.is_group_frozen(),
+            _ => false,
+        }
+    }
+
+    /// Whether its control group is frozen, where the groups are mounted as usual.
+    fn is_group_frozen(self) -> bool {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        // Lines such as `6:freezer:/batch` of version 1, and `0::/user.slice` of version 2.
+        read(&format!("/proc/{}/cgroup", self.pid)).lines().any(|line| match line.split_once(':') {
+            Some(("0", group)) => {
+                let group = group.trim_start_matches(':');
+                read(&format!("/sys/fs/cgroup{group}/cgroup.events")).lines().any(|line| line == "frozen 1")
+            }
+            Some((_, group)) => group.strip_prefix("freezer:").is_some_and(|group| {
+                read(&format!("/sys/fs/cgroup/freezer{group}/freezer.state")).trim() == "FROZEN"
+            }),
+            None => false,
+        })
     }
 
     /// The cores that its threads last ran on; unreadable threads are left out.

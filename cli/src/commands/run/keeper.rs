@@ -31,6 +31,9 @@ const KILL_IS_SLOW: Duration = Duration::from_secs(5);
 /// stopped process.
 const LOOK_AT_RUN: Duration = Duration::from_millis(20);
 
+/// How often it checks whether the program's control group is frozen, of which it is not notified.
+const LOOK_AT_GROUP: Duration = Duration::from_millis(100);
+
 /// What the keeper is asked for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -178,6 +181,8 @@ struct Life {
     /// It has ended itself.
     is_over: bool,
     was_stopped: bool,
+    /// When its control group was last looked at.
+    looked: Instant,
 }
 
 struct Kept<'a> {
@@ -262,8 +267,8 @@ impl Kept<'_> {
             }
             if self.killing.is_none() && self.life.is_some() && is_stopped(self.run) {
                 self.kill_for(Cause::RunStopped);
-            } else if is_idle && self.killing.is_none() {
-                // What the program does wakes this process.
+            } else if is_idle && self.killing.is_none() && !self.is_found_frozen() {
+                // Whatever else the program does wakes this process.
                 continue;
             }
             self.look()?;
@@ -305,8 +310,18 @@ impl Kept<'_> {
         };
         // It is not reaped before this, so the number is its own.
         let process = Process::of(child.id())?;
-        self.life = Some(Life { process, is_over: false, was_stopped: false });
+        self.life = Some(Life { process, is_over: false, was_stopped: false, looked: Instant::now() });
         self.say(&Said::Started { pid: process.pid, started: process.started })
+    }
+
+    /// Whether the program's control group was frozen since the last look.
+    fn is_found_frozen(&mut self) -> bool {
+        let Some(life) = &mut self.life else { return false };
+        if life.was_stopped || life.looked.elapsed() < LOOK_AT_GROUP {
+            return false;
+        }
+        life.looked = Instant::now();
+        life.process.is_stopped()
     }
 
     /// Has the program killed, unless that is under way.
