@@ -340,11 +340,15 @@ fn target(
         );
     }
     let first = (!ways.is_empty()).then(|| ways.swap_remove(0));
-    let way = section.need(
-        "select",
-        "one, all, minority, majority or leader; or fixed, percent or name in its place",
-        first,
-    );
+    let way = match first {
+        // Its bad value is reported.
+        None if ["fixed", "percent", "name"].iter().any(|key| section.has(key)) => None,
+        first => section.need(
+            "select",
+            "one, all, minority, majority or leader; or fixed, percent or name in its place",
+            first,
+        ),
+    };
     let serving = section.line("serving", faults);
     let path = section.key("serving");
     let (kind, way) = (kind?, way?);

@@ -52,9 +52,14 @@ impl<'d, 'i> Section<'d, 'i> {
         self.table.iter().map(|(name, value)| (name.get_ref().as_ref(), value))
     }
 
+    /// Whether a key is present, with any value.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.iter().any(|(name, _)| name.get_ref() == key)
+    }
+
     /// Requires a key. Reported at the end, unless a similar key is present.
     pub(crate) fn need<T>(&mut self, key: &'static str, wanted: &str, value: Option<T>) -> Option<T> {
-        if value.is_none() && !self.table.iter().any(|(name, _)| name.get_ref() == key) {
+        if value.is_none() && !self.has(key) {
             self.missing.push((key, wanted.to_owned()));
         }
         value
