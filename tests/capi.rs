@@ -65,5 +65,16 @@ fn a_program_in_c_joins_serves_sees_a_death_and_leaves() {
     run(&fixed, "node-2");
     let missing = Ran::of(Command::new(&fixed).args(["node-9", "guest"]).arg(root.path())).ends(1).err;
     assert!(missing.starts_with("attach: ") && missing.contains("node-9"), "{missing}");
+    let by_environment = |cluster: &str| {
+        let mut command = Command::new(&fixed);
+        command.args(["node-9", "guest"]).env("OBOL_ROOT", root.path()).env("OBOL_CLUSTER", cluster);
+        Ran::of(&mut command).ends(1).err
+    };
+    assert_eq!(by_environment("default"), missing);
+    let elsewhere = by_environment("another");
+    assert!(
+        elsewhere.contains("another") && elsewhere.contains(&root.path().display().to_string()),
+        "{elsewhere}"
+    );
     std::fs::remove_dir_all(&prefix).expect("removed");
 }

@@ -190,8 +190,8 @@ extern "C" {
  * handle in `*app`. The program is no member before `obol_join`. Several live programs may share a
  * name: incarnations distinguish them, and `obol kill` and `obol stop` refuse such a name.
  *
- * `root` is the directory of this host's clusters, `cluster` the cluster's name; null selects the
- * defaults.
+ * `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
+ * the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
  *
  * # Safety
  * The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -207,8 +207,8 @@ enum obol_status obol_attach(const char *root,
  * handle in `*app`. It joins by itself, now and whenever it was removed; `obol_join` waits for
  * that. Names are as with `obol_attach`.
  *
- * `root` is the directory of this host's clusters, `cluster` the cluster's name; null selects the
- * defaults.
+ * `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
+ * the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
  *
  * # Safety
  * The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.

@@ -2,9 +2,9 @@
 
 use crate::status::{Refusal, Status, given, lent, name, place, reported, text};
 use crate::view::View;
-use obol_agent::{Attached, Embedded, MembershipHandle};
+use obol_agent::{Attached, Embedded, Lost, MembershipHandle};
 use obol_fabric::host::{clock, default_root};
-use obol_fabric::{Incarnation, Nanos};
+use obol_fabric::{Incarnation, Name, Nanos};
 use obol_node::Site;
 use std::ffi::{c_char, c_void};
 use std::ops::Deref;
@@ -61,14 +61,18 @@ const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// Both are null or point to strings that end with a zero byte.
 unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refusal> {
     let root = if root.is_null() {
-        default_root()
+        std::env::var_os("OBOL_ROOT").map_or_else(default_root, PathBuf::from)
     } else {
         // SAFETY: the caller's promise.
         PathBuf::from(unsafe { text("root", root) }?)
     };
-    let cluster = if cluster.is_null() { c"default".as_ptr() } else { cluster };
-    // SAFETY: the caller's promise, or a constant.
-    let cluster = unsafe { name("cluster", cluster) }?;
+    let cluster = if cluster.is_null() {
+        let chosen = std::env::var("OBOL_CLUSTER").unwrap_or_else(|_| "default".to_owned());
+        Name::new(&chosen).map_err(|error| Refusal::argument(format!("OBOL_CLUSTER: {error}")))?
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { name("cluster", cluster) }?
+    };
     Ok(Site::open(&root, cluster)?)
 }
 
@@ -76,8 +80,8 @@ unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refu
 /// handle in `*app`. The program is no member before `obol_join`. Several live programs may share a
 /// name: incarnations distinguish them, and `obol kill` and `obol stop` refuse such a name.
 ///
-/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null selects the
-/// defaults.
+/// `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
+/// the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
 ///
 /// # Safety
 /// The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -105,8 +109,8 @@ pub unsafe extern "C" fn obol_attach(
 /// handle in `*app`. It joins by itself, now and whenever it was removed; `obol_join` waits for
 /// that. Names are as with `obol_attach`.
 ///
-/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null selects the
-/// defaults.
+/// `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
+/// the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
 ///
 /// # Safety
 /// The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -234,9 +238,12 @@ pub unsafe extern "C" fn obol_attach_again(app: *mut App, timeout_ns: u64) -> St
         let app = unsafe { lent("app", app) }?;
         match &mut app.0 {
             Program::Attached(attached) => Ok(attached.attach_again(Nanos(timeout_ns))?),
-            Program::Embedded(_) => Err(Refusal::argument(
-                "a program with a core of its own has no agent; close it and embed again",
-            )),
+            Program::Embedded(embedded) => Err(match embedded.lost() {
+                Some(Lost::Forked) => Lost::Forked.into(),
+                _ => Refusal::argument(
+                    "a program with a core of its own has no agent; close it and embed again",
+                ),
+            }),
         }
     })
 }
