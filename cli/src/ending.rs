@@ -368,8 +368,8 @@ fn kill_all(cluster: &Cluster) -> Result<(), Failure> {
         live.dedup();
         if Instant::now() >= end {
             return Err(Failure::Failed(format!(
-                "killed {} s ago, these have not ended: {}. The kernel holds them, as in a device or file system that does \
-                 not answer. The cluster's directory stays; run `obol down` again when they have ended",
+                "killed {} s ago, these have not ended: {}. The kernel holds them: in a frozen control group, or in a \
+                 device or file system that does not answer. The cluster's directory stays; run `obol down` again when they have ended",
                 DOWN_TIMEOUT.as_secs(),
                 live.join(", ")
             )));

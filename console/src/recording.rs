@@ -117,9 +117,12 @@ pub fn record(place: Place, file: &Path, time: Option<Duration>) -> Result<ExitC
     let live = if let Some(time) = time { live.for_time(time) } else { live };
     live.run(&Rate::new(POLL_EVERY), &quit, &mut headless);
     let FileSink { samples, lost, failed, .. } = headless;
-    if samples == 0 && failed.is_none() {
-        let why = lost.unwrap_or_else(|| "there was no time for a sample".to_owned());
+    if samples == 0 {
         std::fs::remove_file(file).map_err(Failure::failed)?;
+        if let Some(error) = failed {
+            return Err(Failure::failed(error));
+        }
+        let why = lost.unwrap_or_else(|| "there was no time for a sample".to_owned());
         return Err(Failure::Refused(format!("{why}; nothing was recorded")));
     }
     output::line(format_args!("{samples} samples in {}; see them with `obol replay {0}`", file.display()))?;

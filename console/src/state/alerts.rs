@@ -9,7 +9,8 @@ use obol_membership::metrics::Counter;
 use obol_profiles::Alert;
 
 /// Returns a clause for each current problem, without a full stop. It begins with the subject and
-/// has the value and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
+/// has the value and its limit: "node-7 had 0.4us of 20ms left at a renewal of the last minute,
+/// limit 10 %".
 type Check = fn(&Data, &Alert) -> Vec<String>;
 
 /// All of them, the worst first. A name is a noun phrase in lower case, without an article.
@@ -69,8 +70,8 @@ fn lease_margin(data: &Data, thresholds: &Alert) -> Vec<String> {
     let percent = u64::from(thresholds.margin_percent);
     let limit = Nanos(lease.0.saturating_mul(percent) / 100);
     let thin = data.tracks.iter().filter_map(|(name, track)| {
-        let least = track.least().filter(|least| *least < limit)?;
-        Some(format!("{name} had {least} of {lease} left at a renewal, limit {percent} %"))
+        let least = track.least().filter(|least| *least < limit && track.life != Life::Left)?;
+        Some(format!("{name} had {least} of {lease} left at a renewal of the last minute, limit {percent} %"))
     });
     thin.collect()
 }
