@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// How long a demo app looks for its agent, and waits to be admitted, before it gives up.
+/// How long a demo app waits to be admitted before it gives up.
 pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and

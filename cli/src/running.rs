@@ -179,7 +179,9 @@ pub(crate) fn dies_with_parent(program: &str) -> io::Result<Command> {
 }
 
 /// A cluster that a child process supervises. It ends with this.
-pub(crate) struct Running(pub(crate) Keeper);
+pub(crate) struct Running {
+    pub(crate) keeper: Keeper,
+}
 
 impl Running {
     /// Starts a cluster and waits until it is healthy.
@@ -193,10 +195,10 @@ impl Running {
             .args(["up", "--headless", "--temporary"])
             .args(["--apps", &shape.apps.to_string(), "--caches", &shape.caches.to_string()])
             .stderr(if shape.patience < START_TIMEOUT { Stdio::null() } else { Stdio::inherit() });
-        let mut running = Self(Keeper::start(&mut command, root, cluster, &profile)?);
+        let mut running = Self { keeper: Keeper::start(&mut command, root, cluster, &profile)? };
         let end = Instant::now() + shape.patience;
         loop {
-            if let Ok(Some(status)) = running.0.child.try_wait() {
+            if let Ok(Some(status)) = running.keeper.child.try_wait() {
                 return Err(Failure::Failed(format!(
                     "the cluster did not come up: `obol up` ended with {status}"
                 )));
@@ -217,10 +219,10 @@ impl Running {
     }
 
     pub(crate) fn observer(&self) -> Result<Observer, Failure> {
-        Observer::open(&self.0.root, self.0.cluster).map_err(Failure::failed)
+        Observer::open(&self.keeper.root, self.keeper.cluster).map_err(Failure::failed)
     }
 
     pub(crate) fn site(&self) -> Result<Site, Failure> {
-        Site::open(&self.0.root, self.0.cluster).map_err(Failure::failed)
+        Site::open(&self.keeper.root, self.keeper.cluster).map_err(Failure::failed)
     }
 }

@@ -86,8 +86,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let alive: HashSet<&str> =
         snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
-    let Expected { deciders, mut others, trouble, forgotten, unsaved } = expected;
-    let wanted = others.clone();
+    let Expected { deciders, others, trouble, forgotten, unsaved } = expected;
     let coordinators = deciders.len();
     let acts =
         |name: &String| snapshot.all_processes().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
@@ -112,9 +111,9 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
             }
         }
     }
-    others.retain(|name| !live(name));
-    if !others.is_empty() {
-        reasons.push(format!("{} down", others.join(", ")));
+    let down: Vec<&str> = others.iter().map(String::as_str).filter(|name| !live(name)).collect();
+    if !down.is_empty() {
+        reasons.push(format!("{} down", down.join(", ")));
     }
     if let Some(trouble) = &trouble {
         reasons.push(format!("processes of other hosts cannot be read: {trouble}"));
@@ -132,7 +131,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     }
     // Without access to the other hosts, it is unknown whether a coordinator decides there.
     let decides = has_majority && some_acts || trouble.is_some();
-    match outage(snapshot, &wanted, trouble.is_some()) {
+    match outage(snapshot, &others, trouble.is_some()) {
         Outage::None => (Health::Degraded, reasons),
         Outage::Change if decides => (Health::Degraded, reasons),
         Outage::Change => (Health::Unavailable, reasons),

@@ -448,7 +448,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         supervisor.start(name).map_err(Failure::Failed)?;
     }
     if !options.json && !console {
-        tell_begun(cluster, &deployment)?;
+        announce(cluster, &deployment)?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let live = Live::new(cluster, observer, options.json, console || options.headless && !options.json);
@@ -463,7 +463,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
 }
 
 /// Says what was started, and what to do with it.
-fn tell_begun(cluster: Name, deployment: &Deployment) -> std::io::Result<()> {
+fn announce(cluster: Name, deployment: &Deployment) -> std::io::Result<()> {
     let Deployment { coordinators, caches, apps, profile, .. } = deployment;
     output::line(format_args!(
         "obol: cluster {cluster}, profile {}, coordinators {coordinators}, caches {caches}, apps {apps}. Ctrl-C ends it",
@@ -519,8 +519,8 @@ impl Start {
         Ok(())
     }
 
-    /// Judges a cluster whose time is over; why it did not come up.
-    fn judge_in_the_end(
+    /// Checks a cluster whose time is over; the error says why it did not come up.
+    fn check_at_end(
         &self,
         time: Duration,
         snapshot: &Snapshot,
@@ -569,7 +569,7 @@ fn attend(
     while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() && failed.is_none() {
         if let Some(time) = options.time.filter(|time| began.elapsed() >= *time) {
             supervisor.reap();
-            failed = start.judge_in_the_end(time, &live.snapshot(), &supervisor).err();
+            failed = start.check_at_end(time, &live.snapshot(), &supervisor).err();
             break;
         }
         let end =
