@@ -155,16 +155,20 @@ impl Scenario {
 
     /// Draws a scenario. The same seed gives the same scenario.
     pub fn draw(seed: u64, plant: ActiveMutant) -> Self {
-        let mut rng = Rng::new(seed ^ 0x0b01_ca3b_a160_0000);
         let trial = Trial::of(seed);
         match trial {
-            Trial::Faults => {}
-            Trial::Canary => return Self::skewed(seed, trial, 100_000, 200, CANARY_RATE_PPB, plant),
+            Trial::Faults => Self::with_faults(seed, plant),
+            Trial::Canary => Self::skewed(seed, trial, 100_000, 200, CANARY_RATE_PPB, plant),
             Trial::Sweep(permille) => {
                 let rate = i64::from(SWEEP_DRIFT_PPM) * i64::from(permille);
-                return Self::skewed(seed, trial, SWEEP_LEASE, SWEEP_DRIFT_PPM, rate, plant);
+                Self::skewed(seed, trial, SWEEP_LEASE, SWEEP_DRIFT_PPM, rate, plant)
             }
         }
+    }
+
+    /// Each aspect draws from a generator of its own, so that a new draw changes no other aspect.
+    fn with_faults(seed: u64, plant: ActiveMutant) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0b01_ca3b_a160_0000);
         let deciders = if rng.permille(650) { 3 } else { 5 };
         let mut change = Rng::new(seed ^ 0xacce_9702_0000_0000);
         let spares = if change.permille(250) { 1 + change.below(2) as u32 } else { 0 };
@@ -175,84 +179,187 @@ impl Scenario {
         let calm = calm_network(&mut rng, lease);
         let rough = rough_network(&mut rng, lease, calm);
         let drift_ppm = DRIFTS_PPM[rng.below(DRIFTS_PPM.len() as u64) as usize];
-        let mut timing = timing(&mut rng, lease, drift_ppm);
-        let mut limits = Rng::new(seed ^ 0x11a1_7500_0000_0000);
-        let lockstep = limits.permille(60);
-        let (mut calm, mut rough) = if lockstep { (steady(calm), steady(rough)) } else { (calm, rough) };
-        let mut ends = Rng::new(seed ^ 0x3a57_0f1a_0000_0000);
-        let slow = ends.permille(30);
-        if slow {
+        let timing = timing(&mut rng, lease, drift_ppm);
+        let slots = if rng.permille(700) { 4 } else { 8 };
+        let config = config(timing, coordinators, slots, plant);
+        let drawn = Self::without_faults(seed, (coordinators, agents, 0), config, calm, Vec::new());
+        let mut drawn = Self { spares, embedded, rough, ..drawn };
+        drawn.draw_limits();
+        drawn.draw_extremes();
+        drawn.draw_caches();
+        drawn.draw_lease_range();
+        drawn.draw_links();
+        drawn.draw_confirmations();
+        drawn.draw_holds();
+        drawn.draw_replacement();
+        drawn.draw_past();
+        drawn.draw_clocks(&mut rng);
+        drawn.early = 1 + rng.below(u64::from(agents + embedded)) as u32;
+        drawn.rounds = 12 + rng.below(20) as u32;
+        // Spares have to join, and the last request of an operator is done or expires first.
+        drawn.patience = patience(&drawn.config.timing, &drawn.calm)
+            * if spares > 0 { 2 } else { 1 }
+            * if drawn.slow { SLOW_PATIENCE } else { 1 };
+        drawn
+    }
+
+    /// Constant delays, the number of the first view, and the bytes of views and datagrams.
+    fn draw_limits(&mut self) {
+        let mut limits = Rng::new(self.seed ^ 0x11a1_7500_0000_0000);
+        if limits.permille(60) {
+            (self.calm, self.rough) = (steady(self.calm), steady(self.rough));
+        }
+        if limits.permille(120) {
+            self.first_view = ViewId(INSTANCES - 1 - limits.below(60));
+        }
+        // Room for the coordinators and a few more members.
+        let least = TIGHT_VALUE_BYTES * self.coordinators;
+        let tight = (least + limits.below(u64::from(least)) as u32).next_multiple_of(VALUE_ALIGN);
+        // An operator is not notified that a change of acceptors does not fit.
+        let is_tight = limits.permille(100) && self.spares == 0;
+        let is_short = Rng::new(self.seed ^ 0xda81_6500_0000_0000).permille(150);
+        self.config.layout = layout(Limits {
+            value_bytes: if is_tight { tight } else { VALUE_BYTES },
+            datagram_bytes: if is_short { SHORT_DATAGRAM_BYTES } else { DATAGRAM_BYTES },
+            ..*self.config.layout.limits()
+        });
+    }
+
+    /// Delays that exceed the lease, and an acceptor without proposal numbers.
+    fn draw_extremes(&mut self) {
+        let lease = self.config.timing.lease.0;
+        let mut ends = Rng::new(self.seed ^ 0x3a57_0f1a_0000_0000);
+        self.slow = ends.permille(30);
+        if self.slow {
             // A round trip takes one to nearly two leases.
             let way = Delay::new(lease * (52 + ends.below(40)) / 100, lease / 50);
-            (calm.one_way, rough.one_way) = (way, way);
+            (self.calm.one_way, self.rough.one_way) = (way, way);
         }
         // If an operator removes all but two acceptors, both are needed.
-        let exhausted = (ends.permille(60) && spares == 0).then(|| {
+        if ends.permille(60) && self.spares == 0 {
             // No proposer can outbid any of these.
-            let number = PROPOSAL_MAX - ends.below(u64::from(coordinators)) as u16;
-            (ends.below(u64::from(deciders)) as u32, number)
-        });
+            let number = PROPOSAL_MAX - ends.below(u64::from(self.coordinators)) as u16;
+            self.exhausted = Some((ends.below(u64::from(self.deciders())) as u32, number));
+        }
+    }
+
+    /// Lease caches, timeouts of renewals, and whether programs promise progress.
+    fn draw_caches(&mut self) {
+        let lease = self.config.timing.lease.0;
         // A round of words and one of values must fit in, or a slow process never catches up.
-        let least = 10 * (rough.one_way.min.0 + 3 * rough.one_way.jitter.0) + 4_000;
+        let least = 10 * (self.rough.one_way.min.0 + 3 * self.rough.one_way.jitter.0) + 4_000;
+        let mut more = Rng::new(self.seed ^ 0xcac4_e500_0000_0000);
+        self.caches = if more.permille(600) { 1 + more.below(3) as u32 } else { 0 };
+        let timing = &mut self.config.timing;
         timing.renew_timeout = timing.renew_timeout.max(Nanos(least));
-        let mut more = Rng::new(seed ^ 0xcac4_e500_0000_0000);
-        let caches = if more.permille(600) { 1 + more.below(3) as u32 } else { 0 };
         timing.cache_lease = Nanos(lease / 2 + more.below(lease));
         // A request and its answer.
         timing.cache_timeout = Nanos(least / 4 + more.below(lease / 4));
         timing.fan_out_from = if more.permille(500) { 1 + more.below(4) as u32 } else { u32::MAX };
-        let mut stretch = Rng::new(seed ^ 0x57e7_c400_0000_0000);
+        if self.slow {
+            // A cache's own lease does not adapt.
+            (timing.cache_lease, timing.cache_timeout) = (Nanos(4 * lease), Nanos(2 * lease));
+        }
+        self.promise = Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 });
+    }
+
+    /// How far leases adapt.
+    fn draw_lease_range(&mut self) {
+        let timing = &mut self.config.timing;
+        let lease = timing.lease.0;
+        let mut stretch = Rng::new(self.seed ^ 0x57e7_c400_0000_0000);
         if stretch.permille(500) {
             timing.lease_max = Nanos(lease + stretch.below(4 * lease));
             timing.lease_calm = Nanos(lease + stretch.below(12 * lease));
         }
-        let mut links = Rng::new(seed ^ 0x114e_5000_0000_0000);
-        timing.link_watch = links.permille(120);
+        if self.slow {
+            (timing.lease_max, timing.lease_calm) = (Nanos(16 * lease), Nanos(64 * lease));
+        }
+    }
+
+    /// Whether links are watched, and whether a permanent partition follows.
+    fn draw_links(&mut self) {
+        // In a full view, a process may be kept out for no other reason.
+        let may_split = self.exhausted.is_none() && !self.is_tight();
+        let timing = &mut self.config.timing;
+        let lease = timing.lease.0;
+        let mut links = Rng::new(self.seed ^ 0x114e_5000_0000_0000);
+        timing.link_watch = links.permille(120) && !self.slow;
         timing.link_timeout = Nanos(lease * (2 + links.below(6)));
         timing.link_every = Nanos(timing.link_timeout.0 / (3 + links.below(3)));
-        if slow {
-            // A cache's own lease does not adapt.
-            (timing.cache_lease, timing.cache_timeout) = (Nanos(4 * lease), Nanos(2 * lease));
-            timing.lease_max = Nanos(16 * lease);
-            timing.lease_calm = Nanos(64 * lease);
-            timing.link_watch = false;
-        }
-        let mut asks = Rng::new(seed ^ 0xa5c6_0000_0000_0000);
-        let far = slow && asks.permille(500);
-        if far {
+        self.split = timing.link_watch && may_split && links.permille(600);
+    }
+
+    /// Whether leases can last at all, and whether programs request confirmations.
+    fn draw_confirmations(&mut self) {
+        let timing = &mut self.config.timing;
+        let mut asks = Rng::new(self.seed ^ 0xa5c6_0000_0000_0000);
+        self.far = self.slow && asks.permille(500);
+        if self.far {
             timing.lease_max = timing.lease;
             // As in a profile, where the repetition of a renewal has to fit into a lease: no answer
             // arrives within it.
-            timing.renew_timeout = Nanos(lease / 2);
+            timing.renew_timeout = Nanos(timing.lease.0 / 2);
         }
-        let mut loops = Rng::new(seed ^ 0xc4a5_1022_0000_0000);
-        if loops.permille(300) {
-            hold_joins(&mut timing, &mut loops, lease);
+        self.confirms = self.far || asks.permille(500);
+    }
+
+    /// Joins of a name that fails often are held back, and joins share views; a crash loop may
+    /// follow.
+    fn draw_holds(&mut self) {
+        let mut loops = Rng::new(self.seed ^ 0xc4a5_1022_0000_0000);
+        if !loops.permille(300) {
+            return;
         }
-        let mut successors = Rng::new(seed ^ 0x5ba6_e502_0000_0000);
-        timing.replace = spares > 0 && successors.permille(700);
+        // If leases do not last, effects on others cannot be attributed.
+        let may_loop = !self.split && !self.slow && self.exhausted.is_none() && !self.is_tight();
+        let timing = &mut self.config.timing;
+        let lease = timing.lease.0;
+        timing.join_burst = 1 + loops.below(4) as u32;
+        // Longer than it takes to join and to be detected as dead: a longer life starts a new count.
+        timing.join_window = Nanos(lease * (8 + loops.below(8)));
+        timing.join_hold = Nanos(lease * (4 + loops.below(3)));
+        timing.join_hold_max = Nanos(timing.join_hold.0 * (4 + loops.below(6)));
+        timing.join_pause = Nanos(if loops.coin() { lease / 10 } else { 0 });
+        self.crash_loop = loops.permille(400) && may_loop;
+    }
+
+    /// Whether spares replace missing acceptors, and with what faults an operator's change begins.
+    fn draw_replacement(&mut self) {
+        if self.spares == 0 {
+            return;
+        }
+        let deciders = self.deciders();
+        let timing = &mut self.config.timing;
+        let lease = timing.lease.0;
+        let mut successors = Rng::new(self.seed ^ 0x5ba6_e502_0000_0000);
+        timing.replace = successors.permille(700);
         if timing.replace {
             timing.replace_after = Nanos(lease + successors.below(3 * lease));
             timing.replace_pause = Nanos(2 * lease + successors.below(20 * lease));
         }
-        let slots = if rng.permille(700) { 4 } else { 8 };
-        let mut first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
-        let mut past = Rng::new(seed ^ 0x0a3a_0300_0000_0000);
-        let away = (past.permille(150) && exhausted.is_none())
-            .then(|| (past.below(u64::from(coordinators)) as u32, time_away(&mut past, u64::from(slots))));
-        if let Some((_, views)) = away {
-            first_view.0 = first_view.0.max(views + u64::from(slots) + past.below(1 << 20));
+        self.outvoted = Rng::new(self.seed ^ 0x0417_0000_0000_0000).permille(700);
+        // These faults need three acceptors, and a leader that is suspected for lost answers.
+        self.outpaced = !self.outvoted && deciders == 3 && !timing.link_watch && !self.slow;
+    }
+
+    /// A coordinator that was away, and whether all run on one host.
+    fn draw_past(&mut self) {
+        let slots = u64::from(self.config.layout.limits().slots);
+        let mut past = Rng::new(self.seed ^ 0x0a3a_0300_0000_0000);
+        if past.permille(150) && self.exhausted.is_none() {
+            let node = past.below(u64::from(self.coordinators)) as u32;
+            let views = time_away(&mut past, slots);
+            self.away = Some((node, views));
+            self.first_view.0 = self.first_view.0.max(views + slots + past.below(1 << 20));
         }
-        // Room for the coordinators and a few more members.
-        let least = TIGHT_VALUE_BYTES * coordinators;
-        let tight = (least + limits.below(u64::from(least)) as u32).next_multiple_of(VALUE_ALIGN);
-        // An operator is not notified that a change of acceptors does not fit.
-        let value_bytes = if limits.permille(100) && spares == 0 { tight } else { VALUE_BYTES };
-        let mut short = Rng::new(seed ^ 0xda81_6500_0000_0000);
-        let datagram_bytes = if short.permille(150) { SHORT_DATAGRAM_BYTES } else { DATAGRAM_BYTES };
-        let config = config(timing, coordinators, slots, (value_bytes, datagram_bytes), plant);
-        let bound = i64::from(drift_ppm) * 999;
-        let clocks = (0..coordinators + agents + embedded + caches)
+        self.one_host = past.coin();
+    }
+
+    /// Clocks, most of them at one end of the drift bound.
+    fn draw_clocks(&mut self, rng: &mut Rng) {
+        let bound = i64::from(self.config.timing.drift_ppm) * 999;
+        self.clocks = (0..self.nodes())
             .map(|_| {
                 let rate = match rng.below(10) {
                     0..=3 => bound,
@@ -262,44 +369,11 @@ impl Scenario {
                 Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate)
             })
             .collect();
-        // In a full view, a process may be kept out for no other reason.
-        let split =
-            timing.link_watch && exhausted.is_none() && value_bytes == VALUE_BYTES && links.permille(600);
-        let outvoted = spares > 0 && Rng::new(seed ^ 0x0417_0000_0000_0000).permille(700);
-        let holds = timing.join_hold > Nanos::ZERO && loops.permille(400);
-        Self {
-            seed,
-            trial,
-            coordinators,
-            spares,
-            agents,
-            embedded,
-            caches,
-            early: 1 + rng.below(u64::from(agents + embedded)) as u32,
-            first_view,
-            config,
-            rough,
-            calm,
-            clocks,
-            promise: Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 }),
-            exhausted,
-            away,
-            one_host: past.coin(),
-            slow,
-            far,
-            confirms: far || asks.permille(500),
-            outvoted,
-            // These faults need three acceptors, and a leader that is suspected for lost answers.
-            outpaced: spares > 0 && !outvoted && deciders == 3 && !timing.link_watch && !slow,
-            rounds: 12 + rng.below(20) as u32,
-            split,
-            // If leases do not last, effects on others cannot be attributed.
-            crash_loop: holds && !split && !slow && exhausted.is_none() && value_bytes == VALUE_BYTES,
-            // Spares have to join, and the last request of an operator is done or expires first.
-            patience: patience(&timing, &calm)
-                * if spares > 0 { 2 } else { 1 }
-                * if slow { SLOW_PATIENCE } else { 1 },
-        }
+    }
+
+    /// Whether a view has room for a few members only.
+    fn is_tight(&self) -> bool {
+        self.config.layout.limits().value_bytes != VALUE_BYTES
     }
 
     /// Identifies the drawn cluster, to compare builds.
@@ -341,7 +415,7 @@ impl Scenario {
         let calm = calm_network(&mut rng, lease);
         let mut timing = timing(&mut rng, lease, drift_ppm);
         timing.fencing = false;
-        let config = config(timing, 3, 4, (VALUE_BYTES, DATAGRAM_BYTES), plant);
+        let config = config(timing, 3, 4, plant);
         let slow = Clock::new(Instant(1_000_000), -rate_ppb);
         let fast = Clock::new(Instant(1_000_000), rate_ppb);
         let clocks = vec![fast, fast, fast, slow, fast, fast];
@@ -400,25 +474,22 @@ fn time_away(rng: &mut Rng, slots: u64) -> u64 {
     (1 << bits) + rng.below(96) - 64
 }
 
-fn config(
-    timing: Timing,
-    coordinators: u32,
-    slots: u32,
-    (value_bytes, datagram_bytes): (u32, u32),
-    plant: ActiveMutant,
-) -> Config {
-    let limits = Limits {
+fn config(timing: Timing, coordinators: u32, slots: u32, plant: ActiveMutant) -> Config {
+    let layout = layout(Limits {
         seats: SEATS,
         slots,
         proposers: coordinators,
-        value_bytes,
+        value_bytes: VALUE_BYTES,
         lanes: 4,
         lane_slots: 16,
-        datagram_bytes,
+        datagram_bytes: DATAGRAM_BYTES,
         recorder_events: 64,
-    };
-    let layout = Layout::new(limits).expect("these limits are in bounds");
+    });
     Config { timing, layout, mutant: plant }
+}
+
+fn layout(limits: Limits) -> Layout {
+    Layout::new(limits).expect("these limits are in bounds")
 }
 
 fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
@@ -452,16 +523,6 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         resync_after: if rng.permille(300) { part(rng, 200, 600) } else { Nanos(1 << 36) },
         ..Timing::default()
     }
-}
-
-/// Joins of a name that fails often are held back, and joins share views.
-fn hold_joins(timing: &mut Timing, rng: &mut Rng, lease: u64) {
-    timing.join_burst = 1 + rng.below(4) as u32;
-    // Longer than it takes to join and to be detected as dead: a longer life starts a new count.
-    timing.join_window = Nanos(lease * (8 + rng.below(8)));
-    timing.join_hold = Nanos(lease * (4 + rng.below(3)));
-    timing.join_hold_max = Nanos(timing.join_hold.0 * (4 + rng.below(6)));
-    timing.join_pause = Nanos(if rng.coin() { lease / 10 } else { 0 });
 }
 
 /// A fabric at the paper's scale, sometimes so slow that completions come late in a lease.
