@@ -94,8 +94,7 @@ fn report() -> Value {
     table("Files that a run leaves in its output directory.", &[], &Value::Object(keys))
 }
 
-/// The JSON Schema of a drill file.
-pub fn schema() -> Value {
+fn guards() -> Value {
     let abort = table(
         "Aborts the drill if `when` holds in this many consecutive repetitions.",
         &["when"],
@@ -104,7 +103,7 @@ pub fn schema() -> Value {
             "samples": number(1, COUNT_MAX, "repetitions")
         }),
     );
-    let guards = table(
+    table(
         "Limits for each repetition; the runner and each fault agent check them.",
         &[],
         &json!({
@@ -117,7 +116,10 @@ pub fn schema() -> Value {
             "dead_man": duration("a fault agent undoes its faults after this time without a message from the runner"),
             "abort": { "type": "array", "items": abort }
         }),
-    );
+    )
+}
+
+fn drill() -> Value {
     let repeat = table(
         "Repetitions.",
         &["count"],
@@ -128,7 +130,7 @@ pub fn schema() -> Value {
             "stop_after_failures": number(1, COUNT_MAX, "the drill ends after this many failures")
         }),
     );
-    let drill = table(
+    table(
         "The drill.",
         &["schema", "id", "title", "environment"],
         &json!({
@@ -140,8 +142,11 @@ pub fn schema() -> Value {
             "timeout": duration("the drill ends after this time"),
             "repeat": repeat
         }),
-    );
-    let target = table(
+    )
+}
+
+fn target() -> Value {
+    table(
         "Possible victims: one of select, fixed, percent and name.",
         &["kind"],
         &json!({
@@ -152,8 +157,11 @@ pub fn schema() -> Value {
             "name": { "type": "string", "pattern": name(NAME_BYTES_MAX, "._-") },
             "serving": { "type": "string", "description": "for a lease cache: the one that renews this target's leases" }
         }),
-    );
-    let steady = table(
+    )
+}
+
+fn steady() -> Value {
+    table(
         "A state that must hold.",
         &["probe"],
         &json!({
@@ -161,8 +169,11 @@ pub fn schema() -> Value {
             "tolerance": { "type": "boolean", "description": "the required result of the probe" },
             "phase": { "type": "array", "items": { "enum": names(&PHASES) } }
         }),
-    );
-    let step = table(
+    )
+}
+
+fn step() -> Value {
+    table(
         "One step of a repetition.",
         &["name", "fault"],
         &json!({
@@ -171,8 +182,11 @@ pub fn schema() -> Value {
             "max_cue_skew": duration("a repetition with a larger skew is void"),
             "fault": { "oneOf": [fault(), { "type": "array", "items": fault(), "minItems": 1 }] }
         }),
-    );
-    let rollback = table(
+    )
+}
+
+fn rollback() -> Value {
+    table(
         "What is undone after a repetition.",
         &[],
         &json!({
@@ -182,7 +196,11 @@ pub fn schema() -> Value {
                 "target": target_names("names of [targets]")
             })) }
         }),
-    );
+    )
+}
+
+/// The JSON Schema of a drill file.
+pub fn schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "obol drill",
@@ -190,13 +208,13 @@ pub fn schema() -> Value {
         "required": ["drill", "step"],
         "additionalProperties": false,
         "properties": {
-            "drill": drill,
-            "guards": guards,
-            "targets": { "type": "object", "additionalProperties": target },
-            "steady": { "type": "array", "items": steady },
-            "step": { "type": "array", "items": step, "minItems": 1 },
+            "drill": drill(),
+            "guards": guards(),
+            "targets": { "type": "object", "additionalProperties": target() },
+            "steady": { "type": "array", "items": steady() },
+            "step": { "type": "array", "items": step(), "minItems": 1 },
             "expect": { "type": "array", "items": expect() },
-            "rollback": rollback,
+            "rollback": rollback(),
             "report": report()
         }
     })
