@@ -243,5 +243,5 @@ static void __exit deadbeat_exit(void)
 module_init(deadbeat_init);
 module_exit(deadbeat_exit);
 
-MODULE_DESCRIPTION("Tells the network that a process is dead");
+MODULE_DESCRIPTION("Reports the deaths of processes to the network");
 MODULE_LICENSE("GPL");

@@ -51,7 +51,7 @@ fn a_program_in_c_joins_serves_sees_a_death_and_leaves() {
         command.stdout(std::fs::File::create(&path).expect("a file"));
         let said = || std::fs::read_to_string(&path).expect("text");
         let mut guest = command.spawn().expect("it starts");
-        // It says so once it counts failures: one before that would not be told.
+        // It says so once it counts failures: one before that would not be counted.
         until("the guest serves", || said().contains("\nview "));
         until("its status says so", || root.status().is_active("guest"));
         root.run(&["kill", victim]).ends(0);

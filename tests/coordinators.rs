@@ -132,9 +132,9 @@ fn coordinators_that_fail_one_at_a_time_are_replaced_and_need_nobody() {
     assert!(after.is_active("app-1") && after.is_active("app-2"), "{after:?}");
     assert_eq!(after.json["replacement"]["last"]["coordinator"], "coord-3");
     assert!(after.json["replacement"]["replaced"].as_u64() >= Some(1), "{after:?}");
-    let told =
+    let replaced =
         |e: &Value| e["event"] == "spare" && e["name"] == "coord-4" && e["missing"] == json!(["coord-3"]);
-    assert!(up.lines().iter().any(told), "{:?}", up.lines());
+    assert!(up.lines().iter().any(replaced), "{:?}", up.lines());
     // The leader as well, and the memory of the frozen one: of the first three one is left.
     root.run(&["kill", "coord-1"]).ends(0);
     signal("KILL", &[frozen]);
@@ -145,8 +145,8 @@ fn coordinators_that_fail_one_at_a_time_are_replaced_and_need_nobody() {
     root.until("coord-1 is replaced", |s| decide(s, &["coord-2", "coord-3", "coord-4"]));
     root.healthy();
     let at = |event: &str| -> Vec<f64> {
-        let told = root.events().into_iter().filter(|e| e["event"] == event);
-        told.map(|e| e["us"].as_f64().expect("a number")).collect()
+        let events = root.events().into_iter().filter(|e| e["event"] == event);
+        events.map(|e| e["us"].as_f64().expect("a number")).collect()
     };
     let (come, gone) = (at("replacing"), at("replaced"));
     let paused = |at: f64| gone.iter().all(|gone| *gone > at || at - gone >= pause.as_micros_f64());

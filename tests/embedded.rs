@@ -15,7 +15,7 @@ fn start(root: &Root, name: &str) -> Embedded {
     Embedded::start(site(root), Name::new(name).expect("a name")).expect("it starts")
 }
 
-/// Waits until a program is a member and active; tells as whom.
+/// Waits until a program is a member and active; returns its incarnation.
 fn active(guest: &Embedded) -> Incarnation {
     let mut who = Incarnation::NONE;
     until("the guest is active", || {
@@ -60,8 +60,8 @@ fn an_embedded_program_sees_the_death_of_another_member() {
     root.run(&["kill", "app-2"]).ends(0);
     until("a view without app-2 is active", || gone(&guest));
     // A process that got no core for long may have failed before.
-    let mut told = std::iter::from_fn(|| failures.next(Nanos::from_secs(20)).expect("its core runs"));
-    let failure = told.find(|failure| failure.incarnation == who).expect("it is reported");
+    let mut reported = std::iter::from_fn(|| failures.next(Nanos::from_secs(20)).expect("its core runs"));
+    let failure = reported.find(|failure| failure.incarnation == who).expect("it is reported");
     assert_eq!(failure.member.expect("known").name.as_str(), "app-2");
 }
 
@@ -76,8 +76,8 @@ fn a_program_that_breaks_its_promise_of_progress_is_removed_and_comes_back_with_
     };
     let first = busy(&guest);
     let level = |who: Incarnation| {
-        let told = root.events().into_iter().find(|e| e["event"] == "suspect" && e["a"] == who.0);
-        told.map(|event| event["level"].clone())
+        let suspected = root.events().into_iter().find(|e| e["event"] == "suspect" && e["a"] == who.0);
+        suspected.map(|event| event["level"].clone())
     };
     // Its core lives on, but this thread hangs in here.
     until("it is removed", || guest.view().is_some_and(|view| view.member(first).is_none()));

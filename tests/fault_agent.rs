@@ -78,13 +78,13 @@ impl FaultAgent {
         self.stream.as_mut().expect("connected").write_all(line.as_bytes()).expect("it listens");
     }
 
-    fn told(&mut self) -> Reply {
+    fn reply(&mut self) -> Reply {
         self.lines.read().expect("it answers").expect("it is there")
     }
 
     fn arm(&mut self, arm: Arm) -> Reply {
         self.order(&Order::Arm(Box::new(arm)));
-        self.told()
+        self.reply()
     }
 
     #[track_caller]
@@ -97,7 +97,7 @@ impl FaultAgent {
 
     /// What it fired at.
     fn fired(&mut self) -> Vec<String> {
-        match self.told() {
+        match self.reply() {
             Reply::Fired { stamps } => {
                 assert!(stamps.iter().all(|stamp| stamp.error.is_none()), "{stamps:?}");
                 stamps.into_iter().map(|stamp| stamp.name).collect()
@@ -247,10 +247,10 @@ fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
     assert!(!has_ended(before.pid("app-1")));
     // A cue that comes after its deadline.
     fault_agent.order(&Order::Disarm);
-    assert_eq!(fault_agent.told(), Reply::Disarmed);
+    assert_eq!(fault_agent.reply(), Reply::Disarmed);
     let late = token();
     assert_eq!(fault_agent.arm(Arm { expires_in: 1, ..arm(late, vec![kill("app-1")]) }), Reply::Armed);
-    assert_eq!(fault_agent.told(), Reply::Expired);
+    assert_eq!(fault_agent.reply(), Reply::Expired);
     sender.send(&late.cue());
     sender.settle(&fault_agent);
     assert_eq!(undo_records(&root), 0, "nothing was injected since");

@@ -20,7 +20,7 @@ fn crashes(root: &Root, name: &str, n: u32) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "joins::the_program_that_crashes", "--ignored", "--nocapture"]);
     command.env(ARGUMENTS, format!("{}\n{name}\n{}", root.path().display(), root.note(n).display()));
-    // The harness tells the root, so that a test that fails leaves nothing behind.
+    // The harness registers it with the root, so that a test that fails leaves nothing behind.
     command.arg("--skip").arg(root.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
 }

@@ -154,7 +154,7 @@ fn a_value_outlives_the_server_that_took_it() {
     let second = second.stdin(Stdio::null()).stdout(out).spawn().expect("it starts");
     let standing = "\"standing\":\"backup\",\"redundant\":true";
     until("the second has everything", || {
-        std::fs::read_to_string(root.note("kv-2")).is_ok_and(|told| told.contains(standing))
+        std::fs::read_to_string(root.note("kv-2")).is_ok_and(|text| text.contains(standing))
     });
     says(&root, &["put", "2", "world"]).ends(0);
     assert_eq!(root.run(&["kill", "kv-1"]).code, Some(0));

@@ -234,7 +234,7 @@ impl<'a> Small<'a> {
 
 impl Drop for Small<'_> {
     fn drop(&mut self) {
-        // The root's own end tells if something is left.
+        // The drop of the root fails if something is left.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }

@@ -104,8 +104,8 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
     up.until_view("app-2 is removed", |view| view["members"] == 8);
     root.until("it is no member", |s| s.incarnation("app-2") == 0);
     let (_, who) = killed.trim_end_matches(")\n").rsplit_once(' ').expect("its incarnation");
-    let told = root.run(&["events", "--last", "100000"]).ends(0).out;
-    assert!(told.contains(&format!("app-2 ({who}), reported by ")), "{told}");
+    let out = root.run(&["events", "--last", "100000"]).ends(0).out;
+    assert!(out.contains(&format!("app-2 ({who}), reported by ")), "{out}");
     let names = |event: &Value| event["event"] == "notice" && event["a"].as_u64() == who.parse().ok();
     let notice = root.events().into_iter().find(names).expect("it is suspected");
     assert!(notice["who"] == "app-2" && notice["by"].is_string(), "{notice}");
@@ -363,11 +363,11 @@ fn a_process_that_ended_as_it_was_asked_is_not_missed() {
 #[test]
 fn a_program_without_an_agent_lives() {
     let (root, _up) = Root::with_cluster(&["--apps", "3"]);
-    let told =
+    let flags =
         |s: &Status, name: &str| ["alive", "left", "agent_alive"].map(|key| s.process(name)[key].clone());
     let pid = root.healthy().pid("app-3");
     root.run(&["stop", "node-3"]).ends(0);
-    let stopped = |s: &Status| s.code == Some(0) && told(s, "app-3") == [true, true, false].map(Value::from);
+    let stopped = |s: &Status| s.code == Some(0) && flags(s, "app-3") == [true, true, false].map(Value::from);
     root.until("what left with its agent is not missing", stopped);
     let text = root.run(&["status"]).ends(0).out;
     let row = text.lines().find(|line| line.starts_with("app-3 ")).expect("a row");
@@ -376,11 +376,11 @@ fn a_program_without_an_agent_lives() {
     root.run(&["kill", "node-2"]).ends(0);
     let killed = |s: &Status| {
         s.reasons().contains("app-2 has no agent")
-            && told(s, "app-2") == [true, false, false].map(Value::from)
+            && flags(s, "app-2") == [true, false, false].map(Value::from)
     };
     let seen = root.until("its process lives", killed);
     assert_eq!(seen.code, Some(1), "{seen:?}");
     // Its process dies: then it is down.
     root.run(&["kill", "app-2"]).ends(0);
-    root.until("it is down", |s| s.reasons().contains("app-2 down") && told(s, "app-2")[0] == false);
+    root.until("it is down", |s| s.reasons().contains("app-2 down") && flags(s, "app-2")[0] == false);
 }

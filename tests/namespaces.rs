@@ -43,5 +43,5 @@ fn a_cluster_is_refused_from_another_namespace_of_pids_or_clocks_and_bears_it() 
         }
     }
     let after = root.healthy();
-    assert_eq!(after.view(), before.view(), "nobody came and nobody went");
+    assert_eq!(after.view(), before.view(), "the membership is unchanged");
 }

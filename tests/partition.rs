@@ -42,14 +42,14 @@ impl Cut {
 
     /// Waits for a view that removed a process at level 3, and gives what it says about that.
     fn removal_of(&self, name: &str) -> String {
-        let told = |view: &serde_json::Value| {
+        let parted = |view: &serde_json::Value| {
             let causes = view["causes"].as_array().into_iter().flatten().filter_map(|cause| cause.as_str());
             let failed = |cause: &&str| cause.starts_with(name) && cause.contains("failed: timeout");
             causes.filter(failed).map(str::to_owned).next()
         };
         let mut found = None;
         until("it is excluded", || {
-            found = self.up.lines().iter().find_map(told);
+            found = self.up.lines().iter().find_map(parted);
             found.is_some()
         });
         found.expect("just seen")

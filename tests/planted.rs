@@ -46,7 +46,7 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
 }
 
 /// Every drill that ships and injects without a word, on a cluster without detection: its
-/// victims stand still, so that the kernel has no death to tell, and heartbeats are read too
+/// victims stand still, so that the kernel has no death to report, and heartbeats are read too
 /// seldom.
 #[test]
 fn every_drill_that_ships_fails_where_nobody_detects() {

@@ -14,7 +14,7 @@ pub(crate) fn wrapped(root: &Root, options: &[&str], script: &str) -> Command {
 }
 
 /// What a `run` has printed on standard error, by the name of the event.
-pub(crate) fn told(ran: &Ran, event: &str) -> Vec<serde_json::Value> {
+pub(crate) fn events(ran: &Ran, event: &str) -> Vec<serde_json::Value> {
     let lines = ran.err.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
     lines.filter(|line: &serde_json::Value| line["event"] == event).collect()
 }
@@ -74,9 +74,9 @@ fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told
     signal("KILL", &[pid_in(&pid)]);
     let ran = run.end().ends(128 + 9);
     up.until_view("the guest is removed", |view| view["members"] == 5);
-    let member = &told(&ran, "member")[0]["incarnation"];
+    let member = &events(&ran, "member")[0]["incarnation"];
     assert_eq!(read(&lost), format!("{member} it died of signal 9\n"));
-    assert_eq!(told(&ran, "ended")[0]["code"], 137, "{ran:?}");
+    assert_eq!(events(&ran, "ended")[0]["code"], 137, "{ran:?}");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
     until("the hook is dead, and that is known", || has_ended(first) && has_ended(guard));
     signal("KILL", &[pid_in(&pid)]);
     let ran = run.end().ends(128 + 9);
-    let member = &told(&ran, "member")[0]["incarnation"];
+    let member = &events(&ran, "member")[0]["incarnation"];
     assert!(read(&lines).ends_with(&format!(" {member} it died of signal 9\n")), "{}", read(&lines));
     let second = pid_in(&hook);
     assert!(first != second && has_ended(second), "{first}, {second}");
@@ -124,8 +124,8 @@ fn a_program_that_is_asked_to_end_stays_a_member_until_it_has_ended() {
     std::fs::write(&go, "").expect("written");
     let ran = run.end().ends(7);
     assert_eq!(read(&lost), "it was asked to end\n");
-    assert_eq!((told(&ran, "left").len(), told(&ran, "lost").len()), (1, 0), "{ran:?}");
-    assert_eq!(told(&ran, "killed").len(), 0, "{ran:?}");
+    assert_eq!((events(&ran, "left").len(), events(&ran, "lost").len()), (1, 0), "{ran:?}");
+    assert_eq!(events(&ran, "killed").len(), 0, "{ran:?}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_program_that_does_not_end_is_killed_with_all_it_started_before_another_take
     until("the heir waits", || read(&roles) == "waits\n");
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(128 + 9);
-    assert_eq!(told(&ran, "killed").len(), 1, "{ran:?}");
+    assert_eq!(events(&ran, "killed").len(), 1, "{ran:?}");
     assert!(both().into_iter().all(has_ended));
     until("the heir has the role", || read(&roles).ends_with("one\n"));
     assert!(!read(&roles).contains("two"), "both had it: {}", read(&roles));
@@ -171,8 +171,8 @@ fn a_second_signal_kills_at_once() {
     until("the program is asked to end", || read(&asked) == "asked\n");
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(128 + 9);
-    assert_eq!(told(&ran, "killed")[0]["why"], "it was terminated twice");
-    assert_eq!(told(&ran, "left").len(), 1, "{ran:?}");
+    assert_eq!(events(&ran, "killed")[0]["why"], "it was terminated twice");
+    assert_eq!(events(&ran, "left").len(), 1, "{ran:?}");
 }
 
 /// The parent of a process.
@@ -242,7 +242,7 @@ fn a_frozen_program_is_removed_and_never_wakes_up() {
     let (pid, run) = guest(&root, &[], FOREVER);
     signal("STOP", &[pid_in(&pid)]);
     let ran = run.end().ends(128 + 9);
-    assert_eq!(told(&ran, "lost")[0]["why"], "it was frozen");
+    assert_eq!(events(&ran, "lost")[0]["why"], "it was frozen");
     root.until("the guest is removed", |s| !s.is_active("guest"));
 }
 
@@ -257,8 +257,8 @@ fn a_program_starts_again_by_policy_and_what_it_left_behind_is_ended() {
     );
     let options = ["--restart", "on-failure", "--restart-pause", "10ms"];
     let ran = Ran::of(&mut wrapped(&root, &options, &script)).ends(0);
-    assert_eq!(told(&ran, "started").len(), 3, "{ran:?}");
-    assert_eq!(told(&ran, "restart").len(), 2, "{ran:?}");
+    assert_eq!(events(&ran, "started").len(), 3, "{ran:?}");
+    assert_eq!(events(&ran, "restart").len(), 2, "{ran:?}");
     let orphans: Vec<i64> = read(&pid).lines().map(|line| line.parse().expect("a pid")).collect();
     assert!(orphans.iter().all(|orphan| has_ended(*orphan)), "{orphans:?}");
 }
@@ -288,7 +288,7 @@ fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
     root.until("it is a new incarnation", |s| s.incarnation("guest") > before && s.is_active("guest"));
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(0);
-    assert_eq!(told(&ran, "started").len(), 1, "one life: {ran:?}");
+    assert_eq!(events(&ran, "started").len(), 1, "one life: {ran:?}");
 }
 
 #[test]
@@ -307,9 +307,9 @@ fn a_program_joins_when_it_is_healthy_and_is_killed_when_it_is_not_any_more() {
     root.until("the guest is a member", |s| s.is_active("guest"));
     std::fs::remove_file(&well).expect("removed");
     let ran = ran.join().expect("it ends").ends(128 + 9);
-    assert_eq!(told(&ran, "lost")[0]["why"], "its health command fails");
+    assert_eq!(events(&ran, "lost")[0]["why"], "its health command fails");
     let text = "no member yet: its health command has failed 2 times, and has never succeeded";
-    assert_eq!(told(&ran, "trouble")[0]["text"], text);
+    assert_eq!(events(&ran, "trouble")[0]["text"], text);
 }
 
 #[test]

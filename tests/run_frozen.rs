@@ -2,7 +2,7 @@
 //! member that stands for it.
 
 use crate::frozen::Freezer;
-use crate::run::{Background, parent, pid_in, read, told, wrapped};
+use crate::run::{Background, events, parent, pid_in, read, wrapped};
 use crate::support::{Root, freeze, has_ended, signal, until};
 use obol_fabric::checks::skipped;
 
@@ -23,11 +23,11 @@ fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
         root.until("the guest is removed", |s| !s.is_active("guest"));
         signal("CONT", &[run.pid]);
         let ran = run.end().ends(128 + 9);
-        assert_eq!(told(&ran, "killed")[0]["why"], "obol run was frozen", "{ran:?}");
+        assert_eq!(events(&ran, "killed")[0]["why"], "obol run was frozen", "{ran:?}");
         let after = ran.err.split("\"event\":\"killed\"").last().expect("the rest");
         assert!(!after.contains("\"event\":\"member\""), "it joined again: {ran:?}");
-        assert_eq!(told(&ran, "member").len(), told(&ran, "lost").len(), "{ran:?}");
-        losses += told(&ran, "lost").len() * usize::from(!options.is_empty());
+        assert_eq!(events(&ran, "member").len(), events(&ran, "lost").len(), "{ran:?}");
+        losses += events(&ran, "lost").len() * usize::from(!options.is_empty());
         std::fs::remove_file(&pid).expect("removed");
     }
     assert_eq!(read(&lost), "lost\n".repeat(losses), "each is reported once");
@@ -51,8 +51,8 @@ fn a_program_dies_when_its_keeper_stands_still() {
         let ran = run.end().ends(1);
         assert!(ran.err.contains("stood still and was killed, and so was the program"), "{ran:?}");
         assert!(has_ended(program) && has_ended(child));
-        let tells = |event| ran.err.matches(&format!("\"event\":\"{event}\"")).count();
-        assert_eq!(tells("lost"), tells("member"), "{ran:?}");
+        let count = |event| ran.err.matches(&format!("\"event\":\"{event}\"")).count();
+        assert_eq!(count("lost"), count("member"), "{ran:?}");
         root.until("the guest is removed", |s| !s.is_active("guest"));
         std::fs::remove_file(&pid).expect("removed");
     }
@@ -76,7 +76,7 @@ fn a_program_whose_control_group_is_frozen_is_killed() {
     // In a group of version 1 it dies only now, and stays a member until then.
     group.thaw();
     let ran = run.end().ends(128 + 9);
-    assert_eq!(told(&ran, "killed")[0]["why"], "it was frozen", "{ran:?}");
+    assert_eq!(events(&ran, "killed")[0]["why"], "it was frozen", "{ran:?}");
     assert!(has_ended(program));
     root.until("the guest is removed", |s| !s.is_active("guest"));
 }
@@ -94,5 +94,5 @@ fn a_program_joins_the_cluster_that_comes_up_after_its_own_went_down() {
     assert_eq!(again.pid("guest"), run.pid);
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(0);
-    assert!(told(&ran, "member").len() >= 2, "{ran:?}");
+    assert!(events(&ran, "member").len() >= 2, "{ran:?}");
 }

@@ -1,6 +1,6 @@
 //! What hooks of `obol run` leave behind when it ends or is killed: nothing.
 
-use crate::run::{Background, pid_in, told, wrapped};
+use crate::run::{Background, events, pid_in, wrapped};
 use crate::support::{Root, has_ended, signal, until};
 use std::path::Path;
 
@@ -61,5 +61,5 @@ fn a_hook_that_takes_too_long_is_killed_with_all_it_has_started() {
     until("what the hook has started is gone", || has_ended(process));
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(128 + 15);
-    assert_eq!(told(&ran, "hook")[0]["error"], "it took too long and was killed", "{ran:?}");
+    assert_eq!(events(&ran, "hook")[0]["error"], "it took too long and was killed", "{ran:?}");
 }

@@ -135,8 +135,8 @@ fn a_helper_by_ssh_strikes_and_nobody_is_let_in_who_should_not_be() {
     assert!(trials.iter().all(|t| t["stamps"][0]["error"].is_null()), "{journal}");
     let measured = trials.iter().filter(|t| t["failover_ns"].as_u64().is_some()).count();
     assert!(measured > 0 || journal["verdict"] == "void", "{journal}");
-    let told = format!("reached by ssh: {HOST}");
-    assert!(fs::read_to_string(out.join("postmortem.md")).expect("written").contains(&told), "{told}");
+    let reached = format!("reached by ssh: {HOST}");
+    assert!(fs::read_to_string(out.join("postmortem.md")).expect("written").contains(&reached), "{reached}");
     let after = root.healthy();
     assert_ne!(after.pids(), before.pids(), "a process was killed and restarted");
 

@@ -33,7 +33,7 @@ fn table_2_has_every_published_cell_and_the_papers_order() {
         assert!(cell.fenced.p50 < cell.waited.p50, "a fence is faster than a lease: {cell:?}");
         assert_eq!(cell.early.is_some(), cell.scenario.detector == Detector::Deadbeat);
         assert!(cell.early.is_none_or(|early| early.p50 < cell.fenced.p50), "{cell:?}");
-        assert_eq!(cell.waited.p99, None, "{REPETITIONS} repetitions tell no 99th percentile");
+        assert_eq!(cell.waited.p99, None, "{REPETITIONS} repetitions are too few for a 99th percentile");
     }
     for detector in [Detector::Deadbeat, Detector::Heartbeat] {
         let at = |failed, caches| median(&table, failed, caches, detector);

@@ -70,8 +70,8 @@ fn said(changes: &[(&str, &str)]) -> String {
         assert!(text.contains(old), "{old}");
         text = text.replacen(old, new, 1);
     }
-    let told = parse(&text, "d.toml").expect_err("it has a fault").to_string();
-    let lines = told.lines().map(|line| {
+    let message = parse(&text, "d.toml").expect_err("it has a fault").to_string();
+    let lines = message.lines().map(|line| {
         let (number, rest) = line.strip_prefix("d.toml:").and_then(|l| l.split_once(':')).expect("a place");
         let number: usize = number.parse().expect("the number of a line");
         let there = text.lines().nth(number - 1).expect("a line of the file");
@@ -231,23 +231,24 @@ fn unused_parts_are_rejected() {
 
 #[test]
 fn all_problems_are_reported_at_once_even_with_a_syntax_error() {
-    let told = said(&[
+    let message = said(&[
         ("id = \"triple-loss\"\n", ""),
         ("probe = \"view.converged\"", "probe = 3"),
         ("p50 = \"60us\"", "p50 = 60"),
     ]);
-    assert_eq!(told.lines().count(), 3, "{told}");
-    let told = said(&[("max_targets = 3", "max_targets = = 3"), ("probe = \"view.converged\"", "probe = 3")]);
-    assert!(told.contains("syntax") && told.contains("steady.probe"), "{told}");
+    assert_eq!(message.lines().count(), 3, "{message}");
+    let message =
+        said(&[("max_targets = 3", "max_targets = = 3"), ("probe = \"view.converged\"", "probe = 3")]);
+    assert!(message.contains("syntax") && message.contains("steady.probe"), "{message}");
     assert_eq!(parse("", "d.toml").expect_err("empty").to_string().lines().count(), 2);
 }
 
 #[test]
 fn an_unknown_drill_is_reported_with_the_nearest() {
-    let told = drillfile::load("tripple-loss").expect_err("a typo").to_string();
-    assert!(told.contains("did you mean triple-loss?"), "{told}");
-    let told = drillfile::load("./nowhere.toml").expect_err("no file").to_string();
-    assert!(told.starts_with("./nowhere.toml: "), "{told}");
+    let message = drillfile::load("tripple-loss").expect_err("a typo").to_string();
+    assert!(message.contains("did you mean triple-loss?"), "{message}");
+    let message = drillfile::load("./nowhere.toml").expect_err("no file").to_string();
+    assert!(message.starts_with("./nowhere.toml: "), "{message}");
 }
 
 /// A validator for the subset of JSON Schema in use.

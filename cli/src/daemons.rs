@@ -50,7 +50,7 @@ pub(crate) fn schedule(site: &Site, reports: bool) -> Result<(), Failure> {
 
 /// Says why the kernel module or the eBPF programs are there and yet do not report deaths. The
 /// others of this host are refused alike.
-pub(crate) fn tell_refusal(endpoint: &Endpoint) {
+pub(crate) fn report_kernel_refusal(endpoint: &Endpoint) {
     if let Some(refusal) = endpoint.kernel_refusal() {
         // The process works without it; whether anybody reads this does not matter to it.
         let _ = output::remark(format_args!(

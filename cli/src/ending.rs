@@ -32,7 +32,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A process whose name is wanted again while it is still dying is waited for this long.
 pub(crate) const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time `down` reports what it waits for.
-const TELL_AFTER: Duration = Duration::from_secs(1);
+const REPORT_AFTER: Duration = Duration::from_secs(1);
 /// Between two looks at what ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -276,7 +276,7 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
             // An `up` that has just begun does not listen yet, and one that ends does not listen
             // any more.
             Err(ControlError::NoSupervisor(_)) if directory.is_held() && Instant::now() < end => {
-                slow.tell(|| {
+                slow.report(|| {
                     "an `obol up` that holds the cluster's directory and does not listen".to_owned()
                 })?;
                 std::thread::sleep(POLL_INTERVAL);
@@ -289,7 +289,7 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
         }
     }
     while Instant::now() < end && directory.holds_cluster() {
-        slow.tell(|| format!("the `obol up` to remove {}", directory.path().display()))?;
+        slow.report(|| format!("the `obol up` to remove {}", directory.path().display()))?;
         std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
@@ -303,9 +303,9 @@ fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, Co
         let asked = Instant::now();
         while !asking.is_finished() {
             // One that does not listen refuses at once.
-            if asked.elapsed() >= TELL_AFTER {
+            if asked.elapsed() >= REPORT_AFTER {
                 // It waits whether or not this is read.
-                let _ = slow.tell(|| "the `obol up` to end the cluster's processes".to_owned());
+                let _ = slow.report(|| "the `obol up` to end the cluster's processes".to_owned());
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -317,17 +317,17 @@ fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, Co
 /// Says once, when it takes long, what is waited for.
 struct Slow {
     began: Instant,
-    told: bool,
+    reported: bool,
 }
 
 impl Slow {
     fn new() -> Self {
-        Self { began: Instant::now(), told: false }
+        Self { began: Instant::now(), reported: false }
     }
 
-    fn tell(&mut self, what: impl FnOnce() -> String) -> Result<(), Failure> {
-        if !self.told && self.began.elapsed() >= TELL_AFTER {
-            self.told = true;
+    fn report(&mut self, what: impl FnOnce() -> String) -> Result<(), Failure> {
+        if !self.reported && self.began.elapsed() >= REPORT_AFTER {
+            self.reported = true;
             output::remark(format_args!(
                 "obol: waiting for {}, {} s at most",
                 what(),
@@ -374,7 +374,7 @@ fn kill_all(cluster: &Cluster) -> Result<(), Failure> {
                 live.join(", ")
             )));
         }
-        slow.tell(|| live.join(", "))?;
+        slow.report(|| live.join(", "))?;
         std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -81,7 +81,7 @@ impl Names {
 
     /// What changed, as text.
     pub(crate) fn causes(&self, view: &View) -> Vec<String> {
-        let told = |change: &Change| match *change {
+        let phrase = |change: &Change| match *change {
             Change::Joined(who) => format!("{} joined", self.shown(who)),
             Change::Left(who) => format!("{} left", self.shown(who)),
             Change::Failed { accused, accuser, level } if accused == accuser => {
@@ -106,6 +106,6 @@ impl Names {
             Change::Settled => "slot settled".to_owned(),
             Change::Recovered(from) => format!("recovered by an operator from view {from}"),
         };
-        view.changes.iter().map(told).collect()
+        view.changes.iter().map(phrase).collect()
     }
 }

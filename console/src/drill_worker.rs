@@ -235,9 +235,9 @@ mod tests {
     #[test]
     fn progress_lines_are_recognised() {
         assert_eq!(progress("drill app: 3 of 20"), Some(Line::Done(3, 20)));
-        let told = Progress { number: 3, step: "kill", stage: Stage::Armed(&["app-2".to_owned()]) };
+        let text = Progress { number: 3, step: "kill", stage: Stage::Armed(&["app-2".to_owned()]) };
         let stage = Line::Stage("3 kill".to_owned(), "armed against app-2".to_owned());
-        assert_eq!(progress(&format!("drill app, {told}")), Some(stage));
+        assert_eq!(progress(&format!("drill app, {text}")), Some(stage));
         assert_eq!(progress("obol: guard max_targets refuses: 3 of 2"), None);
         assert_eq!(progress("the report is in drill-app-1"), None);
     }

@@ -197,7 +197,7 @@ fn impaired_links_lose_fail_or_are_cut_until_they_are_mended() {
     endpoint.multicast(Group::Everyone, b"whole");
     until(&mut endpoint, &mut probe, |p| !p.datagrams.is_empty());
     assert_eq!(probe.datagrams, [(peer, b"whole".to_vec())]);
-    // Two on one island reach each other, and no death was told.
+    // Two on one island reach each other, and no death was reported.
     for at in [peer, me] {
         assert!(cluster.impair(at.region, at.generation, Impairment { island: 7, ..whole }));
     }
@@ -268,11 +268,11 @@ fn a_reader_that_does_not_read_loses_datagrams_and_lanes_of_the_dead_are_reused(
     }
 }
 
-/// An agent that admits everybody as incarnation 5, or tells something else, and excludes the dead.
+/// An agent that admits everybody as incarnation 5, or publishes another status, and excludes the dead.
 #[derive(Default)]
 struct Agent {
     asked: Vec<(u16, SeatRequest)>,
-    tells: Option<SeatStatus>,
+    publishes: Option<SeatStatus>,
     excluded: bool,
 }
 
@@ -284,7 +284,8 @@ impl Machine for Agent {
                 match request {
                     SeatRequest::Join { address, .. } => {
                         fabric.watch(address);
-                        fabric.publish_seat(seat, self.tells.unwrap_or(SeatStatus::Member(Incarnation(5))));
+                        fabric
+                            .publish_seat(seat, self.publishes.unwrap_or(SeatStatus::Member(Incarnation(5))));
                     }
                     SeatRequest::Leave => fabric.publish_seat(seat, SeatStatus::Left),
                     SeatRequest::Promise(_) => {}
@@ -365,13 +366,13 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     assert!(nobody.to_string().ends_with("there are: agent"), "{nobody}");
     next.join(3);
     endpoint.publish_seat(1, SeatStatus::Member(Incarnation(5)));
-    assert_eq!(next.status(), None, "that was told of the one before");
+    assert_eq!(next.status(), None, "the status was of the seat's former occupant");
 }
 
 #[test]
 fn a_refusal_answers_the_join_that_it_refuses_and_a_lack_of_room_does_not() {
     let (_root, cluster, mut endpoint) = opened("agent");
-    let mut agent = Agent { tells: Some(SeatStatus::Excluded), ..Agent::default() };
+    let mut agent = Agent { publishes: Some(SeatStatus::Excluded), ..Agent::default() };
     // It does not beat again, so it repeats no request.
     let beat = Nanos::from_secs(1000);
     let program = Attachment::open_named(&cluster, (1, name("agent")), name("app"), beat).expect("seated");
@@ -379,7 +380,7 @@ fn a_refusal_answers_the_join_that_it_refuses_and_a_lack_of_room_does_not() {
         program.join(token);
         until(&mut endpoint, &mut agent, |_| program.status() == Some(SeatStatus::Excluded));
     }
-    agent.tells = Some(SeatStatus::Full);
+    agent.publishes = Some(SeatStatus::Full);
     program.join(3);
     until(&mut endpoint, &mut agent, |_| program.finds_no_room() && program.status().is_none());
     let member = SeatStatus::Member(Incarnation(5));

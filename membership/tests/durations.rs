@@ -126,7 +126,7 @@ fn a_flapping_lease_does_not_push_a_failover_out_of_the_recorder() {
         freeze_beyond_lease(&mut cluster, 3);
     }
     let lapses = cluster.counted(3, Counter::RenewalsLate) - late;
-    assert_eq!(cluster.newest(), failover, "nobody was removed");
+    assert_eq!(cluster.newest(), failover, "no member was removed");
     assert!(lapses >= 1_000, "only {lapses}");
     let noted = &cluster.nodes[3].records[before..];
     // The first four, then each power of two up to the count, each with its resumption.

@@ -57,8 +57,12 @@ fn of_two_disconnected_agents_the_older_one_stays_though_both_reach_the_leader()
     cut(&mut cluster, 3, 4);
     cluster.run(DECIDED);
     assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
-    let told = removals(&cluster);
-    assert_eq!(told, [(younger.expect("it was"), older.expect("it is"), Level::Timeout)], "who lost whom");
+    let removed = removals(&cluster);
+    assert_eq!(
+        removed,
+        [(younger.expect("it was"), older.expect("it is"), Level::Timeout)],
+        "one side of the link is removed"
+    );
     assert_eq!(cluster.incarnation(3), older);
     assert_eq!(cluster.incarnation(4), None, "it knows");
 }
@@ -71,7 +75,7 @@ fn a_member_cut_off_returns_with_its_link_as_a_new_incarnation() {
     cluster.run(DECIDED);
     let view = cluster.view(0).id;
     cluster.run(Nanos::from_millis(50));
-    assert_eq!(cluster.view(0).id, view, "nobody comes and goes");
+    assert_eq!(cluster.view(0).id, view, "the membership is unchanged");
     cluster.cuts.clear();
     cluster.run(DECIDED);
     assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5]);
@@ -207,7 +211,7 @@ fn a_required_coordinator_is_admitted_though_it_lost_a_member_and_that_member_go
     let view = cluster.view(2).id;
     assert!([3, 5].iter().all(|at| cluster.is_active(*at, view)));
     cluster.run(Nanos::from_millis(50));
-    assert_eq!(cluster.view(2).id, view, "nobody comes and goes");
+    assert_eq!(cluster.view(2).id, view, "the membership is unchanged");
 }
 
 #[test]

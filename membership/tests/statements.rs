@@ -140,7 +140,7 @@ fn an_app_learns_that_its_join_was_refused_or_waits_for_room() {
     assert_eq!(refuse(Refusal::Full), [(1, SeatStatus::Full)]);
     let both = [(1, SeatStatus::Full), (1, SeatStatus::Excluded)];
     assert_eq!(refuse(Refusal::Departed), both);
-    assert_eq!(refuse(Refusal::Departed), both, "nobody here asks any more");
+    assert_eq!(refuse(Refusal::Departed), both, "no request is pending");
 }
 
 /// As [`cluster`] with two agents, where a name may fail twice in a while.
@@ -196,7 +196,7 @@ fn a_name_that_fails_again_and_again_waits_before_it_joins_and_others_do_not() {
     let failed = crash_three_times(&mut cluster);
     begin(&mut cluster, "loop", 54);
     let Some((1, SeatStatus::HeldBack { until })) = cluster.nodes[3].seats.last().copied() else {
-        panic!("it is told that it waits: {:?}", cluster.nodes[3].seats);
+        panic!("its status should be that it waits: {:?}", cluster.nodes[3].seats);
     };
     let hold = until.since(failed);
     assert!(hold >= Nanos::from_millis(10) && hold < Nanos::from_millis(12), "{hold}");
@@ -212,8 +212,8 @@ fn a_name_that_fails_again_and_again_waits_before_it_joins_and_others_do_not() {
         0,
         "the leader counts"
     );
-    let told = cluster.nodes[0].records.iter().find(|record| record.kind == RecordKind::JoinHeldBack);
-    let (failures, _, hold) = Held::of_word(told.expect("recorded").b);
+    let held_back = cluster.nodes[0].records.iter().find(|record| record.kind == RecordKind::JoinHeldBack);
+    let (failures, _, hold) = Held::of_word(held_back.expect("recorded").b);
     assert_eq!((failures, hold), (3, Nanos::from_millis(10)));
 }
 
@@ -226,7 +226,7 @@ fn a_program_that_dies_while_its_join_is_held_back_is_not_admitted() {
     let before = cluster.newest();
     cluster.run(Nanos::from_millis(60));
     assert!(!is_in(&cluster, 54));
-    assert_eq!(cluster.newest(), before, "nobody was disturbed for it");
+    assert_eq!(cluster.newest(), before, "no other member was removed");
 }
 
 #[test]
@@ -555,7 +555,7 @@ fn coordinators_that_come_back_after_many_views_take_the_place_of_their_former_l
     cluster.run(Nanos::from_millis(60));
     let view = cluster.view(0);
     let former = view.of_kind(Kind::Coordinator).filter(|m| m.address.generation == 1);
-    assert_eq!(former.count(), 0, "nobody is a former life any more: {view:?}");
+    assert_eq!(former.count(), 0, "no former incarnation is left: {view:?}");
     assert!((0..2).all(|at| cluster.incarnation(at).is_some_and(|who| view.member(who).is_some())));
     assert!(cluster.is_active(3, cluster.newest()));
 }

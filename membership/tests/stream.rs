@@ -153,6 +153,6 @@ fn a_dead_coordinators_memory_is_readable_and_a_minority_is_not_needed() {
     }
     let mut one = Memory { cluster: &cluster, unreachable: BTreeSet::from([0, 1]) };
     let mut stream = stream(&cluster, Some(from.0));
-    assert_eq!(stream.next(&mut one), None, "one of three cannot tell what was decided");
+    assert_eq!(stream.next(&mut one), None, "one of three does not show what was decided");
     assert_eq!(views(&drain(&mut stream, &cluster)).len(), 2, "it waits for the others");
 }

@@ -231,7 +231,7 @@ fn incarnations_that_would_overflow_are_refused_and_the_last_ones_are_not() {
     let recovered = next.recovered(next.acceptors.clone(), Nanos::ZERO);
     assert!(recovered.next_incarnation > next.next_incarnation);
     for beyond in [next, recovered] {
-        assert_eq!(View::from_frame(&beyond.to_frame()), None, "nobody goes by it");
+        assert_eq!(View::from_frame(&beyond.to_frame()), None, "its numbers are out of range");
     }
 }
 

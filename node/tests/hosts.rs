@@ -49,7 +49,7 @@ fn each_host_sees_the_cluster_from_its_own_place() {
 
 #[test]
 fn each_mistake_is_reported_with_its_position() {
-    for (from, to, told) in [
+    for (from, to, message) in [
         (
             "address = \"10.0.0.1\"",
             "adress = \"10.0.0.1\"",
@@ -70,7 +70,7 @@ fn each_mistake_is_reported_with_its_position() {
         ("caches = [", "caches = [[", "syntax: "),
     ] {
         let text = refused(|file| file.replace(from, to));
-        assert!(text.contains(told), "{from} -> {to}: {text}");
+        assert!(text.contains(message), "{from} -> {to}: {text}");
     }
     let text = refused(|file| file + "\n[groups]\ncoordinators = \"10.0.0.9\"\neveryone = \"239.1.1.1\"\n");
     assert!(text.contains("is not a multicast address"), "{text}");
@@ -88,8 +88,8 @@ fn all_mistakes_are_reported_at_once() {
 fn a_missing_profile_is_reported() {
     let hosts =
         Hosts::parse(&THREE.replace("\"roce\"", "\"rocc\""), Path::new("c.toml")).expect("a good file");
-    let told = hosts.deployment(0, Path::new("c.toml")).expect_err("no such profile").to_string();
-    assert!(told.contains("did you mean roce?"), "{told}");
+    let message = hosts.deployment(0, Path::new("c.toml")).expect_err("no such profile").to_string();
+    assert!(message.contains("did you mean roce?"), "{message}");
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn a_profile_for_one_host_is_refused_and_each_for_several_is_not() {
         Hosts::parse(&text, Path::new("c.toml")).expect("a good file").deployment(0, Path::new("c.toml"))
     };
     for profile in ["laptop", "dedicated"] {
-        let told = with(profile).expect_err("made for one host").to_string();
+        let message = with(profile).expect_err("made for one host").to_string();
         let expected =
             format!("c.toml: profile {profile} is made for one host: its limits.datagram_bytes is 4096");
-        assert!(told.starts_with(&expected), "{told}");
+        assert!(message.starts_with(&expected), "{message}");
     }
     for profile in ["infiniband", "roce", "soft-roce"] {
         with(profile).expect("made for several hosts");
@@ -111,6 +111,6 @@ fn a_profile_for_one_host_is_refused_and_each_for_several_is_not() {
 
 #[test]
 fn a_file_that_does_not_end_is_refused() {
-    let told = Hosts::load(Path::new("/dev/zero")).expect_err("endless").to_string();
-    assert_eq!(told, "/dev/zero: is a device, not a regular file");
+    let message = Hosts::load(Path::new("/dev/zero")).expect_err("endless").to_string();
+    assert_eq!(message, "/dev/zero: is a device, not a regular file");
 }

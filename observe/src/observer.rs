@@ -260,7 +260,7 @@ impl Observer {
     /// so it is read once.
     fn has_left(&mut self, reader: Reader<'_>, owner: Owner) -> bool {
         let watched = self.watched.get_mut(&owner.region).filter(|_| owner.time.is_here());
-        let told = watched.as_ref().and_then(|watched| watched.left).unwrap_or_else(|| {
+        let left = watched.as_ref().and_then(|watched| watched.left).unwrap_or_else(|| {
             self.load.read(self.cluster.layout().recorder_bytes());
             let Some(events) = reader.events(0, 0) else { return false };
             let standing =
@@ -271,7 +271,7 @@ impl Observer {
             }
             left
         });
-        told || ended::is_noted(self.cluster.dir(), owner.name.as_str())
+        left || ended::is_noted(self.cluster.dir(), owner.name.as_str())
     }
 
     /// The owner of a region, and the programs in its seats.
@@ -746,7 +746,7 @@ fn occupied<'a>(
 /// a new region; the old entry stays listed until it is reused, as does the seat of a live program
 /// at a dead agent. Of each name, the running processes are kept, or else the last that ran.
 /// Several entries of one process (`obol run` is one process for all lives of its program) cannot
-/// be told apart, and stay.
+/// be distinguished, and stay.
 fn forget_predecessors(processes: &mut Vec<Process>) {
     let agents: HashSet<u32> =
         processes.iter().filter(|p| p.seat == 0 && p.alive).map(|p| p.region).collect();

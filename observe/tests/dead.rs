@@ -43,13 +43,13 @@ fn left_and_dead_processes_stay_distinct() {
         }
     });
     let open = || Observer::open(&root, name("dead")).expect("opened");
-    let told = |snapshot: obol_observe::Snapshot| -> Vec<(bool, bool)> {
+    let states = |snapshot: obol_observe::Snapshot| -> Vec<(bool, bool)> {
         snapshot.processes.iter().map(|p| (p.alive, p.left)).collect()
     };
     let wanted = [false, true, false, false, true].map(|left| (false, left));
     let (mut mapped, mut low_memory) = (open(), open().low_memory());
     for poll in 0..20 {
-        assert_eq!(told(mapped.snapshot()), wanted, "mapped, look {poll}");
-        assert_eq!(told(low_memory.poll(poll % 2 == 0).0), wanted, "low memory, poll {poll}");
+        assert_eq!(states(mapped.snapshot()), wanted, "mapped, look {poll}");
+        assert_eq!(states(low_memory.poll(poll % 2 == 0).0), wanted, "low memory, poll {poll}");
     }
 }

@@ -21,8 +21,8 @@ fn said(changes: &[(&str, &str)]) -> String {
         assert!(text.contains(old), "{old}");
         text = text.replacen(old, new, 1);
     }
-    let told = Profile::parse(&text, "mine.toml").expect_err("it has a fault").to_string();
-    let lines = told.lines().map(|line| {
+    let message = Profile::parse(&text, "mine.toml").expect_err("it has a fault").to_string();
+    let lines = message.lines().map(|line| {
         let (number, rest) =
             line.strip_prefix("mine.toml:").and_then(|l| l.split_once(':')).expect("a place");
         let number: usize = number.parse().expect("the number of a line");

@@ -25,7 +25,7 @@ pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Waits until something holds. `describe` tells how it was if it never does.
+/// Waits until something holds. `describe` says what it was if it never does.
 pub(crate) fn until_or<T>(
     what: &str,
     mut found: impl FnMut() -> Option<T>,
@@ -109,7 +109,7 @@ fn end_of(child: &mut Child, what: &str) -> ExitStatus {
             return status;
         }
         if start.elapsed() > HANG {
-            // The assertion tells; the child must not outlive it.
+            // The assertion reports it; the child must not outlive it.
             let _ = child.kill();
             panic!("this hangs: {what}");
         }
@@ -262,7 +262,7 @@ impl Root {
         Status { code: ran.code, json: ran.json() }
     }
 
-    /// Waits until the cluster is healthy; tells how it is then.
+    /// Waits until the cluster is healthy; returns its status.
     pub(crate) fn healthy(&self) -> Status {
         self.healthy_in(&[])
     }
@@ -271,7 +271,7 @@ impl Root {
         self.until_in(place, "the cluster is healthy", |status| status.code == Some(0))
     }
 
-    /// Waits until the cluster is as wanted; tells how it is then.
+    /// Waits until the cluster is as wanted; returns its status.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
         self.until_in(&[], what, holds)
     }
@@ -295,7 +295,7 @@ impl Root {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             let command = std::fs::read(entry.path().join("cmdline")).ok()?;
             let command = String::from_utf8(command).ok()?.replace('\0', " ");
-            // What this process has started is told by the root, as a whole word.
+            // What this process has started carries the root as a whole word.
             command.split(' ').any(|word| word == mine).then_some((pid, command))
         })
         .collect()

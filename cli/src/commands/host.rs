@@ -184,8 +184,8 @@ fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) -> R
     }
     output::line(format_args!("{} is ready for cluster {cluster}, host {}", dir.display(), place + 1))?;
     for number in lost {
-        let told = EndpointError::MemoryLost { number };
-        output::remark(format_args!("obol: {told}\nIt was noted in {}", voted(number).path().display()))?;
+        let notice = EndpointError::MemoryLost { number };
+        output::remark(format_args!("obol: {notice}\nIt was noted in {}", voted(number).path().display()))?;
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ fn change(change: &Change, names: &Names) -> ChangeJson {
     }
 }
 
-fn tell(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
+fn show(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
     let view: &View = match item {
         Item::Gap { first, last } if json => {
             return Ok(output::json(&Line::Gap { first: first.0, last: last.0 })?);
@@ -171,16 +171,16 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
     let events = recorders.events();
     let mut names = Names::of(&site, &mut recorders, &events);
     drop(recorders);
-    let mut told = 0;
-    while options.count.is_none_or(|count| told < count) {
+    let mut shown = 0;
+    while options.count.is_none_or(|count| shown < count) {
         let item = if options.once { observer.poll() } else { observer.next(POLL_INTERVAL) };
         let item = item.map_err(Failure::failed)?;
         if let Some(item) = item {
-            tell(&item, &mut names, options.json)?;
+            show(&item, &mut names, options.json)?;
             if let (Some(path), Item::View(view)) = (&options.save, &item) {
                 save(path, &saved_view::encode(site.cluster.nonce(), view.id, &view.to_frame()))?;
             }
-            told += 1;
+            shown += 1;
         } else if options.once {
             break;
         } else if !exists(root, cluster, site.cluster.nonce()) {

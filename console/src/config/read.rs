@@ -140,13 +140,13 @@ impl Reader {
             let other = other.map(|(of, _)| format!("{KEYS}.{}", of.name));
             let of =
                 BINDINGS.iter().find(|binding| binding.action == *action).map_or("", |binding| binding.name);
-            let told = match other {
+            let other = match other {
                 Some(other) => format!("{} is of {KEYS}.{of} and of {other}", press.name()),
                 None if again => format!("{} is twice in {KEYS}.{of}", press.name()),
                 None => continue,
             };
             let rule = "a key has one action; give the other action other keys, or none";
-            self.faults.add(*at, Fault::Conflict { rule, found: told });
+            self.faults.add(*at, Fault::Conflict { rule, found: other });
         }
     }
 

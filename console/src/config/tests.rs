@@ -9,8 +9,8 @@ fn good(text: &str) -> Config {
 }
 
 fn refused(text: &str, wanted: &str) {
-    let told = read::read(text, "console.toml").expect_err(text).to_string();
-    assert!(told.contains(wanted), "{text}\n{told}");
+    let message = read::read(text, "console.toml").expect_err(text).to_string();
+    assert!(message.contains(wanted), "{text}\n{message}");
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn problems_are_reported_with_place_and_nearest_name() {
     for (text, wanted) in all {
         refused(text, wanted);
     }
-    let told = read::read("[keys]\na = 1\n[members]\nb = 1", "x").expect_err("both").to_string();
-    assert_eq!(told.lines().count(), 2, "{told}");
+    let message = read::read("[keys]\na = 1\n[members]\nb = 1", "x").expect_err("both").to_string();
+    assert_eq!(message.lines().count(), 2, "{message}");
 }
 
 #[test]

@@ -331,7 +331,7 @@ fn text_of_a_recording_is_escaped_for_terminals() {
         model.note = Some(hostile());
         model.lost = Some(hostile());
         model.recording = Some(hostile());
-        is_plain(&crate::view::text(&model), "what the console itself was told");
+        is_plain(&crate::view::text(&model), "the error on the console");
         is_plain(&svg::text(&crate::view::buffer(&model)), "its picture");
         press(&mut model, "6");
         let found = Err(hostile());

@@ -212,11 +212,11 @@ fn figures(journal: &Journal) -> String {
 }
 
 /// The stages of a repetition, in as many lines as necessary.
-fn fill(head: &str, told: &[String], room: u16) -> Vec<(String, Role)> {
+fn fill(head: &str, parts: &[String], room: u16) -> Vec<(String, Role)> {
     const INDENT: &str = "    ";
     let mut lines = vec![format!("{INDENT}{head}")];
-    for (n, words) in told.iter().enumerate() {
-        let words = if n + 1 < told.len() { format!("{words}; ") } else { words.clone() };
+    for (n, words) in parts.iter().enumerate() {
+        let words = if n + 1 < parts.len() { format!("{words}; ") } else { words.clone() };
         match lines.last_mut() {
             Some(line) if n == 0 || width(line) + width(words.trim_end()) + 1 < room => line.push_str(&words),
             _ => lines.push(format!("{INDENT}{INDENT}{words}")),
@@ -241,8 +241,8 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         };
         let text = format!("{drill}  {word},{done} for {}, {so_far} so far", age(model.now.since(*since)));
         lines.push((text, Role::Armed));
-        if let Some((step, told)) = &chaos.stages {
-            lines.extend(fill(&format!("repetition {step}: "), told, inside.width));
+        if let Some((step, parts)) = &chaos.stages {
+            lines.extend(fill(&format!("repetition {step}: "), parts, inside.width));
         }
         // The newest ones, as they occur.
         for failover in mine.iter().rev().take(FAILOVERS_MOST) {

@@ -46,11 +46,11 @@ fn majority_at_risk(data: &Data, thresholds: &Alert) -> Vec<String> {
     if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
         return Vec::new();
     }
-    let bears = match spare {
+    let tolerance = match spare {
         0 => "one more failure ends every lease".to_owned(),
         n => format!("{n} more may fail"),
     };
-    vec![format!("{run} of {acceptors} coordinators run: {bears}")]
+    vec![format!("{run} of {acceptors} coordinators run: {tolerance}")]
 }
 
 /// A clock exceeds the drift bound of the leases.
@@ -176,12 +176,12 @@ mod tests {
             }),
             ["void drill"]
         );
-        let mended = |n, sample: &mut Sample| match n {
+        let recovered = |n, sample: &mut Sample| match n {
             5 => sample.marks.push(void.clone()),
             6 => sample.marks.push(passed.clone()),
             _ => {}
         };
-        assert_eq!(alerted(mended), [""; 0]);
+        assert_eq!(alerted(recovered), [""; 0]);
     }
 
     #[test]

@@ -222,7 +222,7 @@ impl Model {
             }
             DrillUpdate::Done { done, of } => self.chaos.done = Some((done, of)),
             DrillUpdate::Stage { step, words } => match &mut self.chaos.stages {
-                Some((of, told)) if *of == step => told.push(words),
+                Some((of, parts)) if *of == step => parts.push(words),
                 stages => *stages = Some((step, vec![words])),
             },
             DrillUpdate::Ended { found } => {

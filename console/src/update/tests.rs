@@ -199,26 +199,26 @@ fn the_time_line_keeps_its_place_in_time_and_can_be_reset() {
 #[test]
 fn sorting_reports_its_direction_and_begins_with_what_matters() {
     let mut model = broken(120, 36);
-    let mut told = |keys: &str| {
+    let mut after = |keys: &str| {
         press(&mut model, keys);
         (model.list(members::ID).sort, model.note.clone().unwrap_or_default())
     };
     let at = |head: &str| {
         screens::all().next().expect("there is one").columns().iter().position(|column| column.head == head)
     };
-    let (sort, note) = told("omargin\n");
+    let (sort, note) = after("omargin\n");
     assert_eq!(sort, at("MARGIN"));
     assert_eq!(note, "sorted by MARGIN, smallest first; saved for the next start");
-    let (sort, note) = told("orenew\n");
+    let (sort, note) = after("orenew\n");
     assert_eq!(sort, at("RENEW/s"));
     assert!(note.starts_with("sorted by RENEW/s, largest first"), "{note}");
-    assert!(told("S").1.starts_with("sorted by RENEW/s, smallest first"));
+    assert!(after("S").1.starts_with("sorted by RENEW/s, smallest first"));
     assert_eq!(
-        told("ozzz\n"),
+        after("ozzz\n"),
         (at("RENEW/s"), "no column \"zzz\": o lists them all, and Tab completes".into())
     );
-    assert_eq!(told("onone\n").0, None);
-    assert!(told(":zzz\n").1.starts_with("no command \"zzz\": : lists them all"));
+    assert_eq!(after("onone\n").0, None);
+    assert!(after(":zzz\n").1.starts_with("no command \"zzz\": : lists them all"));
     press(&mut model, "3o");
     assert!(model.mode == Mode::Normal && model.note.is_some());
 }

@@ -180,8 +180,8 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
     all.extend(data.alerts.iter().map(|(name, clause)| ("!", format!("{name}: {clause}"), Role::Warn)));
     if let (Some(mark), Some(sample)) = (data.note(), &data.sample) {
         // Zero counts are shown of members only.
-        let told = data.since.each().enumerate().filter(|(at, (_, n))| *at < 3 || *n > 0);
-        let counted: Vec<String> = told.map(|(_, (name, n))| format!("{name} {n}")).collect();
+        let shown = data.since.each().enumerate().filter(|(at, (_, n))| *at < 3 || *n > 0);
+        let counted: Vec<String> = shown.map(|(_, (name, n))| format!("{name} {n}")).collect();
         let since = age(sample.at.since(mark.at));
         let seen = data
             .counted_since()

@@ -372,8 +372,8 @@ fn failovers() {
     let across = with(two_hosts(120, 36), "3");
     holds("failovers-two-hosts", &across);
     let shown = text(&across);
-    for told in ["clock error +-20.0us", "(", "app-1 or node-2 (within the clock error) is active last"] {
-        assert!(shown.contains(told), "{told} in:\n{shown}");
+    for expected in ["clock error +-20.0us", "(", "app-1 or node-2 (within the clock error) is active last"] {
+        assert!(shown.contains(expected), "{expected} in:\n{shown}");
     }
     let line = shown.lines().find(|line| line.starts_with("│ node-2")).expect("its line");
     assert!(line.contains('v') && line.contains('A'), "its stamps before the decision are shown: {line}");
@@ -421,8 +421,8 @@ fn every_column_and_sign_is_explained() {
                 press(&mut model, "?");
             }
             for column in view::glossary(screen) {
-                let told = all.lines().any(|line| line.contains(&format!(" {} ", column.0)));
-                assert!(told && column.1.len() > 5, "{} of {}:\n{all}", column.0, screen.name());
+                let listed = all.lines().any(|line| line.contains(&format!(" {} ", column.0)));
+                assert!(listed && column.1.len() > 5, "{} of {}:\n{all}", column.0, screen.name());
             }
         }
     }

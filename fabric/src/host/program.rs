@@ -86,7 +86,7 @@ Anonymous:             0 kB
     fn a_program_runs_on_after_releasing_memory() {
         let words = ["what", "was", "relocated"];
         release();
-        let smaps = fs::read_to_string("/proc/self/smaps").expect("the kernel tells");
+        let smaps = fs::read_to_string("/proc/self/smaps").expect("the kernel reports it");
         assert!(!unchanged(&smaps).is_empty());
         assert_eq!(words.join(" "), format!("{} {} {}", words[0], words[1], words[2]));
     }

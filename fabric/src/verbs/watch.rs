@@ -188,7 +188,7 @@ mod tests {
         watches.met(1, 7, 8, [0; 2]);
         assert_eq!(events(&mut watches), [Evidence::Suspicion, Evidence::Proof]);
         watches.met(1, 8, 9, [0; 2]);
-        assert!(events(&mut watches).is_empty(), "told once");
+        assert!(events(&mut watches).is_empty(), "reported once");
         let early = Address { generation: 5, ..Address::region(1) };
         watches.add(early, 9, true);
         assert_eq!(events(&mut watches), [Evidence::Suspicion, Evidence::Proof]);
@@ -223,7 +223,7 @@ mod tests {
         watches.add(whom, 0, true);
         let notice = |stage, token| Notice { cluster: 1, who: whom, stage, token };
         watches.take_notice(&notice(Stage::Dead, 6));
-        assert!(events(&mut watches).is_empty(), "nobody was met");
+        assert!(events(&mut watches).is_empty(), "no peer was connected");
         watches.met(40, 0, 3, [5, 6]);
         for (stage, token) in [(Stage::Dead, 5), (Stage::Dying, 6), (Stage::Dead, 7)] {
             watches.take_notice(&notice(stage, token));

@@ -82,7 +82,7 @@ fn two_ends_find_each_other_by_address_and_say_something() {
     let What::Response(peer) = event(&client).what else { panic!("no answer") };
     assert_eq!((peer.queue_pair, &peer.data[..7]), (responder.number(), &b"welcome"[..]));
     out.ready(&initiator, READS, RETRY).expect("RTS");
-    out.establish().expect("told");
+    out.establish().expect("connected");
     assert!(matches!(event(&server).what, What::Established));
 
     theirs.words()[3].store(33, Relaxed);

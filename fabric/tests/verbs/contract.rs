@@ -27,7 +27,10 @@ impl Testbed for Rdma {
     const LACKS: &'static [(Feature, &'static str)] = &[
         (Feature::Loss, "drills impair shared memory only; a network is to be broken by its own means"),
         (Feature::Cuts, "drills impair shared memory only; a network is to be broken by its own means"),
-        (Feature::CountsLosses, "nobody tells the sender of a datagram that the receiver had no room for it"),
+        (
+            Feature::CountsLosses,
+            "the sender of a datagram is not notified that the receiver had no room for it",
+        ),
         (Feature::TearsOften, "a device copies a few words at once"),
         (Feature::ProvesDeaths, "of a process of another host, a successor is the proof"),
     ];

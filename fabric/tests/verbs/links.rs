@@ -170,13 +170,13 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
     let (first, last) = (layout.values().start, layout.values().end - 8);
     let root = Root::new();
     let (cluster, config) = (plan.host(&root, 4), Config { keeps_mailbox: true, ..plan.config(None) });
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     // The owner stays until the member has checked its links.
     let (release, released) = std::sync::mpsc::channel::<()>();
     let owner = std::thread::spawn(move || {
         let mut probe = Probe::default();
         let mut me = Endpoint::open(&cluster, process("owner"), Wait::Block, &config).expect("opened");
-        tell.send(me.address()).expect("the test waits");
+        tx.send(me.address()).expect("the test waits");
         let words = |me: &Endpoint, at, len| -> Vec<u64> {
             me.own(at, len).expect("inside").iter().map(|word| word.load(Ordering::Relaxed)).collect()
         };
@@ -193,7 +193,7 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
         // Ends with an error when the other end is dropped.
         let _ = released.recv();
     });
-    let mailbox = told.recv().expect("it opens");
+    let mailbox = rx.recv().expect("it opens");
     let root = Root::new();
     let cluster = plan.host(&root, 5);
     let member = std::thread::spawn(move || {
@@ -247,7 +247,7 @@ fn a_permission_is_switched_off_and_on_again() {
     let (plan, cluster, layout) = (plan.clone(), clusters[1].clone(), *clusters[0].layout());
     // Coordinator 3, on a separate thread, swaps words of coordinator 1.
     let (ask, asked) = std::sync::mpsc::channel::<()>();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     let swapper = std::thread::spawn(move || {
         let mut probe = Probe::default();
         let mut three = plan.open(&cluster, coordinator("three", 3));
@@ -260,12 +260,12 @@ fn a_permission_is_switched_off_and_on_again() {
             until(&mut three, &mut probe, |p| !p.completions.is_empty());
             let swapped = probe.swapped(Token(n)).is_some();
             probe.completions.clear();
-            tell.send((swapped, n)).expect("the test waits");
+            tx.send((swapped, n)).expect("the test waits");
         }
     });
     let try_once = || {
         ask.send(()).expect("it runs");
-        told.recv().expect("it answers").0
+        rx.recv().expect("it answers").0
     };
     assert!(try_once());
     me.permit(3, Rights::READ).expect("switched");

@@ -161,8 +161,8 @@ impl Fabric for Posts<'_> {
         let head = self.layout.view();
         let at = head + size_of::<layout::ViewHead>() as u32;
         memory::copy_in(memory::span(self.memory, at, bytes.len()).expect("room for a view"), bytes);
-        let told = head + std::mem::offset_of!(layout::ViewHead, id_plus_one) as u32;
-        memory::span(self.memory, told, 8).expect("a word")[0].store(id.0 + 1, Ordering::Relaxed);
+        let at = head + std::mem::offset_of!(layout::ViewHead, id_plus_one) as u32;
+        memory::span(self.memory, at, 8).expect("a word")[0].store(id.0 + 1, Ordering::Relaxed);
     }
     fn publish_cleared(&mut self, base: ViewId) {
         let at = self.layout.view() + std::mem::offset_of!(layout::ViewHead, cleared) as u32;

@@ -5,7 +5,7 @@
 //! one by one. Each process has a clock, which runs at its own rate all the time: most models have
 //! right ones, some the rates at the two ends of what the drift bound allows.
 //!
-//! Reductions, all exact. A state is told from others by its instants relative to the present of
+//! Reductions, all exact. A state is distinguished from others by its instants relative to the present of
 //! the clock that they are of, cut off at the longest lease or wait on any clock: a machine
 //! compares an instant with now, or adds one lease or wait to it before that, so an instant that
 //! lies further back is over for every rule, and none lies further ahead. Acceptors are alike and
@@ -35,7 +35,7 @@ use std::sync::Arc;
 const ACCEPTORS: usize = 3;
 const MAJORITY: u32 = 2;
 const ANY_MAJORITY: u8 = 0b011;
-/// The clock starts here, so that instants and all other numbers can be told apart.
+/// The clock starts here, so that instants and all other numbers can be distinguished.
 pub(crate) const EPOCH: u64 = 1 << 40;
 /// One step of the clock; a lease lasts one or two.
 pub(crate) const TICK: u64 = 20;
@@ -114,7 +114,7 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// What the lease does from now on is told by its page, its CLEAR, and the newest view with the
+    /// What the lease does from now on depends on its page, its CLEAR, and the newest view with the
     /// moment at which it was learned; the last only as long as the page is not on that view. A
     /// start or end that is over is over.
     ///

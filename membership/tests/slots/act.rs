@@ -201,8 +201,8 @@ impl Slots {
         } else if !state.proposers[p].links[a].down {
             let mut engine = (*state.proposers[p].engine).clone();
             let mut fabric = Noted::default();
-            let told = self.complete(&mut engine, token, result, &mut fabric);
-            let deaf = told.is_none() && fabric.posts.is_empty() && engine == *state.proposers[p].engine;
+            let completed = self.complete(&mut engine, token, result, &mut fabric);
+            let deaf = completed.is_none() && fabric.posts.is_empty() && engine == *state.proposers[p].engine;
             assert!(deaf, "a completion that should be stale was taken");
         }
     }

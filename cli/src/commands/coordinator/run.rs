@@ -1,6 +1,6 @@
 //! `obol coordinator run`: a coordinator process.
 
-use crate::daemons::{ended, enter, schedule, tell_refusal};
+use crate::daemons::{ended, enter, report_kernel_refusal, schedule};
 use clap::Args;
 use obol_console::output::{self, Failure};
 use obol_coordinator::Saver;
@@ -31,7 +31,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
             // What an earlier one could not do says nothing of this one. If it stays, the next save
             // takes it away.
             let _ = unsaved::forget(&dir, number);
-            let told = move |path: &Path, error: Option<&io::Error>| {
+            let on_save = move |path: &Path, error: Option<&io::Error>| {
                 let Some(error) = error else {
                     let _ = unsaved::forget(&dir, number);
                     return;
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
                 let _ = unsaved::note(&dir, number, &why);
                 let _ = output::remark(format_args!("obol: coord-{number} cannot save views to {why}"));
             };
-            let saver = Saver::start(site.cluster.clone(), number, path.clone(), told);
+            let saver = Saver::start(site.cluster.clone(), number, path.clone(), on_save);
             Some(saver.map_err(Failure::failed)?)
         }
         None => None,
@@ -51,7 +51,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
     schedule(&site, number == 1)?;
     let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop, |endpoint| {
         if number == 1 {
-            tell_refusal(endpoint);
+            report_kernel_refusal(endpoint);
         }
     });
     ended(format_args!("coord-{number}"), result)

@@ -541,12 +541,12 @@ fn print(journal: &Journal) -> std::io::Result<()> {
     for one in journal.after.iter().filter(|one| !one.holds) {
         output::line(format_args!("  ! afterwards the steady state does not hold: {}", one.saw))?;
     }
-    let told = || counted(&journal.trials).filter(|trial| trial.reason.is_some());
-    for trial in told().take(REASONS_MAX) {
+    let with_reason = || counted(&journal.trials).filter(|trial| trial.reason.is_some());
+    for trial in with_reason().take(REASONS_MAX) {
         let reason = trial.reason.as_deref().unwrap_or_default();
         output::line(format_args!("  ! repetition {}, {}: {reason}", trial.number, trial.step))?;
     }
-    let more = told().count().saturating_sub(REASONS_MAX);
+    let more = with_reason().count().saturating_sub(REASONS_MAX);
     if more > 0 {
         output::line(format_args!("  ! {more} more were void or failed; --json and the journal have them"))?;
     }

@@ -99,7 +99,7 @@ struct Tally {
     puts: u64,
     wrong: u64,
     /// The first of them.
-    wrong_told: Vec<String>,
+    wrong_examples: Vec<String>,
     /// From the last answer of one primary to the first one of the next, in nanoseconds.
     failovers: Vec<u64>,
     /// GET and PUT, in nanoseconds.
@@ -107,7 +107,7 @@ struct Tally {
 }
 
 /// Wrong answers that are printed; the others are counted.
-const WRONG_TOLD: usize = 10;
+const WRONG_EXAMPLES: usize = 10;
 
 struct Checker<'a> {
     keys: &'a [Known],
@@ -173,8 +173,8 @@ impl Checker<'_> {
         };
         if let Some(wrong) = wrong {
             self.tally.wrong += 1;
-            if self.tally.wrong_told.len() < WRONG_TOLD {
-                self.tally.wrong_told.push(wrong);
+            if self.tally.wrong_examples.len() < WRONG_EXAMPLES {
+                self.tally.wrong_examples.push(wrong);
             }
         }
     }
@@ -257,20 +257,20 @@ impl Server {
         command.args(["--shards", &shards.to_string()]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let standing = Arc::new(Mutex::new(vec![Stands::default(); shards as usize]));
-        let (told, fate) = (Arc::clone(&standing), Arc::clone(fate));
+        let (states, fate) = (Arc::clone(&standing), Arc::clone(fate));
         let Some(out) = child.stdout.take() else { return Err(std::io::Error::other("no pipe")) };
         std::thread::Builder::new().name("obol-reports".to_owned()).spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
                 let standing = line["standing"].as_str().unwrap_or_default().to_owned();
                 let redundant = line["redundant"] == true;
-                let mut told = told.lock();
+                let mut states = states.lock();
                 let shard = line["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok());
-                let Some(told) = shard.and_then(|shard| told.get_mut(shard.wrapping_sub(1))) else {
+                let Some(state) = shard.and_then(|shard| states.get_mut(shard.wrapping_sub(1))) else {
                     continue;
                 };
                 fate.note(&standing);
-                *told = (standing, redundant);
+                *state = (standing, redundant);
             }
         })?;
         Ok(Self { child, standing })
@@ -418,7 +418,7 @@ impl<'a> Servers<'a> {
                 return Ok(first);
             }
             if std::time::Instant::now() > end {
-                let told = stands.iter().enumerate().map(|(place, of)| {
+                let lines = stands.iter().enumerate().map(|(place, of)| {
                     let of: Vec<&str> = of.iter().map(|(standing, _)| standing.as_str()).collect();
                     format!(
                         "{} is {}",
@@ -428,7 +428,7 @@ impl<'a> Servers<'a> {
                 });
                 return Err(Failure::Failed(format!(
                     "the cache is not redundant within {PATIENCE:?}: {}",
-                    told.collect::<Vec<_>>().join("; ")
+                    lines.collect::<Vec<_>>().join("; ")
                 )));
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -513,7 +513,7 @@ fn work(
     site: &Arc<Site>,
     keys: &Arc<Vec<Known>>,
     place: u32,
-    look_every: Nanos,
+    poll_interval: Nanos,
     answered: &Arc<AtomicU32>,
     stop: &Arc<AtomicBool>,
 ) -> Result<Worker, Failure> {
@@ -521,7 +521,7 @@ fn work(
     let answered = Arc::clone(answered);
     let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
     let run = move || {
-        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, look_every)?)?;
+        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, poll_interval)?)?;
         let begin = place as usize * KEYS_EACH as usize;
         let latencies = [super::latencies()?, super::latencies()?];
         let mut checker = Checker {
@@ -535,7 +535,7 @@ fn work(
                 gets: 0,
                 puts: 0,
                 wrong: 0,
-                wrong_told: Vec::new(),
+                wrong_examples: Vec::new(),
                 failovers: Vec::new(),
                 latencies,
             },
@@ -608,7 +608,7 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         tallies.push(ended?);
     }
     let summary = summary(&tallies, (kills, frozen), servers.fate.stopped.load(Ordering::SeqCst));
-    tell(&tallies, &summary, options.json)?;
+    report(&tallies, &summary, options.json)?;
     // What clients saw counts, whatever became of the servers.
     verdict(&summary)?;
     went?;
@@ -642,7 +642,7 @@ fn verdict(summary: &Summary) -> Result<(), Failure> {
     Err(Failure::Failed(why))
 }
 
-fn tell(tallies: &[Tally], summary: &Summary, json: bool) -> Result<(), Failure> {
+fn report(tallies: &[Tally], summary: &Summary, json: bool) -> Result<(), Failure> {
     if json {
         output::json(summary)?;
     } else {
@@ -660,7 +660,7 @@ fn tell(tallies: &[Tally], summary: &Summary, json: bool) -> Result<(), Failure>
         ))?;
         output::line(format_args!("longest wait for an answer {}", shown(summary.longest_wait_us)))?;
     }
-    for wrong in tallies.iter().flat_map(|tally| &tally.wrong_told).take(WRONG_TOLD) {
+    for wrong in tallies.iter().flat_map(|tally| &tally.wrong_examples).take(WRONG_EXAMPLES) {
         output::remark(format_args!("obol: {wrong}"))?;
     }
     Ok(())

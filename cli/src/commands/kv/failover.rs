@@ -41,7 +41,7 @@ struct Gap {
 
 /// A client with one operation at a time.
 struct Asking<'a> {
-    tell: &'a Sender<Gap>,
+    tx: &'a Sender<Gap>,
     asked: bool,
     begun: u64,
     /// The newest success, and by shard whose it was.
@@ -69,11 +69,11 @@ impl Work for Asking<'_> {
             let before = self.whose.insert(done.shard, primary);
             let last = self.last.replace(now).unwrap_or(now);
             if before.is_none() {
-                let _ = self.tell.send(Gap { last: now, first: now, view });
+                let _ = self.tx.send(Gap { last: now, first: now, view });
             } else if before != Some(primary) {
                 endpoint.record(Record::new(What::Service, client.view().0, 0));
                 // The receiver may have seen enough.
-                let _ = self.tell.send(Gap { last, first: now, view });
+                let _ = self.tx.send(Gap { last, first: now, view });
             }
         }
         if !self.asked {
@@ -120,10 +120,10 @@ impl Actives {
     /// When the last process did, of this view or the next that came to be active: two deaths may
     /// be two views at once. Reports of it and of earlier ones are dropped.
     fn take_last(&mut self, view: ViewId) -> Option<Instant> {
-        let (told, _) = *self.0.range((view, Name::default())..).next()?.0;
-        let later = self.0.split_off(&(ViewId(told.0.saturating_add(1)), Name::default()));
+        let (first, _) = *self.0.range((view, Name::default())..).next()?.0;
+        let later = self.0.split_off(&(ViewId(first.0.saturating_add(1)), Name::default()));
         let until = std::mem::replace(&mut self.0, later);
-        until.range((told, Name::default())..).map(|(_, at)| *at).max()
+        until.range((first, Name::default())..).map(|(_, at)| *at).max()
     }
 }
 
@@ -198,13 +198,13 @@ pub(crate) fn run(
     let mut servers = Servers::start(root, cluster, SERVERS, shards, POLL_EVERY)?;
     servers.redundant()?;
     let stop = Arc::new(AtomicBool::new(false));
-    let (tell, gaps) = mpsc::channel();
+    let (tx, gaps) = mpsc::channel();
     let stopped = Arc::clone(&stop);
     let client = move || -> Result<(), Failure> {
         let name = Name::new("kv_drill").map_err(Failure::failed)?;
         let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::POLL_INTERVAL)?)?;
         let mut asking = Asking {
-            tell: &tell,
+            tx: &tx,
             asked: false,
             begun: 0,
             last: None,

@@ -155,8 +155,8 @@ fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), F
 }
 
 /// A client with this poll interval while it waits for answers.
-fn client(site: &Site, look_every: Nanos) -> Result<Service, Failure> {
-    Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), look_every, AGAIN_EVERY))))
+fn client(site: &Site, poll_interval: Nanos) -> Result<Service, Failure> {
+    Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), poll_interval, AGAIN_EVERY))))
 }
 
 /// One operation.

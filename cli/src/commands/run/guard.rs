@@ -80,7 +80,7 @@ pub(crate) fn guard(_: &Path, _: Name, args: &RunGuarded) -> Result<ExitCode, Fa
         return Err(Failure::Failed("the process that started this one is gone".to_owned()));
     }
     let (tx, rx) = mpsc::channel();
-    hear(run, tx).map_err(Failure::failed)?;
+    listen(run, tx).map_err(Failure::failed)?;
     let [program, arguments @ ..] = words.as_slice() else {
         return Err(Failure::Refused("no program is named".to_owned()));
     };
@@ -103,17 +103,17 @@ pub(crate) fn guard(_: &Path, _: Name, args: &RunGuarded) -> Result<ExitCode, Fa
 }
 
 /// Starts threads that report events.
-fn hear(run: Held, tx: Sender<Event>) -> io::Result<()> {
+fn listen(run: Held, tx: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGCHLD, SIGTERM])?;
-    let told = tx.clone();
-    let listen = move || {
+    let signals_tx = tx.clone();
+    let forward = move || {
         for signal in signals.forever() {
-            if told.send(if signal == SIGTERM { Event::End } else { Event::Child }).is_err() {
+            if signals_tx.send(if signal == SIGTERM { Event::End } else { Event::Child }).is_err() {
                 return;
             }
         }
     };
-    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(listen)?;
+    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(forward)?;
     let wait = move || {
         while !run.wait_ended(WAIT) {}
         // The receiver may be gone.
@@ -130,7 +130,7 @@ fn wait(child: u32, input: Input, rx: &Receiver<Event>) -> io::Result<Option<Exi
             Reaped::Ended(pid, how) if pid == child && status.is_none() => {
                 status = Some(how);
                 match input {
-                    Input::Guard => tell(how),
+                    Input::Guard => report(how),
                     Input::Command => ends = true,
                 }
                 continue;
@@ -151,7 +151,7 @@ fn wait(child: u32, input: Input, rx: &Receiver<Event>) -> io::Result<Option<Exi
 }
 
 /// Reports to `run`, which may have ended, how the command ended.
-fn tell(status: ExitStatus) {
+fn report(status: ExitStatus) {
     let word: Word = status.into_raw().to_le_bytes();
     let _ = io::stdin().as_fd().try_clone_to_owned().and_then(|own| UnixStream::from(own).write_all(&word));
 }

@@ -40,21 +40,21 @@ impl Health {
         self,
         life: Arc<Life>,
         kept: Arc<Kept>,
-        tell: Sender<Happening>,
+        tx: Sender<Happening>,
     ) -> io::Result<JoinHandle<()>> {
         let look = move || {
             let (mut was_healthy, mut failures) = (false, 0);
             loop {
                 if self.is_healthy(&kept) {
                     failures = 0;
-                    if !was_healthy && tell.send(Happening::Healthy).is_err() {
+                    if !was_healthy && tx.send(Happening::Healthy).is_err() {
                         return;
                     }
                     was_healthy = true;
                 } else {
                     failures += 1;
                     let happens = if was_healthy { Happening::Unhealthy } else { Happening::NotYetHealthy };
-                    if failures == self.failures_max && tell.send(happens).is_err() {
+                    if failures == self.failures_max && tx.send(happens).is_err() {
                         return;
                     }
                 }

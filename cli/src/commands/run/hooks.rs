@@ -2,7 +2,7 @@
 //! of views that pile up meanwhile only the newest is reported.
 
 use super::feed::Feed;
-use super::journal::{Journal, Told};
+use super::journal::{Journal, Message};
 use super::program::{Environment, Kept, code, execute, words};
 use obol_fabric::{Incarnation, ViewId};
 use obol_membership::{Kind, View};
@@ -53,21 +53,21 @@ impl Setup {
     }
 
     /// What a hook finds in its environment.
-    fn told(&self, call: &Call, newest: Option<&View>) -> Vec<(&'static str, String)> {
-        let mut told = self.environment.clone();
+    fn environment(&self, call: &Call, newest: Option<&View>) -> Vec<(&'static str, String)> {
+        let mut environment = self.environment.clone();
         let (own, view) = match call {
             Call::View { view, own } => (*own, Some(&**view)),
             Call::Lost { own, why } => {
-                told.push(("OBOL_LOST", why.clone()));
+                environment.push(("OBOL_LOST", why.clone()));
                 (*own, newest)
             }
         };
-        told.push(("OBOL_INCARNATION", own.to_string()));
+        environment.push(("OBOL_INCARNATION", own.to_string()));
         if let Some(view) = view {
-            told.push(("OBOL_VIEW", view.id.to_string()));
-            told.push(("OBOL_MEMBERS", names(view)));
+            environment.push(("OBOL_VIEW", view.id.to_string()));
+            environment.push(("OBOL_MEMBERS", names(view)));
         }
-        told
+        environment
     }
 }
 
@@ -120,26 +120,26 @@ impl Shared {
         let Setup { hook_stream, by_shell, timeout, environment, .. } = &self.setup;
         let kept = || Arc::clone(&self.kept);
         let mut feed = hook_stream.as_deref().map(|hook| Feed::new(words(hook, *by_shell), *timeout, kept()));
-        let tell = |outcome: io::Result<()>| {
+        let log = |outcome: io::Result<()>| {
             if let Err(error) = outcome {
-                self.journal.tell(&Told::Trouble { text: format!("hook-stream: {error}") });
+                self.journal.write(&Message::Trouble { text: format!("hook-stream: {error}") });
             }
         };
         if let Some(feed) = &mut feed {
             // Now, so that it is ready when it matters.
-            tell(feed.start(environment).map(drop));
+            log(feed.start(environment).map(drop));
         }
         while let Some((call, newest)) = self.next() {
             if let Some(feed) = &mut feed {
-                tell(feed.send(&call, newest.as_ref().map_or(0, |view| view.id.0), environment));
+                log(feed.send(&call, newest.as_ref().map_or(0, |view| view.id.0), environment));
             }
             let Some(hook) = self.setup.hook(&call) else { continue };
             let view = match &call {
                 Call::View { view, .. } => Some(view.id),
                 Call::Lost { .. } => None,
             };
-            let ended = self.execute(hook, &self.setup.told(&call, newest.as_deref()));
-            self.journal.tell(&told(call.name(), view, ended));
+            let ended = self.execute(hook, &self.setup.environment(&call, newest.as_deref()));
+            self.journal.write(&message(call.name(), view, ended));
         }
         if let Some(mut feed) = feed {
             feed.end();
@@ -157,14 +157,17 @@ impl Shared {
     }
 }
 
-fn told(hook: &'static str, view: Option<ViewId>, ended: io::Result<Option<ExitStatus>>) -> Told {
+fn message(hook: &'static str, view: Option<ViewId>, ended: io::Result<Option<ExitStatus>>) -> Message {
     let view = view.map(|view| view.0);
     match ended {
-        Ok(Some(status)) => Told::Hook { hook, view, code: Some(code(status)), error: None },
-        Ok(None) => {
-            Told::Hook { hook, view, code: None, error: Some("it took too long and was killed".to_owned()) }
-        }
-        Err(error) => Told::Hook { hook, view, code: None, error: Some(error.to_string()) },
+        Ok(Some(status)) => Message::Hook { hook, view, code: Some(code(status)), error: None },
+        Ok(None) => Message::Hook {
+            hook,
+            view,
+            code: None,
+            error: Some("it took too long and was killed".to_owned()),
+        },
+        Err(error) => Message::Hook { hook, view, code: None, error: Some(error.to_string()) },
     }
 }
 
@@ -184,7 +187,7 @@ impl Hooks {
     }
 
     /// Whether there is a hook for losses.
-    pub(super) fn tell_losses(&self) -> bool {
+    pub(super) fn reports_losses(&self) -> bool {
         self.shared.setup.on_lost.is_some()
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 /// One thing that happened.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Told {
+pub(super) enum Message {
     /// The program runs.
     Started { pid: u32 },
     /// It is a member.
@@ -30,7 +30,7 @@ pub(super) enum Told {
     Trouble { text: String },
 }
 
-impl Told {
+impl Message {
     /// Whether people want to read it who did not ask for everything.
     const fn matters(&self) -> bool {
         match self {
@@ -40,7 +40,7 @@ impl Told {
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started { pid } => write!(f, "started (pid {pid})"),
@@ -67,18 +67,18 @@ impl fmt::Display for Told {
     }
 }
 
-/// Where messages go.
+/// Writes messages.
 pub(super) struct Journal {
     pub(super) name: obol_fabric::Name,
     pub(super) json: bool,
 }
 
 impl Journal {
-    pub(super) fn tell(&self, told: &Told) {
+    pub(super) fn write(&self, message: &Message) {
         // The program matters more than whether anybody reads this.
-        let _ = match serde_json::to_string(told) {
+        let _ = match serde_json::to_string(message) {
             Ok(text) if self.json => output::remark(text),
-            _ if told.matters() => output::remark(format_args!("obol run: {}: {told}", self.name)),
+            _ if message.matters() => output::remark(format_args!("obol run: {}: {message}", self.name)),
             _ => Ok(()),
         };
     }

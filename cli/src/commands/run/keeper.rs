@@ -47,7 +47,7 @@ pub(super) enum Request {
 
 /// What the keeper says.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum Report {
     /// The program runs: its `exec` has succeeded.
     Started { pid: u32, started: u64 },
     /// It could not be executed.
@@ -125,15 +125,18 @@ impl Keeper {
         self.ask(&Request::Start(environment))
     }
 
-    /// Has a thread hear all that the keeper says, until it ends.
-    pub(super) fn listen(&self, mut hear: impl FnMut(Option<Said>) + Send + 'static) -> io::Result<()> {
+    /// Starts a thread that passes on the reports of the keeper, until it ends.
+    pub(super) fn listen(
+        &self,
+        mut on_report: impl FnMut(Option<Report>) + Send + 'static,
+    ) -> io::Result<()> {
         let stream = self.stream.try_clone()?;
         let listen = move || {
             for line in BufReader::new(stream).lines() {
-                let Some(said) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
-                hear(Some(said));
+                let Some(report) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
+                on_report(Some(report));
             }
-            hear(None);
+            on_report(None);
         };
         std::thread::Builder::new().name("obol-keeper".to_owned()).spawn(listen).map(drop)
     }
@@ -196,7 +199,7 @@ struct Kept<'a> {
     killing: Option<Instant>,
     /// The reason, while it has to be reported.
     cause: Option<Cause>,
-    told_slow: bool,
+    slow_reported: bool,
 }
 
 /// The keeper's life. Its error is that `run` is gone, so it is not reported.
@@ -206,11 +209,11 @@ fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> i
     supervise::leave_group()?;
     sched::adopt_orphans()?;
     let (tx, rx) = mpsc::channel();
-    hear_signals(tx.clone())?;
-    hear_requests(stream.try_clone()?, tx)?;
+    listen_for_signals(tx.clone())?;
+    listen_for_requests(stream.try_clone()?, tx)?;
     let group = if uses_group { Group::make() } else { None };
     let mut kept =
-        Kept { run, words, group, stream, life: None, killing: None, cause: None, told_slow: false };
+        Kept { run, words, group, stream, life: None, killing: None, cause: None, slow_reported: false };
     let ended = kept.serve(&rx);
     // Whatever went wrong, it leaves nothing behind, so this need not be reported.
     kept.killing.get_or_insert_with(Instant::now);
@@ -223,20 +226,20 @@ fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> i
 
 /// Signals that end programs are for `run`, which says what is to be done. They are caught and not
 /// ignored, because a program inherits what is ignored.
-fn hear_signals(tx: Sender<Event>) -> io::Result<()> {
+fn listen_for_signals(tx: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTTIN, SIGTTOU])?;
-    let hear = move || {
+    let listen = move || {
         for signal in signals.forever() {
             if signal == SIGCHLD && tx.send(Event::Child).is_err() {
                 return;
             }
         }
     };
-    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(hear).map(drop)
+    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(listen).map(drop)
 }
 
-fn hear_requests(stream: UnixStream, tx: Sender<Event>) -> io::Result<()> {
-    let hear = move || {
+fn listen_for_requests(stream: UnixStream, tx: Sender<Event>) -> io::Result<()> {
+    let listen = move || {
         for line in BufReader::new(stream).lines() {
             let Some(request) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
             if tx.send(Event::Request(request)).is_err() {
@@ -246,7 +249,7 @@ fn hear_requests(stream: UnixStream, tx: Sender<Event>) -> io::Result<()> {
         // The receiver may be gone.
         let _ = tx.send(Event::Closed);
     };
-    std::thread::Builder::new().name("obol-requests".to_owned()).spawn(hear).map(drop)
+    std::thread::Builder::new().name("obol-requests".to_owned()).spawn(listen).map(drop)
 }
 
 impl Kept<'_> {
@@ -274,14 +277,15 @@ impl Kept<'_> {
             self.look()?;
             let lives = self.life.as_ref().is_some_and(|life| !life.is_over && !life.was_stopped);
             if is_to_confirm && lives && self.killing.is_none() {
-                self.say(&Said::Lives)?;
+                self.report(&Report::Lives)?;
             }
         }
     }
 
     fn start(&mut self, environment: &[(String, String)]) -> io::Result<()> {
         let [program, arguments @ ..] = self.words else {
-            return self.say(&Said::NotStarted { text: "no program is named".to_owned(), is_missing: true });
+            return self
+                .report(&Report::NotStarted { text: "no program is named".to_owned(), is_missing: true });
         };
         let mut command = Command::new(program);
         command.args(arguments).envs(environment.iter().map(|(key, value)| (key, value)));
@@ -294,7 +298,7 @@ impl Kept<'_> {
         let group = match self.group.as_ref().map(Group::entry).transpose() {
             Ok(group) => group,
             Err(error) => {
-                self.say(&Said::Trouble(format!("its control group cannot be used: {error}")))?;
+                self.report(&Report::Trouble(format!("its control group cannot be used: {error}")))?;
                 self.group = None;
                 None
             }
@@ -305,13 +309,13 @@ impl Kept<'_> {
             Err(error) => {
                 let is_missing = error.kind() == ErrorKind::NotFound;
                 let text = format!("{}: {error}", program.display());
-                return self.say(&Said::NotStarted { text, is_missing });
+                return self.report(&Report::NotStarted { text, is_missing });
             }
         };
         // It is not reaped before this, so the number is its own.
         let process = Process::of(child.id())?;
         self.life = Some(Life { process, is_over: false, was_stopped: false, looked: Instant::now() });
-        self.say(&Said::Started { pid: process.pid, started: process.started })
+        self.report(&Report::Started { pid: process.pid, started: process.started })
     }
 
     /// Whether the program's control group was frozen since the last look.
@@ -345,12 +349,12 @@ impl Kept<'_> {
             return Ok(());
         };
         if is_none && self.group.as_ref().is_none_or(Group::is_empty) {
-            (self.life, self.killing, self.cause, self.told_slow) = (None, None, None, false);
-            return self.say(&Said::Gone);
+            (self.life, self.killing, self.cause, self.slow_reported) = (None, None, None, false);
+            return self.report(&Report::Gone);
         }
         if life.process.is_stopped() {
             if !std::mem::replace(&mut life.was_stopped, true) {
-                self.say(&Said::Stopped)?;
+                self.report(&Report::Stopped)?;
             }
         } else {
             life.was_stopped = false;
@@ -358,11 +362,11 @@ impl Kept<'_> {
         if self.killing.is_some() {
             self.kill();
             if let Some(cause) = self.cause.take() {
-                self.say(&Said::Killed(cause))?;
+                self.report(&Report::Killed(cause))?;
             }
-            if !self.told_slow && self.killing.is_some_and(|since| since.elapsed() > KILL_IS_SLOW) {
-                self.told_slow = true;
-                self.say(&Said::Slow(supervise::descendants(std::process::id())))?;
+            if !self.slow_reported && self.killing.is_some_and(|since| since.elapsed() > KILL_IS_SLOW) {
+                self.slow_reported = true;
+                self.report(&Report::Slow(supervise::descendants(std::process::id())))?;
             }
         }
         Ok(())
@@ -375,7 +379,7 @@ impl Kept<'_> {
         };
         life.is_over = true;
         self.killing.get_or_insert_with(Instant::now);
-        self.say(&Said::Ended(status.into_raw()))
+        self.report(&Report::Ended(status.into_raw()))
     }
 
     fn kill(&self) {
@@ -390,7 +394,7 @@ impl Kept<'_> {
         if is_slow { KILL_EVERY_LATER } else { KILL_EVERY }
     }
 
-    fn say(&self, said: &Said) -> io::Result<()> {
-        send(&self.stream, said)
+    fn report(&self, report: &Report) -> io::Result<()> {
+        send(&self.stream, report)
     }
 }

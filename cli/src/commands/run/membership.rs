@@ -22,7 +22,7 @@ const AGAIN_AFTER: Nanos = Nanos::from_millis(20);
 const TROUBLE_AFTER: Nanos = Nanos::from_secs(1);
 
 /// What becomes of the membership.
-pub(super) enum Standing {
+pub(super) enum MembershipEvent {
     /// The program is this member.
     Member(Incarnation),
     /// A view that the program is in is active.
@@ -120,18 +120,18 @@ impl Life {
 
     /// Stands for the program, on this thread, until its membership has ended or it is to have
     /// none.
-    pub(super) fn stand(&self, tell: &(impl Fn(Standing) + Sync)) {
-        let (mut told, mut since) = (String::new(), None);
+    pub(super) fn run(&self, report: &(impl Fn(MembershipEvent) + Sync)) {
+        let (mut reported, mut since) = (String::new(), None);
         while self.is_wanted() {
             if !self.is_in_doubt() {
-                match self.sit(tell) {
-                    Ok(()) => (told, since) = (String::new(), None),
+                match self.run_once(report) {
+                    Ok(()) => (reported, since) = (String::new(), None),
                     // An agent that died is soon started again.
                     Err(text) => {
                         let since = *since.get_or_insert_with(clock::now);
-                        if clock::now().since(since) >= TROUBLE_AFTER && told != text {
-                            tell(Standing::Trouble(text.clone()));
-                            told = text;
+                        if clock::now().since(since) >= TROUBLE_AFTER && reported != text {
+                            report(MembershipEvent::Trouble(text.clone()));
+                            reported = text;
                         }
                     }
                 }
@@ -142,7 +142,7 @@ impl Life {
     }
 
     /// Takes a seat and keeps it, at this agent.
-    fn sit(&self, tell: &(impl Fn(Standing) + Sync)) -> Result<(), String> {
+    fn run_once(&self, report: &(impl Fn(MembershipEvent) + Sync)) -> Result<(), String> {
         let site = Site::open(&self.place.root, self.place.cluster).map_err(|error| error.to_string())?;
         let beat_every = site.deployment.profile.timing.heartbeat_every;
         set_watched_thread_priority(&site);
@@ -150,8 +150,8 @@ impl Life {
             Attached::open_present(&site, self.node, self.name).map_err(|error| error.to_string())?;
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| self.follow(&app, &done, tell));
-            let kept = self.keep(&app, &mut presence, beat_every, tell);
+            scope.spawn(|| self.follow(&app, &done, report));
+            let kept = self.keep(&app, &mut presence, beat_every, report);
             // Marks this seat as dead before anything else is waited for.
             drop(presence);
             done.store(true, Ordering::Relaxed);
@@ -165,7 +165,7 @@ impl Life {
         app: &Attached,
         presence: &mut Presence,
         beat_every: Nanos,
-        tell: &impl Fn(Standing),
+        report: &impl Fn(MembershipEvent),
     ) -> Result<(), AttachError> {
         while self.is_wanted() {
             if self.is_in_doubt() {
@@ -177,7 +177,7 @@ impl Life {
             }
             let own = app.join_present(presence, START_TIMEOUT, || self.is_wanted())?;
             if let Some(own) = own {
-                tell(Standing::Member(own));
+                report(MembershipEvent::Member(own));
             }
             let why = loop {
                 presence.beat();
@@ -185,7 +185,7 @@ impl Life {
                     Some(End::Dead) => return Ok(()),
                     Some(End::Leaves) => {
                         leave(app, presence, beat_every);
-                        tell(Standing::Left);
+                        report(MembershipEvent::Left);
                         return Ok(());
                     }
                     None => {}
@@ -199,7 +199,7 @@ impl Life {
             };
             if let Some(own) = own {
                 self.is_in_doubt.store(true, Ordering::Relaxed);
-                tell(Standing::Lost(why, own));
+                report(MembershipEvent::Lost(why, own));
             }
             if !app.agent_lives() {
                 return Ok(());
@@ -209,7 +209,7 @@ impl Life {
     }
 
     /// Reports each view of the program as it becomes active.
-    fn follow(&self, app: &Attached, done: &AtomicBool, tell: &impl Fn(Standing)) {
+    fn follow(&self, app: &Attached, done: &AtomicBool, report: &impl Fn(MembershipEvent)) {
         let mut views = app.views();
         let mut waiting: Option<OwnView> = None;
         while !done.load(Ordering::Relaxed) {
@@ -221,7 +221,7 @@ impl Life {
                 Err(_) => break,
             }
             if let Some(view) = waiting.take_if(|view| app.active(view)) {
-                tell(Standing::Active(Arc::clone(view.shared()), app.incarnation()));
+                report(MembershipEvent::Active(Arc::clone(view.shared()), app.incarnation()));
             }
         }
     }

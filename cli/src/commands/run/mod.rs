@@ -24,9 +24,9 @@ use crate::ending::{NameClaim, unused};
 use clap::{Args, ValueEnum};
 use group::Group;
 use hooks::{Call, Hooks, Setup};
-use journal::{Journal, Told};
-use keeper::{Cause, Keeper, Request, Said, Split};
-use membership::{End, Life, Place, Standing};
+use journal::{Journal, Message};
+use keeper::{Cause, Keeper, Report, Request, Split};
+use membership::{End, Life, MembershipEvent, Place};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::{Cluster, Process};
@@ -136,15 +136,15 @@ pub(crate) struct Run {
 /// What `run` reacts to.
 enum Happening {
     Signal(i32),
-    Standing(Standing),
+    MembershipEvent(MembershipEvent),
     /// The health command has succeeded for the first time.
     Healthy,
     /// It has failed too often before its first success.
     NotYetHealthy,
     /// It has failed too often.
     Unhealthy,
-    /// The keeper has said something; `None` when it is gone.
-    Keeper(Option<Said>),
+    /// A report of the keeper; `None` when it is gone.
+    Keeper(Option<Report>),
 }
 
 /// A life of the program, as it goes.
@@ -168,8 +168,8 @@ struct Supervisor<'a> {
     kept: Arc<Kept>,
     journal: Arc<Journal>,
     hooks: Hooks,
-    tell: Sender<Happening>,
-    told: Receiver<Happening>,
+    tx: Sender<Happening>,
+    rx: Receiver<Happening>,
     /// The program is asked to end: it is not started again.
     stopping: bool,
 }
@@ -215,14 +215,14 @@ fn supervise(
     unused(root, cluster, options.name.as_str()).map_err(another)?;
     let _claim = claim.map_err(another)?;
     obol_fabric::host::sched::adopt_orphans().map_err(Failure::failed)?;
-    let (tell, told) = mpsc::channel();
-    pass_signals(tell.clone()).map_err(Failure::failed)?;
-    let said = tell.clone();
-    let hear = move |what| {
+    let (tx, rx) = mpsc::channel();
+    pass_signals(tx.clone()).map_err(Failure::failed)?;
+    let reports = tx.clone();
+    let forward = move |what| {
         // There is no receiver any more when `run` ends.
-        let _ = said.send(Happening::Keeper(what));
+        let _ = reports.send(Happening::Keeper(what));
     };
-    keeper.listen(hear).map_err(Failure::failed)?;
+    keeper.listen(forward).map_err(Failure::failed)?;
     let journal = Arc::new(Journal { name: options.name, json: options.json });
     let environment = vec![
         ("OBOL_CLUSTER", cluster.to_string()),
@@ -248,8 +248,8 @@ fn supervise(
         kept: Arc::clone(kept),
         journal,
         hooks,
-        tell,
-        told,
+        tx,
+        rx,
         stopping: false,
     };
     let ended = supervisor.lives();
@@ -293,11 +293,11 @@ fn unreserved(name: Name) -> Result<(), Failure> {
 }
 
 /// Forwards every relevant signal to the channel.
-fn pass_signals(tell: Sender<Happening>) -> io::Result<()> {
+fn pass_signals(tx: Sender<Happening>) -> io::Result<()> {
     let mut signals = Signals::new(PASSED.iter().chain(&ENDING).chain(&[SIGCHLD]))?;
     let listen = move || {
         for signal in signals.forever() {
-            if tell.send(Happening::Signal(signal)).is_err() {
+            if tx.send(Happening::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -317,16 +317,16 @@ impl Supervisor<'_> {
                 Ok(course) => {
                     let status = self.live(course)?;
                     if let Err(error) = self.kept.end_orphans() {
-                        self.journal.tell(&Told::Trouble { text: error.to_string() });
+                        self.journal.write(&Message::Trouble { text: error.to_string() });
                     }
                     program::code(status)
                 }
                 Err(code) => code,
             };
-            self.journal.tell(&Told::Ended { code });
+            self.journal.write(&Message::Ended { code });
             let pause = restarts.after(code == 0, begun.elapsed());
             let Some(pause) = pause.filter(|_| !self.stopping) else { return Ok(code) };
-            self.journal.tell(&Told::Restart { pause_ms: pause.as_millis() as u64 });
+            self.journal.write(&Message::Restart { pause_ms: pause.as_millis() as u64 });
             if self.is_stopped_within(pause) {
                 return Ok(code);
             }
@@ -337,7 +337,7 @@ impl Supervisor<'_> {
     fn is_stopped_within(&mut self, pause: Duration) -> bool {
         let end = Instant::now() + pause;
         loop {
-            match self.told.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            match self.rx.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(Happening::Signal(signal)) if ENDING.contains(&signal) => {
                     self.stopping = true;
                     return true;
@@ -355,24 +355,24 @@ impl Supervisor<'_> {
         self.keeper.start(&self.environment)?;
         let process = loop {
             match self.next(None)? {
-                Some(Happening::Keeper(Some(Said::Started { pid, started }))) => {
+                Some(Happening::Keeper(Some(Report::Started { pid, started }))) => {
                     break Process { pid, started };
                 }
-                Some(Happening::Keeper(Some(Said::NotStarted { text, is_missing }))) => {
+                Some(Happening::Keeper(Some(Report::NotStarted { text, is_missing }))) => {
                     output::remark(format_args!("obol run: {text}"))?;
                     let code = if is_missing { program::NOT_FOUND } else { program::NOT_EXECUTABLE };
                     return Ok(Err(code));
                 }
                 Some(Happening::Keeper(None)) => return Err(self.keeper_died()),
-                Some(Happening::Keeper(Some(Said::Trouble(text)))) => {
-                    self.journal.tell(&Told::Trouble { text });
+                Some(Happening::Keeper(Some(Report::Trouble(text)))) => {
+                    self.journal.write(&Message::Trouble { text });
                 }
                 // Asked again when it has started.
                 Some(Happening::Signal(signal)) if ENDING.contains(&signal) => self.stopping = true,
                 _ => {}
             }
         };
-        self.journal.tell(&Told::Started { pid: process.pid });
+        self.journal.write(&Message::Started { pid: process.pid });
         let life = Arc::new(Life::new(self.place.clone(), self.node, self.options.name, process));
         let own = Incarnation::NONE;
         let mut course = Course { life, threads: Vec::new(), own, kill_at: None, killed: None, status: None };
@@ -382,10 +382,10 @@ impl Supervisor<'_> {
             course.threads.push(health.start(
                 Arc::clone(&course.life),
                 Arc::clone(&self.kept),
-                self.tell.clone(),
+                self.tx.clone(),
             )?);
         } else {
-            self.stand(&mut course)?;
+            self.join(&mut course)?;
         }
         Ok(Ok(course))
     }
@@ -396,7 +396,7 @@ impl Supervisor<'_> {
     fn next(&self, until: Option<Instant>) -> io::Result<Option<Happening>> {
         self.keeper.end_if_stopped();
         let left = until.map_or(POLL_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
-        match self.told.recv_timeout(left.min(POLL_INTERVAL)) {
+        match self.rx.recv_timeout(left.min(POLL_INTERVAL)) {
             Ok(happening) => Ok(Some(happening)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the signal thread has ended")),
@@ -413,21 +413,21 @@ impl Supervisor<'_> {
                     self.stop(signal, &mut course)?;
                 }
                 Some(Happening::Signal(_)) => self.kept.reap_orphans()?,
-                Some(Happening::Healthy) => self.stand(&mut course)?,
+                Some(Happening::Healthy) => self.join(&mut course)?,
                 Some(Happening::NotYetHealthy) => {
                     let failures = self.options.health_failures;
                     let text = format!(
                         "no member yet: its health command has failed {failures} times, and has never succeeded"
                     );
-                    self.journal.tell(&Told::Trouble { text });
+                    self.journal.write(&Message::Trouble { text });
                 }
                 Some(Happening::Unhealthy) => {
                     self.lost("its health command fails", &mut course);
                     self.kill(&mut course, "its health command fails")?;
                 }
-                Some(Happening::Standing(standing)) => self.standing(standing, &mut course)?,
-                Some(Happening::Keeper(Some(Said::Gone))) => break,
-                Some(Happening::Keeper(said)) => self.said(said, &mut course)?,
+                Some(Happening::MembershipEvent(event)) => self.handle_membership(event, &mut course)?,
+                Some(Happening::Keeper(Some(Report::Gone))) => break,
+                Some(Happening::Keeper(report)) => self.handle_report(report, &mut course)?,
                 None => {}
             }
             if course.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
@@ -438,33 +438,33 @@ impl Supervisor<'_> {
         self.finish(course)
     }
 
-    /// The keeper has said something of a program that lives.
-    fn said(&mut self, said: Option<Said>, course: &mut Course) -> io::Result<()> {
-        match said {
+    /// Handles a report of the keeper about a running program.
+    fn handle_report(&mut self, report: Option<Report>, course: &mut Course) -> io::Result<()> {
+        match report {
             // A frozen program must not wake up in a role that another has taken.
-            Some(Said::Stopped) => {
+            Some(Report::Stopped) => {
                 self.lost("it was frozen", course);
                 self.kill(course, "it was frozen")?;
             }
-            Some(Said::Killed(cause)) => {
+            Some(Report::Killed(cause)) => {
                 if cause == Cause::RunStopped {
                     self.lost(RUN_STOPPED, course);
                     (course.killed, course.kill_at) = (Some(RUN_STOPPED.to_owned()), None);
                     course.life.stop_joining();
                 }
                 let why = course.killed.clone().unwrap_or_default();
-                self.journal.tell(&Told::Killed { why });
+                self.journal.write(&Message::Killed { why });
             }
-            Some(Said::Lives) if course.killed.is_none() => course.life.lives(),
-            Some(Said::Ended(status)) => course.status = Some(ExitStatus::from_raw(status)),
-            Some(Said::Slow(pids)) => {
+            Some(Report::Lives) if course.killed.is_none() => course.life.lives(),
+            Some(Report::Ended(status)) => course.status = Some(ExitStatus::from_raw(status)),
+            Some(Report::Slow(pids)) => {
                 let text = format!(
                     "these processes do not end after SIGKILL, and it stays a member until they do: {pids:?}"
                 );
-                self.journal.tell(&Told::Trouble { text });
+                self.journal.write(&Message::Trouble { text });
             }
-            Some(Said::Trouble(text)) => self.journal.tell(&Told::Trouble { text }),
-            Some(Said::Started { .. } | Said::NotStarted { .. } | Said::Lives | Said::Gone) => {}
+            Some(Report::Trouble(text)) => self.journal.write(&Message::Trouble { text }),
+            Some(Report::Started { .. } | Report::NotStarted { .. } | Report::Lives | Report::Gone) => {}
             None => {
                 let error = self.keeper_died();
                 course.life.over(End::Dead);
@@ -485,7 +485,7 @@ impl Supervisor<'_> {
             match self.kept.end_orphans() {
                 Ok(()) if is_empty => break,
                 Ok(()) => std::thread::sleep(KILL_EVERY),
-                Err(error) => self.journal.tell(&Told::Trouble { text: error.to_string() }),
+                Err(error) => self.journal.write(&Message::Trouble { text: error.to_string() }),
             }
         }
         let what = if self.keeper.was_stopped() { "stood still and was killed" } else { "was killed" };
@@ -497,7 +497,7 @@ impl Supervisor<'_> {
         if std::mem::replace(&mut self.stopping, true) {
             return self.kill(course, "it was terminated twice");
         }
-        self.journal.tell(&Told::Stopping { signal });
+        self.journal.write(&Message::Stopping { signal });
         course.life.stop_joining();
         course.life.pass(signal);
         // A grace without an end is one, too.
@@ -519,52 +519,52 @@ impl Supervisor<'_> {
 
     fn ask(&self, request: &Request) -> io::Result<()> {
         match self.keeper.ask(request) {
-            // The next that is heard of it is that it is gone.
+            // The next report of the keeper is that it is gone.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,
         }
     }
 
-    /// Has a thread stand for the program.
-    fn stand(&self, course: &mut Course) -> io::Result<()> {
-        let (life, tell) = (Arc::clone(&course.life), self.tell.clone());
-        let tell = move |standing| {
+    /// Starts the thread that keeps the program a member.
+    fn join(&self, course: &mut Course) -> io::Result<()> {
+        let (life, tx) = (Arc::clone(&course.life), self.tx.clone());
+        let report = move |event| {
             // There is no receiver any more when `run` ends.
-            let _ = tell.send(Happening::Standing(standing));
+            let _ = tx.send(Happening::MembershipEvent(event));
         };
         let thread = std::thread::Builder::new().name("obol-seat".to_owned());
-        course.threads.push(thread.spawn(move || life.stand(&tell))?);
+        course.threads.push(thread.spawn(move || life.run(&report))?);
         Ok(())
     }
 
     /// Takes note of what became of the membership.
-    fn standing(&self, standing: Standing, course: &mut Course) -> io::Result<()> {
-        match standing {
-            Standing::Member(incarnation) => {
+    fn handle_membership(&self, event: MembershipEvent, course: &mut Course) -> io::Result<()> {
+        match event {
+            MembershipEvent::Member(incarnation) => {
                 course.own = incarnation;
-                self.journal.tell(&Told::Member { incarnation: incarnation.0 });
+                self.journal.write(&Message::Member { incarnation: incarnation.0 });
             }
             // A program that is asked to end takes no new role.
-            Standing::Active(..) if self.stopping => {}
-            Standing::Active(view, own) => self.hooks.call(Call::View { view, own }),
-            Standing::Lost(why, incarnation) => {
+            MembershipEvent::Active(..) if self.stopping => {}
+            MembershipEvent::Active(view, own) => self.hooks.call(Call::View { view, own }),
+            MembershipEvent::Lost(why, incarnation) => {
                 // What was given up already, because `run` was frozen for example, is lost once.
                 if course.own == incarnation {
                     self.lost(why, course);
                 }
                 // Without a hook the program cannot learn of it and must not continue. Otherwise it
                 // joins again, unless it is being killed.
-                if self.hooks.tell_losses() {
+                if self.hooks.reports_losses() {
                     self.ask(&Request::Confirm)?;
                 } else {
                     self.kill(course, why)?;
                 }
             }
-            Standing::Left => {
+            MembershipEvent::Left => {
                 course.own = Incarnation::NONE;
-                self.journal.tell(&Told::Left);
+                self.journal.write(&Message::Left);
             }
-            Standing::Trouble(text) => self.journal.tell(&Told::Trouble { text }),
+            MembershipEvent::Trouble(text) => self.journal.write(&Message::Trouble { text }),
         }
         Ok(())
     }
@@ -572,7 +572,7 @@ impl Supervisor<'_> {
     /// The program was a member and is none any more.
     fn lost(&self, why: &str, course: &mut Course) {
         if course.own != Incarnation::NONE {
-            self.journal.tell(&Told::Lost { why: why.to_owned() });
+            self.journal.write(&Message::Lost { why: why.to_owned() });
             self.hooks.call(Call::Lost { why: why.to_owned(), own: course.own });
         }
         course.own = Incarnation::NONE;
@@ -582,9 +582,9 @@ impl Supervisor<'_> {
     fn finish(&mut self, mut course: Course) -> io::Result<ExitStatus> {
         // Messages about the membership so far.
         let mut later = Vec::new();
-        while let Ok(happening) = self.told.try_recv() {
+        while let Ok(happening) = self.rx.try_recv() {
             match happening {
-                Happening::Standing(standing) => self.standing(standing, &mut course)?,
+                Happening::MembershipEvent(event) => self.handle_membership(event, &mut course)?,
                 Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
                 other => later.push(other),
             }
@@ -604,9 +604,9 @@ impl Supervisor<'_> {
             let _ = thread.join();
         }
         // The last messages of the threads.
-        while let Ok(happening) = self.told.try_recv() {
+        while let Ok(happening) = self.rx.try_recv() {
             match happening {
-                Happening::Standing(standing) => self.standing(standing, &mut course)?,
+                Happening::MembershipEvent(event) => self.handle_membership(event, &mut course)?,
                 Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
                 Happening::Keeper(None) => return Err(self.keeper_died()),
                 _ => {}

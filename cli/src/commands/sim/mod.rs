@@ -170,8 +170,8 @@ fn commit() -> String {
         return format!("commit {commit}");
     }
     let asked = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let told = asked.ok().filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
-    told.map_or_else(
+    let answer = asked.ok().filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
+    answer.map_or_else(
         || format!("version {}", env!("CARGO_PKG_VERSION")),
         |text| format!("commit {}", text.trim()),
     )

@@ -80,8 +80,8 @@ pub(crate) struct Live {
     quiet: bool,
     began: Instant,
     names: Names,
-    told: Option<ViewId>,
-    told_health: Option<(Health, Vec<String>)>,
+    shown: Option<ViewId>,
+    shown_health: Option<(Health, Vec<String>)>,
     /// The newest view that is not reported yet, and when it was first seen.
     waiting: Option<(Arc<View>, Instant)>,
     changes: u64,
@@ -98,8 +98,8 @@ impl Live {
             quiet,
             began: clock::now(),
             names: Names::default(),
-            told: None,
-            told_health: None,
+            shown: None,
+            shown_health: None,
             waiting: None,
             changes: 0,
             tabled: None,
@@ -124,27 +124,27 @@ impl Live {
         // Views may follow each other faster than they settle; a waiting one is reported before it
         // is replaced.
         if let Some((passed, _)) = self.waiting.take_if(|(waiting, _)| waiting.id != view.id) {
-            self.tell(&passed, &snapshot)?;
+            self.show(&passed, &snapshot)?;
         }
         // The first view has no cause and no time line: the cluster was made so.
-        if view.id > ViewId(0) && self.told != Some(view.id) {
+        if view.id > ViewId(0) && self.shown != Some(view.id) {
             let since = self.waiting.as_ref().map_or(snapshot.at, |(_, since)| *since);
             let mut holders = view.members.iter().filter(|m| m.kind.acts());
             let settled = holders.all(|m| self.history.active_from(view.id, m.name).is_some());
             self.waiting = None;
             if settled || snapshot.at.since(since) > SETTLE_TIMEOUT {
-                self.tell(&view, &snapshot)?;
+                self.show(&view, &snapshot)?;
             } else {
                 self.waiting = Some((view, since));
             }
         }
         let health = (snapshot.health, snapshot.reasons.clone());
         let due = self.tabled.as_ref().is_none_or(|t| snapshot.at.since(t.at) > TABLE_EVERY);
-        if up && self.waiting.is_none() && self.told_health.as_ref() != Some(&health) {
-            self.tell_health(&snapshot)?;
-            self.told_health = Some(health);
+        if up && self.waiting.is_none() && self.shown_health.as_ref() != Some(&health) {
+            self.show_health(&snapshot)?;
+            self.shown_health = Some(health);
         } else if up && due && !self.json && !self.quiet && self.waiting.is_none() {
-            self.tell_table(&snapshot)?;
+            self.show_table(&snapshot)?;
         }
         Ok(newest)
     }
@@ -153,7 +153,7 @@ impl Live {
         format!("{:8.3}s", clock::now().since(self.began).0 as f64 / 1e9)
     }
 
-    fn tell_health(&self, snapshot: &Snapshot) -> io::Result<()> {
+    fn show_health(&self, snapshot: &Snapshot) -> io::Result<()> {
         if self.quiet {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl Live {
         Ok(())
     }
 
-    fn tell_table(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+    fn show_table(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         output::line(format_args!("{}  {}", self.age(), table::headline(self.cluster, snapshot)))?;
         for line in table::lines(snapshot, self.tabled.as_ref()) {
             output::line(format_args!("{:11}{line}", ""))?;
@@ -183,8 +183,8 @@ impl Live {
         Ok(())
     }
 
-    fn tell(&mut self, view: &View, snapshot: &Snapshot) -> io::Result<()> {
-        let before = self.told.replace(view.id);
+    fn show(&mut self, view: &View, snapshot: &Snapshot) -> io::Result<()> {
+        let before = self.shown.replace(view.id);
         self.changes += view.id.0 - before.map_or(0, |id| id.0);
         if self.quiet {
             return Ok(());
@@ -218,7 +218,7 @@ impl Live {
             });
         }
         let skipped = match before {
-            Some(told) if view.id.0 > told.0 + 1 => format!(" (after {} more)", view.id.0 - told.0 - 1),
+            Some(shown) if view.id.0 > shown.0 + 1 => format!(" (after {} more)", view.id.0 - shown.0 - 1),
             _ => String::new(),
         };
         output::line(format_args!(

@@ -261,14 +261,14 @@ impl Supervisor {
             .spawn()
             .map_err(|error| format!("could not start {name}: {error}"))?;
         let pid = child.id();
-        let heard = child.stderr.take().map(|from| self.child_logs.listen(name, from)).transpose();
-        let unheard = heard
+        let logged = child.stderr.take().map(|from| self.child_logs.listen(name, from)).transpose();
+        let failed = logged
             .as_ref()
             .err()
             .map(|error| format!("could not start a thread for the errors of {name}: {error}"));
-        let listener = heard.unwrap_or_default();
+        let listener = logged.unwrap_or_default();
         self.children.insert(name.to_owned(), Started { child, listener, ended: None, later: false });
-        unheard.map_or(Ok(pid), Err)
+        failed.map_or(Ok(pid), Err)
     }
 
     /// Whether a process has been started and has not ended.
@@ -369,19 +369,19 @@ fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
     let at = dir.join(control::SOCKET);
     let failed = |error| Failure::Refused(format!("{}: {error}", at.display()));
     let listener = UnixListener::bind(&at).map_err(failed)?;
-    let (tell, told) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let accept = move || {
         for caller in listener.incoming().flatten() {
-            let tell = tell.clone();
+            let tx = tx.clone();
             // Each caller has a thread, so a silent one delays no other.
-            std::thread::spawn(move || hear(caller, &tell));
+            std::thread::spawn(move || read_request(caller, &tx));
         }
     };
     std::thread::Builder::new().name("control".to_owned()).spawn(accept).map_err(failed)?;
-    Ok(told)
+    Ok(rx)
 }
 
-fn hear(caller: UnixStream, tell: &Sender<Ask>) {
+fn read_request(caller: UnixStream, tx: &Sender<Ask>) {
     // Directory and socket are private, but modes can be changed, and descriptors handed on.
     let allowed = peer(&caller).is_ok_and(|who| who.uid == 0 || who.uid == user());
     // The supervisor writes the answer itself and must not hang on a caller that does not read.
@@ -393,7 +393,7 @@ fn hear(caller: UnixStream, tell: &Sender<Ask>) {
     }
     let reason = match control::read_line::<Request>(&caller) {
         // If the supervisor is ending, the caller sees the connection close.
-        Ok(request) if allowed => return drop(tell.send(Ask { request, caller })),
+        Ok(request) if allowed => return drop(tx.send(Ask { request, caller })),
         // It was read first: an answer to what was not read is lost with the connection.
         Ok(_) => "only the user who runs `obol up`, and root, may ask it for anything".to_owned(),
         Err(_) if !allowed => return,
@@ -459,7 +459,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         Background::start(console.record(options.record.clone()).arm(options.arm), Arc::clone(&stop))
     });
     let shown = shown.transpose()?;
-    attend(&directory, (live, spares), supervisor, &requests, &stop, options, shown)
+    event_loop(&directory, (live, spares), supervisor, &requests, &stop, options, shown)
 }
 
 /// Says what was started, and what to do with it.
@@ -551,7 +551,7 @@ fn unstarted(snapshot: &Snapshot, failures: &BTreeMap<String, String>) -> String
 }
 
 /// Shows the cluster and serves requests until the end.
-fn attend(
+fn event_loop(
     directory: &Made,
     (mut live, mut spares): (Live, Option<Spares>),
     mut supervisor: Supervisor,
@@ -598,7 +598,7 @@ fn attend(
             let snapshot = live.snapshot();
             failed = start.judge(&snapshot, &supervisor).err();
             if start.up {
-                tell_up(&snapshot, began, options)?;
+                report_up(&snapshot, began, options)?;
                 if shown.is_none() {
                     supervisor.child_logs.pass();
                 }
@@ -669,7 +669,7 @@ fn start_spare(
     let Some(number) = spares.wanted(view, clock::now(), |n| supervisor.is_used(n)) else { return Ok(()) };
     // The console has the terminal; it shows views and events itself.
     match supervisor.start_again(coordinator_name(number).as_str()) {
-        Ok(pid) if !is_shown => spares::tell(number, pid, view, json)?,
+        Ok(pid) if !is_shown => spares::report(number, pid, view, json)?,
         Err(reason) if !is_shown => output::remark(format_args!("obol: {reason}"))?,
         Ok(_) | Err(_) => {}
     }
@@ -683,7 +683,7 @@ struct FailedJson<'a> {
     reason: &'a str,
 }
 
-fn tell_up(snapshot: &Snapshot, began: Instant, options: &Up) -> std::io::Result<()> {
+fn report_up(snapshot: &Snapshot, began: Instant, options: &Up) -> std::io::Result<()> {
     let seconds = began.elapsed().as_secs_f64();
     if options.json {
         #[derive(Serialize)]

@@ -51,7 +51,7 @@ impl Spares {
 }
 
 /// Reports that a spare was started, and for which coordinator.
-pub(crate) fn tell(number: u16, pid: u32, view: &View, json: bool) -> io::Result<()> {
+pub(crate) fn report(number: u16, pid: u32, view: &View, json: bool) -> io::Result<()> {
     let name = coordinator_name(number).to_string();
     let missing: Vec<String> = vacant(view).map(|number| coordinator_name(number).to_string()).collect();
     if json {

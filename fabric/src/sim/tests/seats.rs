@@ -29,10 +29,10 @@ fn a_request_for_a_confirmation_reaches_the_owner_with_its_time() {
     world.run_until(10 * MILLI);
     let since = world.want_confirmed(0);
     world.run_until(20 * MILLI);
-    let told: Vec<Instant> = (world.machine(0).seen.iter())
+    let reported: Vec<Instant> = (world.machine(0).seen.iter())
         .filter_map(|(_, seen)| if let Seen::Confirm(since) = seen { Some(*since) } else { None })
         .collect();
-    assert_eq!(told, [since]);
+    assert_eq!(reported, [since]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_program_outlives_its_node_and_still_sees_the_page_that_it_mapped() {
     };
     post(&mut world, 0, |port| port.publish_page(&page));
     world.kill(0);
-    assert_eq!(world.attach(0, 1, name()), None, "nobody to attach to");
+    assert_eq!(world.attach(0, 1, name()), None, "no agent to attach to");
     world.restart(0, Probe::default(), false);
     pass(&mut world, MILLI);
     let program = world.program(0, 2).expect("it lives");

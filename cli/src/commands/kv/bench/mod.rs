@@ -159,7 +159,7 @@ fn time(peers: &mut Peers, options: &Options) -> Result<Vec<Timed>, Failure> {
         .collect())
 }
 
-fn tell_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failure> {
+fn report_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failure> {
     let ratio = |of: u64, to: u64| of as f64 / to.max(1) as f64;
     if !json {
         output::line(format_args!(
@@ -183,7 +183,7 @@ fn tell_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failure
     Ok(())
 }
 
-fn tell_throughput(own: &Own, other: Option<f64>, json: bool) -> Result<(), Failure> {
+fn report_throughput(own: &Own, other: Option<f64>, json: bool) -> Result<(), Failure> {
     if !json {
         output::line(format_args!(
             "\n{:<24}{:>12}{:>12}  {}",
@@ -298,8 +298,8 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     // The servers are gone, as this command wanted it.
     super::marks::Whose::Command.clear_all(site);
     let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
-    tell_latencies(&own.timed, &all, options.json)?;
-    tell_throughput(&own, memcached, options.json)?;
+    report_latencies(&own.timed, &all, options.json)?;
+    report_throughput(&own, memcached, options.json)?;
     let active_ns = own.active_ns;
     let share_percent = 100.0 * active_ns * own.throughput / (BATCH * 1e9);
     if options.json {

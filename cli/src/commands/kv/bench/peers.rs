@@ -120,8 +120,8 @@ impl Memcaslap {
         command.args(["-c", &WINDOW.to_string(), "-F"]).arg(&self.config);
         let ran = command.output().map_err(Failure::failed)?;
         let text = String::from_utf8_lossy(&ran.stdout);
-        let told = text.split("TPS:").nth(1).and_then(|rest| rest.split_whitespace().next());
-        told.and_then(|number| number.parse().ok())
+        let rate = text.split("TPS:").nth(1).and_then(|rest| rest.split_whitespace().next());
+        rate.and_then(|number| number.parse().ok())
             .ok_or_else(|| Failure::Failed(format!("memcaslap reported no TPS: {}", text.trim())))
     }
 }
