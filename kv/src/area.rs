@@ -85,7 +85,6 @@ pub struct Area {
 impl Area {
     /// The area in the regions of a cluster; `None` if its limits leave no room for a single
     /// client.
-    #[must_use]
     pub fn of(layout: &Layout) -> Option<Self> {
         let values = layout.values();
         let begin = values.start.next_multiple_of(LINE_BYTES);
@@ -94,13 +93,11 @@ impl Area {
     }
 
     /// The same for another shard.
-    #[must_use]
     pub(crate) const fn of_shard(self, shard: Shard) -> Self {
         Self { answers: self.begin + shard.index() * ANSWERS_BYTES, ..self }
     }
 
     /// Clients at once, at most.
-    #[must_use]
     pub const fn clients_max(&self) -> u32 {
         self.blocks
     }

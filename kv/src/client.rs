@@ -78,7 +78,6 @@ pub struct Client {
 impl Client {
     /// A client with a random id that polls for answers at this interval, and resends a request
     /// that has no answer after the other one.
-    #[must_use]
     pub fn new(area: Area, id: u64, poll_every: Nanos, retry_every: Nanos) -> Self {
         Self {
             area,
@@ -128,7 +127,6 @@ impl Client {
 
     /// Whether an operation may be rejected now: no server is known yet, or in some shard the
     /// oldest outstanding operation is [`WINDOW`] operations old.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         self.sessions.is_empty() || self.sessions.iter().any(Session::is_busy)
     }
@@ -139,31 +137,26 @@ impl Client {
     }
 
     /// The primary of a shard in the newest known view.
-    #[must_use]
     pub fn primary(&self, shard: u32) -> Option<Incarnation> {
         self.sessions.get(shard as usize).and_then(Session::primary)
     }
 
     /// The number of shards of the cache; 0 until a server is known.
-    #[must_use]
     pub const fn shards(&self) -> u32 {
         self.sessions.len() as u32
     }
 
     /// Why this client can no longer be used, if so.
-    #[must_use]
     pub const fn error(&self) -> Option<ClientError> {
         self.error
     }
 
     /// The newest view that is known.
-    #[must_use]
     pub const fn view(&self) -> ViewId {
         self.view
     }
 
     /// The number of outstanding operations.
-    #[must_use]
     pub fn waiting(&self) -> usize {
         self.sessions.iter().map(Session::open).sum()
     }

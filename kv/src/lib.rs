@@ -70,7 +70,6 @@ pub fn servers(view: &View, shard: Shard) -> impl Iterator<Item = &Member> {
 }
 
 /// The number of shards of the cache in a view, by the oldest server. `None` if there is no server.
-#[must_use]
 pub fn shards(view: &View) -> Option<u32> {
     parties(view).find_map(|(_, shard)| shard).map(Shard::count)
 }

@@ -32,7 +32,6 @@ pub struct Node {
 
 impl Node {
     /// A member of kind [`obol_membership::Kind::App`] with this service.
-    #[must_use]
     pub fn new(member: Member, service: Service) -> Self {
         Self { member: Box::new(member), service, known: None, linked: Vec::new(), once: false, over: false }
     }
@@ -44,19 +43,16 @@ impl Node {
     }
 
     /// Whether that has happened.
-    #[must_use]
     pub const fn is_over(&self) -> bool {
         self.over
     }
 
     /// The member.
-    #[must_use]
     pub const fn member(&self) -> &Member {
         &self.member
     }
 
     /// The server, if it is one.
-    #[must_use]
     pub const fn server(&self) -> Option<&Server> {
         match &self.service {
             Service::Server(server) => Some(server),

@@ -117,7 +117,6 @@ pub struct Server {
 impl Server {
     /// A server of a shard with this poll interval. The name of its member has to contain the
     /// shard.
-    #[must_use]
     pub fn new(area: Area, shard: Shard, poll_every: Nanos, view: Arc<View>) -> Self {
         Self {
             area: area.of_shard(shard),
@@ -167,7 +166,6 @@ impl Server {
     }
 
     /// Its state.
-    #[must_use]
     pub fn state(&self) -> ServerState {
         match &self.role {
             Role::Out => ServerState::Out,
@@ -182,14 +180,12 @@ impl Server {
     }
 
     /// Its incarnation in the newest view; `None` if it is not a member.
-    #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
         self.own
     }
 
     /// Whether it is a primary whose backups have what existed when they joined. Later PUTs may be
     /// outstanding.
-    #[must_use]
     pub fn has_synced_backups(&self) -> bool {
         matches!(&self.role, Role::Primary(primary) if primary.has_synced_backups())
     }
@@ -200,13 +196,11 @@ impl Server {
     }
 
     /// Requests answered so far.
-    #[must_use]
     pub const fn answered(&self) -> u64 {
         self.answered
     }
 
     /// When [`Server::tick`] is due next.
-    #[must_use]
     pub(crate) const fn deadline(&self) -> Instant {
         self.poll_at
     }

@@ -34,14 +34,12 @@ impl Shard {
     }
 
     /// The shard of a key, of `count` shards.
-    #[must_use]
     pub fn of_key(key: u64, count: u32) -> Self {
         let spread = u128::from(key.wrapping_mul(FACTOR));
         Self { index: ((spread * u128::from(count)) >> 64) as u32, count }
     }
 
     /// The shard of a server; `None` if it is not a server's name.
-    #[must_use]
     pub fn of_server(name: &str) -> Option<Self> {
         let own = name.strip_prefix(SERVER_PREFIX).filter(|own| !own.is_empty())?;
         let numbers = own.rsplit_once('.').and_then(|(_, suffix)| suffix.split_once("of"));
@@ -61,13 +59,11 @@ impl Shard {
     }
 
     /// Its index, from 0.
-    #[must_use]
     pub const fn index(self) -> u32 {
         self.index
     }
 
     /// The number of shards.
-    #[must_use]
     pub const fn count(self) -> u32 {
         self.count
     }
