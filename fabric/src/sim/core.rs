@@ -167,7 +167,7 @@ impl Core {
                 program.beat_at += beats * every;
                 let word = self.layout.heartbeat(seat as u16) as usize / 8;
                 metrics::add(&program.memory[word], beats);
-                if !program.is_hung() {
+                if !program.hung {
                     metrics::add(&program.memory[self.layout.progress(seat as u16) as usize / 8], beats);
                 }
             }

@@ -22,8 +22,8 @@ pub struct Program {
     pub(super) home: u32,
     alive: bool,
     frozen: bool,
-    /// Whether its process lives without making progress.
-    hung: bool,
+    /// Whether its process makes no progress although it is alive.
+    pub(super) hung: bool,
     progress_within: Nanos,
     /// The last promise passed to its owner's machine.
     promised: Nanos,
@@ -35,7 +35,6 @@ pub struct Program {
     status: Option<SeatStatus>,
     /// An answer that is published but not taken yet, with the number of its request.
     answer: Option<(SeatStatus, u32)>,
-    token: u64,
     /// True time of its next (repeated) request; requests scheduled for other times are void.
     request_at: u64,
     pub(super) beat_at: u64,
@@ -72,11 +71,6 @@ impl Program {
         self.request.is_some() || self.handed > 0 && self.promised != self.progress_within
     }
 
-    /// Whether it makes no progress although it is alive.
-    pub const fn is_hung(&self) -> bool {
-        self.hung
-    }
-
     /// Its unanswered request.
     pub const fn request(&self) -> Option<SeatRequest> {
         self.request
@@ -85,11 +79,6 @@ impl Program {
     /// The last answer.
     pub const fn status(&self) -> Option<SeatStatus> {
         self.status
-    }
-
-    /// The token of its newest join; 0 before the first.
-    pub const fn token(&self) -> u64 {
-        self.token
     }
 
     /// The region that the program maps. After a restart of the node it is the region of the
@@ -162,7 +151,6 @@ impl Core {
         program.request = Some(if leave {
             SeatRequest::Leave
         } else {
-            program.token = token;
             SeatRequest::Join {
                 name: program.name,
                 token,
