@@ -5,12 +5,12 @@ use super::act::Timed;
 use super::confirm::PendingConfirm;
 use super::marks::Mark;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
-use super::role::{Instrumented, Role};
+use super::role::{Instrumented, Role, World};
 use super::scenario::Scenario;
 use super::watcher::{Watcher, watchers};
 use super::work::Work;
 use obol_fabric::layout::ViewHead;
-use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
+use obol_fabric::sim::{Network, Rng, State, StepInfo, What};
 use obol_fabric::{Address, Group, Incarnation, Instant, Name, SeatStatus, ViewId, memory, page, recorder};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::recorder::Record;
@@ -29,7 +29,7 @@ pub(super) const PROGRAMS: u16 = 3;
 #[derive(Debug)]
 pub(super) struct Driver {
     pub(super) scenario: Scenario,
-    pub(super) world: World<Instrumented>,
+    pub(super) world: World,
     pub(super) oracle: Oracle,
     pub(super) rng: Rng,
     genesis: Arc<View>,

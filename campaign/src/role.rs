@@ -30,6 +30,9 @@ impl Role {
     }
 }
 
+/// The simulated world of a campaign.
+pub(crate) type World = obol_fabric::sim::World<Instrumented>;
+
 /// A machine with the marks seen at it.
 #[derive(Debug)]
 pub(crate) struct Instrumented {

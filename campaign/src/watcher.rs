@@ -5,9 +5,9 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Verdict, broken};
-use super::role::Instrumented;
+use super::role::World;
 use super::scenario::Scenario;
-use obol_fabric::sim::{State, World};
+use obol_fabric::sim::State;
 use obol_fabric::{Address, Remote, ViewId, memory};
 use obol_membership::View;
 use obol_membership::stream::{Item, Regions, Stream};
@@ -32,7 +32,7 @@ pub(super) struct Watcher {
 
 /// The coordinators' memory.
 struct Memory<'a> {
-    world: &'a World<Instrumented>,
+    world: &'a World,
     coordinators: u32,
     /// Whether it outlives its process.
     keeps: bool,

@@ -4,9 +4,9 @@
 use super::seats::Seats;
 use super::{Cue, Verdict, broken};
 use crate::marks::{Mark, Marks};
-use crate::role::Instrumented;
+use crate::role::World;
 use crate::scenario::Scenario;
-use obol_fabric::sim::{State, World};
+use obol_fabric::sim::State;
 use obol_fabric::{Incarnation, Layout, Nanos, ViewId, memory};
 use obol_membership::consensus::{INSTANCES, SlotState, SlotWord};
 use obol_membership::{Change, Kind, Level, View, frame};
@@ -111,7 +111,7 @@ impl Decisions {
     }
 
     /// Reads an acceptor's initial words.
-    pub(crate) fn start(&mut self, world: &World<Instrumented>, node: u32) {
+    pub(crate) fn start(&mut self, world: &World, node: u32) {
         let first = self.layout.slot(0) as usize / 8;
         let region = &world.memory(node)[first..];
         for (known, word) in self.words[node as usize].iter_mut().zip(region) {
@@ -173,7 +173,7 @@ impl Decisions {
     /// Reads an acceptor's words; true if a view was decided.
     pub(super) fn check(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         node: u32,
         long: bool,
         cues: &mut Vec<Cue>,
@@ -221,7 +221,7 @@ impl Decisions {
 
     /// Row 13: an acceptor's promise and acceptance only increase, and it accepts nothing above its
     /// promise.
-    fn forward(&self, world: &World<Instrumented>, node: u32, old: SlotWord, new: SlotWord) -> Verdict {
+    fn forward(&self, world: &World, node: u32, old: SlotWord, new: SlotWord) -> Verdict {
         let slot = ViewId(self.slot(new));
         let state = new.state(slot).unwrap_or_default();
         let fell = old.state(slot).is_none_or(|before| {
@@ -234,13 +234,7 @@ impl Decisions {
     }
 
     /// Reads the value that an acceptor's word names.
-    fn value(
-        &mut self,
-        world: &World<Instrumented>,
-        node: u32,
-        slot: u64,
-        proposer: u16,
-    ) -> Option<Arc<[u8]>> {
+    fn value(&mut self, world: &World, node: u32, slot: u64, proposer: u16) -> Option<Arc<[u8]>> {
         let offset = self.layout.value(slot, proposer);
         let span = memory::span(world.memory(node), offset, self.buffer.len())?;
         memory::copy_out(span, &mut self.buffer);
@@ -250,7 +244,7 @@ impl Decisions {
     /// An acceptor has accepted.
     fn accepted(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         node: u32,
         slot: u64,
         state: SlotState,
@@ -332,7 +326,7 @@ impl Decisions {
     /// Acceptors of the same proposal hold the same bytes.
     fn acceptors_agree(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         node: u32,
         (slot, acceptors, proposal, value): (u64, u32, u16, u16),
         bytes: &Arc<[u8]>,
@@ -353,13 +347,7 @@ impl Decisions {
         Ok(())
     }
 
-    fn decide(
-        &mut self,
-        world: &World<Instrumented>,
-        view: View,
-        frame: Arc<[u8]>,
-        marks: &mut Marks,
-    ) -> Verdict {
+    fn decide(&mut self, world: &World, view: View, frame: Arc<[u8]>, marks: &mut Marks) -> Verdict {
         let time = world.now();
         let before = &self.views[self.views.len() - 1];
         let old = Arc::clone(&before.view);
@@ -417,7 +405,7 @@ impl Decisions {
 
     /// A long operation at an acceptor has completed: a decided value that its words name must
     /// still be complete, whatever their lap of the ring.
-    fn reread(&mut self, world: &World<Instrumented>, node: u32) -> Verdict {
+    fn reread(&mut self, world: &World, node: u32) -> Verdict {
         for at in 0..self.tallies.len() {
             let tally = &self.tallies[at];
             if !tally.chosen || !tally.is_named_by(&self.words[node as usize]) {
@@ -453,7 +441,7 @@ fn mark_return(views: u64, marks: &mut Marks) {
 }
 
 /// Marks what a view changes.
-fn mark_changes(world: &World<Instrumented>, old: &View, view: &View, marks: &mut Marks) {
+fn mark_changes(world: &World, old: &View, view: &View, marks: &mut Marks) {
     for change in &view.changes {
         match *change {
             Change::Failed { level: Level::Replaced, .. } => marks.hit(Mark::ReplacedSeat),

@@ -13,9 +13,9 @@ mod stamps;
 pub(crate) use decisions::Decisions;
 
 use super::marks::{Mark, Marks};
-use super::role::Instrumented;
+use super::role::World;
 use super::scenario::{Scenario, Trial};
-use obol_fabric::sim::{StepInfo, What, World};
+use obol_fabric::sim::{StepInfo, What};
 use obol_fabric::{Address, ViewId};
 use obol_membership::View;
 use pages::Pages;
@@ -114,7 +114,7 @@ impl Oracle {
     }
 
     /// Checks the changes of a step.
-    pub(crate) fn after(&mut self, world: &World<Instrumented>, step: &StepInfo) -> Verdict {
+    pub(crate) fn after(&mut self, world: &World, step: &StepInfo) -> Verdict {
         match self.judge(world, step) {
             Err(violation) if self.forgives && matches!(violation.row, 5 | 10) => {
                 self.overlaps += 1;
@@ -125,7 +125,7 @@ impl Oracle {
         }
     }
 
-    fn judge(&mut self, world: &World<Instrumented>, step: &StepInfo) -> Verdict {
+    fn judge(&mut self, world: &World, step: &StepInfo) -> Verdict {
         match step.what {
             What::Step => self.node(world, step.node),
             What::Arrived | What::Rest => self.memory(world, step.node, step.what == What::Rest),
@@ -134,7 +134,7 @@ impl Oracle {
     }
 
     /// Checks a node whose machine was called.
-    pub(crate) fn node(&mut self, world: &World<Instrumented>, node: u32) -> Verdict {
+    pub(crate) fn node(&mut self, world: &World, node: u32) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         let seen = self.processes.check(world, &self.decisions, node, &mut self.marks)?;
         self.stamps.check(world, &self.decisions, node)?;
@@ -155,7 +155,7 @@ impl Oracle {
     }
 
     /// Checks a node whose memory a peer may have changed.
-    fn memory(&mut self, world: &World<Instrumented>, node: u32, long: bool) -> Verdict {
+    fn memory(&mut self, world: &World, node: u32, long: bool) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         if node >= self.coordinators {
             return self.pages.fence(world, &self.decisions, node);
@@ -168,13 +168,13 @@ impl Oracle {
     }
 
     /// Row 18: work that was begun in a view takes effect.
-    pub(crate) fn effect(&mut self, world: &World<Instrumented>, node: u32, view: ViewId) -> Verdict {
+    pub(crate) fn effect(&mut self, world: &World, node: u32, view: ViewId) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         self.pages.effect(&self.decisions, world.now(), node, view)
     }
 
     /// The base below which nothing may be active any more.
-    pub(crate) fn floor(&mut self, world: &World<Instrumented>) -> Result<ViewId, Violation> {
+    pub(crate) fn floor(&mut self, world: &World) -> Result<ViewId, Violation> {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         Ok(self.pages.floor())
     }
@@ -194,35 +194,35 @@ impl Oracle {
     }
 
     /// A process is about to end, or a node to restart: records what was active until now.
-    pub(crate) fn before_fault(&mut self, world: &World<Instrumented>) -> Verdict {
+    pub(crate) fn before_fault(&mut self, world: &World) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)
     }
 
     /// A node was killed: its page stays with the programs that map it.
-    pub(crate) fn killed(&mut self, world: &World<Instrumented>, node: u32) {
+    pub(crate) fn killed(&mut self, world: &World, node: u32) {
         self.processes.ended(world, node, &mut self.marks);
         self.pages.killed(world, node);
         self.died(world, world.address(node));
     }
 
     /// A process has ended: a node's, or a program's.
-    pub(crate) fn died(&mut self, world: &World<Instrumented>, who: Address) {
+    pub(crate) fn died(&mut self, world: &World, who: Address) {
         self.stamps.died(who, world.now());
     }
 
     /// Row 20: merges the flight recorders.
-    pub(crate) fn merge(&mut self, world: &World<Instrumented>) -> Verdict {
+    pub(crate) fn merge(&mut self, world: &World) -> Verdict {
         self.stamps.merge(world.now())
     }
 
     /// Row 20: checks the time lines of all failovers after the last event.
-    pub(crate) fn timelines(&mut self, world: &World<Instrumented>) -> Verdict {
+    pub(crate) fn timelines(&mut self, world: &World) -> Verdict {
         self.stamps.merge(world.now())?;
         self.stamps.failovers(&self.decisions, world.now(), &mut self.marks)
     }
 
     /// A run is over.
-    pub(crate) fn finish(&mut self, world: &World<Instrumented>) {
+    pub(crate) fn finish(&mut self, world: &World) {
         for node in 0..world.len() {
             self.processes.ended(world, node, &mut self.marks);
             self.marks.merge(world.machine(node).marks);

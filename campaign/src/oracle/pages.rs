@@ -7,9 +7,9 @@
 
 use super::{Decisions, Verdict, Violation, broken};
 use crate::marks::{Mark, Marks};
-use crate::role::Instrumented;
+use crate::role::World;
 use crate::scenario::Scenario;
-use obol_fabric::sim::{State, World};
+use obol_fabric::sim::State;
 use obol_fabric::{Address, Instant, Page, ViewId, page};
 use obol_membership::lease::shortened;
 use obol_membership::{ActiveMutant, Mutant};
@@ -99,7 +99,7 @@ impl Pages {
     #[inline]
     pub(super) fn advance(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         decisions: &Decisions,
         to: u64,
         marks: &mut Marks,
@@ -168,7 +168,7 @@ impl Pages {
     /// become active later without a further renewal.
     fn raise(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         decisions: &Decisions,
         time: u64,
         base: ViewId,
@@ -208,7 +208,7 @@ impl Pages {
     /// A coordinator has sent CLEAR.
     pub(super) fn cleared(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         decisions: &Decisions,
         node: u32,
         base: ViewId,
@@ -225,7 +225,7 @@ impl Pages {
     /// Checks the page of a node that was called; true if it was published again.
     pub(super) fn check(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         decisions: &Decisions,
         node: u32,
         marks: &mut Marks,
@@ -307,7 +307,7 @@ impl Pages {
     }
 
     /// Checks the fence of a node whose memory a peer may have changed.
-    pub(super) fn fence(&mut self, world: &World<Instrumented>, decisions: &Decisions, node: u32) -> Verdict {
+    pub(super) fn fence(&mut self, world: &World, decisions: &Decisions, node: u32) -> Verdict {
         let fence = page::fenced(world.page(node));
         let generation = world.address(node).generation;
         if self.present[node as usize].as_ref().is_none_or(|c| c.generation != generation) {
@@ -350,12 +350,7 @@ impl Pages {
     }
 
     /// A view was decided: leases on its predecessor end within one lease from now. (Row 7.)
-    pub(super) fn decided(
-        &self,
-        world: &World<Instrumented>,
-        decisions: &Decisions,
-        before: ViewId,
-    ) -> Verdict {
+    pub(super) fn decided(&self, world: &World, decisions: &Decisions, before: ViewId) -> Verdict {
         let Some(old) = decisions.get(before).filter(|_| self.clocks_keep) else { return Ok(()) };
         for c in self.present.iter().flatten().filter(|c| c.page.view == before && c.from < c.until) {
             let reach = if c.node >= self.caches { old.run_cache_lease } else { old.run_reach };
@@ -374,7 +369,7 @@ impl Pages {
     }
 
     /// A node was killed: its page is no longer written, but programs may read it.
-    pub(super) fn killed(&mut self, world: &World<Instrumented>, node: u32) {
+    pub(super) fn killed(&mut self, world: &World, node: u32) {
         self.orphans.retain(|c| world.programs(c.node).any(|p| p.is_alive() && maps(p.memory(), c.region)));
         if let Some(copy) = self.present[node as usize].take() {
             self.orphans.push(copy);
@@ -389,7 +384,7 @@ fn maps(memory: &[std::sync::atomic::AtomicU64], region: usize) -> bool {
 
 /// Whether a live process in `view` can read this page.
 fn readable(
-    world: &World<Instrumented>,
+    world: &World,
     decisions: &Decisions,
     node: u32,
     generation: u32,

@@ -3,9 +3,8 @@
 
 use super::{Decisions, Violation, broken};
 use crate::marks::{Mark, Marks};
-use crate::role::Instrumented;
+use crate::role::World;
 use crate::scenario::Scenario;
-use obol_fabric::sim::World;
 use obol_fabric::{ViewId, recorder};
 use obol_membership::View;
 use obol_membership::metrics::Counter;
@@ -53,7 +52,7 @@ impl Processes {
 
     pub(super) fn check(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         decisions: &Decisions,
         node: u32,
         marks: &mut Marks,
@@ -87,7 +86,7 @@ impl Processes {
     }
 
     /// Row 8: a cache vouches only while its own lease runs.
-    fn vouched(&mut self, world: &World<Instrumented>, node: u32) -> super::Verdict {
+    fn vouched(&mut self, world: &World, node: u32) -> super::Verdict {
         let vouches = world.counter(node, Counter::Vouches);
         if core::mem::replace(&mut self.all[node as usize].vouches, vouches) == vouches {
             return Ok(());
@@ -101,7 +100,7 @@ impl Processes {
     }
 
     /// A process has installed another view.
-    fn installed(&mut self, world: &World<Instrumented>, decisions: &Decisions, node: u32) -> super::Verdict {
+    fn installed(&mut self, world: &World, decisions: &Decisions, node: u32) -> super::Verdict {
         let time = world.now();
         let view = world.machine(node).view();
         let process = &mut self.all[node as usize];
@@ -141,7 +140,7 @@ impl Processes {
         Ok(())
     }
 
-    fn cleared_holders(&self, world: &World<Instrumented>, node: u32) -> u64 {
+    fn cleared_holders(&self, world: &World, node: u32) -> u64 {
         [Counter::FencesRaised, Counter::FencesFannedOut, Counter::ClearedByProof, Counter::ClearedByWait]
             .into_iter()
             .map(|c| world.counter(node, c))
@@ -151,7 +150,7 @@ impl Processes {
     /// A coordinator's actions as a leader.
     fn led(
         &mut self,
-        world: &World<Instrumented>,
+        world: &World,
         decisions: &Decisions,
         node: u32,
         marks: &mut Marks,
@@ -188,7 +187,7 @@ impl Processes {
     }
 
     /// The reasons of aborted attempts are in the flight recorder.
-    fn aborted(&self, world: &World<Instrumented>, node: u32, count: u64, marks: &mut Marks) {
+    fn aborted(&self, world: &World, node: u32, count: u64, marks: &mut Marks) {
         let words = world.recorder(node);
         let written = words[0].load(Ordering::Relaxed);
         let recent = recorder::read::<Kind>(words, written.saturating_sub(count + 8));
@@ -208,7 +207,7 @@ impl Processes {
     }
 
     /// A process is gone, or the run is over: collects marks from its counters.
-    pub(super) fn ended(&self, world: &World<Instrumented>, node: u32, marks: &mut Marks) {
+    pub(super) fn ended(&self, world: &World, node: u32, marks: &mut Marks) {
         for (counter, mark) in [
             (Counter::Adoptions, Mark::Adoption),
             (Counter::ViewJumps, Mark::Jump),

@@ -3,9 +3,8 @@
 
 use super::{Decisions, Verdict, broken};
 use crate::marks::{Mark, Marks};
-use crate::role::Instrumented;
+use crate::role::World;
 use crate::scenario::Scenario;
-use obol_fabric::sim::World;
 use obol_fabric::{Address, Instant, Name, Nanos, ViewId, recorder};
 use obol_membership::recorder::{Kind as What, Stamped};
 use obol_membership::{ActiveMutant, Change, Kind};
@@ -76,7 +75,7 @@ impl Stamps {
     }
 
     /// Reads a process's events of its last step: no stamp precedes what it reports.
-    pub(super) fn check(&mut self, world: &World<Instrumented>, decisions: &Decisions, node: u32) -> Verdict {
+    pub(super) fn check(&mut self, world: &World, decisions: &Decisions, node: u32) -> Verdict {
         let words = world.recorder(node);
         let written = words[0].load(Ordering::Relaxed);
         let generation = world.address(node).generation;
