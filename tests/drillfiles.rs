@@ -1,6 +1,8 @@
 //! Drills from files, up to the point where something would be touched.
 
-use crate::support::{Ran, Root, obol};
+use crate::support::{Ran, Root, Status, freeze, obol, signal};
+use obol_fabric::Nanos;
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// A drill of the test's own.
@@ -88,6 +90,69 @@ fn a_plan_tells_whom_it_would_hit_and_what_each_guard_says_and_touches_nothing()
         .json();
     assert!(plan["steps"][0]["refusal"].as_str().is_some_and(|why| why.contains("--caches")), "{plan}");
     assert_eq!(root.healthy().pids(), before, "nothing was touched");
+}
+
+/// Plans and runs a drill that kills coordinators, which both are refused without touching
+/// anything.
+fn refused_by_keep_acceptors(root: &Root, targets: &[&str], says: &str) {
+    let before = root.healthy();
+    let names: Vec<String> = (1..=targets.len()).map(|n| format!("t{n}")).collect();
+    let each = names.iter().zip(targets);
+    let targets: String =
+        each.map(|(name, which)| format!("{name} = {{ kind = \"coordinator\", {which} }}\n")).collect();
+    let path = file(
+        root,
+        &format!(
+            "[drill]\nschema = 1\nid = \"most\"\ntitle = \"Most of the coordinators\"\nenvironment = \"local\"\n\
+             [guards]\nmax_targets = 10\nkeep_acceptors = \"majority\"\n[targets]\n{targets}[[steady]]\n\
+             probe = \"view.converged\"\n[[step]]\nname = \"kill\"\nfault = {{ kind = \"kill\", target = {names:?} }}\n"
+        ),
+    );
+    let plan = root.run(&["drill", "plan", &path, "--json"]).ends(2).json();
+    let guards = plan["guards"].as_array().expect("guards");
+    let refusing: Vec<_> = guards.iter().filter(|answer| answer["allows"] == false).collect();
+    assert_eq!(refusing.len(), 1, "{plan}");
+    assert_eq!((&refusing[0]["guard"], &refusing[0]["says"]), (&"keep_acceptors".into(), &says.into()));
+    let deciders = before.json["replacement"]["deciders"].as_array().expect("names");
+    let hits = plan["steps"][0]["faults"][0]["hits"].as_array().expect("hits");
+    assert!(hits.iter().all(|hit| deciders.contains(&hit["process"])), "{plan}");
+    root.run(&["drill", "run", &path]).refused(&["guard keep_acceptors", says]);
+    let after = root.healthy();
+    assert_eq!((after.pids(), after.view()), (before.pids(), before.view()), "nothing was touched");
+}
+
+#[test]
+fn a_majority_of_those_who_decide_is_kept_after_coordinators_were_added() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    root.healthy();
+    for _ in 0..2 {
+        root.run(&["coordinator", "add"]).ends(0);
+    }
+    let says = "leaves 2 of 5 coordinators that decide, 3 required";
+    refused_by_keep_acceptors(&root, &["fixed = 3"], says);
+    refused_by_keep_acceptors(&root, &["select = \"majority\""], says);
+}
+
+#[test]
+fn a_spare_that_runs_does_not_count_for_the_majority_that_is_kept() {
+    let root = Root::new();
+    let _up = root.up_with(&["--apps", "1"], |profile| {
+        profile.timing.replace_after = Nanos::from_secs(1);
+        profile.timing.replace_pause = Nanos::from_secs(1);
+    });
+    let frozen = root.healthy().pid("coord-2");
+    freeze(frozen);
+    let replaced = |s: &Status| {
+        let replacement = &s.json["replacement"];
+        replacement["deciders"] == json!(["coord-1", "coord-3", "coord-4"])
+            && replacement["missing"] == json!([])
+    };
+    root.until("coord-2 is replaced by a spare of `up`", replaced);
+    signal("CONT", &[frozen]);
+    assert_eq!(root.healthy().json["replacement"]["spares"], json!(["coord-2"]));
+    let says = "leaves 1 of 3 coordinators that decide, 2 required";
+    refused_by_keep_acceptors(&root, &["name = \"coord-1\"", "name = \"coord-3\""], says);
+    refused_by_keep_acceptors(&root, &["select = \"majority\""], says);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, Up, freeze, has_ended, obol, signal, until, until_or};
+use obol_chaos::drillfile::Keep;
 use obol_chaos::drills::channel::{Arm, Injection, Lines, Links, Order, Reply, TargetProcess, socket_name};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
@@ -195,7 +196,7 @@ fn arm(token: Token, injections: Vec<Injection>) -> Arm {
         dead_man: 60 * SECOND,
         environment: "local".to_owned(),
         max_targets: 3,
-        keep_acceptors: 2,
+        keep_acceptors: Keep::Majority,
         keep_lease_caches: 0,
         deny_hosts: Vec::new(),
         allow_clock_step: false,

@@ -16,7 +16,7 @@ use obol_membership::{ActiveMutant, Coordinator, Kind, Member, View};
 use obol_node::Deployment;
 use obol_node::deployment::{app_node_names, cache_name};
 use obol_observe::judge::{self, Expected};
-use obol_observe::{Health, ObservedEvent, Process, Snapshot, timeline};
+use obol_observe::{Deciders, Health, ObservedEvent, Process, Snapshot, timeline};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -230,7 +230,7 @@ impl Cluster {
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: self.now(), view, processes, remote: Vec::new(), health, reasons };
         let expected = Expected {
-            deciders: judge::deciders(&self.deployment, snapshot.view.as_deref()),
+            deciders: Deciders::expected(&self.deployment, snapshot.view.as_deref()),
             others: self.others(),
             trouble: None,
             forgotten: Vec::new(),

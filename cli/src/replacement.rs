@@ -6,7 +6,7 @@ use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
-use obol_observe::{ObservedEvent, Observer, Snapshot, spare};
+use obol_observe::{Deciders, ObservedEvent, Observer, Snapshot};
 use serde::Serialize;
 
 /// The last coordinator that was replaced, in JSON.
@@ -52,18 +52,16 @@ impl ReplacementJson {
         let last = |kinds: &[Event]| events.iter().rev().find(|seen| is(seen, kinds));
         let changed = last(&[Event::Replacing, Event::Replaced]).map(|seen| seen.event.at);
         let left = changed.map_or(Nanos::ZERO, |at| (at + timing.replace_pause).since(snapshot.at));
-        let deciders: Vec<String> = view
-            .into_iter()
-            .flat_map(|view| &view.acceptors)
-            .map(|a| coordinator_name(a.proposer).to_string())
-            .collect();
-        let lives = |name: &&String| snapshot.all_processes().any(|p| p.alive && p.name.as_str() == *name);
-        let majority = spare(deciders.len(), deciders.iter().filter(lives).count()).is_some();
+        let deciders = Deciders::newest(snapshot);
+        let lives = |deciders: &Deciders| {
+            snapshot.all_processes().filter(|p| p.alive && deciders.includes(p)).count()
+        };
+        let majority = deciders.as_ref().is_some_and(|all| all.spare(lives(all)).is_some());
         Self {
             on: timing.replace,
             after_s: seconds(timing.replace_after),
             pause_s: seconds(timing.replace_pause),
-            deciders,
+            deciders: deciders.map_or_else(Vec::new, |all| all.names().to_vec()),
             majority,
             missing: view.into_iter().flat_map(vacant).map(|n| coordinator_name(n).to_string()).collect(),
             spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),

@@ -6,6 +6,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::Kind as Event;
+use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, Level};
 use obol_observe::Health;
 use obol_observe::histograms::Counts;
@@ -128,6 +129,7 @@ pub(crate) fn many(at: Instant, nodes: u64) -> Sample {
         lease: LEASE,
         members,
         acceptors: 3,
+        deciders: (1..=3).map(coordinator_name).collect(),
         changes: vec![ChangeRow::Joined { who: Incarnation(9) }],
         departed: Vec::new(),
     };

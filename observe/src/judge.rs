@@ -1,10 +1,8 @@
 //! The health of a cluster: every command and screen uses this assessment.
 
-use crate::{Health, Process, Snapshot};
+use crate::{Deciders, Health, Process, Snapshot};
 use obol_fabric::{Name, Nanos, ViewId};
-use obol_membership::view::coordinator_name;
-use obol_membership::{Kind, View};
-use obol_node::Deployment;
+use obol_membership::Kind;
 use std::collections::HashSet;
 
 /// While a view changes, programs wait for its lease: that is no outage yet. One that lies further
@@ -13,8 +11,8 @@ const CHANGE_MAX: Nanos = Nanos::from_millis(100);
 
 /// Which processes should run.
 pub struct Expected {
-    /// The coordinators that count for the majority, by name.
-    pub deciders: Vec<String>,
+    /// The coordinators that count for the majority.
+    pub deciders: Deciders,
     /// The other processes of the cluster, without those that left.
     pub others: Vec<String>,
     /// Why processes of other hosts cannot be read, if so.
@@ -23,22 +21,6 @@ pub struct Expected {
     pub forgotten: Vec<String>,
     /// The coordinators that cannot save views, and why.
     pub unsaved: Vec<(Name, String)>,
-}
-
-/// How many more acceptors may fail without loss of the majority; `None` if it is lost already. The
-/// memory of a frozen coordinator still answers, so it counts as reachable.
-pub const fn spare(acceptors: usize, reachable: usize) -> Option<usize> {
-    reachable.checked_sub(acceptors / 2 + 1)
-}
-
-/// The names of the coordinators that count for the majority in a view, which may differ from the
-/// original ones.
-pub fn deciders(deployment: &Deployment, view: Option<&View>) -> Vec<String> {
-    let numbers: Vec<u16> = match view {
-        Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
-        None => (1..=deployment.coordinators).collect(),
-    };
-    numbers.into_iter().map(|number| coordinator_name(number).to_string()).collect()
 }
 
 /// How to restore the majority.
@@ -87,13 +69,11 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
     let Expected { deciders, others, trouble, forgotten, unsaved } = expected;
-    let coordinators = deciders.len();
-    let acts =
-        |name: &String| snapshot.all_processes().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
-    let some_acts = deciders.iter().any(acts);
-    let down: Vec<String> = deciders.into_iter().filter(|name| !live(name)).collect();
+    let coordinators = deciders.names().len();
+    let some_acts = deciders.acting(snapshot).next().is_some();
+    let down: Vec<String> = deciders.names().iter().filter(|name| !live(name)).cloned().collect();
     let running = coordinators - down.len();
-    let has_majority = spare(coordinators, running).is_some();
+    let has_majority = deciders.spare(running).is_some();
     if !has_majority && trouble.is_some() {
         reasons.push(format!("{} not seen", down.join(", ")));
     } else if !has_majority {

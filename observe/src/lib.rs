@@ -4,6 +4,7 @@
 
 pub mod annotations;
 pub mod calendar;
+mod deciders;
 pub mod failovers;
 pub mod histograms;
 pub mod judge;
@@ -17,7 +18,7 @@ mod snapshot;
 pub mod stats;
 pub mod timeline;
 
-pub use judge::spare;
+pub use deciders::{Deciders, spare};
 pub use observer::{Load, ObservedEvent, Observer};
 pub use percentile::Percentile;
 pub use snapshot::{Health, LeaseStatus, Process, Snapshot};

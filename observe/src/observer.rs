@@ -4,7 +4,7 @@
 use crate::histograms::{Counts, Histograms};
 use crate::remote_reader::{RemoteCopy, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
-use crate::{judge, timeline};
+use crate::{Deciders, judge, timeline};
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,
@@ -423,9 +423,7 @@ impl Observer {
         for all in [&mut processes, &mut remote] {
             forget_predecessors(all);
             // A coordinator that was removed from the quorum is not missed.
-            all.retain(|p| {
-                p.alive || p.kind != Kind::Coordinator || deciders.iter().any(|name| name == p.name.as_str())
-            });
+            all.retain(|p| p.alive || p.kind != Kind::Coordinator || deciders.includes(p));
             all.sort_by_key(|p| (p.kind, p.name));
         }
         self.add_missing(&mut processes, &remote);
@@ -517,10 +515,10 @@ impl Observer {
         processes
     }
 
-    /// The names of the coordinators that count for the majority now, which may differ from the
+    /// The coordinators that count for the majority now, which may differ from the
     /// original ones.
-    pub fn deciders(&self, view: Option<&View>) -> Vec<String> {
-        judge::deciders(&self.deployment, view)
+    pub fn deciders(&self, view: Option<&View>) -> Deciders {
+        Deciders::expected(&self.deployment, view)
     }
 
     /// Who is missed or left has a row, also where its region has another owner by now.
@@ -567,7 +565,7 @@ impl Observer {
     /// host.
     fn forgotten(&self, snapshot: &Snapshot) -> Vec<String> {
         let lives = |name: &str| snapshot.all_processes().any(|p| p.alive && p.name.as_str() == name);
-        let mut down = self.deciders(snapshot.view.as_deref());
+        let mut down = self.deciders(snapshot.view.as_deref()).names().to_vec();
         down.retain(|name| !lives(name));
         if down.is_empty() || self.deployment.network.is_some() {
             // On several hosts most of them have their memory elsewhere.

@@ -16,6 +16,7 @@ pub use shipped::{Shipped, load, shipped};
 use crate::faults::Fault;
 use obol_fabric::{Name, Nanos};
 use obol_observe::{Percentile, named_enum};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The schema version of this program.
@@ -109,7 +110,8 @@ impl Default for Guards {
 }
 
 /// How many must remain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Keep {
     /// More than half.
     Majority,

@@ -1,6 +1,7 @@
 //! The protocol between runner and fault agent: lines of JSON over an authenticated channel.
 
 use crate::control::LINE_BYTES_MAX;
+use crate::drillfile::Keep;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -62,8 +63,8 @@ pub struct Arm {
     pub environment: String,
     /// Victims, at most.
     pub max_targets: u32,
-    /// Coordinators that must remain.
-    pub keep_acceptors: u32,
+    /// Coordinators that must remain, of those that decide.
+    pub keep_acceptors: Keep,
     /// Lease caches that must remain.
     pub keep_lease_caches: u32,
     /// Host names that are never touched.

@@ -16,7 +16,7 @@ use super::guard;
 use super::select::Chosen;
 use super::undo::{Record, Undone};
 use crate::control::write_line;
-use crate::drillfile::{Guards, Keep};
+use crate::drillfile::Guards;
 use crate::faults::{self, Armed, Arming};
 use obol_fabric::host::peer::{peer, user};
 use obol_fabric::host::{Cluster, Held, HostError, Process, clock, sched};
@@ -429,13 +429,13 @@ impl FaultAgent<'_> {
         }
         let guards = Guards {
             max_targets: arm.max_targets,
-            keep_acceptors: Keep::Number(arm.keep_acceptors),
+            keep_acceptors: arm.keep_acceptors,
             keep_lease_caches: arm.keep_lease_caches,
             deny_hosts: arm.deny_hosts.clone(),
             ..Guards::default()
         };
         let out: Vec<&Chosen> = out.iter().collect();
-        let mut answers = guard::check(&guards, deployment, snapshot, &out, arm.injections.len());
+        let mut answers = guard::check(&guards, snapshot, &out, arm.injections.len());
         answers.push(guard::environment(&arm.environment, deployment));
         match answers.into_iter().find(|answer| !answer.allows) {
             Some(answer) => Err(format!("guard {}: {}", answer.guard, answer.says)),

@@ -6,7 +6,7 @@ use crate::drillfile::{Drill, Guards, Keep, StepFault, TargetKind};
 use crate::faults::Place;
 use obol_membership::Kind;
 use obol_node::Deployment;
-use obol_observe::Snapshot;
+use obol_observe::{Deciders, Process, Snapshot};
 use serde::Serialize;
 
 /// A guard's decision.
@@ -21,24 +21,11 @@ pub struct Answer {
 }
 
 /// Checks every guard for processes that would be silent for a while.
-pub fn check(
-    guards: &Guards,
-    deployment: &Deployment,
-    snapshot: &Snapshot,
-    silent: &[&Chosen],
-    hit: usize,
-) -> Vec<Answer> {
+pub fn check(guards: &Guards, snapshot: &Snapshot, silent: &[&Chosen], hit: usize) -> Vec<Answer> {
     let host = hostname();
-    let left = |kind: Kind| {
-        let live = snapshot.processes.iter().filter(|p| p.kind == kind && p.alive && !p.frozen);
-        live.filter(|p| !silent.iter().any(|c| c.process.process == p.process)).count()
-    };
-    let all = usize::from(deployment.coordinators);
-    let acceptors = match guards.keep_acceptors {
-        Keep::Majority => all / 2 + 1,
-        Keep::Number(n) => n as usize,
-    };
-    let (coordinators, caches) = (left(Kind::Coordinator), left(Kind::LeaseCache));
+    let falls_silent = |p: &Process| silent.iter().any(|c| c.process.process == p.process);
+    let live = snapshot.processes.iter().filter(|p| p.kind == Kind::LeaseCache && p.alive && !p.frozen);
+    let caches = live.filter(|p| !falls_silent(p)).count();
     let touches = |kind: Kind| silent.iter().any(|c| c.process.kind == kind);
     let denied = guards.deny_hosts.iter().find(|pattern| matches(pattern, &host));
     vec![
@@ -47,11 +34,7 @@ pub fn check(
             allows: hit <= guards.max_targets as usize,
             says: format!("victims: {hit}, at most {}", guards.max_targets),
         },
-        Answer {
-            guard: "keep_acceptors",
-            allows: !touches(Kind::Coordinator) || coordinators >= acceptors,
-            says: format!("leaves {coordinators} of {all} coordinators, {acceptors} required"),
-        },
+        keep_acceptors(guards.keep_acceptors, snapshot, touches(Kind::Coordinator), falls_silent),
         Answer {
             guard: "keep_lease_caches",
             allows: !touches(Kind::LeaseCache) || caches >= guards.keep_lease_caches as usize,
@@ -66,6 +49,31 @@ pub fn check(
             },
         },
     ]
+}
+
+/// Whether enough of the coordinators that decide remain: a spare is none of them.
+fn keep_acceptors(
+    keep: Keep,
+    snapshot: &Snapshot,
+    touches: bool,
+    falls_silent: impl Fn(&Process) -> bool,
+) -> Answer {
+    let guard = "keep_acceptors";
+    let Some(deciders) = Deciders::newest(snapshot) else {
+        let says = "no view can be read, so it is unknown which coordinators decide".to_owned();
+        return Answer { guard, allows: !touches, says };
+    };
+    let left = deciders.acting(snapshot).filter(|p| !falls_silent(p)).count();
+    let required = match keep {
+        Keep::Majority => deciders.majority(),
+        Keep::Number(n) => n as usize,
+    };
+    let all = deciders.names().len();
+    Answer {
+        guard,
+        allows: !touches || left >= required,
+        says: format!("leaves {left} of {all} coordinators that decide, {required} required"),
+    }
 }
 
 /// Whether the drill was made for this cluster.

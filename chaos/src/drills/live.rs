@@ -9,7 +9,7 @@ use super::runner::{Options, RunError};
 use super::select::{Chosen, Supervisor};
 use super::subject::System;
 use crate::control::{self, Request};
-use crate::drillfile::{Drill, Keep, Step};
+use crate::drillfile::{Drill, Step};
 use crate::faults::Scope;
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos, Owner, Wait};
@@ -91,7 +91,6 @@ impl System for Live {
         restart: Vec<String>,
     ) -> Result<(), RunError> {
         let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
-        let all = u32::from(self.observer.deployment().coordinators);
         let guards = &drill.guards;
         self.fault_agent.arm(Arm {
             token: token.to_hex(),
@@ -99,10 +98,7 @@ impl System for Live {
             dead_man: guards.dead_man.0,
             environment: drill.environment.to_string(),
             max_targets: guards.max_targets,
-            keep_acceptors: match guards.keep_acceptors {
-                Keep::Majority => all / 2 + 1,
-                Keep::Number(n) => n,
-            },
+            keep_acceptors: guards.keep_acceptors,
             keep_lease_caches: guards.keep_lease_caches,
             deny_hosts: guards.deny_hosts.clone(),
             allow_clock_step: guards.allow_clock_step,

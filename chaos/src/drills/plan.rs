@@ -101,7 +101,7 @@ pub fn plan<S: Subject>(
             .filter(|f| f.kind.effect().takes_out())
             .flat_map(|f| of_fault(&f.targets))
             .collect();
-        guards.extend(guard::check(&drill.guards, subject.deployment(), snapshot, &out, chosen.len()));
+        guards.extend(guard::check(&drill.guards, snapshot, &out, chosen.len()));
         let faults = step.faults.iter().map(|fault| PlannedFault {
             fault: fault.kind.describe(),
             lasts: fault.lasts.map(duration::print),
@@ -128,5 +128,155 @@ pub fn plan<S: Subject>(
         guards,
         allowed,
         judges: drill.judges(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::host::Process as HostProcess;
+    use obol_fabric::{Address, Instant, Name, Nanos};
+    use obol_membership::view::coordinator_name;
+    use obol_membership::{Kind, View};
+    use obol_node::Deployment;
+    use obol_observe::{Health, ObservedEvent};
+    use obol_profiles::Profile;
+    use std::sync::Arc;
+
+    /// A cluster whose coordinators were three when it was started.
+    struct Grown(Deployment);
+
+    impl Subject for Grown {
+        fn deployment(&self) -> &Deployment {
+            &self.0
+        }
+
+        fn snapshot(&mut self) -> Snapshot {
+            snapshot(Some(3), 3)
+        }
+
+        fn events(&mut self) -> Vec<ObservedEvent> {
+            Vec::new()
+        }
+
+        fn now(&self) -> Instant {
+            Instant(0)
+        }
+
+        fn sleep(&mut self, _: Nanos) {}
+
+        fn others(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn has_ended(&self, _: &Process) -> bool {
+            false
+        }
+    }
+
+    /// Coordinators that run, of which the first `deciders` decide; `None` if no view can be read.
+    fn snapshot(deciders: Option<u16>, coordinators: u16) -> Snapshot {
+        let view = deciders.map(|many| {
+            let all: Vec<(Name, Address)> =
+                (1..=many).map(|n| (coordinator_name(n), Address::region(n.into()))).collect();
+            Arc::new(View::genesis(&all, Nanos::from_millis(20), Nanos::from_millis(20)))
+        });
+        let one = |n: u16| Process {
+            process: HostProcess { pid: 1_000_000 + u32::from(n), started: 1 },
+            region: n.into(),
+            alive: true,
+            ..Process::missing(coordinator_name(n), Kind::Coordinator)
+        };
+        let processes = (1..=coordinators).map(one).collect();
+        let (health, reasons) = (Health::Healthy, Vec::new());
+        Snapshot { at: Instant(0), view, processes, remote: Vec::new(), health, reasons }
+    }
+
+    /// Plans to kill the coordinators of these targets.
+    fn planned(snapshot: &Snapshot, keep: &str, targets: &[&str]) -> Plan {
+        let names: Vec<String> = (0..targets.len()).map(|n| format!("t{n}")).collect();
+        let targets: Vec<String> = names
+            .iter()
+            .zip(targets)
+            .map(|(name, which)| format!("{name} = {{ kind = \"coordinator\", {which} }}\n"))
+            .collect();
+        let text = format!(
+            "[drill]\nschema = 1\nid = \"d\"\ntitle = \"t\"\nenvironment = \"local\"\n\
+             [guards]\nmax_targets = 10\nkeep_acceptors = {keep}\n[targets]\n{}[[step]]\nname = \"s\"\n\
+             fault = {{ kind = \"kill\", target = {names:?} }}\n",
+            targets.concat(),
+        );
+        let drill = crate::drillfile::parse(&text, "d").expect("a drill");
+        let subject = Grown(Deployment::new(3, 1, 0, Profile::default()).expect("it fits"));
+        plan(&drill, &subject, snapshot, Supervisor::Simulator, 1)
+    }
+
+    /// What the guard says, and whether it allows the plan.
+    fn guard(plan: &Plan) -> (bool, &str) {
+        let answer = plan.guards.iter().find(|answer| answer.guard == "keep_acceptors").expect("an answer");
+        (answer.allows, &answer.says)
+    }
+
+    fn victims(plan: &Plan) -> Vec<&str> {
+        let hits = plan.steps[0].faults[0].hits.iter();
+        hits.map(|hit| hit.process.as_str()).collect()
+    }
+
+    #[test]
+    fn a_guard_counts_those_who_decide_and_neither_spares_nor_the_first_ones() {
+        const MAJORITY: &str = "\"majority\"";
+        let named = |numbers: &[u16]| -> Vec<String> {
+            numbers.iter().map(|n| format!("name = \"coord-{n}\"")).collect()
+        };
+        let check = |snapshot: &Snapshot, keep: &str, numbers: &[u16]| {
+            let targets = named(numbers);
+            let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+            let plan = planned(snapshot, keep, &targets);
+            let (allows, says) = guard(&plan);
+            (allows, says.to_owned())
+        };
+        // Two were added, and a spare runs.
+        let grown = snapshot(Some(5), 6);
+        let says = |left: u16, all: u16, required: u16| {
+            format!("leaves {left} of {all} coordinators that decide, {required} required")
+        };
+        assert_eq!(check(&grown, MAJORITY, &[2, 4, 5]), (false, says(2, 5, 3)));
+        assert_eq!(check(&grown, MAJORITY, &[2, 4, 6]), (true, says(3, 5, 3)));
+        assert_eq!(check(&grown, "4", &[2, 4]), (false, says(3, 5, 4)));
+        // Two spares of `up`.
+        let spares = snapshot(Some(3), 5);
+        assert_eq!(check(&spares, MAJORITY, &[2, 3]), (false, says(1, 3, 2)));
+        assert_eq!(check(&spares, MAJORITY, &[2, 4, 5]), (true, says(2, 3, 2)));
+        assert_eq!(check(&spares, "3", &[1]), (false, says(2, 3, 3)));
+        // One that is frozen is not left either.
+        let mut frozen = snapshot(Some(3), 5);
+        frozen.processes[0].frozen = true;
+        assert_eq!(check(&frozen, MAJORITY, &[2]), (false, says(1, 3, 2)));
+        // Deciders of other hosts count.
+        let mut apart = snapshot(Some(3), 3);
+        apart.remote = apart.processes.split_off(1);
+        assert_eq!(check(&apart, MAJORITY, &[1]), (true, says(2, 3, 2)));
+        let (allows, unknown) = check(&snapshot(None, 5), MAJORITY, &[1]);
+        assert!(!allows && unknown.contains("no view can be read"), "{unknown}");
+    }
+
+    #[test]
+    fn a_majority_of_coordinators_is_one_of_those_who_decide() {
+        let number = |plan: &Plan, last: u16| {
+            let victims = victims(plan);
+            let decide = |name: &&str| (1..=last).any(|n| coordinator_name(n).as_str() == *name);
+            assert!(victims.iter().all(decide), "{victims:?}");
+            victims.len()
+        };
+        for (deciders, coordinators, majority, minority) in [(5, 6, 3, 2), (3, 5, 2, 1), (4, 7, 3, 1)] {
+            let seen = snapshot(Some(deciders), coordinators);
+            for (select, wanted) in [("majority", majority), ("minority", minority)] {
+                let plan = planned(&seen, "0", &[&format!("select = \"{select}\"")]);
+                assert_eq!(number(&plan, deciders), wanted, "{select} of {deciders}, {plan:?}");
+            }
+        }
+        let plan = planned(&snapshot(None, 5), "0", &["select = \"minority\""]);
+        let refusal = plan.steps[0].refusal.as_deref();
+        assert!(refusal.is_some_and(|why| why.contains("no view can be read")), "{plan:?}");
     }
 }

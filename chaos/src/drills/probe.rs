@@ -3,7 +3,7 @@
 use super::subject::Subject;
 use crate::drillfile::{Probe, Steady};
 use obol_fabric::Incarnation;
-use obol_observe::{Snapshot, judge};
+use obol_observe::{Deciders, Snapshot};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -47,10 +47,11 @@ fn observe<S: Subject>(subject: &S, snapshot: &Snapshot, probe: Probe) -> (bool,
             None => (false, "no coordinator leads".to_owned()),
         },
         Probe::Majority => {
-            let deciders = judge::deciders(subject.deployment(), snapshot.view.as_deref());
-            let runs = |name: &&String| snapshot.process(name).is_some_and(|p| !p.frozen);
-            let (all, there) = (deciders.len(), deciders.iter().filter(runs).count());
-            (there > all / 2, format!("{there} of {all} coordinators run"))
+            let Some(deciders) = Deciders::newest(snapshot) else {
+                return (false, "there is no view".to_owned());
+            };
+            let (all, there) = (deciders.names().len(), deciders.acting(snapshot).count());
+            (there >= deciders.majority(), format!("{there} of {all} coordinators run"))
         }
         Probe::LeasesActive => {
             let idle = live().filter(|p| p.kind.acts() && !p.is_active(snapshot.at));
@@ -61,7 +62,8 @@ fn observe<S: Subject>(subject: &S, snapshot: &Snapshot, probe: Probe) -> (bool,
             }
         }
         Probe::ProcessesUp => {
-            let mut expected = judge::deciders(subject.deployment(), snapshot.view.as_deref());
+            let deciders = Deciders::expected(subject.deployment(), snapshot.view.as_deref());
+            let mut expected = deciders.names().to_vec();
             expected.extend(subject.others());
             let missing: Vec<&str> =
                 expected.iter().filter(|name| snapshot.process(name).is_none()).map(String::as_str).collect();

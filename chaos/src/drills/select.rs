@@ -6,7 +6,7 @@ use crate::drillfile::{Drill, Select, Step, StepFault, Target, TargetKind};
 use crate::faults::Scope;
 use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
-use obol_observe::{Process, Snapshot};
+use obol_observe::{Deciders, Process, Snapshot};
 use std::path::Path;
 
 /// A chosen victim.
@@ -104,6 +104,15 @@ pub enum SelectError {
         wants: &'static str,
         /// The candidates.
         there: Vec<String>,
+    },
+    /// It is unknown which coordinators decide.
+    #[error(
+        "target {target} selects from the coordinators that decide, and no view can be read that names them; see \
+         `obol status`"
+    )]
+    NoView {
+        /// The target.
+        target: String,
     },
     /// There are fewer candidates than required.
     #[error("target {target} wants {wants} processes, and {there} fit; see `obol status`")]
@@ -231,7 +240,15 @@ fn pick(
         TargetKind::LeaseCache => Kind::LeaseCache,
     };
     let taken = |p: &&Process| chosen.iter().any(|c| c.process.name == p.name);
-    let fits = |p: &&Process| p.kind == kind && p.alive && !p.frozen && !p.lost_agent(snapshot);
+    // A majority is one of those that decide. Spares are none of them.
+    let counts = target.kind == TargetKind::Coordinator
+        && matches!(target.select, Select::Minority | Select::Majority);
+    let no_view = || SelectError::NoView { target: target.name.clone() };
+    let deciders = counts.then(|| Deciders::newest(snapshot).ok_or_else(no_view)).transpose()?;
+    let fits = |p: &&Process| {
+        let decides = deciders.as_ref().is_none_or(|deciders| deciders.includes(p));
+        p.kind == kind && p.alive && !p.frozen && !p.lost_agent(snapshot) && decides
+    };
     let mut all: Vec<&Process> = snapshot.processes.iter().filter(fits).filter(|p| !taken(p)).collect();
     if !matches!(target.select, Select::Named(_) | Select::Leader) {
         let (spared, others): (Vec<&Process>, Vec<&Process>) = all.into_iter().partition(|p| is_spared(p));
@@ -261,8 +278,8 @@ fn pick(
         Select::All => many,
         Select::Fixed(n) => *n as usize,
         Select::Percent(p) => (many * *p as usize / 100).max(1),
-        Select::Minority => many.saturating_sub(1) / 2,
-        Select::Majority => many / 2 + 1,
+        Select::Minority => deciders.as_ref().map_or(many.saturating_sub(1) / 2, Deciders::minority),
+        Select::Majority => deciders.as_ref().map_or(many / 2 + 1, Deciders::majority),
     };
     if many == 0 && snapshot.processes.iter().any(|p| fits(&p)) {
         return Err(SelectError::Taken { target: target.name.clone(), wants: target.kind.name() });

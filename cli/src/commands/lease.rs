@@ -9,7 +9,7 @@ use obol_fabric::{Name, Nanos};
 use obol_membership::View;
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 use obol_node::Site;
-use obol_observe::{Observer, Process, Snapshot};
+use obol_observe::{Deciders, Observer, Process, Snapshot};
 use obol_profiles::Profile;
 use serde::Serialize;
 use std::path::Path;
@@ -199,12 +199,12 @@ fn set(site: &Site, observer: &mut Observer, wanted: Nanos) -> Result<(), Failur
 
 /// Whether these coordinators can decide a view, as far as they are seen: a majority of them can be
 /// reached, and one runs.
-fn may_decide(snapshot: &Snapshot, deciders: &[String]) -> bool {
+fn may_decide(snapshot: &Snapshot, deciders: &Deciders) -> bool {
     let seen = |name: &String| snapshot.all_processes().find(|p| p.name.as_str() == name);
-    let found: Vec<&Process> = deciders.iter().filter_map(seen).collect();
+    let found: Vec<&Process> = deciders.names().iter().filter_map(seen).collect();
     let alive = found.iter().filter(|p| p.alive).count();
     let runs = found.iter().any(|p| p.alive && !p.frozen);
-    found.len() < deciders.len() || runs && obol_observe::spare(deciders.len(), alive).is_some()
+    found.len() < deciders.names().len() || runs && deciders.spare(alive).is_some()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Record, Stamped};
-use obol_membership::view::Departed;
+use obol_membership::view::{Departed, coordinator_name};
 use obol_membership::{Change, Kind, Level, View};
 use obol_observe::annotations::{DrillMark, Mark};
 use obol_observe::failovers::Dead;
@@ -104,6 +104,9 @@ pub(crate) struct ViewRow {
     pub(crate) lease: Nanos,
     pub(crate) members: usize,
     pub(crate) acceptors: usize,
+    /// The coordinators that decide; empty in old recordings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) deciders: Vec<Name>,
     pub(crate) changes: Vec<ChangeRow>,
     /// Recent departures; empty in old recordings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -309,6 +312,7 @@ impl ViewRow {
             lease: view.lease,
             members: view.members.len(),
             acceptors: view.acceptors.len(),
+            deciders: view.acceptors.iter().map(|acceptor| coordinator_name(acceptor.proposer)).collect(),
             changes: view.changes.iter().map(ChangeRow::of).collect(),
             departed: view.departed.iter().map(DepartedRow::of).collect(),
         }

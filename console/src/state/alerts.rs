@@ -1,9 +1,9 @@
 //! Alerts for operators, beside the reasons of bad health. A new alert is a function and a row in
 //! [`ALERTS`].
 
-use crate::poll::sample::Life;
+use crate::poll::sample::{Life, ProcessRow};
 use crate::state::data::Data;
-use obol_fabric::{Instant, Nanos};
+use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_profiles::Alert;
@@ -38,9 +38,13 @@ pub(crate) fn all(data: &Data) -> Vec<(&'static str, String)> {
 /// One more failed coordinator may end every lease.
 fn majority_at_risk(data: &Data, thresholds: &Alert) -> Vec<String> {
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
-    let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
+    let Some(view) = sample.view.as_ref() else { return Vec::new() };
+    let acceptors = view.acceptors;
     let lives = |life| matches!(life, Life::Runs | Life::Frozen);
-    let run = sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && lives(p.life)).count();
+    // An old recording does not name those who decide; there, every coordinator counts.
+    let decides = |name: &Name| view.deciders.is_empty() || view.deciders.contains(name);
+    let of_them = |p: &&ProcessRow| p.kind == Kind::Coordinator && lives(p.life) && decides(&p.name);
+    let run = sample.processes.iter().filter(of_them).count();
     // A lost majority is reported by the cluster's health already.
     let Some(spare) = obol_observe::spare(acceptors, run) else { return Vec::new() };
     if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
@@ -122,6 +126,7 @@ mod tests {
     use super::*;
     use crate::poll::sample::{MarkRow, Sample};
     use crate::samples;
+    use obol_membership::view::coordinator_name;
     use obol_observe::annotations::DrillMark;
     use std::sync::Arc;
 
@@ -151,6 +156,13 @@ mod tests {
     fn each_alert_is_raised_by_its_cause_and_by_no_other() {
         let first_coordinator_down = |_: u64, sample: &mut Sample| sample.processes[0].life = Life::Down;
         assert_eq!(alerted(first_coordinator_down), ["coordinator majority"]);
+        // A spare does not decide.
+        let spare_instead = |_: u64, sample: &mut Sample| {
+            let spare = ProcessRow { name: coordinator_name(4), ..sample.processes[0].clone() };
+            sample.processes[0].life = Life::Down;
+            sample.processes.push(spare);
+        };
+        assert_eq!(alerted(spare_instead), ["coordinator majority"]);
         assert_eq!(alerted(count(Counter::DriftAlarms, 1)), ["clock drift"]);
         assert_eq!(alerted(count(Counter::RenewalsLate, 1)), ["late renewals"]);
         assert_eq!(alerted(count(Counter::RenewalsFailed, 1)), ["late renewals"]);
