@@ -308,6 +308,32 @@ fn no_text_command_passes_control_sequences_on() {
 }
 
 #[test]
+fn every_simulation_takes_the_largest_seed_and_refuses_any_beyond() {
+    let root = Root::new();
+    let largest = u64::MAX.to_string();
+    let from = |seed: u64, seeds: u64| {
+        root.run(&["sim", "campaign", "--seeds", &seeds.to_string(), "--seed", &seed.to_string(), "--json"])
+    };
+    from(u64::MAX, 5).refused(&["--seeds 5", "beyond the largest seed", &largest]);
+    from(2, u64::MAX).refused(&["beyond the largest seed", &largest]);
+    assert_eq!(from(u64::MAX, 1).ends(0).json()["seeds"], 1);
+    assert_eq!(from(u64::MAX - 1, 2).ends(0).json()["seeds"], 2);
+    root.run(&["sim", "replay", &largest]).ends(0);
+    root.run(&["sim", "shrink", &largest]).refused(&["breaks no invariant"]);
+    root.run(&["sim", "table2", "--repetitions", "2", "--seed", &largest, "--json"]).ends(0).json();
+    root.run(&["sim", "leases", "--span-ms", "1", "--seed", &largest, "--json"]).ends(0).json();
+    root.run(&["sim", "scale", "--up-to", "8", "--repetitions", "2", "--seed", &largest, "--json"])
+        .ends(0)
+        .json();
+    for command in [&["drill", "app", "--count"][..], &["drill", "run", "app", "--sim", "--count"]] {
+        let counted = |count: u64| root.run(&[command, &[&count.to_string()]].concat());
+        for count in [0, 100_001, u64::from(u32::MAX), u64::MAX] {
+            counted(count).refused(&["'--count <N>'"]);
+        }
+    }
+}
+
+#[test]
 fn a_campaign_without_seeds_is_refused() {
     let root = Root::new();
     root.run(&["sim", "campaign", "--seeds", "0"]).refused(&["--seeds", "0 is not in 1.."]);

@@ -24,7 +24,7 @@ const HOUR: f64 = 3.6e12;
 pub struct Options {
     /// How many.
     pub seeds: u64,
-    /// The first.
+    /// The first. The last, `first + seeds - 1`, must be a `u64` as well.
     pub first: u64,
     /// Threads.
     pub threads: usize,

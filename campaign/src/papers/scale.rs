@@ -135,7 +135,7 @@ pub fn scale(
         let threads = threads.min((MEMBERS_AT_ONCE / members) as usize);
         let first = points.len();
         points.extend(in_parallel(threads, Method::VARIANTS.len(), |at| {
-            let seed = seed + (((first + at) as u64) << 32);
+            let seed = seed.wrapping_add(((first + at) as u64) << 32);
             point(testbed, members, Method::VARIANTS[at], repetitions, seed)
         })?);
     }
@@ -166,9 +166,11 @@ fn point(
     let (mut first, mut last) = (Distribution::new(), Distribution::new());
     let (mut steady, mut operations) = (Vec::new(), 0.0);
     for n in 0..u64::from(repetitions) {
-        let mut cluster = Cluster::steady(testbed, shape, seed + n)?;
+        // After the largest seed comes 0.
+        let seed = seed.wrapping_add(n);
+        let mut cluster = Cluster::steady(testbed, shape, seed)?;
         steady.push(renewals(&mut cluster, &shape, testbed));
-        let failover = failover(&mut cluster, &shape, seed + n)?;
+        let failover = failover(&mut cluster, &shape, seed)?;
         first.add(failover.first);
         last.add(failover.last);
         operations += failover.operations as f64;

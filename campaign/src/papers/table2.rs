@@ -142,7 +142,8 @@ impl Table2 {
     }
 }
 
-/// Measures all cells. The same seed gives the same table, whatever the number of threads.
+/// Measures all cells. The same seed gives the same table, whatever the number of threads. After the
+/// largest seed comes 0.
 pub fn table2(
     testbed: &Testbed,
     repetitions: u32,
@@ -152,7 +153,7 @@ pub fn table2(
     let early = testbed.clone().with_early_notice();
     let scenarios: Vec<Scenario> = Scenario::all().collect();
     let cells = in_parallel(threads, scenarios.len(), |at| {
-        cell(testbed, &early, &scenarios[at], repetitions, seed + ((at as u64) << 32))
+        cell(testbed, &early, &scenarios[at], repetitions, seed.wrapping_add((at as u64) << 32))
     })?;
     Ok(Table2 { testbed: testbed.name.to_string(), repetitions, seed, cells, inputs: testbed.parameters() })
 }
@@ -192,7 +193,7 @@ fn figure(
     let (mut app, mut all) = (Distribution::new(), Distribution::new());
     let mut phases = Some([0.0; 6]);
     for n in 0..u64::from(repetitions) {
-        let failover = failover(testbed, scenario, setting, seed + n)?;
+        let failover = failover(testbed, scenario, setting, seed.wrapping_add(n))?;
         app.add(failover.app_excluded);
         all.add(failover.all_excluded);
         phases = phases.zip(failover.phases).map(|(sums, line)| {

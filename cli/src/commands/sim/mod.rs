@@ -178,6 +178,12 @@ fn commit() -> String {
 }
 
 fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+    if first.checked_add(seeds - 1).is_none() {
+        return Err(Failure::refused(format_args!(
+            "--seeds {seeds} from --seed {first} on go beyond the largest seed, {}",
+            u64::MAX
+        )));
+    }
     let show = std::io::stderr().is_terminal();
     let every = (seeds / PROGRESS_LINES).max(1);
     let progress = move |done: u64| {
