@@ -51,7 +51,8 @@ pub struct Header {
     pub spare: [u64; 7],
     /// Counts rings; the owner's futex.
     pub doorbell: u32,
-    /// 1 while the owner sleeps, so that a ring needs a wake-up call.
+    /// Not 0 while the owner sleeps, so that a ring needs a wake-up call; 2 if it sleeps on the
+    /// members' bell too.
     pub sleeping: u32,
     /// Spare, zero; keeps the doorbell on its own cache line.
     pub spare_line: [u64; 7],

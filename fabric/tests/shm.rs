@@ -15,7 +15,7 @@ use obol_fabric::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use support::{
-    Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, root::made, until,
+    Child, HANG, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, root::made, until,
 };
 
 /// The same with a process in it.
@@ -59,6 +59,53 @@ fn exchange(cluster: &Cluster, peer: Address, wait: Wait) {
     endpoint.multicast(Group::Coordinators, b"none");
     let counters = endpoint.region().reader().counters(0);
     assert_eq!(counters[FabricCounter::DatagramsLost as usize], 0);
+}
+
+#[test]
+fn members_that_sleep_are_all_woken_by_each_multicast() {
+    const MEMBERS: usize = 3;
+    const ROUNDS: u32 = 2000;
+    // Longer than `until` waits: a beat does not make up for a lost wake-up.
+    const BEAT: Nanos = Nanos::from_secs(2 * HANG.as_secs());
+    /// Ends the members also if the sender fails.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let (_root, cluster, mut sender) = opened("sender");
+    let stop = AtomicBool::new(false);
+    let me = sender.address();
+    thread::scope(|scope| {
+        for member in 0..MEMBERS {
+            let (cluster, stop) = (&cluster, &stop);
+            scope.spawn(move || {
+                let who = process(&format!("member-{member}"));
+                let mut endpoint = Endpoint::open(cluster, who, Wait::Block).expect("opened");
+                endpoint.beat_every(BEAT);
+                endpoint.send(me, b"ready");
+                let mut probe = Probe::default();
+                endpoint.run(&mut probe, stop, |probe, endpoint| {
+                    for (from, bytes) in probe.datagrams.drain(..) {
+                        endpoint.send(from, &bytes);
+                    }
+                });
+            });
+        }
+        let end = End(&stop);
+        let mut probe = Probe::default();
+        until(&mut sender, &mut probe, |p| p.datagrams.len() == MEMBERS);
+        for round in 0..ROUNDS {
+            probe.datagrams.clear();
+            sender.multicast(Group::Everyone, round.to_string().as_bytes());
+            sender.flush();
+            until(&mut sender, &mut probe, |p| p.datagrams.len() == MEMBERS);
+        }
+        drop(end);
+        sender.multicast(Group::Everyone, b"end");
+        sender.flush();
+    });
 }
 
 #[test]
@@ -331,7 +378,9 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
         end,
         ..Page::default()
     });
-    assert_eq!(program.region().wait_changed(seen, Nanos::from_secs(20)), seen + 2);
+    assert_eq!(program.region().changes(), seen, "programs are notified at the end of a turn");
+    endpoint.flush();
+    assert_eq!(program.region().wait_changed(seen, Nanos::from_secs(20)), seen + 1);
     let active = |view| page::active(program.region().page(), ViewId(view), clock::now);
     assert!(active(7) && !active(6));
     assert_eq!(program.region().reader().view(), Some((ViewId(7), b"the view".to_vec())));

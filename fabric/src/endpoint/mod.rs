@@ -20,7 +20,7 @@ use crate::host::process::Process;
 use crate::host::region::{Region, Waker};
 use crate::host::sched::{self, Slice};
 use crate::host::seats::Seats;
-use crate::host::table::{Claim, Role};
+use crate::host::table::{Claim, FIRST_FREE, Role};
 use crate::host::watch::Watches;
 use crate::host::{clock, futex, reader};
 use crate::layout::Layout;
@@ -63,7 +63,12 @@ pub struct Endpoint<W: Transport> {
     /// The datagram that is being handled.
     datagram: Vec<u8>,
     pace: Pace,
+    /// Whether it sleeps on the members' bell too. Coordinators do not: they have to act before
+    /// members hear of it.
+    with_members: bool,
     page: Page,
+    /// Whether the programs in the seats have to be notified.
+    changed: bool,
     /// Since when the programs in the seats have short slices.
     short_since: Option<Instant>,
     /// The last request for a confirmation that was passed to the machine.
@@ -135,6 +140,7 @@ impl<'a> Taken<'a> {
             clock::now(),
         );
         watches.set_deaths(kernel_notifier.deaths());
+        let with_members = self.claim.region >= FIRST_FREE;
         self.claim.go_live();
         Endpoint {
             address,
@@ -147,7 +153,9 @@ impl<'a> Taken<'a> {
             seats: Seats::new(self.region.clone(), address),
             datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
             pace: Pace::new(wait),
+            with_members,
             page: Page::default(),
+            changed: false,
             short_since: None,
             confirm_since: Instant::ZERO,
             region: self.region,
@@ -183,11 +191,10 @@ impl<W: Transport> Drive for Endpoint<W> {
 
     #[inline]
     fn flush(&mut self) {
-        self.transport.flush();
-        let lost = self.transport.lost();
-        if lost != 0 {
-            self.count(FabricCounter::DatagramsLost, lost);
+        if core::mem::take(&mut self.changed) {
+            self.announce();
         }
+        self.send_posted();
     }
 
     fn run<M: crate::Machine>(
@@ -210,6 +217,17 @@ impl<W: Transport> Endpoint<W> {
             self.watches.watch(whom, lazy, self.transport.regions(), clock::now());
         } else {
             self.transport.watch(whom);
+        }
+    }
+
+    /// Sends what was posted. Programs in the seats are notified by [`Drive::flush`] at the end of a
+    /// turn: once for a view and the lease on it, because one that is woken for the view alone may
+    /// sleep again before there is a lease, and wait behind a process that dies.
+    fn send_posted(&mut self) {
+        self.transport.flush();
+        let lost = self.transport.lost();
+        if lost != 0 {
+            self.count(FabricCounter::DatagramsLost, lost);
         }
     }
 
@@ -299,9 +317,7 @@ impl<W: Transport> Fabric for Endpoint<W> {
         let answered = self.page.confirmed < wanted && wanted <= page.confirmed;
         let changed = (page.view, page.start) != (self.page.view, self.page.start) || answered;
         self.page = *page;
-        if changed {
-            self.announce();
-        }
+        self.changed |= changed;
     }
 
     #[inline]
@@ -312,7 +328,7 @@ impl<W: Transport> Fabric for Endpoint<W> {
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]) {
         let fits = reader::publish_view(&self.region, &self.layout, id, bytes);
         debug_assert!(fits, "view {id} of {} bytes does not fit", bytes.len());
-        self.announce();
+        self.changed = true;
     }
 
     fn publish_cleared(&mut self, base: ViewId) {

@@ -11,6 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoint::transport::{Received, Transport};
 use crate::host::clock;
 use crate::host::futex::{self, WAITV_MAX, Waiter};
+use crate::host::region::Sleep;
 use crate::host::sched::Slice;
 use crate::layout::Seat;
 use crate::metrics::{self, FabricCounter};
@@ -177,7 +178,7 @@ impl<W: Transport> Endpoint<W> {
             self.complete(machine);
         }
         if any {
-            self.flush();
+            self.send_posted();
         }
         any
     }
@@ -202,7 +203,7 @@ impl<W: Transport> Endpoint<W> {
                 return any;
             }
             self.complete(machine);
-            self.flush();
+            self.send_posted();
         }
     }
 
@@ -214,14 +215,14 @@ impl<W: Transport> Endpoint<W> {
             self.confirm_since = since;
             machine.handle(clock::now(), Event::Confirm { since }, self);
             self.complete(machine);
-            self.flush();
+            self.send_posted();
         }
         let mut from = 1;
         while let Some((seat, request)) = self.seats.next_request(from) {
             any = true;
             machine.handle(clock::now(), Event::Seat { seat, request }, self);
             self.complete(machine);
-            self.flush();
+            self.send_posted();
             from = seat.saturating_add(1);
         }
         any
@@ -240,17 +241,22 @@ impl<W: Transport> Endpoint<W> {
             return;
         }
         let bell = self.pace.bell;
-        self.region.sleeping().store(1, Ordering::SeqCst);
+        // Before the doorbell is compared: whoever wakes all members has rung it.
+        let members = self.with_members.then(|| self.cluster.table.bell().load(Ordering::SeqCst));
+        self.region.set_sleep(if members.is_some() { Sleep::WithMembers } else { Sleep::Alone });
         if self.region.doorbell().load(Ordering::SeqCst) == bell {
-            self.block(bell, deadline);
+            self.block(bell, members, deadline);
         }
-        self.region.sleeping().store(0, Ordering::Relaxed);
+        self.region.set_sleep(Sleep::Awake);
     }
 
-    fn block(&mut self, bell: u32, deadline: Instant) {
+    fn block(&mut self, bell: u32, members: Option<u32>, deadline: Instant) {
         let waiters = &mut self.pace.waiters;
         waiters.clear();
         waiters.push(futex::waiter(self.region.doorbell(), bell));
+        if let Some(members) = members {
+            waiters.push(futex::waiter(self.cluster.table.bell(), members));
+        }
         let now = clock::now();
         let Some(span) = self.watches.waiters(waiters, WAITV_MAX, now) else { return };
         let span = span.min(deadline.since(now)).min(self.pace.beat_every);

@@ -39,6 +39,18 @@ impl Deref for Region {
     }
 }
 
+/// What a ring has to do so that a region's owner polls. The word `sleeping` of its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Sleep {
+    /// It polls by itself.
+    Awake = 0,
+    /// It sleeps on its doorbell.
+    Alone = 1,
+    /// It sleeps on its doorbell and on the members' bell, see [`Table::bell`].
+    WithMembers = 2,
+}
+
 /// A region that is mapped read-only, as by the console.
 #[derive(Clone, Debug)]
 pub struct Observed(Region);
@@ -315,19 +327,38 @@ impl Region {
         memory::low_half(self.word(offset_of!(Header, doorbell)))
     }
 
-    pub(crate) fn sleeping(&self) -> &AtomicU32 {
+    fn sleeping(&self) -> &AtomicU32 {
         memory::high_half(self.word(offset_of!(Header, doorbell)))
+    }
+
+    /// Notes how the owner is about to sleep. It must compare the doorbell after that.
+    pub(crate) fn set_sleep(&self, sleep: Sleep) {
+        self.sleeping().store(sleep as u32, Ordering::SeqCst);
     }
 
     /// Rings the owner to poll its lanes and seats, and wakes it if it sleeps.
     pub(crate) fn ring(&self) {
+        if self.count_ring() != Sleep::Awake {
+            self.wake();
+        }
+    }
+
+    /// Rings the owner, which the caller wakes if it sleeps.
+    pub(crate) fn count_ring(&self) -> Sleep {
         // Dekker with the sleeper: it sets `sleeping` before the kernel compares the doorbell. The
         // second of the two sees the other's write. The flag is not cleared here, so that a ringer
         // that dies before its wake-up call hinders no other.
         self.doorbell().fetch_add(1, Ordering::SeqCst);
-        if self.sleeping().load(Ordering::SeqCst) != 0 {
-            futex::wake(self.doorbell(), 1);
+        match self.sleeping().load(Ordering::SeqCst) {
+            0 => Sleep::Awake,
+            2 => Sleep::WithMembers,
+            _ => Sleep::Alone,
         }
+    }
+
+    /// Wakes the owner, which was rung.
+    pub(crate) fn wake(&self) {
+        futex::wake(self.doorbell(), 1);
     }
 
     /// Notifies attached programs of a changed page or view, and wakes the waiters.

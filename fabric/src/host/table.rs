@@ -4,6 +4,7 @@
 //! 0     header   magic, layout version, limits, nonce, cluster name, namespaces
 //! 128   changes  counts changes of any entry
 //! 192   impaired how many entries have links that a drill impairs
+//! 256   bell     wakes all sleeping members of the cluster on this host
 //! 512   entries  64 bytes each: state, generation, kind and groups, name, impairment and delay of its links
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! before it makes the entry live, so they do not change while the state stays the same.
 
 use crate::host::error::HostError;
+use crate::host::futex;
 use crate::host::impair::Impairment;
 use crate::host::map::{self, Access, Mapping};
 use crate::host::namespace::Namespace;
@@ -18,7 +20,7 @@ use crate::host::occupancy::{Occupancy, Phase};
 use crate::host::process::Process;
 use crate::layout::{self, Layout, Limits, PROPOSERS_MAX};
 use crate::types::Name;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::path::{Path, PathBuf};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -45,6 +47,7 @@ const HEADER_FIRST: usize = 11;
 const HEADER_NAMESPACES: usize = 12;
 const CHANGES: usize = 16;
 const IMPAIRED: usize = 24;
+const BELL: usize = 32;
 const ENTRIES: usize = 64;
 const ENTRY_WORDS: usize = 8;
 const WORDS: usize = ENTRIES + REGIONS as usize * ENTRY_WORDS;
@@ -194,6 +197,17 @@ impl Table {
     #[inline]
     pub(crate) fn has_impaired(&self) -> bool {
         self.map[IMPAIRED].load(Ordering::Relaxed) != 0
+    }
+
+    /// A futex on which members sleep beside their own doorbells.
+    pub(crate) fn bell(&self) -> &AtomicU32 {
+        crate::memory::low_half(&self.map[BELL])
+    }
+
+    /// Wakes all members that sleep. The caller has rung the doorbells of those that have work.
+    pub(crate) fn wake_members(&self) {
+        self.bell().fetch_add(1, Ordering::SeqCst);
+        futex::wake(self.bell(), u32::MAX);
     }
 
     /// The impairment of a region's newest owner.

@@ -6,7 +6,7 @@ use crate::host::clock;
 use crate::host::impair::LinkImpairment;
 use crate::host::mapped::MappedRegions;
 use crate::host::occupancy::Phase;
-use crate::host::region::Region;
+use crate::host::region::{Region, Sleep};
 use crate::host::table::REGIONS;
 use crate::memory::{self, Stores};
 use crate::shm::delay_queue::{DelayQueue, DelayedOperation};
@@ -170,15 +170,36 @@ impl Links {
         sent
     }
 
-    /// Rings the doorbells of all peers with new datagrams.
+    /// Rings the doorbells of all peers with new datagrams. One call wakes several members: after
+    /// each call, the kernel may run the one just woken on this core, and then others, before this
+    /// process wakes the rest.
     #[inline]
     pub(crate) fn ring(&mut self) {
-        while let Some(number) = self.dirty.pop() {
-            let Some(own) = self.outgoing.get_mut(number as usize) else { continue };
-            if core::mem::take(&mut own.dirty)
-                && let Some(region) = self.regions.mapped(number, own.generation)
-            {
-                region.ring();
+        let Self { regions, outgoing, dirty, .. } = self;
+        if dirty.is_empty() {
+            return;
+        }
+        let (mut members, mut last) = (0, None);
+        dirty.retain(|&number| {
+            let Some(own) = outgoing.get_mut(number as usize) else { return false };
+            own.dirty = false;
+            let Some(region) = regions.mapped(number, own.generation) else { return false };
+            let sleep = region.count_ring();
+            if sleep == Sleep::WithMembers {
+                members += 1;
+                last = Some(region);
+            }
+            sleep == Sleep::Alone
+        });
+        match last {
+            Some(region) if members == 1 => region.wake(),
+            Some(_) => regions.cluster.table.wake_members(),
+            None => {}
+        }
+        for number in dirty.drain(..) {
+            let generation = outgoing.get(number as usize).map_or(0, |own| own.generation);
+            if let Some(region) = regions.mapped(number, generation) {
+                region.wake();
             }
         }
     }

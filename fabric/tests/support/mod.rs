@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A hang, not a slow machine.
-const HANG: std::time::Duration = std::time::Duration::from_secs(60);
+pub(crate) const HANG: std::time::Duration = std::time::Duration::from_secs(60);
 
 pub(crate) fn process(text: &str) -> Owner {
     Owner { kind: 1, name: name(text), region: None, groups: Group::Everyone.bit() }
