@@ -22,7 +22,9 @@ use std::process::ExitCode;
 #[command(
     after_help = "Exit codes:\n  0  healthy\n  1  degraded: something is missing, and programs may act\n  \
     2  unreachable: no process of it lives, or there is no such cluster\n  \
-    3  unavailable: processes live and no program may act; no majority of the coordinators can decide, every lease has ended or begins later, or no program is a member"
+    3  unavailable: processes live and no program may act; no majority of the coordinators can decide, every lease has ended or begins later, or no program is a member\n\
+    \nOnly processes that the cluster was started with, and the coordinators that decide, are expected. A program \
+    attached later (obol run, libobol) that has died is listed as down, and the cluster is healthy without it."
 )]
 pub(crate) struct Status {
     /// Print one JSON object for scripts
