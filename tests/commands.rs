@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-fn ran(arguments: &[&str]) -> Ran {
+pub(crate) fn ran(arguments: &[&str]) -> Ran {
     Ran::of(obol().args(arguments))
 }
 
@@ -53,7 +53,7 @@ fn the_help_of_each_command_names_its_options() {
         }
     }
     assert!(all.contains("Exit codes") && all.contains("OBOL_CLUSTER"), "{all}");
-    for hidden in ["\n  agent ", "\n  app ", "lease-cache", "floor-role"] {
+    for hidden in ["\n  agent ", "\n  app ", "lease-cache", "\n  floor"] {
         assert!(!all.contains(hidden), "{hidden:?} is for the supervisor only:\n{all}");
     }
 }
@@ -63,7 +63,7 @@ fn without_a_command_the_commands_are_listed_whatever_the_environment_says() {
     let bare = ran(&[]);
     assert!(bare.code == Some(2) && bare.err.contains("Start a cluster on this host"), "{bare:?}");
     let with = Ran::of(obol().env("OBOL_CLUSTER", "x")).ends(2).err;
-    assert!(with.contains("drill") && !with.contains("floor-role"), "{with}");
+    assert!(with.contains("drill") && !with.contains("\n  floor"), "{with}");
     let mistyped = ran(&["upp"]).ends(2).err;
     assert!(mistyped.contains("a similar subcommand exists: 'up'"), "{mistyped}");
 }

@@ -12,6 +12,7 @@ mod drills;
 mod embedded;
 mod fault_agent;
 mod faults;
+mod floor;
 mod frozen;
 mod handles;
 mod joins;

@@ -119,5 +119,5 @@ commands! {
     #[command(name = "keep", hide = true)]
     Cleanup(running::Cleanup) => running::clean_up,
     #[command(hide = true)]
-    FloorRole(bench::FloorRole) => bench::floor_role,
+    Floor(bench::Floor) => bench::measure_floor,
 }

@@ -9,6 +9,7 @@ pub mod clock;
 pub(crate) mod cluster;
 pub(crate) mod death;
 pub(crate) mod error;
+pub mod floor;
 mod fork;
 pub mod futex;
 pub(crate) mod impair;

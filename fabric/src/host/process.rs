@@ -247,13 +247,13 @@ pub fn reap(child: u32) -> bool {
     pid(child).is_some_and(|pid| matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(Some(_))))
 }
 
-fn pid(number: u32) -> Option<Pid> {
+pub(super) fn pid(number: u32) -> Option<Pid> {
     i32::try_from(number).ok().and_then(Pid::from_raw)
 }
 
 /// Forks this process: returns the child's pid, or `None` in the child. The child has the calling
 /// thread alone, and may deadlock on a lock held by another thread. Only for tests of forked
-/// children; to start a program, use `std::process`.
+/// children and the benchmark's bare processes; to start a program, use `std::process`.
 #[doc(hidden)]
 pub fn fork() -> io::Result<Option<u32>> {
     // SAFETY: the call takes nothing. What a child must not rely on is said above; memory it has

@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(crate) use floor::{FloorRole, role as floor_role, run as floor};
+pub(crate) use floor::{Floor, Floors, measure as measure_floor};
 
 /// Measure obol against this host's floor, the fastest known bare program, in one run
 #[derive(Debug, Args)]

@@ -9,7 +9,6 @@ use obol_chaos::drillfile::{Drill, Metric, ReportFiles};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Journal, Verdict};
 use obol_console::output::{self, Failure};
-use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
@@ -41,12 +40,12 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     }
     // A drill handles these signals, too, but not between two drills.
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
-    let mut floor = Distribution::new();
+    let mut floors = bench::Floors::default();
     let mut cells: Vec<Cell> = wanted.iter().map(|wanted| Cell::new(&wanted.scenario)).collect();
     let settings = [(false, true), (false, false), (true, true), (true, false)];
     for (caches, fencing) in settings.into_iter().filter(|(_, fencing)| *fencing || options.no_fence) {
         let profile = if fencing { &fenced } else { &waited };
-        bench::floor(root, FLOORS.min(count), &mut floor)?;
+        floors.run(root, FLOORS.min(count))?;
         let setting = Setting { profile, caches, fencing };
         let last = setting.measure(root, options, count, &wanted, &mut cells, &stop)?;
         if last == Some(Verdict::Interrupted) || stop.load(Ordering::Relaxed) {
@@ -56,7 +55,7 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     let timing = &fenced.timing;
     let table = Table {
         repetitions: count,
-        floor_us: floor.summary(),
+        floor_us: floors.last.summary(),
         heartbeat_us: timing.heartbeat_period.as_micros_f64() * f64::from(timing.heartbeat_confirm),
         profile: fenced.name.to_string(),
         host: Host::this(),
