@@ -15,17 +15,22 @@
 
 use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};
 use crate::{page, recorder};
+use core::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The first eight bytes of every region: `obol-mem`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"obol-mem");
 /// Changes whenever a reader of an older layout would misread.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Coordinators (acceptors, proposers) a cluster can have.
 pub const PROPOSERS_MAX: usize = 7;
 /// Death words of a seat: one for each coordinator, then one for any other watcher.
 pub const DEATH_WORDS: usize = 15;
+
+/// Words of the bits that announce datagrams: one cache line, in which a receiver sees at once which
+/// of its lanes to read. Each lane is on pages of its own.
+pub const PENDING_WORDS: usize = 8;
 
 /// The head of a region.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -56,6 +61,8 @@ pub struct Header {
     pub sleeping: u32,
     /// Spare, zero; keeps the doorbell on its own cache line.
     pub spare_line: [u64; 7],
+    /// A bit for each lane with datagrams, see [`Layout::pending`].
+    pub pending: [u64; PENDING_WORDS],
 }
 
 #[cfg(not(loom))]
@@ -145,9 +152,9 @@ pub struct Lane {
 /// Bytes before a datagram in a lane: its length.
 pub const DATAGRAM_HEAD_BYTES: usize = 8;
 
-const _: () = assert!(size_of::<Header>() == 192 && size_of::<Seat>() == 256);
+const _: () = assert!(size_of::<Header>() == 256 && size_of::<Seat>() == 256);
 const _: () = assert!(size_of::<ViewHead>() == 32 && size_of::<Lane>() == 128);
-const _: () = assert!(core::mem::offset_of!(Header, doorbell) == 128);
+const _: () = assert!(offset_of!(Header, doorbell) == 128 && offset_of!(Header, pending) == 192);
 
 const PAGE_AT: usize = 512;
 const SEATS_AT: usize = PAGE_AT + page::WORDS * 8;
@@ -313,12 +320,12 @@ impl Layout {
 
     /// The word that a seat's application advances when it makes progress.
     pub fn progress(&self, seat: u16) -> u32 {
-        self.seat(seat) + core::mem::offset_of!(Seat, progress) as u32
+        self.seat(seat) + offset_of!(Seat, progress) as u32
     }
 
     /// A seat's heartbeat word.
     pub fn heartbeat(&self, seat: u16) -> u32 {
-        self.seat(seat) + core::mem::offset_of!(Seat, heartbeat) as u32
+        self.seat(seat) + offset_of!(Seat, heartbeat) as u32
     }
 
     /// A seat's counters.
@@ -379,6 +386,13 @@ impl Layout {
         self.values as u32..self.values as u32 + bytes
     }
 
+    /// The offset of the word, and the bit in it, that announce datagrams in a lane. With more lanes
+    /// than bits, several share one.
+    pub const fn pending(lane: u32) -> (u32, u64) {
+        let bit = lane % (PENDING_WORDS as u32 * 64);
+        (offset_of!(Header, pending) as u32 + bit / 64 * 8, 1 << (bit % 64))
+    }
+
     /// A lane's fixed part; its datagrams follow.
     pub fn lane(&self, lane: u32) -> u32 {
         assert!(lane < self.limits.lanes, "lane {lane} of {}", self.limits.lanes);
@@ -396,7 +410,6 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::mem::offset_of;
 
     const LIMITS: Limits = Limits {
         seats: 9,
@@ -411,11 +424,15 @@ mod tests {
 
     #[test]
     fn the_layout_of_this_version_does_not_move() {
-        assert_eq!(VERSION, 4);
+        assert_eq!(VERSION, 5);
         assert_eq!(offset_of!(Header, limits), 24);
         assert_eq!(offset_of!(Header, incarnation), 56);
         assert_eq!(offset_of!(Header, groups), 64);
         assert_eq!(offset_of!(Header, sleeping), 132);
+        assert_eq!(Layout::pending(0), (192, 1));
+        assert_eq!(Layout::pending(65), (200, 2));
+        assert_eq!(Layout::pending(511), (248, 1 << 63));
+        assert_eq!(Layout::pending(4095), Layout::pending(511));
         assert_eq!(offset_of!(Seat, generation), 8);
         assert_eq!(offset_of!(Seat, heartbeat), 56);
         assert_eq!(offset_of!(Seat, name), 72);
@@ -430,7 +447,7 @@ mod tests {
     #[test]
     fn no_two_parts_overlap() {
         let layout = Layout::new(LIMITS).expect("in bounds");
-        let mut parts = vec![(0, 192), (layout.page(), 128), (layout.view(), layout.view_bytes())];
+        let mut parts = vec![(0, 256), (layout.page(), 128), (layout.view(), layout.view_bytes())];
         for seat in 0..9 {
             parts.push((layout.seat(seat), 256));
             parts.push((layout.counters(seat), 512));

@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs only these tests.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::lanes::{self, Taken};
+use crate::lanes::{self, Pending, Taken};
 use crate::layout::{Layout, Limits};
 use crate::memory::{self, Stores};
 use crate::page::{self, Page};
@@ -243,6 +243,27 @@ fn datagrams_are_taken_whole_and_in_order_while_others_are_sent() {
         // Around the ring: lost if the receiver has not taken the first yet.
         let _lost_or_sent = lanes::push(&words, &layout, lane, &[3; 16]);
         receive.join().expect("the receiver ends");
+    });
+}
+
+#[test]
+fn whatever_was_sent_is_announced_until_it_is_taken() {
+    loom::model(|| {
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        let words = Arc::new(memory::zeroed(layout.bytes()));
+        let round = move |words: &[AtomicU64]| {
+            let (pending, mut out, mut taken) = (Pending::take(words), Vec::new(), 0);
+            while pending.has(0) && matches!(lanes::take(words, &layout, 0, &mut out), Taken::Datagram(..)) {
+                taken += 1;
+            }
+            taken
+        };
+        let receiver = Arc::clone(&words);
+        let receive = thread::spawn(move || round(&receiver));
+        let lane = lanes::claim(&words, &layout, A).expect("free");
+        assert!(lanes::push(&words, &layout, lane, &[1; 8]) && lanes::push(&words, &layout, lane, &[2; 8]));
+        let during = receive.join().expect("the receiver ends");
+        assert_eq!(during + round(&words), 2);
     });
 }
 

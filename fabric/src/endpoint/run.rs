@@ -117,6 +117,8 @@ impl<W: Transport> Endpoint<W> {
         if bell != self.pace.bell || tidy {
             self.pace.bell = bell;
             event |= self.receive_datagrams(machine);
+            // Programs learn of a change before anything else is done.
+            self.flush();
             event |= self.poll_seats(machine);
             self.seats.free(tidy);
         } else if self.transport.has_datagrams() {

@@ -1,11 +1,12 @@
 //! Datagram rings: one lane per sender in each receiver's region, with one writer and one reader.
 //!
-//! A sender claims a lane by writing its identity into it, fills slots, and publishes them by
-//! advancing `head`; the receiver takes them at `tail`. A sender that dies while it fills a slot
-//! has published nothing. Datagrams to a full lane are lost.
+//! A sender claims a lane by writing its identity into it, fills slots, publishes them by advancing
+//! `head`, and announces the lane; the receiver takes them at `tail`. A sender that dies while it
+//! fills a slot has published nothing; for one that dies before the announcement, the receiver makes
+//! it when it tidies up. Datagrams to a full lane are lost.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout};
+use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout, PENDING_WORDS};
 use crate::memory;
 use crate::types::RegionOwner;
 use core::mem::offset_of;
@@ -62,6 +63,38 @@ pub(crate) fn is_held(words: &[AtomicU64], layout: &Layout, lane: u32, sender: R
         .is_some_and(|w| w.load(Ordering::Relaxed) == sender.word())
 }
 
+/// Announcements that the receiver has taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pending([u64; PENDING_WORDS]);
+
+impl Pending {
+    /// Takes those of a region. Only the receiver may call this.
+    pub(crate) fn take(words: &[AtomicU64]) -> Self {
+        let (first, _) = Layout::pending(0);
+        let mut taken = Self::default();
+        for (taken, word) in taken.0.iter_mut().zip(words.iter().skip(first as usize / 8)) {
+            if word.load(Ordering::Relaxed) != 0 {
+                *taken = word.swap(0, Ordering::Acquire);
+            }
+        }
+        taken
+    }
+
+    /// Whether there may be datagrams in a lane.
+    pub(crate) fn has(&self, lane: u32) -> bool {
+        let ((first, _), (at, bit)) = (Layout::pending(0), Layout::pending(lane));
+        self.0.get((at - first) as usize / 8).is_some_and(|word| word & bit != 0)
+    }
+}
+
+/// Announces the datagrams of a lane.
+pub(crate) fn announce(words: &[AtomicU64], lane: u32) {
+    let (at, bit) = Layout::pending(lane);
+    if let Some(word) = words.get(at as usize / 8) {
+        word.fetch_or(bit, Ordering::Release);
+    }
+}
+
 /// Puts a datagram into a lane that the caller holds. `false` if the lane is full and the datagram
 /// is lost.
 #[must_use]
@@ -80,6 +113,7 @@ pub(crate) fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]
             len.store(bytes.len() as u64, Ordering::Relaxed);
             memory::copy_in(body, bytes);
             head.store(number.wrapping_add(1), Ordering::Release);
+            announce(words, lane);
             true
         }
         _ => {
@@ -99,7 +133,7 @@ pub(crate) fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Ve
         return Taken::Empty;
     };
     let sender = owner.load(Ordering::Acquire);
-    // Only a drained lane is freed. Most are free: the receiver touches one cache line of each.
+    // Only a drained lane is freed.
     if sender == 0 {
         return Taken::Empty;
     }
@@ -124,25 +158,36 @@ pub(crate) fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Ve
     taken.unwrap_or(Taken::Refused)
 }
 
-/// Frees the lanes that are drained and whose senders are gone. Only the receiver may call this.
-pub(crate) fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut(RegionOwner) -> bool) {
+/// Frees the lanes that are drained and whose senders are gone, and announces those that are not
+/// drained: their senders may have died before they did. Returns whether there was one. Only the
+/// receiver may call this.
+pub(crate) fn free(
+    words: &[AtomicU64],
+    layout: &Layout,
+    mut is_gone: impl FnMut(RegionOwner) -> bool,
+) -> bool {
+    let mut announced = false;
     for lane in 0..layout.limits().lanes {
         let at = |offset| word(words, layout, lane, offset);
         let (Some(owner), Some(head), Some(tail)) =
             (at(offset_of!(Lane, owner)), at(offset_of!(Lane, head)), at(offset_of!(Lane, tail)))
         else {
-            return;
+            return announced;
         };
         let found = owner.load(Ordering::Relaxed);
         // The order matters: a sender that is gone publishes nothing more, so the lane stays
         // drained.
-        if found != 0
-            && is_gone(RegionOwner::of(found))
-            && head.load(Ordering::Acquire) == tail.load(Ordering::Relaxed)
-        {
+        if found == 0 || !is_gone(RegionOwner::of(found)) {
+            continue;
+        }
+        if head.load(Ordering::Acquire) == tail.load(Ordering::Relaxed) {
             let _ = owner.compare_exchange(found, 0, Ordering::AcqRel, Ordering::Relaxed);
+        } else {
+            announce(words, lane);
+            announced = true;
         }
     }
+    announced
 }
 
 #[cfg(all(test, not(loom)))]
@@ -213,6 +258,26 @@ mod tests {
         assert_eq!(claim(&words, &layout, B), None);
         assert!(push(&words, &layout, 1, b"after"));
         assert_eq!(take(&words, &layout, 1, &mut out), Taken::Datagram(A, 5));
+    }
+
+    #[test]
+    fn a_lane_is_announced_once_for_each_round_and_for_a_sender_that_died_before_it_did() {
+        let (layout, words, _) = lane();
+        let announced = || (0..LIMITS.lanes).map(|lane| Pending::take(&words).has(lane)).collect::<Vec<_>>();
+        let n = claim(&words, &layout, A).expect("free");
+        assert_eq!(n, 1);
+        assert!(push(&words, &layout, n, b"one") && push(&words, &layout, n, b"two"));
+        let round = Pending::take(&words);
+        assert!(round.has(1) && !round.has(0) && !round.has(2));
+        assert_eq!(
+            announced(),
+            [false; 4],
+            "the announcement was taken, as if its sender had died before it"
+        );
+        assert!(!free(&words, &layout, |sender| sender == B), "its sender lives");
+        assert_eq!(announced(), [false; 4]);
+        assert!(free(&words, &layout, |sender| sender == A));
+        assert!(Pending::take(&words).has(1));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::host::error::HostError;
 use crate::host::mapped::MappedRegions;
 use crate::host::region::Region;
 use crate::shm::delay_queue::DelayedOperation;
-use crate::shm::lanes;
+use crate::shm::lanes::{self, Pending};
 use crate::shm::link::Links;
 use crate::types::{Address, Instant, RegionOwner};
 use std::collections::VecDeque;
@@ -27,6 +27,8 @@ pub struct Memory {
     spare: Vec<Vec<u8>>,
     /// Regions whose links are broken: see [`Memory::post`].
     broken: Vec<(u32, LinkError)>,
+    /// The lanes of this round.
+    pending: Pending,
     /// The next lane to poll, and how many datagrams it gave in this round.
     lane: u32,
     taken: u32,
@@ -47,6 +49,7 @@ impl Endpoint<Memory> {
             done: VecDeque::with_capacity(64),
             spare: Vec::new(),
             broken: Vec::new(),
+            pending: Pending::default(),
             lane: 0,
             taken: 0,
             more: true,
@@ -234,14 +237,20 @@ impl Transport for Memory {
         self.done.len()
     }
 
-    /// Takes from each lane, in one round, at most as many datagrams as it holds.
+    /// Takes from each announced lane, in one round, at most as many datagrams as it holds.
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Received {
         let limits = *self.region.layout().limits();
         if self.lane == 0 && self.taken == 0 {
             self.more = false;
+            self.pending = Pending::take(&self.region);
         }
         while self.lane < limits.lanes {
+            if !self.pending.has(self.lane) {
+                self.lane += 1;
+                continue;
+            }
             if self.taken == limits.lane_slots {
+                lanes::announce(&self.region, self.lane);
                 self.more = true;
             } else {
                 self.taken += 1;
@@ -283,7 +292,7 @@ impl Transport for Memory {
     /// Frees the lanes of senders that are gone.
     fn tidy(&mut self, _: Instant) {
         let regions = &mut self.links.regions;
-        lanes::free(&self.region, self.region.layout(), |sender| regions.is_gone(sender));
+        self.more |= lanes::free(&self.region, self.region.layout(), |sender| regions.is_gone(sender));
     }
 
     fn arm(&mut self) -> bool {
