@@ -2,7 +2,7 @@
 //! a death at the deciding coordinator to the last process that became active without the dead.
 
 use crate::ObservedEvent;
-use crate::timeline::Phases;
+use crate::timeline::{Phases, waited_until};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Level;
 use obol_membership::recorder::{Kind as Event, Record};
@@ -113,10 +113,12 @@ impl Failover {
     pub fn phases(&self) -> [Option<Nanos>; 5] {
         let at = |event| self.first(self.decider, event);
         let (propose, decide) = (at(Event::Propose), at(Event::Decide));
-        let fenced = at(Event::Fenced).or(decide);
-        let clear = at(Event::Clear).or(fenced);
-        // A process may be active before CLEAR reaches the last one; the phase counts from CLEAR.
-        let active = self.last_active().map(|(_, at)| at.max(clear.unwrap_or(at)));
+        let active = self.last_active().map(|(_, at)| at);
+        let (fenced, clear) = (at(Event::Fenced), at(Event::Clear));
+        // By another host's clock, a process may seem to be active before CLEAR.
+        let before_clear = active.filter(|at| self.is_told(clear.or(fenced).unwrap_or(*at).since(*at)));
+        let waited = decide.map(|decide| waited_until(decide, fenced, clear, before_clear));
+        let [fenced, clear] = waited.map_or([fenced, clear.or(fenced)], |ends| ends.map(Some));
         let order = [Some(self.began), propose, decide, fenced, clear, active];
         std::array::from_fn(|n| match (order[n], order[n + 1]) {
             // The decider's clock stamps the others; the active process may use another host's

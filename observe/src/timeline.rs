@@ -238,21 +238,32 @@ impl Phases {
         let notices = dead.iter().filter_map(|who| history.notice(decider, *who)).map(|n| n.when);
         let notice = notices.filter(|when| *when <= propose).max()?;
         let decide = line.decide?;
-        let fenced = line.fenced.map_or(decide, |(at, _)| at);
-        let clear = line.clear.unwrap_or(fenced);
         let active =
             survivors.iter().map(|name| history.active_from(id, *name)).collect::<Option<Vec<_>>>()?;
         let active = active.into_iter().max()?;
-        let causal = |order: &[Instant]| order.windows(2).all(|pair| pair[0] <= pair[1]);
-        if !causal(&[killed, notice, propose, decide, fenced, clear]) || decide > active {
+        let [fenced, clear] = waited_until(decide, line.fenced.map(|(at, _)| at), line.clear, Some(active));
+        let order = [killed, notice, propose, decide, fenced, clear, active];
+        if !order.windows(2).all(|pair| pair[0] <= pair[1]) {
             return None;
         }
-        // All survivors may have become active by their own timeouts before CLEAR was sent.
-        let order = [killed, notice, propose, decide, fenced.min(active), clear.min(active), active];
         let [notice, propose, decide, fence, clear, active] =
             core::array::from_fn(|i| order[i + 1].since(order[i]));
         Some(Self { notice, propose, decide, fence, clear, active })
     }
+}
+
+/// The ends of the phases fence and clear. Both are zero for a view that is compatible with its
+/// predecessor, which needs neither; and no survivor waits for what is stamped after the last of
+/// them became active by its own timeout.
+pub(crate) fn waited_until(
+    decide: Instant,
+    fenced: Option<Instant>,
+    clear: Option<Instant>,
+    active: Option<Instant>,
+) -> [Instant; 2] {
+    let fenced = fenced.unwrap_or(decide);
+    let clear = clear.unwrap_or(fenced);
+    [fenced, clear].map(|at| active.map_or(at, |active| at.min(active)))
 }
 
 #[cfg(test)]
@@ -304,6 +315,38 @@ mod tests {
         let phases = Phases::of(&history, ViewId(5), &dead, Instant(100), &survivors).expect("whole");
         assert_eq!(phases.values().map(|n| n.0), [10, 2, 3, 5, 1, 29]);
         assert_eq!(phases.total(), Nanos(50));
+    }
+
+    #[test]
+    fn the_console_and_the_drills_cut_a_failover_into_the_same_phases() {
+        let app = |at| seen("app-1", Kind::App, What::Active, at, 5, 0);
+        let leader = |what, at, a| seen("coord-1", Kind::Coordinator, what, at, a, 1);
+        let until_decided =
+            [leader(What::Notice, 110, 9), leader(What::Propose, 112, 5), leader(What::Decide, 115, 5)];
+        // With CLEAR; without; and active by its own timeout before and between the two stamps.
+        for (fenced, clear, active) in [
+            (Some(120), Some(121), 140),
+            (None, None, 140),
+            (Some(120), Some(130), 119),
+            (Some(120), Some(130), 125),
+        ] {
+            let mut events = until_decided.to_vec();
+            events.extend(fenced.map(|at| leader(What::Fenced, at, 5)));
+            events.extend(clear.map(|at| leader(What::Clear, at, 5)));
+            events.push(app(active));
+            events.sort_by_key(|seen| seen.event.at);
+            let mut history = History::default();
+            history.take(&events);
+            let by_drills =
+                Phases::of(&history, ViewId(5), &[Incarnation(9)], Instant(100), &names(&["app-1"]))
+                    .expect("whole");
+            let found =
+                crate::failovers::all(&events.iter().cloned(), &crate::failovers::Departures::default());
+            let [by_console] = &found[..] else { panic!("{found:?}") };
+            let [notice, rest @ ..] = by_drills.values();
+            assert_eq!(by_console.phases(), rest.map(Some), "{fenced:?} {clear:?} {active}");
+            assert_eq!(by_console.total().map(|total| total.saturating_add(notice)), Some(by_drills.total()));
+        }
     }
 
     #[test]
