@@ -69,6 +69,17 @@ fn without_a_command_the_commands_are_listed_whatever_the_environment_says() {
 }
 
 #[test]
+fn a_comparison_with_what_is_not_installed_says_what_to_install() {
+    let root = Root::new();
+    let missing = Ran::of(root.command(&["bench", "--vs", "etcd,serf"]).env("PATH", "/nowhere")).ends(2).err;
+    for wanted in ["apt install etcd-server", "apt install serf", "nothing that --vs names is installed"] {
+        assert!(missing.contains(wanted), "{wanted:?} is not in:\n{missing}");
+    }
+    let unknown = ran(&["bench", "--vs", "etc"]).ends(2).err;
+    assert!(unknown.contains("possible values: etcd, zookeeper, serf"), "{unknown}");
+}
+
+#[test]
 fn completions_are_scripts_of_their_shells() {
     for (shell, check) in [("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")] {
         let script = ran(&["completions", shell]).ends(0).out;

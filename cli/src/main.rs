@@ -6,6 +6,7 @@ mod daemons;
 mod directory;
 mod ending;
 mod names;
+mod peer_server;
 mod replacement;
 mod running;
 mod saved;

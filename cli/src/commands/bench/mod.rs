@@ -10,6 +10,7 @@ mod failover;
 mod floor;
 mod idle;
 mod micro;
+mod vs;
 
 use crate::cli::listen;
 use clap::{Args, Subcommand};
@@ -40,6 +41,9 @@ pub(crate) struct Bench {
     /// Measure consensus over RDMA instead, by this address of the host
     #[arg(long, value_name = "IP[:PORT]", value_parser = listen)]
     pub(crate) rdma: Option<SocketAddr>,
+    /// Compare with other systems instead, as far as they are installed: separated by commas
+    #[arg(long, value_name = "SYSTEM", value_enum, value_delimiter = ',', conflicts_with = "rdma")]
+    pub(crate) vs: Vec<vs::Against>,
     /// Profile for --rdma: a name that `obol profile list` knows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "soft-roce", requires = "rdma")]
     pub(crate) profile: String,
@@ -124,6 +128,9 @@ pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Fai
     }
     if let Some(at) = options.rdma {
         return over_rdma(root, at, options);
+    }
+    if !options.vs.is_empty() {
+        return vs::run(root, &options.vs, options.count, options.json);
     }
     let mut figures = Vec::new();
     let progress = |what: &str| {

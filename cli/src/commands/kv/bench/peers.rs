@@ -1,14 +1,14 @@
 //! Caches of other makers, asked over their sockets, and memcached's own load generator.
 
 use super::{KEY, PATIENCE, Peer, Peers, VALUE};
-use crate::running::dies_with_parent;
+use crate::peer_server::PeerServer;
 use obol_console::output::{self, Failure};
 use obol_kv::WINDOW;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Where the peers listen.
@@ -61,32 +61,6 @@ impl<S: Read + Write> Peer for Spoken<S> {
     }
 }
 
-/// A third-party server, ended with this.
-pub(super) struct Other(Child);
-
-impl Other {
-    /// `None` if it is not installed.
-    fn start(command: &Command) -> Result<Option<Self>, Failure> {
-        let program = command.get_program();
-        let version = Command::new(program).arg("--version").output();
-        if version.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return Ok(None);
-        }
-        // Whatever ends this process ends it as well.
-        let mut bound = dies_with_parent(&program.to_string_lossy()).map_err(Failure::failed)?;
-        bound.args(command.get_args()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Some(Self(bound.spawn().map_err(Failure::failed)?)))
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// What memcached's own load generator is asked for: keys and values as short as it can, nine GETs
 /// to one PUT.
 const MEMCASLAP_CONFIG: &str = "key\n16 16 1\nvalue\n32 32 1\ncmd\n0 0.1\n1 0.9\n";
@@ -99,7 +73,7 @@ pub(super) struct Memcaslap {
 
 impl Memcaslap {
     /// `None` if it, or memcached, is not installed.
-    pub(super) fn of(dir: &Path, servers: &[Other]) -> Result<Option<Self>, Failure> {
+    pub(super) fn of(dir: &Path, servers: &[PeerServer]) -> Result<Option<Self>, Failure> {
         let config = dir.join("memcaslap");
         let is_there = Command::new("memcaslap").arg("--version").output().is_ok();
         if servers.is_empty() || !is_there {
@@ -166,7 +140,7 @@ fn unix(path: PathBuf) -> impl Fn() -> io::Result<UnixStream> {
 }
 
 /// The peers that are installed, and what keeps their servers running.
-pub(super) fn others(dir: &Path) -> Result<(Peers, Vec<Other>), Failure> {
+pub(super) fn others(dir: &Path) -> Result<(Peers, Vec<PeerServer>), Failure> {
     let (mut peers, mut servers) = (Peers::new(), Vec::new());
     let socket = |name: &str| dir.join(name);
     let memcached = || {
@@ -176,11 +150,11 @@ pub(super) fn others(dir: &Path) -> Result<(Peers, Vec<Other>), Failure> {
         command
     };
     if let Some(server) =
-        Other::start(memcached().args(["-l", "127.0.0.1", "-p", &MEMCACHED_PORT.to_string()]))?
+        PeerServer::start(memcached().args(["-l", "127.0.0.1", "-p", &MEMCACHED_PORT.to_string()]))?
     {
         servers.push(server);
         let path = socket("memcached");
-        servers.extend(Other::start(memcached().arg("-s").arg(&path))?);
+        servers.extend(PeerServer::start(memcached().arg("-s").arg(&path))?);
         let stream = connect("memcached", tcp(MEMCACHED_PORT))?;
         peers.push(Box::new(Spoken::memcached("memcached, TCP", stream)));
         peers.push(Box::new(Spoken::memcached("memcached, Unix socket", connect("memcached", unix(path))?)));
@@ -194,7 +168,7 @@ pub(super) fn others(dir: &Path) -> Result<(Peers, Vec<Other>), Failure> {
     redis
         .args(["--bind", "127.0.0.1", "--port", &REDIS_PORT.to_string(), "--save", "", "--unixsocket"])
         .arg(&path);
-    if let Some(server) = Other::start(&redis)? {
+    if let Some(server) = PeerServer::start(&redis)? {
         servers.push(server);
         peers.push(Box::new(Spoken::redis("Redis, TCP", connect("redis", tcp(REDIS_PORT))?)));
         peers.push(Box::new(Spoken::redis("Redis, Unix socket", connect("redis", unix(path))?)));
