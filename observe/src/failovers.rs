@@ -116,14 +116,14 @@ impl Failover {
         let active = self.last_active().map(|(_, at)| at);
         let (fenced, clear) = (at(Event::Fenced), at(Event::Clear));
         // By another host's clock, a process may seem to be active before CLEAR.
-        let before_clear = active.filter(|at| self.is_told(clear.or(fenced).unwrap_or(*at).since(*at)));
+        let before_clear = active.filter(|at| self.is_certain(clear.or(fenced).unwrap_or(*at).since(*at)));
         let waited = decide.map(|decide| waited_until(decide, fenced, clear, before_clear));
         let [fenced, clear] = waited.map_or([fenced, clear.or(fenced)], |ends| ends.map(Some));
         let order = [Some(self.began), propose, decide, fenced, clear, active];
         std::array::from_fn(|n| match (order[n], order[n + 1]) {
             // The decider's clock stamps the others; the active process may use another host's
             // clock.
-            (Some(from), Some(to)) if from <= to && (n < 4 || self.is_told(to.since(from))) => {
+            (Some(from), Some(to)) if from <= to && (n < 4 || self.is_certain(to.since(from))) => {
                 Some(to.since(from))
             }
             _ => None,
@@ -131,7 +131,7 @@ impl Failover {
     }
 
     /// Whether the order of the ends of a span is certain despite the clock error.
-    fn is_told(&self, span: Nanos) -> bool {
+    fn is_certain(&self, span: Nanos) -> bool {
         let clock_error = self.clock_error();
         clock_error == Nanos::ZERO || span > clock_error
     }
@@ -139,7 +139,7 @@ impl Failover {
     /// From the notice to the last process that became active.
     pub fn total(&self) -> Option<Nanos> {
         let (_, last) = self.last_active()?;
-        (last >= self.began).then(|| last.since(self.began)).filter(|total| self.is_told(*total))
+        (last >= self.began).then(|| last.since(self.began)).filter(|total| self.is_certain(*total))
     }
 
     /// The processes with stamps, by their first stamps.
