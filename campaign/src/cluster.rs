@@ -24,7 +24,7 @@ use std::sync::Arc;
 const EPOCH: Instant = Instant(1_000_000_000);
 /// The seat of the app of an app node.
 const APP_SEAT: u16 = 1;
-/// Between two checks whether a process has left, or an app can attach.
+/// Poll interval until a process has left, or an app can attach.
 const POLL_INTERVAL: u64 = 200_000;
 /// Artificial process ids: this many per node.
 const PIDS_PER_NODE: u32 = 16;

@@ -16,7 +16,7 @@ pub const SOCKET: &str = "up.sock";
 
 /// A supervisor that does not answer for this long is considered stopped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two checks for the supervisor's answer.
+/// Poll interval for the supervisor's answer.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The longest request or answer in bytes.

@@ -23,7 +23,7 @@ const NULL: &str = "/dev/null";
 /// A killed `up` and its processes have this long to die. The processes get their SIGKILL when it
 /// is gone.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks at them.
+/// Poll interval while processes of the directory are awaited.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A cluster's directory, identified by its inode.

@@ -33,7 +33,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time `down` reports what it waits for.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
-/// Between two looks at what ends.
+/// Poll interval while processes end.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The process that a name or a role stands for.

@@ -41,7 +41,7 @@ pub(crate) struct Shape<'a> {
 
 /// How long a keeper may take to end on request; then it is killed, and its files are removed here.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
-/// Between two looks whether it has ended.
+/// Poll interval while it ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// What ends the profile that is sent to a keeper: no TOML has it.
 const END_OF_PROFILE: u8 = 0;

@@ -38,7 +38,7 @@ use std::{fs, thread};
 
 /// A runner that does not connect in this time is gone.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two checks for its connection.
+/// Poll interval for its connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Timeout for the runner's next order until the fault agent is armed for the first time.
 const DEAD_MAN: Nanos = Nanos::from_secs(10);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// A fault agent that does not connect or answer in this time hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two checks for its socket, or for its end.
+/// Poll interval for its socket, or for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of error output to keep.
 const ERRORS_BYTES_MAX: u64 = 4096;

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Between two requests that a demo app serves when nothing changes.
 const SERVE_EVERY: Nanos = Nanos::from_millis(50);
 
-/// Between two looks for the agent: it may come back at once, or not for hours.
+/// Poll interval while the agent is away: it may come back at once, or not for hours.
 const ATTACH_EVERY_MIN: Duration = Duration::from_millis(5);
 const ATTACH_EVERY_MAX: Duration = Duration::from_millis(100);
 

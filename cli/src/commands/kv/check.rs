@@ -33,7 +33,7 @@ use std::time::Duration;
 const KEYS_EACH: u64 = 16;
 /// How long the servers have to serve at first, and to be redundant again.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks at the servers.
+/// Poll interval for the servers.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How a rejected server ends; restarting it would not help.
 const REFUSED: i32 = 2;

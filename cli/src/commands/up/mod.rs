@@ -95,7 +95,7 @@ pub(crate) struct Up {
     pub(crate) temporary: bool,
 }
 
-/// Between two looks at the cluster. Stamps come from the processes; this only bounds how late they
+/// Poll interval for the cluster. Stamps come from the processes; this only bounds how late they
 /// are shown.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The same while the console shows the cluster, and only the summary and the dead children are to
