@@ -255,7 +255,7 @@ fn a_program_starts_again_by_policy_and_what_it_left_behind_is_ended() {
         "setsid sleep 1000 & echo $! >>{0}; [ $(wc -l <{0}) -lt 3 ] && exit 1; exit 0",
         pid.display()
     );
-    let options = ["--restart", "on-failure", "--restart-pause", "10ms"];
+    let options = ["--restart", "on-failure", "--restart-backoff", "10ms"];
     let ran = Ran::of(&mut wrapped(&root, &options, &script)).ends(0);
     assert_eq!(events(&ran, "started").len(), 3, "{ran:?}");
     assert_eq!(events(&ran, "restart").len(), 2, "{ran:?}");

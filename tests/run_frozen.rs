@@ -85,7 +85,7 @@ fn a_program_whose_control_group_is_frozen_is_killed() {
 fn a_program_joins_the_cluster_that_comes_up_after_its_own_went_down() {
     let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
-    let options = ["--restart", "always", "--restart-pause", "10ms"];
+    let options = ["--restart", "always", "--restart-backoff", "10ms"];
     let run = Background::start(&root, wrapped(&root, &options, script));
     root.run(&["down"]).ends(0);
     up.end().well();

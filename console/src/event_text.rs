@@ -35,7 +35,7 @@ pub fn describe(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> Str
         Event::Joined => format!("as {}", who(a)),
         Event::Excluded | Event::Left => format!("{}, by view {b}", who(a)),
         Event::Decide => view(", adopted"),
-        Event::ViewReceived => view(", by a jump"),
+        Event::ViewReceived => view(", by snapshot"),
         Event::Fenced => format!("base {a}, {b} holders by fence"),
         Event::Clear => format!("base {a}"),
         Event::JoinHeldBack => {

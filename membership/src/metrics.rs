@@ -18,7 +18,7 @@ slots! {
         RenewalsFailed = "renewals_failed",
         /// Views installed in sequence.
         ViewsInstalled = "views_installed",
-        /// Views reached by a jump to a snapshot.
+        /// Views reached by a snapshot.
         ViewJumps = "view_jumps",
         /// Views found by reading slots, because the multicast was lost.
         ViewsFetched = "views_fetched",

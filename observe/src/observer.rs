@@ -390,13 +390,13 @@ impl Observer {
                 continue;
             };
             let decides = kind == Kind::Coordinator;
-            let untold = self.watched.get(&info.number).is_some_and(|watched| watched.left.is_none());
+            let not_left = self.watched.get(&info.number).is_some_and(|watched| watched.left.is_none());
             let wanted = SnapshotParts {
                 page: !decides,
                 // Coordinators are few, and their measurements are rare and vary.
                 histograms: news.spans.is_some().then_some(if decides { Buckets::All } else { self.buckets }),
                 slots: decides,
-                recorder: !info.alive && untold,
+                recorder: !info.alive && not_left,
             };
             let mut buffer = self.buffer.take();
             let copied = buffer.as_mut().and_then(|buffer| self.copy_region(buffer, info.number, wanted));

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 /// Print the flight recorders of all processes, merged by time
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// So many of the newest events
+    /// Number of newest events
     #[arg(long, value_name = "N", default_value_t = 100)]
     last: usize,
     /// Print one JSON object per event
@@ -59,7 +59,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
     if !json && !shown.is_empty() {
         output::line(format_args!(
             "{:<27} {:>12} {:<10} {:<14} {:<10} WHAT",
-            "TIME (UTC)", "AFTER", "PROCESS", "EVENT", "LEVEL"
+            "TIME (UTC)", "AFTER", "PROCESS", "EVENT", "DETECTOR"
         ))?;
     }
     // Two clocks at one moment.

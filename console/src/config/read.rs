@@ -12,6 +12,8 @@ use toml::de::{DeTable, DeValue};
 const KEYS: &str = "keys";
 /// Keys of a screen's table if its rows can be sorted, and if not.
 const LIST: [&str; 3] = ["columns", "sort", "reverse"];
+/// Columns that had another name, which older configurations still have.
+const RENAMED: [(&str, &str); 1] = [("LEVEL", "DETECTOR")];
 
 type Value<'i> = Spanned<DeValue<'i>>;
 
@@ -81,7 +83,8 @@ impl Reader {
             self.wrong(value, key, value.get_ref(), "a string");
             return None;
         };
-        let place = options.iter().position(|option| *option == text);
+        let present = RENAMED.iter().find(|(former, _)| *former == text).map_or(text, |(_, present)| present);
+        let place = options.iter().position(|option| *option == present);
         if place.is_none() {
             let fold = |option: &&&str| option.eq_ignore_ascii_case(text);
             let near = options.iter().find(fold).copied().or_else(|| nearest(text, options.iter().copied()));

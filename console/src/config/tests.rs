@@ -29,6 +29,13 @@ fn a_printed_configuration_is_parsed_as_the_same() {
 }
 
 #[test]
+fn a_column_is_found_by_its_former_name() {
+    let former = good("[events]\ncolumns = [\"LEVEL\", \"WHAT\"]");
+    assert_eq!(former, good("[events]\ncolumns = [\"DETECTOR\", \"WHAT\"]"));
+    assert!(write::text(&former).contains("DETECTOR"));
+}
+
+#[test]
 fn problems_are_reported_with_place_and_nearest_name() {
     let all = [
         ("theme = \"drak\"", "console.toml:1:9: theme is \"drak\", but must be one of auto, dark"),

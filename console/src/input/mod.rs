@@ -216,7 +216,7 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Lists, Open, "open", &[press!(Enter)], "details of the row"),
         Binding::new(Lists, Back, "back", &[press!(Esc)], "clear filter, or go back"),
         Binding::new(Lists, Sort, "sort", &[press!('s')], "sort by the next column"),
-        Binding::new(Lists, SortBy, "sort-by", &[press!('o')], "sort by a column's name"),
+        Binding::new(Lists, SortBy, "sort-by", &[press!('o')], "sort by the column named"),
         Binding::new(Lists, Reverse, "reverse", &[press!('S')], "reverse the sort order"),
         Binding::new(Lists, Filter, "filter", &[press!('/')], "filter the list"),
         Binding::new(Lists, FindNext, "find-next", &[press!('w')], "next needing attention"),
@@ -253,7 +253,7 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Console, Redraw, "redraw", &[press!(ctrl 'l')], "redraw the screen"),
         Binding::new(Console, Suspend, "suspend", &[press!(ctrl 'z')], "suspend (fg resumes)"),
         Binding::new(Console, Quit, "quit", &[press!('q'), press!(ctrl 'c')], "quit"),
-        Binding::new(Console, QuitKeep, "quit-keep", &[press!('Q')], "quit, keep the text"),
+        Binding::new(Console, QuitKeep, "quit-keep", &[press!('Q')], "quit, keep it on screen"),
     ]
 };
 

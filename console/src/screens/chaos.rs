@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ┌─ Drills 9 ──────────────────────────────── read-only: `obol console --arm` ─┐
-//! │   NAME     RUNS  WHAT                                                        │
+//! │   NAME     REPEAT  WHAT                                                      │
 //! │ ▸ freeze     20  Stop the leader for a while                                 │
 //! └──────────────────────────────────────────────────────────────────────────────┘
 //! ┌─ Preview of freeze ─────────────────────────────────────────── it may run ──┐
@@ -11,7 +11,7 @@
 //! │ guard max_targets allows: victims: 1, at most 1                           │
 //! └──────────────────────────────────────────────────────────────────────────────┘
 //! ┌─ Runs ───────────────────────────────────────────────────────────────────────┐
-//! │ freeze   RUNS for 3.2s, 2 failovers so far                                    │
+//! │ freeze   running for 3.2s, 2 failovers so far                                 │
 //! │     repetition 3 freeze: armed against coord-1; cued and injected; over in 21ms │
 //! │ app      passed   20 of 20, 0 void  cue_to_active p50 156us max 214us         │
 //! └──────────────────────────────────────────────────────────────────────────────┘
@@ -104,7 +104,7 @@ impl Screen for Chaos {
 
 const COLUMNS: [Column; 3] = [
     Column::new("NAME", 10, false, 0, "the drill, as `obol drill run` takes it"),
-    Column::new("RUNS", 4, true, 2, "its number of repetitions"),
+    Column::new("REPEAT", 6, true, 2, "its number of repetitions"),
     Column::new("WHAT", 20, false, 1, "what it does"),
 ];
 
@@ -233,7 +233,7 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if let Some((drill, since, asked)) = &chaos.running {
         let all = model.live.failovers();
         let mine: Vec<_> = all.iter().filter(|failover| failover.began >= *since).collect();
-        let word = if *asked { "is being ended" } else { "RUNS" };
+        let word = if *asked { "aborting" } else { "running" };
         let done = chaos.done.map_or(String::new(), |(done, of)| format!("  {done} of {of} repetitions,"));
         let so_far = match mine.len() {
             1 => "1 failover".to_owned(),

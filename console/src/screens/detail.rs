@@ -97,12 +97,12 @@ fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, Strin
             ),
         ));
     }
-    let moves = match track.map(|track| track.still(at)) {
+    let state = match track.map(|track| track.still(at)) {
         None => String::new(),
-        Some(still) if still < members::STILL => ", moves".to_owned(),
+        Some(still) if still < members::STILL => ", advancing".to_owned(),
         Some(still) => format!(", has not moved for {}", age(still)),
     };
-    all.push(("heartbeat", format!("at {}{moves}", row.heartbeat)));
+    all.push(("heartbeat", format!("at {}{state}", row.heartbeat)));
     let counted: Vec<String> = Counter::ALL
         .iter()
         .map(|counter| (counter, row.counter(*counter)))

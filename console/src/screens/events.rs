@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ┌─ Events 812 ─────────────────────────────────────── filter process=app-1  30-62 of 62 ─┐
-//! │     TIME           AFTER   PROCESS   EVENT          LEVEL      WHAT                        │
+//! │     TIME           AFTER   PROCESS   EVENT          DETECTOR   WHAT                        │
 //! │   14:02:11.431277  +5.5us  coord-1   decide                    view 7                      │
 //! └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -73,7 +73,7 @@ const COLUMNS: [Column; 6] = [
     Column::new("AFTER", 8, true, 5, "since the event in the line above; +-: within the clocks' error"),
     Column::new("PROCESS", 8, false, 0, "the process that recorded it"),
     Column::new("EVENT", 13, false, 0, "what happened"),
-    Column::new("LEVEL", 9, false, 4, "the detector, if a process is suspected"),
+    Column::new("DETECTOR", 9, false, 4, "the detector, if a process is suspected"),
     Column::new("WHAT", 10, false, 1, "the view or the member, with incarnations in brackets"),
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ┌─ Failovers 3 ────────────────────────────────────────────── median 156us ─┐
-//! │   TIME             VIEW  DEAD        LEVEL     DECIDED BY  TOTAL   LAST    │
+//! │   TIME             VIEW  DEAD        DETECTOR  DECIDED BY  TOTAL   LAST    │
 //! │ ▸ 14:02:11.431277  7     app-2 (7)   deadbeat  coord-1     156us   app-1   │
 //! └────────────────────────────────────────────────────────────────────────────┘
 //! ┌─ Time line of view 7 ──────────── 2.00us/column  +/- zoom  h/l pan ───────┐
@@ -161,7 +161,7 @@ const COLUMNS: [Column; 7] = [
     Column::new("TIME", 16, false, 3, "when the decider received its first notice, time of day in UTC"),
     Column::new("VIEW", 4, true, 0, "the view without the dead"),
     Column::new("DEAD", 12, false, 0, "the removed members, with incarnations in brackets"),
-    Column::new("LEVEL", 9, false, 2, "the detector that reported first"),
+    Column::new("DETECTOR", 9, false, 2, "what reported the death first"),
     Column::new("DECIDED BY", 10, false, 4, "the coordinator whose proposal was decided"),
     Column::new("TOTAL", 6, true, 1, "from that notice to the last process that became active"),
     Column::new("LAST", 8, false, 5, "the process that became active last"),

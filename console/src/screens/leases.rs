@@ -75,10 +75,10 @@ impl Screen for Leases {
         let two = area.width >= TWO_FROM;
         let half = if two { below.width / 2 } else { below.width };
         let left = Rect { width: half, ..below };
-        chart(canvas, left, "Left of the lease at a renewal, 60s", margins);
+        chart(canvas, left, "Lease margin at renewal, last 60s", margins);
         if two {
             let right = Rect { x: below.x + half, width: below.width - half, ..below };
-            chart(canvas, right, "A renewal took, 60s", renewals);
+            chart(canvas, right, "Renewal latency, last 60s", renewals);
         }
     }
 }

@@ -164,7 +164,7 @@ const COLUMNS: [Column; 15] = [
     Column::new("FAILED", 6, true, 8, "renewals that found no majority, since its start"),
     Column::new("SUSP", 4, true, 11, "suspicions of others that it raised, by heartbeat or progress"),
     Column::new("SERVED", 6, true, 12, "requests that the program served under an active view"),
-    Column::new("BEAT", 5, true, 10, "moves, or for how long its heartbeat has stalled"),
+    Column::new("BEAT", 5, true, 10, "ok, or for how long its heartbeat has stalled"),
     Column::new(
         "60s",
         SPARK,
@@ -320,7 +320,7 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
         Cell::text(count(suspicions(row))),
         Cell::maybe((row.kind == Kind::App).then(|| count(row.counter(Counter::Served)))),
         beat.map_or(Cell::none(), |still| match still {
-            still if still < STILL => Cell::text("moves"),
+            still if still < STILL => Cell::text("ok"),
             still => Cell::new(age(still), Role::Warn),
         }),
         Cell::new(spark(row, data, glyphs), Role::Dim),

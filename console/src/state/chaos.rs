@@ -112,9 +112,9 @@ impl Chaos {
     pub(crate) fn banner(&self, keymap: &Keymap) -> Option<String> {
         match (&self.running, &self.armed) {
             (Some((drill, _, false)), _) => {
-                Some(keymap.fill(&format!("DRILL {drill} RUNS  {{abort-drill}} aborts")))
+                Some(keymap.fill(&format!("DRILL {drill} RUNNING  {{abort-drill}} aborts")))
             }
-            (Some((drill, _, true)), _) => Some(format!("DRILL {drill} is being ended")),
+            (Some((drill, _, true)), _) => Some(format!("DRILL {drill} ABORTING")),
             (None, Some(drill)) => {
                 Some(keymap.fill(&format!("ARMED {drill}  {{run-drill}} runs it  {{arm}} disarms")))
             }

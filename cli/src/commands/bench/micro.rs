@@ -90,15 +90,15 @@ impl Acceptors {
         let cleanup = Keeper::of_own_cluster(&root, name, None)?;
         let site = Arc::new(Site::create(&root, name, deployment).map_err(Failure::failed)?);
         let stop = Arc::new(AtomicBool::new(false));
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tx, rx) = std::sync::mpsc::channel();
         let mut holders = Vec::new();
         for number in 1..=ACCEPTORS {
-            let (site, stop, tell) = (Arc::clone(&site), Arc::clone(&stop), tell.clone());
+            let (site, stop, tx) = (Arc::clone(&site), Arc::clone(&stop), tx.clone());
             holders.push(std::thread::spawn(move || {
                 let opened = site.coordinator(number);
                 let held = opened.as_ref().err().map(ToString::to_string);
                 // The receiver counts all.
-                let _ = tell.send(held);
+                let _ = tx.send(held);
                 if let Ok(mut endpoint) = opened {
                     endpoint.each(Hold { stop: &stop });
                 }
@@ -106,7 +106,7 @@ impl Acceptors {
         }
         let this = Self { root, site, stop, holders, _cleanup: cleanup };
         for _ in 1..=ACCEPTORS {
-            if let Some(error) = told.recv().map_err(Failure::failed)? {
+            if let Some(error) = rx.recv().map_err(Failure::failed)? {
                 return Err(Failure::Failed(error));
             }
         }

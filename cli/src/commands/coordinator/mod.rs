@@ -52,9 +52,9 @@ pub(crate) enum Coordinator {
     /// Add a coordinator, then remove another, dead or alive
     #[command(after_help = ACCEPTORS_HELP)]
     Replace {
-        /// The number of the one that goes
+        /// The number of the coordinator to remove
         number: u16,
-        /// The number of the one that comes [default: the lowest that is free]
+        /// The number of the coordinator to add [default: the lowest that is free]
         #[arg(long, value_name = "NUMBER")]
         with: Option<u16>,
         /// Print one JSON object for scripts

@@ -55,7 +55,7 @@ pub(crate) enum DrillCommand {
         \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
     )]
     Run(DrillRun),
-    /// Play the faults of a simulator's script on processes, and wait until the cluster is healthy
+    /// Play the faults of a simulator's scenario file on processes, and wait until the cluster is healthy
     #[command(
         after_help = "Exit codes: 0 the cluster is healthy afterwards, 1 it is not, 2 refused, or --yes is missing.\n\
         \nSCRIPT is a file of `obol sim shrink`. Its nodes represent the processes of `obol up`: start as many \
@@ -111,10 +111,10 @@ pub(crate) struct DrillRun {
 
 #[derive(Debug, Args)]
 pub(crate) struct DrillReplay {
-    /// A script of the simulator
-    #[arg(value_name = "SCRIPT")]
+    /// A scenario file of `obol sim shrink`
+    #[arg(value_name = "FILE")]
     pub(crate) script: PathBuf,
-    /// Confirm the script's faults
+    /// Confirm the scenario's faults
     #[arg(long)]
     pub(crate) yes: bool,
     /// Print one JSON object for scripts
@@ -305,12 +305,12 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
         output::remark(format_args!("left out: {why}"))?;
     }
     if plan.acts == 0 {
-        return Err(Failure::refused("the script has nothing that exists on these processes"));
+        return Err(Failure::refused("the scenario has no fault that exists on these processes"));
     }
     if !options.yes {
         let (acts, slower) = (plan.acts, plan.slower);
         return Err(Failure::refused(format_args!(
-            "{acts} acts, {slower} times slower than in the script, would hit the processes of {cluster}; add --yes"
+            "{acts} acts, {slower} times slower than in the scenario, would hit the processes of {cluster}; add --yes"
         )));
     }
     let stop = signals::flag(&[SIGINT, SIGTERM])?;

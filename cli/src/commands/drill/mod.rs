@@ -31,7 +31,7 @@ pub(crate) struct Drill {
     /// Who dies: an app, the leading coordinator, a lease cache, or several at once
     #[arg(required = true)]
     pub(crate) kind: Option<DrillKind>,
-    /// Repetitions; a p99 is claimed from 299 on
+    /// Repetitions; a p99 needs 299
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: u32,
     /// Pause between repetitions

@@ -35,11 +35,11 @@ const LATENCY_MAX: Nanos = Nanos::from_secs(100);
 /// Significant figures of latencies.
 const FIGURES: u8 = 3;
 
-/// So many looks in vain, some microseconds, and a loop that waits for another process yields its
-/// core: that one may be waiting for it.
-const LOOKS_IN_VAIN: u32 = 64;
+/// After this many polls without result, some microseconds, a loop that waits for another process
+/// yields its core: that one may be waiting for it.
+const POLLS_BEFORE_YIELD: u32 = 64;
 
-/// A loop's looks in vain.
+/// A loop's polls without result.
 #[derive(Default)]
 struct Patience(u32);
 
@@ -48,7 +48,7 @@ impl Patience {
     #[inline]
     fn idle(&mut self) {
         self.0 += 1;
-        if self.0 < LOOKS_IN_VAIN {
+        if self.0 < POLLS_BEFORE_YIELD {
             std::hint::spin_loop();
         } else {
             std::thread::yield_now();
@@ -104,7 +104,7 @@ pub(crate) enum Kv {
         if it is older than a PUT that was answered, or than a value that was read, before the GET was begun.\n\
         \nWith --freeze-every a server may be frozen while another one dies: with three servers nothing is lost then either.\n\
         \nNeeds a cluster: obol up --apps 1 &  obol kv check --for 10s --kill-every 1s\n\
-        \nExit codes: 0 all answers are right, 1 some are wrong, or none came, or the cache stopped for want of a whole copy, \
+        \nExit codes: 0 all answers are right, 1 some are wrong, or none came, or the cache stopped because no complete copy was left, \
         2 no such cluster, 6 inconclusive: no requested kill or freeze took place."
     )]
     Check(check::Options),

@@ -106,25 +106,25 @@ pub(crate) struct Run {
     /// A hook or health command that takes longer is killed
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     hook_timeout: Duration,
-    /// A program to execute now and then; the member joins after its first success, however long
+    /// A program that checks the health; the member joins after its first success, however long
     /// that takes
     #[arg(long, value_name = "COMMAND")]
     health: Option<OsString>,
     /// How often the health command is executed
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "health")]
     health_every: Duration,
-    /// So many failures of it in a row after its first success, and the program is killed
+    /// Kill the program after this many consecutive failures of it, once it has succeeded
     #[arg(long, value_name = "N", default_value_t = 3, requires = "health", value_parser = clap::value_parser!(u32).range(1..))]
     health_failures: u32,
     /// When the program is restarted after it has ended
     #[arg(long, value_enum, default_value_t = Policy::Never)]
     restart: Policy,
-    /// The pause before the first start again; doubles with each one
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "100ms")]
-    restart_pause: Duration,
-    /// The longest pause; a program that lived as long starts with short ones again
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
-    restart_pause_max: Duration,
+    /// Delay of the first restart; doubles with each one
+    #[arg(long, alias = "restart-pause", value_name = "TIME", value_parser = duration, default_value = "100ms")]
+    restart_backoff: Duration,
+    /// The longest delay; reset to the first one when the program has run for as long
+    #[arg(long, alias = "restart-pause-max", value_name = "TIME", value_parser = duration, default_value = "10s")]
+    restart_backoff_max: Duration,
     /// Report events as JSON lines on standard error
     #[arg(long)]
     json: bool,
@@ -310,7 +310,8 @@ impl Supervisor<'_> {
     /// code.
     fn lives(&mut self) -> io::Result<u8> {
         let options = self.options;
-        let mut restarts = Restarts::new(options.restart, options.restart_pause, options.restart_pause_max);
+        let mut restarts =
+            Restarts::new(options.restart, options.restart_backoff, options.restart_backoff_max);
         loop {
             let begun = Instant::now();
             let code = match self.begin()? {

@@ -24,7 +24,7 @@ pub(crate) enum Sim {
         /// The first seed
         #[arg(long, value_name = "S", default_value_t = 1)]
         seed: u64,
-        /// Where the scenarios are saved to which violating seeds are shrunk
+        /// Directory for the shrunk scenarios of violating seeds
         #[arg(long, value_name = "DIR", default_value = ".")]
         keep: PathBuf,
         /// Print one JSON object for scripts

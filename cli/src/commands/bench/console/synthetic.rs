@@ -159,23 +159,23 @@ impl Synthetic {
         number: Option<u32>,
     ) -> Result<Region, Failure> {
         let (release, released) = mpsc::channel::<()>();
-        let (tell, told) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let cluster = cluster.clone();
         let body = move || {
             let owner = Owner { kind: kind as u32, name: called, region: number, groups: 0 };
             match Endpoint::open(&cluster, owner, Wait::Block) {
                 Ok(endpoint) => {
                     // If the receiver is gone, `released` has ended, too.
-                    let _ = tell.send(Ok(endpoint.region().clone()));
+                    let _ = tx.send(Ok(endpoint.region().clone()));
                     let _ = released.recv();
                 }
-                Err(error) => drop(tell.send(Err(error.to_string()))),
+                Err(error) => drop(tx.send(Err(error.to_string()))),
             }
         };
         let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(body).map_err(Failure::failed)?;
         self.release.push(release);
         self.holders.push(thread);
-        let region = told.recv().map_err(Failure::failed)?;
+        let region = rx.recv().map_err(Failure::failed)?;
         region.map_err(Failure::Failed)
     }
 }
