@@ -64,7 +64,7 @@ fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure
     })
 }
 
-pub(crate) fn kill(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+pub(crate) fn kill(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
     let process = find(&snapshot, target)?;
@@ -77,7 +77,7 @@ pub(crate) fn kill(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
 }
 
 /// Lets a process leave the cluster and end, which is no failure.
-pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
     let process = find(&snapshot, target)?;
@@ -125,7 +125,7 @@ fn end_by(
     Ok(())
 }
 
-pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+pub(crate) fn start(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
     let opened = Cluster::open(root, cluster).map_err(Failure::refused)?;
     let pid = control::request(opened.dir(), &Request::Start { name: target.to_owned() })
         .map_err(Failure::refused)?;

@@ -17,7 +17,6 @@ mod events;
 mod fabric;
 mod fault_agent;
 mod host;
-mod kill;
 mod kv;
 mod lease;
 mod man;
@@ -29,13 +28,12 @@ mod replay;
 mod report;
 mod run;
 mod sim;
-mod start;
 mod status;
-mod stop;
 mod tune;
 mod up;
 mod watch;
 
+use crate::ending;
 use crate::running;
 use clap::Subcommand;
 use obol_console::output::Failure;
@@ -70,9 +68,12 @@ commands! {
     Events(events::Events) => events::run,
     Watch(watch::Watch) => watch::run,
     Mark(mark::Mark) => mark::run,
-    Kill(kill::Kill) => kill::run,
-    Stop(stop::Stop) => stop::run,
-    Start(start::Start) => start::run,
+    /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
+    Kill(ending::Target) => ending::kill,
+    /// Let a process leave the cluster gracefully and end, without counting as failed
+    Stop(ending::Target) => ending::stop,
+    /// Start a process of the cluster that is down
+    Start(ending::Target) => ending::start,
     Down(down::Down) => down::run,
     Run(run::Run) => run::run,
     #[command(subcommand)]
