@@ -63,7 +63,7 @@ impl Keeper {
     /// before the cluster is made.
     pub(crate) fn of_own_cluster(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<Self, Failure> {
         let mut command = this_program()?;
-        command.arg("keep");
+        command.arg("cleanup");
         command.args(folder.map(|folder| [OsStr::new("--folder"), folder.as_os_str()]).into_iter().flatten());
         Self::start(&mut command, root, cluster, &[])
     }
@@ -138,7 +138,7 @@ pub(crate) struct Cleanup {
     folder: Option<PathBuf>,
 }
 
-/// `obol keep`, the other end of [`Keeper::of_own_cluster`].
+/// `obol cleanup`, the other end of [`Keeper::of_own_cluster`].
 pub(crate) fn clean_up(root: &Path, cluster: Name, args: &Cleanup) -> Result<ExitCode, Failure> {
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(Failure::failed)?;
     remove(root, cluster);
@@ -174,7 +174,7 @@ pub(crate) fn stop_with_sender(stop: Arc<AtomicBool>) -> Result<(), Failure> {
 /// A command that runs a program which dies with this thread.
 pub(crate) fn dies_with_parent(program: &str) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["run-tied", "--parent", &std::process::id().to_string(), "--", program]);
+    command.args(["exec-with-parent", "--parent", &std::process::id().to_string(), "--", program]);
     Ok(command)
 }
 

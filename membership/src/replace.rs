@@ -1,12 +1,12 @@
-//! Automatic replacement of coordinators: when a decider's seat counts as vacant, and what the
-//! leader does about it.
+//! Automatic replacement of coordinators: when a decider counts as missing, and what the leader
+//! does about it.
 //!
-//! A seat is vacant while its coordinator is no member. The detectors cause that, whatever
+//! A decider is missing while its coordinator is no member. The detectors cause that, whatever
 //! happened: the process is dead, frozen, cut off, or has left. So no further detection is needed,
 //! and no proof of a death: replacing a decider takes no member's lease, and its coordinator can come
 //! back as a spare.
 //!
-//! An odd set first gets a spare and then loses the vacant seat; an even one only loses it. If the
+//! An odd set first gets a spare and then loses the missing decider; an even one only loses it. If the
 //! reachable members of a set were a majority of it before, they are one after each of these steps:
 //! see docs/design/consensus.md.
 
@@ -16,7 +16,7 @@ use crate::view::{Acceptor, Change, Kind, Member, View};
 use obol_fabric::Instant;
 use std::collections::BTreeMap;
 
-/// The vacant seats of deciders, as one process has seen it by its own clock.
+/// The missing deciders, as one process has seen it by its own clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vacancies {
     /// By number, with the time since when that is known.
@@ -42,8 +42,8 @@ pub fn spares(view: &View) -> impl Iterator<Item = &Member> {
 }
 
 impl Vacancies {
-    /// The knowledge of a process that starts with this view: how long a seat has been vacant, or
-    /// how long the deciders are unchanged, is unknown.
+    /// The knowledge of a process that starts with this view: how long a decider has been missing,
+    /// or how long the deciders are unchanged, is unknown.
     pub fn begin(view: &View, now: Instant) -> Self {
         Self { since: vacant(view).map(|number| (number, now)).collect(), changed: now }
     }
@@ -56,13 +56,13 @@ impl Vacancies {
                 self.changed = now;
             }
         } else {
-            // The views in between may have had members in these seats.
+            // In the views in between they may have been members.
             *self = Self::begin(view, now);
         }
     }
 
-    /// Updates from a later view, where it does not matter if a seat was taken for a moment in
-    /// between.
+    /// Updates from a later view, where it does not matter if a decider was a member for a moment
+    /// in between.
     pub fn update(&mut self, view: &View, now: Instant) {
         let since = |number| self.since.get(&number).copied().unwrap_or(now);
         self.since = vacant(view).map(|number| (number, since(number))).collect();

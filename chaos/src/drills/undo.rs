@@ -15,7 +15,7 @@ use std::{fs, io, thread};
 const PREFIX: &str = "drill-undo-";
 /// Longest wait for the end of a fault agent that was killed.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Poll interval while waiting.
+/// Poll interval while waiting for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What a fault agent may have done.

@@ -78,8 +78,8 @@ commands! {
     Run(run::Run) => run::run,
     #[command(subcommand)]
     Kv(kv::Kv) => kv::run,
-    #[command(name = "run-tied", hide = true)]
-    RunWithParentDeath(run::RunWithParentDeath) => run::become_program,
+    #[command(hide = true)]
+    ExecWithParent(run::ExecWithParent) => run::exec_with_parent,
     #[command(hide = true)]
     RunGuarded(run::RunGuarded) => run::guard,
     Drill(drill::Drill) => drill::run,
@@ -115,9 +115,9 @@ commands! {
     FaultAgent(fault_agent::FaultAgent) => fault_agent::run,
     #[command(hide = true)]
     DrillLoad(drill_load::DrillLoad) => drill_load::run,
-    #[command(name = "aged-console", hide = true)]
+    #[command(hide = true)]
     PrefilledConsole(prefilled_console::PrefilledConsole) => prefilled_console::run,
-    #[command(name = "keep", hide = true)]
+    #[command(hide = true)]
     Cleanup(running::Cleanup) => running::clean_up,
     #[command(hide = true)]
     Floor(bench::Floor) => bench::measure_floor,

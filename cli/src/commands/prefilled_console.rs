@@ -1,4 +1,4 @@
-//! `obol aged-console`: the console that `bench console` measures.
+//! `obol prefilled-console`: the console that `bench console` measures.
 
 use clap::Args;
 use obol_console::output::Failure;

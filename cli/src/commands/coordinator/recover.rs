@@ -58,7 +58,7 @@ const RECOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const BY_HAND_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long new coordinators of a failed recovery have to end.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Poll interval while waiting.
+/// Poll interval for each of these waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Serialize)]

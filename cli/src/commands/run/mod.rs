@@ -17,7 +17,7 @@ mod program;
 mod restart;
 
 pub(crate) use guard::{RunGuarded, guard};
-pub(crate) use program::{RunWithParentDeath, become_program};
+pub(crate) use program::{ExecWithParent, exec_with_parent};
 
 use crate::commands::drill::DrillKind;
 use crate::ending::{NameClaim, unused};

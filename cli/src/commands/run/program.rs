@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Becomes a program that dies with `run`
 #[derive(Debug, Args)]
-pub(crate) struct RunWithParentDeath {
+pub(crate) struct ExecWithParent {
     /// The process that it must not outlive
     #[arg(long)]
     parent: u32,
@@ -60,8 +60,8 @@ pub(super) fn kill_descendants() {
 }
 
 /// The other end of [`crate::running::dies_with_parent`]: becomes the program.
-pub(crate) fn become_program(_: &Path, _: Name, args: &RunWithParentDeath) -> Result<ExitCode, Failure> {
-    let RunWithParentDeath { parent, ref words } = *args;
+pub(crate) fn exec_with_parent(_: &Path, _: Name, args: &ExecWithParent) -> Result<ExitCode, Failure> {
+    let ExecWithParent { parent, ref words } = *args;
     sched::die_with_parent().map_err(Failure::failed)?;
     if parent_id() != parent {
         return Err(Failure::Failed("the process that started this one is gone".to_owned()));

@@ -115,7 +115,7 @@ fn watch(pty: &Pty, time: Duration) -> (f64, f64) {
 
 fn measure(root: &Path, bounds: &Bounds, options: &BenchConsole) -> Result<Vec<Figure>, Failure> {
     let cluster = Synthetic::start(root, bounds.nodes)?;
-    let words = format!("--root {} --cluster {} aged-console", cluster.root.display(), cluster.cluster);
+    let words = format!("--root {} --cluster {} prefilled-console", cluster.root.display(), cluster.cluster);
     let mut pty = Pty::start(&words, PATIENCE)?;
     pty.until("LIVE", true, PATIENCE)?;
     let time = Duration::from_secs(u64::from(options.seconds));
