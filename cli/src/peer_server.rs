@@ -10,10 +10,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 pub(crate) struct PeerServer(Child);
 
 impl PeerServer {
-    /// `None` if it is not installed.
-    pub(crate) fn start(command: &Command) -> Result<Option<Self>, Failure> {
+    /// Starts it, pinned to a core if one is given; `None` if it is not installed.
+    pub(crate) fn start(command: &Command, core: Option<u32>) -> Result<Option<Self>, Failure> {
         let program = command.get_program().to_string_lossy();
-        let mut bound = dies_with_parent(&program).map_err(Failure::failed)?;
+        let mut bound = dies_with_parent(&program, core).map_err(Failure::failed)?;
         if !is_installed(&program) {
             return Ok(None);
         }
@@ -24,7 +24,7 @@ impl PeerServer {
     /// One that is installed, and whose output is read.
     pub(crate) fn start_with_output(command: &Command) -> Result<(Self, ChildStdout), Failure> {
         let mut bound =
-            dies_with_parent(&command.get_program().to_string_lossy()).map_err(Failure::failed)?;
+            dies_with_parent(&command.get_program().to_string_lossy(), None).map_err(Failure::failed)?;
         bound.args(command.get_args()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = bound.spawn().map_err(Failure::failed)?;
         let output = child.stdout.take();

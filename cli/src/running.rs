@@ -171,10 +171,14 @@ pub(crate) fn stop_with_sender(stop: Arc<AtomicBool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A command that runs a program which dies with this thread.
-pub(crate) fn dies_with_parent(program: &str) -> io::Result<Command> {
+/// A command that runs a program which dies with this thread, pinned to a core if one is given.
+pub(crate) fn dies_with_parent(program: &str, core: Option<u32>) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["exec-with-parent", "--parent", &std::process::id().to_string(), "--", program]);
+    command.args(["exec-with-parent", "--parent", &std::process::id().to_string()]);
+    if let Some(core) = core {
+        command.args(["--core", &core.to_string()]);
+    }
+    command.args(["--", program]);
     Ok(command)
 }
 

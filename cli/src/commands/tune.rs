@@ -111,7 +111,7 @@ impl Load {
         let mut command = match self {
             Self::None => return Ok(None),
             Self::StressNg => {
-                let mut command = dies_with_parent("stress-ng").map_err(Failure::failed)?;
+                let mut command = dies_with_parent("stress-ng", None).map_err(Failure::failed)?;
                 let bytes = format!("{MEBIBYTES}M");
                 let seconds = lasts.as_secs().to_string();
                 command.args([

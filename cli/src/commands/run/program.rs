@@ -23,6 +23,9 @@ pub(crate) struct ExecWithParent {
     /// The process that it must not outlive
     #[arg(long)]
     parent: u32,
+    /// The core to pin it to
+    #[arg(long)]
+    core: Option<u32>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
@@ -61,7 +64,7 @@ pub(super) fn kill_descendants() {
 
 /// The other end of [`crate::running::dies_with_parent`]: becomes the program.
 pub(crate) fn exec_with_parent(_: &Path, _: Name, args: &ExecWithParent) -> Result<ExitCode, Failure> {
-    let ExecWithParent { parent, ref words } = *args;
+    let ExecWithParent { parent, core, ref words } = *args;
     sched::die_with_parent().map_err(Failure::failed)?;
     if parent_id() != parent {
         return Err(Failure::Failed("the process that started this one is gone".to_owned()));
@@ -69,6 +72,9 @@ pub(crate) fn exec_with_parent(_: &Path, _: Name, args: &ExecWithParent) -> Resu
     let [program, arguments @ ..] = words.as_slice() else {
         return Err(Failure::Refused("no program is named".to_owned()));
     };
+    if let Some(core) = core {
+        sched::pin_to_core(core).map_err(Failure::failed)?;
+    }
     let error = Command::new(program).args(arguments).exec();
     output::remark(format_args!("obol run: {}: {error}", program.display()))?;
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))

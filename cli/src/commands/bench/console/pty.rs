@@ -55,7 +55,7 @@ impl Pty {
             noted.display(),
             program.display()
         );
-        let mut child = dies_with_parent("script")
+        let mut child = dies_with_parent("script", None)
             .map_err(Failure::failed)?
             .args(["-q", "-e", "-f", "-c", &command, "/dev/null"])
             .env("TERM", "xterm-256color")

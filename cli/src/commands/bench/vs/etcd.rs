@@ -106,7 +106,7 @@ impl Cluster {
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.arg(format!("--heartbeat-interval={HEARTBEAT_MS}"));
         command.arg(format!("--election-timeout={ELECTION_MS}"));
-        PeerServer::start(&command)?.ok_or_else(|| Failure::Failed("etcd is gone".to_owned()))
+        PeerServer::start(&command, None)?.ok_or_else(|| Failure::Failed("etcd is gone".to_owned()))
     }
 
     fn status(&self, member: usize) -> io::Result<Status> {

@@ -90,7 +90,7 @@ impl Rival for Zookeeper {
         std::fs::write(&config, text).map_err(Failure::failed)?;
         let mut command = Command::new("java");
         command.args(["-Xmx128m", "-cp", JAR, "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
-        let _server = PeerServer::start(command.arg(&config))?
+        let _server = PeerServer::start(command.arg(&config), None)?
             .ok_or_else(|| Failure::Failed("java is gone".to_owned()))?;
         let mut watching = retry("ZooKeeper", || Client::connect(port, LONG_SESSION_MS))?;
         for _ in 0..self.share() {

@@ -1,7 +1,7 @@
 //! The cache, asked by a member that does nothing but ask and look for answers.
 
 use super::super::Patience;
-use super::{KEY, PATIENCE, Peer, VALUE};
+use super::{KEY, PATIENCE, PUT_EVERY, Peer, VALUE};
 use obol_fabric::Drive;
 use obol_fabric::host::clock;
 use obol_kv::{Client, Done, Node, Operation, Status};
@@ -11,8 +11,6 @@ use std::time::Duration;
 
 /// Keys of the pipelined operations.
 const KEYS: u64 = 1_024;
-/// One in this many pipelined operations is a PUT, as in memcaslap.
-const PUT_EVERY: u64 = 10;
 /// Looks at the lease that are timed at once, and how often.
 const LOOKS: u32 = 1_000;
 const BATCHES: usize = 200;
@@ -145,23 +143,10 @@ impl Cache {
         if done.status == Status::Done { Ok(done) } else { Err(wrong()) }
     }
 
-    /// Writes all the keys of [`Cache::flood`].
+    /// Writes all the keys of pipelined operations.
     pub(super) fn fill(&mut self) -> io::Result<u64> {
         let operation = |n| Operation::Put(n % KEYS, VALUE[..].into());
         self.endpoint.each(Flood { node: &mut self.node, span: Duration::MAX, operation, most: KEYS })
-    }
-
-    /// How many pipelined operations end in such a span.
-    pub(super) fn flood(&mut self, span: Duration) -> io::Result<u64> {
-        let operation = |n: u64| {
-            let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS;
-            if n.is_multiple_of(PUT_EVERY) {
-                Operation::Put(key, VALUE[..].into())
-            } else {
-                Operation::Get(key)
-            }
-        };
-        self.endpoint.each(Flood { node: &mut self.node, span, operation, most: u64::MAX })
     }
 
     /// Nanoseconds that a look at the lease takes.
@@ -182,5 +167,17 @@ impl Peer for Cache {
     fn get(&mut self) -> io::Result<()> {
         let done = self.ask(Operation::Get(KEY))?;
         if done.value[..] == VALUE[..] { Ok(()) } else { Err(wrong()) }
+    }
+
+    fn flood(&mut self, span: Duration) -> io::Result<Option<u64>> {
+        let operation = |n: u64| {
+            let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS;
+            if n.is_multiple_of(PUT_EVERY) {
+                Operation::Put(key, VALUE[..].into())
+            } else {
+                Operation::Get(key)
+            }
+        };
+        self.endpoint.each(Flood { node: &mut self.node, span, operation, most: u64::MAX }).map(Some)
     }
 }

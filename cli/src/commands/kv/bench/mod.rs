@@ -16,8 +16,9 @@ use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::{Name, Nanos};
+use obol_kv::WINDOW;
 use obol_node::Site;
-use peers::Memcaslap;
+use peers::Tuning;
 use serde::Serialize;
 use std::io;
 use std::path::Path;
@@ -28,6 +29,10 @@ use std::time::{Duration, Instant};
 /// The value of every key: as long as uKharon's and HERD's.
 const VALUE: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 const KEY: u64 = 1;
+/// One in this many pipelined operations is a PUT.
+const PUT_EVERY: u64 = 10;
+/// The core of a pinned client of another maker's server.
+const CLIENT_CORE: u32 = 1;
 /// A server that does not answer within this time hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests of a round for which the share of the lease is reported: the paper's batches.
@@ -62,6 +67,11 @@ trait Peer {
     }
     fn put(&mut self) -> io::Result<()>;
     fn get(&mut self) -> io::Result<()>;
+    /// How many operations end in such a span, with [`obol_kv::WINDOW`] on the way at a time, nine
+    /// GETs to one PUT; `None` if it has no operations.
+    fn flood(&mut self, _span: Duration) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
 }
 
 type Peers = Vec<Box<dyn Peer>>;
@@ -73,19 +83,28 @@ const OWN_WAITS: [&str; 2] = ["spin, pinned", "spin, unpinned"];
 /// The cache whose servers have more shards than there are cores.
 const OWN_SLEEPS: &str = "server sleeps, unpinned";
 /// What stands below the table.
-const UNEQUAL: &str = "Not like with like: server and client of the cache keep a core each busy; those of the others sleep in \
-                       the kernel and run where it puts them.";
+const UNEQUAL: &str = "Not like with like: server and client of the cache keep a core each busy. The others are shown as they \
+                       come, and with their servers pinned to one core and a client that keeps another busy; the servers \
+                       themselves always sleep in the kernel.";
 
-/// What a server took: p50 in nanoseconds of each round.
+/// What a server did in each round.
 #[derive(Default)]
 struct Figures {
+    /// p50 in nanoseconds.
     get: Vec<u64>,
+    /// The same.
     put: Vec<u64>,
+    /// Pipelined operations a second.
+    rate: Vec<u64>,
 }
 
 fn median(mut of: Vec<u64>) -> u64 {
     of.sort_unstable();
     of.get(of.len() / 2).copied().unwrap_or(0)
+}
+
+fn unanswered(error: &io::Error) -> Failure {
+    Failure::Failed(format!("a server did not answer: {error}"))
 }
 
 /// The median time of an operation that is repeated for this time.
@@ -94,7 +113,7 @@ fn p50(span: Duration, mut operation: impl FnMut() -> io::Result<()>) -> Result<
     let end = Instant::now() + span;
     while Instant::now() < end {
         let begun = clock::now();
-        operation().map_err(|error| Failure::Failed(format!("a server did not answer: {error}")))?;
+        operation().map_err(|error| unanswered(&error))?;
         times.saturating_record(clock::now().since(begun).0);
     }
     Ok(times.value_at_quantile(0.5))
@@ -131,30 +150,37 @@ struct Lease {
     share_percent: f64,
 }
 
-/// A server and its latencies, in nanoseconds.
+/// A server, its latencies in nanoseconds, and its throughput.
 struct Timed {
     server: String,
     waits: &'static str,
     get: u64,
     put: u64,
+    /// Pipelined operations a second.
+    rate: Option<u64>,
 }
 
-/// The latencies of servers that take turns.
+/// The figures of servers that take turns.
 fn time(peers: &mut Peers, options: &Options) -> Result<Vec<Timed>, Failure> {
     let mut figures: Vec<Figures> = peers.iter().map(|_| Figures::default()).collect();
     for _ in 0..options.rounds {
         for (peer, figures) in peers.iter_mut().zip(&mut figures) {
             figures.put.push(p50(options.turn / 2, || peer.put())?);
             figures.get.push(p50(options.turn / 2, || peer.get())?);
+            let begun = Instant::now();
+            if let Some(done) = peer.flood(options.turn).map_err(|error| unanswered(&error))? {
+                figures.rate.push((done as f64 / begun.elapsed().as_secs_f64()) as u64);
+            }
         }
     }
     let named = peers.iter().zip(figures);
     Ok(named
-        .map(|(peer, Figures { get, put })| Timed {
+        .map(|(peer, Figures { get, put, rate })| Timed {
             server: peer.name().to_owned(),
             waits: peer.waits(),
             get: median(get),
             put: median(put),
+            rate: (!rate.is_empty()).then(|| median(rate)),
         })
         .collect())
 }
@@ -167,7 +193,7 @@ fn report_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failu
             "one at a time, p50", "GET", "PUT", "GET x", "PUT x", "HOW THEY WAIT"
         ))?;
     }
-    for Timed { server, waits, get, put } in all {
+    for Timed { server, waits, get, put, rate: _ } in all {
         let (get_ratio, put_ratio) = (ratio(*get, own.get), ratio(*put, own.put));
         if json {
             let [get_p50_us, put_p50_us] = [get, put].map(|nanos| Nanos(*nanos).as_micros_f64());
@@ -183,16 +209,19 @@ fn report_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failu
     Ok(())
 }
 
-fn report_throughput(own: &Own, other: Option<f64>, json: bool) -> Result<(), Failure> {
+fn report_throughput(own: f64, all: &[&Timed], json: bool) -> Result<(), Failure> {
     if !json {
         output::line(format_args!(
             "\n{:<24}{:>12}{:>12}  {}",
-            "many, 9 GETs to a PUT", "a second", "x", "HOW THEY WAIT"
+            format!("{WINDOW} at once, 1 PUT in {PUT_EVERY}"),
+            "a second",
+            "x",
+            "HOW THEY WAIT"
         ))?;
     }
-    let (own, waits) = (own.throughput, own.timed.waits);
-    let rows = [Some((cache::NAME, own, waits)), other.map(|other| (peers::MEMCASLAP, other, PEER_WAITS))];
-    for (server, pipelined_per_s, waits) in rows.into_iter().flatten() {
+    for Timed { server, waits, rate, .. } in all {
+        let Some(rate) = rate else { continue };
+        let pipelined_per_s = *rate as f64;
         let ratio = own / pipelined_per_s;
         if json {
             output::json(&Throughput { server, waits, pipelined_per_s, ratio })?;
@@ -206,31 +235,40 @@ fn report_throughput(own: &Own, other: Option<f64>, json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// Other makers' servers: their latencies, and memcached's throughput.
-fn others(dir: &Path, options: &Options) -> Result<(Vec<Timed>, Option<f64>), Failure> {
-    let (mut peers, servers) = peers::others(dir)?;
-    let timed = time(&mut peers, options)?;
-    let throughput = match Memcaslap::of(dir, &servers)? {
-        Some(memcaslap) => {
-            let runs: Result<Vec<u64>, Failure> = (0..options.rounds).map(|_| memcaslap.run()).collect();
-            Some(median(runs?) as f64)
-        }
-        None => None,
+/// Other makers' servers as they come, and pinned with a polling client.
+fn others(dir: &Path, options: &Options) -> Result<Vec<Timed>, Failure> {
+    let measure = |tuning| -> Result<Vec<Timed>, Failure> {
+        let (mut peers, servers) = peers::others(dir, tuning)?;
+        let timed = time(&mut peers, options)?;
+        drop(servers);
+        Ok(timed)
     };
-    drop(servers);
-    Ok((timed, throughput))
+    peers::report_missing()?;
+    let mut timed = measure(Tuning::AsItComes)?;
+    if std::thread::available_parallelism().map_or(1, |cores| cores.get()) > 1 {
+        // In a thread of its own: what is measured after it may run anywhere.
+        let pinned = std::thread::scope(|scope| {
+            let pinned = scope.spawn(|| {
+                pin_to_core(CLIENT_CORE).map_err(Failure::failed)?;
+                measure(Tuning::Pinned)
+            });
+            pinned.join()
+        });
+        timed.extend(pinned.map_err(|_| Failure::Failed("the measuring thread panicked".to_owned()))??);
+    } else {
+        output::remark("obol: one core, so the other servers are not measured pinned beside their client")?;
+    }
+    Ok(timed)
 }
 
 /// What the cache does.
 struct Own {
     timed: Timed,
-    /// Operations a second.
-    throughput: f64,
+    /// What a lease check takes.
     active_ns: f64,
 }
 
 fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
-    let failed = |error: io::Error| Failure::Failed(format!("a server did not answer: {error}"));
     let cluster = site.cluster.name();
     let fate = Arc::default();
     let shards = options.sharding.shards;
@@ -271,14 +309,8 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let name = Name::new("kv_bench").map_err(Failure::failed)?;
     let (endpoint, node) = super::join(site, name, super::client(site, Nanos::ZERO)?)?;
     let mut cache = Cache { endpoint, node };
-    cache.fill().map_err(failed)?;
-    let flood = |_| {
-        let begun = Instant::now();
-        let ended = cache.flood(options.turn).map_err(failed)?;
-        Ok((ended as f64 / begun.elapsed().as_secs_f64()) as u64)
-    };
-    let floods: Result<Vec<u64>, Failure> = (0..options.rounds).map(flood).collect();
-    let (throughput, active_ns) = (median(floods?) as f64, cache.look());
+    cache.fill().map_err(|error| unanswered(&error))?;
+    let active_ns = cache.look();
     let timed = time(&mut vec![Box::new(cache)], options)?;
     let timed = timed.into_iter().next().ok_or_else(|| Failure::Failed("nothing was timed".to_owned()))?;
     let waits = match (has_each_its_own, shards) {
@@ -287,21 +319,22 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
         (false, _) => OWN_SLEEPS,
     };
     let timed = Timed { waits, ..timed };
-    Ok(Own { timed, throughput, active_ns })
+    Ok(Own { timed, active_ns })
 }
 
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     super::check::alone(root, site.cluster.name())?;
     let floor = time(&mut vec![Box::new(Echo::start().map_err(Failure::failed)?)], options)?;
-    let (others, memcached) = others(site.cluster.dir(), options)?;
+    let others = others(site.cluster.dir(), options)?;
     let own = own(root, site, options)?;
     // The servers are gone, as this command wanted it.
     super::marks::Whose::Command.clear_all(site);
     let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
     report_latencies(&own.timed, &all, options.json)?;
-    report_throughput(&own, memcached, options.json)?;
+    let throughput = own.timed.rate.unwrap_or_default() as f64;
+    report_throughput(throughput, &all, options.json)?;
     let active_ns = own.active_ns;
-    let share_percent = 100.0 * active_ns * own.throughput / (BATCH * 1e9);
+    let share_percent = 100.0 * active_ns * throughput / (BATCH * 1e9);
     if options.json {
         output::json(&Lease { active_ns, share_percent })?;
     } else {
