@@ -1,13 +1,13 @@
 //! The contract between the protocol and a backend: what may be posted, what comes back, and who
 //! calls whom.
 //!
-//! | | `sim` | `shm` | `verbs` |
-//! |---|---|---|---|
-//! | an operation completes | at a virtual time | at once; its event is queued | when the device says so |
-//! | target frozen | succeeds | succeeds | succeeds |
-//! | target dead | [`LinkError::PeerDead`] after a drawn delay | [`LinkError::PeerDead`] at once | [`LinkError::PeerDead`] within the bound of detection |
-//! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it |
-//! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) |
+//! | | `sim` | `shm` | `verbs` | `ip` (another host; the own one as `shm`) |
+//! |---|---|---|---|---|
+//! | an operation completes | at a virtual time | at once; its event is queued | when the device says so | when the gateway answers |
+//! | target frozen | succeeds | succeeds | succeeds | succeeds |
+//! | target dead | [`LinkError::PeerDead`] after a drawn delay | [`LinkError::PeerDead`] at once | [`LinkError::PeerDead`] within the bound of detection | [`LinkError::PeerDead`]; so does a gateway that does not answer within that bound |
+//! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it | a full lane loses it, counted; so does a broken connection, uncounted |
+//! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) | the other host's gateway passes both on; a silent gateway is a suspicion |
 //!
 //! Operations posted to one peer are executed in the order of the posts. After one of them has
 //! failed, those posted before its completion was taken fail, too: a CAS is never executed when an

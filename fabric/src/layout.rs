@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The first eight bytes of every region: `obol-mem`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"obol-mem");
 /// Changes whenever a reader of an older layout would misread.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Coordinators (acceptors, proposers) a cluster can have.
 pub const PROPOSERS_MAX: usize = 7;
@@ -151,6 +151,8 @@ pub struct Lane {
 
 /// Bytes before a datagram in a lane: its length.
 pub const DATAGRAM_HEAD_BYTES: usize = 8;
+/// Room for the sender of a datagram from another host, which its gateway puts before the bytes.
+pub const SENDER_BYTES: usize = 32;
 
 const _: () = assert!(size_of::<Header>() == 256 && size_of::<Seat>() == 256);
 const _: () = assert!(size_of::<ViewHead>() == 32 && size_of::<Lane>() == 128);
@@ -288,7 +290,7 @@ impl Layout {
     }
 
     const fn lane_bytes(limits: &Limits) -> usize {
-        let slot = DATAGRAM_HEAD_BYTES + limits.datagram_bytes as usize;
+        let slot = DATAGRAM_HEAD_BYTES + SENDER_BYTES + limits.datagram_bytes as usize;
         align(size_of::<Lane>() + limits.lane_slots as usize * slot)
     }
 
@@ -386,6 +388,14 @@ impl Layout {
         self.values as u32..self.values as u32 + bytes
     }
 
+    /// Differs between layouts that two processes must not mix by mistake. No protection against an
+    /// adversary (FNV-1a).
+    pub fn digest(&self) -> u64 {
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        let limits = self.limits.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+        VERSION.to_le_bytes().iter().fold(limits, step)
+    }
+
     /// The offset of the word, and the bit in it, that announce datagrams in a lane. With more lanes
     /// than bits, several share one.
     pub const fn pending(lane: u32) -> (u32, u64) {
@@ -401,7 +411,7 @@ impl Layout {
 
     /// The offset of datagram number `n` in a lane: its length word, then its bytes.
     pub fn datagram(&self, lane: u32, n: u64) -> u32 {
-        let slot = DATAGRAM_HEAD_BYTES as u32 + self.limits.datagram_bytes;
+        let slot = (DATAGRAM_HEAD_BYTES + SENDER_BYTES) as u32 + self.limits.datagram_bytes;
         let index = (n % u64::from(self.limits.lane_slots)) as u32;
         self.lane(lane) + size_of::<Lane>() as u32 + index * slot
     }
@@ -424,7 +434,7 @@ mod tests {
 
     #[test]
     fn the_layout_of_this_version_does_not_move() {
-        assert_eq!(VERSION, 5);
+        assert_eq!(VERSION, 6);
         assert_eq!(offset_of!(Header, limits), 24);
         assert_eq!(offset_of!(Header, incarnation), 56);
         assert_eq!(offset_of!(Header, groups), 64);
@@ -462,7 +472,7 @@ mod tests {
         }
         for lane in 0..32 {
             parts.push((layout.lane(lane), 128));
-            parts.extend((0..8).map(|n| (layout.datagram(lane, n), 4096 + 8)));
+            parts.extend((0..8).map(|n| (layout.datagram(lane, n), 4096 + 32 + 8)));
         }
         parts.sort_unstable();
         for pair in parts.windows(2) {

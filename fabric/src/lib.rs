@@ -27,6 +27,8 @@ pub mod ebpf;
 mod endpoint;
 #[cfg(not(loom))]
 pub mod host;
+#[cfg(not(loom))]
+pub mod ip;
 pub mod layout;
 pub mod memory;
 pub mod metrics;
@@ -35,6 +37,7 @@ pub mod page;
 #[cfg(not(loom))]
 mod pidfd;
 pub mod recorder;
+pub mod rights;
 #[cfg(not(loom))]
 pub mod shm;
 #[cfg(not(loom))]

@@ -33,6 +33,7 @@ pub(crate) mod table;
 #[path = "../../tests/support/root.rs"]
 pub(crate) mod test;
 mod trust;
+pub(crate) mod wake;
 pub(crate) mod watch;
 
 pub use attach::{Attachment, Beat, Presence};

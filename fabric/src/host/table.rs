@@ -36,6 +36,10 @@ pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
 const UNUSED_FIRST: u32 = 16;
 /// The first number that is not a coordinator's.
 pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
+/// A flag beside the groups of a region's owner: it delivers datagrams of other hosts' processes.
+pub(crate) const GATEWAY_FLAG: u32 = 1 << 8;
+/// The same: members may WRITE the value areas of its region.
+pub(crate) const MAILBOX_FLAG: u32 = 1 << 9;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"obol-tab");
 const HEADER_VERSION: usize = 1;

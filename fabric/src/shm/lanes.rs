@@ -6,7 +6,7 @@
 //! it when it tidies up. Datagrams to a full lane are lost.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout, PENDING_WORDS};
+use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout, PENDING_WORDS, SENDER_BYTES};
 use crate::memory;
 use crate::types::RegionOwner;
 use core::mem::offset_of;
@@ -36,7 +36,7 @@ fn slot<'a>(
     lane: u32,
     n: u64,
 ) -> Option<(&'a AtomicU64, &'a [AtomicU64])> {
-    let bytes = DATAGRAM_HEAD_BYTES + layout.limits().datagram_bytes as usize;
+    let bytes = DATAGRAM_HEAD_BYTES + SENDER_BYTES + layout.limits().datagram_bytes as usize;
     memory::span(words, layout.datagram(lane, n), bytes)?.split_first()
 }
 
@@ -231,7 +231,7 @@ mod tests {
             assert!(push(&words, &layout, n, &[i as u8]));
         }
         assert!(!push(&words, &layout, n, b"lost"));
-        assert!(!push(&words, &layout, n, &vec![0; LIMITS.datagram_bytes as usize + 1]));
+        assert!(!push(&words, &layout, n, &vec![0; LIMITS.datagram_bytes as usize + SENDER_BYTES + 1]));
         let lost = word(&words, &layout, n, offset_of!(Lane, lost)).expect("a lane");
         assert_eq!(lost.load(Ordering::Relaxed), 2);
         assert_eq!(take(&words, &layout, n, &mut out), Taken::Datagram(A, 1));
@@ -315,7 +315,7 @@ mod tests {
         let n = claim(&words, &layout, A).expect("free");
         assert!(push(&words, &layout, n, b"long"));
         let (len, _) = slot(&words, &layout, n, 0).expect("a slot");
-        len.store(u64::from(LIMITS.datagram_bytes) + 1, Ordering::Relaxed);
+        len.store(u64::from(LIMITS.datagram_bytes) + SENDER_BYTES as u64 + 1, Ordering::Relaxed);
         assert_eq!(take(&words, &layout, n, &mut out), Taken::Refused);
         assert_eq!(take(&words, &layout, n, &mut out), Taken::Empty);
         let head = word(&words, &layout, n, offset_of!(Lane, head)).expect("a lane");

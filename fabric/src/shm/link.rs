@@ -8,6 +8,7 @@ use crate::host::mapped::MappedRegions;
 use crate::host::occupancy::Phase;
 use crate::host::region::{Region, Sleep};
 use crate::host::table::REGIONS;
+use crate::layout::Layout;
 use crate::memory::{self, Stores};
 use crate::shm::delay_queue::{DelayQueue, DelayedOperation};
 use crate::shm::lanes;
@@ -56,6 +57,11 @@ impl Links {
         }
     }
 
+    /// The layout of all regions.
+    pub(crate) fn layout(&self) -> &Layout {
+        self.regions.cluster.layout()
+    }
+
     /// Whether any link may be slow, or was recently. Almost never.
     #[inline]
     pub(crate) fn may_be_late(&self) -> bool {
@@ -68,7 +74,7 @@ impl Links {
     }
 
     /// Whether to lose a datagram on a link with this percentage of loss.
-    fn loses(&mut self, percent: u8) -> bool {
+    pub(crate) fn loses(&mut self, percent: u8) -> bool {
         if percent == 0 {
             return false;
         }

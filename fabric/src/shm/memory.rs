@@ -43,9 +43,16 @@ impl Endpoint<Memory> {
         let taken = Taken::take(cluster, &owner)?;
         let sender = taken.sender;
         let address = Address { generation: sender.generation, ..Address::region(sender.region) };
-        let memory = Memory {
-            region: taken.region.clone(),
-            links: Links::new(MappedRegions::new(cluster.clone(), sender, taken.region.clone()), sender),
+        let memory = Memory::new(cluster, &taken.region, sender);
+        Ok(taken.go_live(cluster, address, memory, wait))
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(cluster: &Cluster, region: &Region, me: RegionOwner) -> Self {
+        Self {
+            region: region.clone(),
+            links: Links::new(MappedRegions::new(cluster.clone(), me, region.clone()), me),
             done: VecDeque::with_capacity(64),
             spare: Vec::new(),
             broken: Vec::new(),
@@ -53,12 +60,24 @@ impl Endpoint<Memory> {
             lane: 0,
             taken: 0,
             more: true,
-        };
-        Ok(taken.go_live(cluster, address, memory, wait))
+        }
     }
-}
 
-impl Memory {
+    /// Whether a datagram is short enough. (Lanes have room for the sender, too.)
+    pub(crate) fn fits(&self, bytes: &[u8]) -> bool {
+        bytes.len() <= self.region.layout().limits().datagram_bytes as usize
+    }
+
+    /// The state of the link to a region, of this host or another, as a drill has impaired it.
+    /// `Err` if nothing gets through, otherwise whether to lose a datagram now.
+    pub(crate) fn impaired(&mut self, region: u32) -> Result<bool, LinkError> {
+        let link = self.links.regions.impairment(region);
+        if link.cut {
+            return Err(LinkError::PeerDead);
+        }
+        Ok(self.links.loses(link.loss_percent))
+    }
+
     /// Executes an operation immediately, unless its link is broken, and queues its completion.
     ///
     /// A link breaks when an operation finds its target dead, and is restored once all queued
@@ -187,11 +206,11 @@ impl Transport for Memory {
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
-        self.links.send(to, bytes)
+        self.fits(bytes) && self.links.send(to, bytes)
     }
 
     fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
-        self.links.multicast(bit, bytes)
+        if self.fits(bytes) { self.links.multicast(bit, bytes) } else { 1 }
     }
 
     /// Rings the doorbells of all peers with new datagrams.

@@ -5,7 +5,7 @@
 
 mod delay_queue;
 pub(crate) mod lanes;
-mod link;
+pub(crate) mod link;
 mod memory;
 
 pub use memory::Memory;

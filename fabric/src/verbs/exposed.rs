@@ -17,21 +17,10 @@ use super::context::ProtectionDomain;
 use super::error::VerbsError;
 use super::registration::{Memory, Registration, Rights, Target};
 use crate::layout::Layout;
+use crate::rights::lies_in;
+pub use crate::rights::{Purpose, Role};
 use core::ops::Range;
 use std::sync::Arc;
-
-/// A peer's role for the owner of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// An observer, or an unknown process.
-    Reader,
-    /// A member: it may write to owners of a mailbox.
-    Member,
-    /// A lease cache: it raises fences.
-    Fencer,
-    /// A coordinator: it raises fences and, at an acceptor, proposes views.
-    Proposer,
-}
 
 impl Role {
     /// The rights of a peer of this role on the queue pair of a region with this use.
@@ -43,18 +32,6 @@ impl Role {
             Self::Fencer | Self::Proposer => Rights::READ | Rights::CAS,
         }
     }
-}
-
-/// The use of a region besides membership: who changes more of it than the fence word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Purpose {
-    /// None.
-    #[default]
-    Plain,
-    /// Members WRITE its value areas.
-    Mailbox,
-    /// Coordinators decide views in its slots and value areas.
-    Acceptor,
 }
 
 /// A peer's keys for a region; `None` for keys that it was not given.
@@ -97,10 +74,6 @@ impl Keys {
         };
         self.target(key, offset)
     }
-}
-
-fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
-    range.start <= offset && u64::from(offset) + u64::from(bytes) <= u64::from(range.end)
 }
 
 /// A region registered with a device. Dropping it ends the access of all peers at once.

@@ -4,7 +4,7 @@
 use super::cm::{ACCEPT_BYTES_MAX, REJECT_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::context::Gid;
 use super::exposed::{Keys, Role};
-use crate::layout::{self, Layout};
+use crate::layout::Layout;
 use crate::types::{Address, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -24,10 +24,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new(nonce: u64, layout: &Layout) -> Self {
-        // FNV-1a: detects mismatches by mistake; it is no protection against an adversary.
-        let digest = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        let limits = layout.limits().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, digest);
-        Self { nonce, layout: layout::VERSION.to_le_bytes().iter().fold(limits, digest) }
+        Self { nonce, layout: layout.digest() }
     }
 }
 

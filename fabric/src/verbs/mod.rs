@@ -31,7 +31,7 @@ pub mod registration;
 mod relation;
 mod sys;
 mod threads;
-mod wake;
+
 mod watch;
 mod wire;
 

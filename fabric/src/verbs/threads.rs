@@ -3,8 +3,8 @@
 
 use super::connector::Connector;
 use super::queue::CompletionChannel;
-use super::wake::Wake;
 use crate::host::region::Region;
+use crate::host::wake::Wake;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

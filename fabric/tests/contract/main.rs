@@ -2,6 +2,13 @@
 //! held against it in the binary `verbs`, which runs where there is a device.
 
 mod broken;
+#[path = "../support/hosts.rs"]
+#[allow(dead_code, reason = "the tests of gateways use the rest")]
+mod hosts;
+mod ip;
+#[path = "../support/keys.rs"]
+#[allow(dead_code, reason = "the tests of identity use the rest")]
+mod keys;
 mod processes;
 mod sim;
 mod suite;

@@ -2,7 +2,7 @@
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Ends a wait from another thread (`eventfd`).
@@ -29,9 +29,20 @@ impl Wake {
         // An error is an early return.
         let _ = poll(&mut both, span.as_ref());
         if !both[1].revents().is_empty() {
-            // It fails only when another wait has reset the counter.
-            let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+            self.clear();
         }
+    }
+
+    /// Takes back all wake-ups so far.
+    pub(crate) fn clear(&self) {
+        // It fails only when another wait has reset the counter.
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,0 +1,91 @@
+//! Connects to a gateway. Connecting blocks, so a thread of its own does it.
+
+use super::frame::{Hello, Refusal, Reply};
+use super::identity::{Claims, Duty, Identity, IdentityError};
+use super::stream::{Stream, StreamError};
+use crate::host::clock;
+use crate::types::Instant;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant as Time};
+
+/// Why there is no connection to a gateway.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("{0}")]
+    Identity(#[from] IdentityError),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Tls(#[from] rustls::Error),
+    #[error("{0}")]
+    Stream(#[from] StreamError),
+    #[error("no reply within {0:?}")]
+    Silent(Duration),
+    #[error("the certificate at the other end is not that of the gateway of host {0}")]
+    Stranger(u8),
+    #[error("another service listens there")]
+    Foreign,
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// Connects to the gateway of a host, and introduces the process.
+pub(super) fn connect(
+    to: SocketAddr,
+    host: u8,
+    identity: &Path,
+    hello: &Hello,
+    patience: Duration,
+) -> Result<Stream, ConnectError> {
+    let until = Time::now() + patience;
+    let config = Identity::load(identity)?.client()?;
+    let socket = TcpStream::connect_timeout(&to, patience)?;
+    let tls = ClientConnection::new(config, ServerName::IpAddress(to.ip().into()))?;
+    let mut stream = Stream::new(socket, tls.into())?;
+    let mut introduced = false;
+    loop {
+        stream.send()?;
+        if !introduced && let Some(certificate) = stream.peer() {
+            let claims = Claims::of(certificate, hello.nonce);
+            if !claims.is_some_and(|claims| claims.host == host && claims.allow(Duty::Gateway)) {
+                return Err(ConnectError::Stranger(host));
+            }
+            introduced = true;
+            hello.encode(&mut stream.output);
+            continue;
+        }
+        if let Some(message) = stream.next()? {
+            return match Reply::decode(message) {
+                Some(Reply::Welcome { .. }) => Ok(stream),
+                Some(Reply::Refused(refusal)) => Err(ConnectError::Refused(refusal)),
+                _ => Err(ConnectError::Foreign),
+            };
+        }
+        let left = until.saturating_duration_since(Time::now());
+        if left.is_zero() {
+            return Err(ConnectError::Silent(patience));
+        }
+        let span = Timespec::try_from(left).ok();
+        // An error is an early return.
+        let _ = poll(&mut [PollFd::new(&stream, PollFlags::IN)], span.as_ref());
+        stream.receive()?;
+    }
+}
+
+/// A finished attempt.
+pub(super) struct Attempt {
+    pub(super) host: u8,
+    pub(super) number: u64,
+    pub(super) result: Result<Box<Stream>, ConnectError>,
+    pub(super) ended: Instant,
+}
+
+impl Attempt {
+    pub(super) fn new(host: u8, number: u64, result: Result<Stream, ConnectError>) -> Self {
+        Self { host, number, result: result.map(Box::new), ended: clock::now() }
+    }
+}

@@ -1,0 +1,225 @@
+//! Admits processes: TLS with certificates on both sides, then the process introduces itself. What
+//! it says must be allowed by the certificate of its host.
+
+use super::{Counts, GatewayError, Input, Inputs};
+use crate::host::Cluster;
+use crate::host::table::FIRST_FREE;
+use crate::host::wake::Wake;
+use crate::ip::config::Config;
+use crate::ip::frame::{Hello, Refusal, Reply};
+use crate::ip::identity::{self, Claims, Duty, Identity};
+use crate::ip::stream::{Stream, StreamError};
+use crate::rights::Role;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::ServerConnection;
+use std::collections::VecDeque;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant as Time, SystemTime};
+
+/// Handshakes at a time. For a further one, the oldest is given up.
+const HANDSHAKES_MAX: usize = 64;
+/// A process that has not introduced itself after this long is given up.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long no connection is accepted while there are no descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The niceness of the thread: certificates are checked in the time that others leave.
+const NICENESS: i32 = 10;
+
+/// An admitted process.
+pub(super) struct Admission {
+    pub(super) stream: Stream,
+    pub(super) region: u32,
+    pub(super) generation: u32,
+    pub(super) role: Role,
+}
+
+/// What a process has said of itself, if it may be that.
+type Introduction = Result<(Hello, Role), Refusal>;
+
+struct Handshake {
+    stream: Stream,
+    until: Time,
+}
+
+/// Accepts connections.
+pub(super) struct Admit {
+    listener: TcpListener,
+    identity: Identity,
+    /// When the files of the identity were last changed.
+    changed: Option<SystemTime>,
+    nonce: u64,
+    layout: u64,
+    config: Config,
+    pending: VecDeque<Handshake>,
+    inbox: Inputs,
+    counts: Arc<Counts>,
+}
+
+/// The last change of the files of an identity.
+fn last_change(directory: &Path) -> Option<SystemTime> {
+    let files = [identity::AUTHORITIES_FILE, identity::CERTIFICATE_FILE, identity::KEY_FILE];
+    let changed = |name| std::fs::metadata(directory.join(name)).and_then(|meta| meta.modified()).ok();
+    files.into_iter().filter_map(changed).max()
+}
+
+impl Admit {
+    pub(super) fn new(
+        listener: TcpListener,
+        identity: Identity,
+        cluster: &Cluster,
+        config: &Config,
+        inbox: Inputs,
+        counts: Arc<Counts>,
+    ) -> Result<Self, GatewayError> {
+        // Before anybody connects: a fault in the keys ends the start.
+        identity.server()?;
+        Ok(Self {
+            listener,
+            identity,
+            changed: last_change(&config.identity),
+            nonce: cluster.nonce(),
+            layout: cluster.layout().digest(),
+            config: config.clone(),
+            pending: VecDeque::with_capacity(HANDSHAKES_MAX),
+            inbox,
+            counts,
+        })
+    }
+
+    pub(super) fn run(&mut self, ended: &AtomicBool, wake: &Wake) {
+        // Without it, strangers only take more time.
+        let _ = rustix::process::nice(NICENESS);
+        if self.listener.set_nonblocking(true).is_err() {
+            return;
+        }
+        let mut accept_at = Time::now();
+        while !ended.load(Ordering::Acquire) {
+            self.wait(wake, accept_at);
+            if Time::now() >= accept_at && !self.accept() {
+                accept_at = Time::now() + ACCEPT_PAUSE;
+            }
+            self.advance();
+        }
+    }
+
+    /// Waits until something can be done.
+    fn wait(&self, wake: &Wake, accept_at: Time) {
+        let now = Time::now();
+        let mut fds = Vec::with_capacity(2 + self.pending.len());
+        fds.push(PollFd::new(wake, PollFlags::IN));
+        let mut until = self.pending.front().map(|handshake| handshake.until);
+        if now >= accept_at {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        } else {
+            until = Some(until.map_or(accept_at, |until| until.min(accept_at)));
+        }
+        fds.extend(self.pending.iter().map(|handshake| PollFd::new(&handshake.stream, PollFlags::IN)));
+        let span = until.and_then(|until| Timespec::try_from(until.saturating_duration_since(now)).ok());
+        // An error is an early return.
+        let _ = poll(&mut fds, span.as_ref());
+    }
+
+    /// Accepts what has come. `false` if there are no descriptors.
+    fn accept(&mut self) -> bool {
+        loop {
+            match self.listener.accept() {
+                Ok((socket, _)) => self.start(socket),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
+                // The peer has given up.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn start(&mut self, socket: TcpStream) {
+        self.renew_identity();
+        if self.pending.len() == HANDSHAKES_MAX {
+            self.pending.pop_front();
+            Counts::add(&self.counts.strangers);
+        }
+        let tls = self.identity.server().ok().and_then(|config| ServerConnection::new(config).ok());
+        let stream = tls.and_then(|tls| Stream::new(socket, tls.into()).ok());
+        match stream {
+            Some(stream) => {
+                self.pending.push_back(Handshake { stream, until: Time::now() + HANDSHAKE_TIMEOUT });
+            }
+            None => Counts::add(&self.counts.strangers),
+        }
+    }
+
+    /// Reads changed keys. Those that cannot be used are tried again when they change.
+    fn renew_identity(&mut self) {
+        let changed = last_change(&self.config.identity);
+        if changed == self.changed {
+            return;
+        }
+        self.changed = changed;
+        if let Ok(identity) = Identity::load(&self.config.identity)
+            && identity.server().is_ok()
+        {
+            self.identity = identity;
+        }
+    }
+
+    /// Continues all handshakes.
+    fn advance(&mut self) {
+        let now = Time::now();
+        for _ in 0..self.pending.len() {
+            let Some(mut handshake) = self.pending.pop_front() else { return };
+            match self.step(&mut handshake.stream) {
+                Ok(None) if now < handshake.until => self.pending.push_back(handshake),
+                Ok(Some(Ok((hello, role)))) => {
+                    let Hello { region, generation, .. } = hello;
+                    let admission = Admission { stream: handshake.stream, region, generation, role };
+                    self.inbox.put(Input::Admitted(Box::new(admission)));
+                }
+                Ok(Some(Err(refusal))) => {
+                    Counts::add(&self.counts.refused);
+                    Reply::Refused(refusal).encode(&mut handshake.stream.output);
+                    // If it does not take this, it learns of the refusal by the end of the connection.
+                    let _ = handshake.stream.send();
+                }
+                Ok(None) | Err(_) => Counts::add(&self.counts.strangers),
+            }
+        }
+    }
+
+    /// One step of a handshake. `None` if it is not complete.
+    fn step(&self, stream: &mut Stream) -> Result<Option<Introduction>, StreamError> {
+        let received = stream.receive();
+        // An alert says to the peer why it is not let in.
+        let sent = stream.send();
+        received?;
+        sent?;
+        let Some(claims) = stream.peer().map(|certificate| Claims::of(certificate, self.nonce)) else {
+            return Ok(None);
+        };
+        let Some(message) = stream.next()? else { return Ok(None) };
+        let hello = Hello::decode(message).ok_or(StreamError::TooLong(message.len()))?;
+        Ok(Some(self.check(&hello, claims).map(|role| (hello, role))))
+    }
+
+    fn check(&self, hello: &Hello, claims: Option<Claims>) -> Result<Role, Refusal> {
+        if hello.nonce != self.nonce {
+            return Err(Refusal::Cluster);
+        }
+        if hello.layout != self.layout {
+            return Err(Refusal::Layout);
+        }
+        let claims = claims.ok_or(Refusal::Certificate)?;
+        let Hello { region, role, .. } = *hello;
+        // Numbers of coordinators are theirs alone, and a process has a region of its own host.
+        let is_coordinator = (1..FIRST_FREE).contains(&region);
+        let fits = match role {
+            Role::Reader => region == 0,
+            Role::Proposer => is_coordinator,
+            Role::Member | Role::Fencer => region != 0 && !is_coordinator,
+        };
+        let at_home = region == 0 || self.config.host_of(region) == Some(claims.host);
+        if fits && at_home && claims.allow(Duty::of(role)) { Ok(role) } else { Err(Refusal::Certificate) }
+    }
+}

@@ -1,0 +1,181 @@
+//! The gateway of a host. Three threads:
+//!
+//! - the thread that calls [`serve`] has a region and watches the processes of its host, as every
+//!   member does, on behalf of the processes of other hosts;
+//! - `obol-admit` accepts connections and checks certificates, so that strangers take no time from
+//!   those that were admitted;
+//! - `obol-serve` executes operations and delivers datagrams.
+
+mod admit;
+mod server;
+mod session;
+
+use super::config::Config;
+use super::identity::{Duty, Identity, IdentityError};
+use crate::contract::{Event, Evidence, Fabric, Machine};
+use crate::drive::Drive;
+use crate::endpoint::{Owner, Wait};
+use crate::host::table::GATEWAY_FLAG;
+use crate::host::wake::Wake;
+use crate::host::{Cluster, HostError};
+use crate::types::{Address, Instant, Name, RegionOwner};
+use admit::Admission;
+use server::Server;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::Builder;
+
+/// Why a gateway cannot start, or has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The cluster on this host is not available.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The host's keys cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The certificate does not make this host a gateway of its number.
+    #[error(
+        "the certificate of this host does not allow a gateway of host {host}; `obol host keys` makes new ones"
+    )]
+    NotAllowed {
+        /// The host's number.
+        host: u8,
+    },
+    /// The host is not in the configuration.
+    #[error("host {host} has no gateway in the file of hosts")]
+    NoSuchHost {
+        /// The host's number.
+        host: u8,
+    },
+    /// It cannot listen.
+    #[error("cannot listen on {address}: {error}; another gateway may run there")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The error.
+        error: std::io::Error,
+    },
+}
+
+/// What a gateway has refused.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Connections that were given up during the handshake.
+    pub strangers: AtomicU64,
+    /// Processes whose certificate, cluster or layout did not fit.
+    pub refused: AtomicU64,
+    /// Sessions that were ended for an invalid message.
+    pub invalid: AtomicU64,
+    /// Operations that the peer's role does not allow.
+    pub denied: AtomicU64,
+}
+
+impl Counts {
+    fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the other threads hand to the serving one.
+enum Input {
+    Admitted(Box<Admission>),
+    Death(Address, Evidence),
+}
+
+/// What the serving thread asks of the watching one.
+enum WatchCommand {
+    Watch(Address),
+    Unwatch(Address),
+}
+
+/// The sending side of an inbox of the serving thread.
+#[derive(Clone)]
+struct Inputs {
+    sender: mpsc::Sender<Input>,
+    wake: Arc<Wake>,
+}
+
+impl Inputs {
+    fn put(&self, input: Input) {
+        // The serving thread ends last.
+        let _ = self.sender.send(input);
+        self.wake.wake();
+    }
+}
+
+/// Passes deaths on.
+struct Relay(Inputs);
+
+impl Machine for Relay {
+    fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, _: &mut F) {
+        if let Event::Death { who, evidence } = event {
+            self.0.put(Input::Death(who, evidence));
+        }
+    }
+}
+
+/// Serves the regions of this host to the processes of others until `stop` is set and this thread
+/// gets a signal. `ready` is called with the address once it listens.
+pub fn serve(
+    cluster: &Cluster,
+    name: Name,
+    config: &Config,
+    stop: &AtomicBool,
+    counts: &Arc<Counts>,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), GatewayError> {
+    let host = cluster.host();
+    let address = config.gateway(host).ok_or(GatewayError::NoSuchHost { host })?;
+    let identity = Identity::load(&config.identity)?;
+    let claims = identity.claims(cluster.nonce())?;
+    if claims.host != host || !claims.allow(Duty::Gateway) {
+        return Err(GatewayError::NotAllowed { host });
+    }
+    let kernel = |doing| move |error| HostError::Kernel { doing, error };
+    let listen = |error| GatewayError::Listen { address, error };
+    let listener = TcpListener::bind(address).map_err(listen)?;
+    let address = listener.local_addr().map_err(listen)?;
+
+    let owner = Owner { kind: 0, name, region: None, groups: GATEWAY_FLAG };
+    let mut endpoint = crate::shm::Endpoint::open(cluster, owner, Wait::Block)?;
+    let own = endpoint.address();
+    let me = RegionOwner { region: own.region, generation: own.generation };
+    let (sender, inputs) = mpsc::channel();
+    let (commands, watch_commands) = mpsc::channel();
+    let wake = Arc::new(Wake::new().map_err(kernel("make an event descriptor"))?);
+    let inbox = Inputs { sender, wake: Arc::clone(&wake) };
+    let ended = AtomicBool::new(false);
+    let server = Server::new(cluster, endpoint.region(), me, config, (inputs, Arc::clone(&wake)))
+        .map_err(kernel("wait for connections"))?
+        .with_watcher(commands, endpoint.waker())
+        .with_counts(Arc::clone(counts));
+    let admit_wake = Wake::new().map_err(kernel("make an event descriptor"))?;
+    let mut admit =
+        admit::Admit::new(listener, identity, cluster, config, inbox.clone(), Arc::clone(counts))?;
+
+    std::thread::scope(|scope| {
+        let serving = Builder::new().name("obol-serve".to_owned()).spawn_scoped(scope, || server.run(&ended));
+        let admitting = Builder::new()
+            .name("obol-admit".to_owned())
+            .spawn_scoped(scope, || admit.run(&ended, &admit_wake));
+        let started = serving.and(admitting).map_err(kernel("start a thread"));
+        if started.is_ok() {
+            ready(address);
+            endpoint.run(&mut Relay(inbox), stop, |_, endpoint| {
+                for command in watch_commands.try_iter() {
+                    match command {
+                        WatchCommand::Watch(whom) => endpoint.watch(whom),
+                        WatchCommand::Unwatch(whom) => endpoint.unwatch(whom),
+                    }
+                }
+            });
+        }
+        ended.store(true, Ordering::Release);
+        wake.wake();
+        admit_wake.wake();
+        started.map(drop)
+    })?;
+    Ok(())
+}

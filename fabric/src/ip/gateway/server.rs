@@ -1,0 +1,284 @@
+//! The thread that executes operations and delivers datagrams.
+
+use super::admit::Admission;
+use super::session::Session;
+use super::{Counts, Input, WatchCommand};
+use crate::contract::{Evidence, Group};
+use crate::host::mapped::MappedRegions;
+use crate::host::region::{Region, Waker};
+use crate::host::wake::Wake;
+use crate::host::{Cluster, clock};
+use crate::ip::config::Config;
+use crate::ip::frame::{Reply, Request, Seat, encode_sender};
+use crate::ip::stream::StreamError;
+use crate::shm::link::Links;
+use crate::types::{Address, RegionOwner};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+
+/// Ready sessions that are taken at a time.
+const READY_MAX: usize = 64;
+/// The number of the wake-up among the sessions.
+const WAKE: u64 = 0;
+/// The groups that a process of another host may send to.
+const GROUPS: u32 = Group::Coordinators.bit() | Group::Everyone.bit() | Group::Drills.bit();
+
+/// A watched process.
+#[derive(Default)]
+struct Watched {
+    sessions: Vec<u64>,
+    /// What is known of its death, for those who ask later.
+    reported: Vec<Evidence>,
+}
+
+pub(super) struct Server {
+    epoll: OwnedFd,
+    inputs: Receiver<Input>,
+    wake: Arc<Wake>,
+    links: Links,
+    config: Config,
+    sessions: HashMap<u64, Session>,
+    next: u64,
+    watched: HashMap<Seat, Watched>,
+    watcher: Option<(Sender<WatchCommand>, Waker)>,
+    counts: Arc<Counts>,
+    /// The bytes of a READ, and of a datagram with its sender.
+    buffer: Vec<u8>,
+}
+
+impl Server {
+    pub(super) fn new(
+        cluster: &Cluster,
+        region: &Region,
+        me: RegionOwner,
+        config: &Config,
+        (inputs, wake): (Receiver<Input>, Arc<Wake>),
+    ) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            inputs,
+            wake,
+            links: Links::new(MappedRegions::new(cluster.clone(), me, region.clone()), me),
+            config: config.clone(),
+            sessions: HashMap::new(),
+            next: WAKE + 1,
+            watched: HashMap::new(),
+            watcher: None,
+            counts: Arc::default(),
+            buffer: Vec::new(),
+        })
+    }
+
+    pub(super) fn with_watcher(self, commands: Sender<WatchCommand>, waker: Waker) -> Self {
+        Self { watcher: Some((commands, waker)), ..self }
+    }
+
+    pub(super) fn with_counts(self, counts: Arc<Counts>) -> Self {
+        Self { counts, ..self }
+    }
+
+    pub(super) fn run(mut self, ended: &AtomicBool) {
+        let mut ready = Vec::with_capacity(READY_MAX);
+        while !ended.load(Ordering::Acquire) {
+            ready.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                // Only an invalid descriptor or address could cause it.
+                Err(_) => return,
+            }
+            for event in &ready {
+                match event.data.u64() {
+                    WAKE => self.take_inputs(),
+                    number => self.serve(number),
+                }
+            }
+            self.links.ring();
+        }
+    }
+
+    fn take_inputs(&mut self) {
+        self.wake.clear();
+        while let Ok(input) = self.inputs.try_recv() {
+            match input {
+                Input::Admitted(admission) => self.admit(*admission),
+                Input::Death(who, evidence) => self.report(who, evidence),
+            }
+        }
+    }
+
+    fn admit(&mut self, admission: Admission) {
+        let Admission { stream, region, generation, role } = admission;
+        if region != 0 {
+            // A later connection of a process, or of its successor, replaces the earlier one: what
+            // that one still had to say is not heard after this.
+            let earlier = self.sessions.iter().find(|(_, session)| session.region == region);
+            if let Some(number) = earlier.map(|(number, _)| *number) {
+                self.end(number);
+            }
+        }
+        let number = self.next;
+        self.next += 1;
+        let added = epoll::add(&self.epoll, &stream, EventData::new_u64(number), EventFlags::IN);
+        if added.is_err() {
+            return;
+        }
+        let mut session = Session::new(stream, region, role, self.config.address(region, generation));
+        Reply::Welcome { clock: clock::now() }.encode(&mut session.stream.output);
+        self.sessions.insert(number, session);
+        // It may have sent requests with its introduction.
+        self.serve(number);
+    }
+
+    /// Ends a session, and its watches.
+    fn end(&mut self, number: u64) {
+        let Some(session) = self.sessions.remove(&number) else { return };
+        for seat in &session.watches {
+            self.unwatch(number, *seat);
+        }
+    }
+
+    fn serve(&mut self, number: u64) {
+        match self.requests(number) {
+            Ok(()) => {}
+            Err(error) => {
+                if !matches!(error, StreamError::Closed | StreamError::Io(_)) {
+                    Counts::add(&self.counts.invalid);
+                }
+                self.end(number);
+            }
+        }
+    }
+
+    /// Executes the requests of a session that have arrived.
+    fn requests(&mut self, number: u64) -> Result<(), StreamError> {
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
+        // Who does not take answers gets no further ones.
+        let closed = if session.stream.is_congested() { Ok(false) } else { session.stream.receive() };
+        let mut lost = 0;
+        loop {
+            let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
+            if session.stream.is_congested() {
+                break;
+            }
+            // The message is copied so that its session can be changed meanwhile.
+            let Some(message) = session.stream.next()?.map(<[u8]>::to_vec) else { break };
+            let request = Request::decode(&message).ok_or(StreamError::TooLong(message.len()))?;
+            lost += self.execute(number, &request);
+        }
+        self.links.settle_stores();
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
+        if lost > 0 {
+            Reply::Lost(lost).encode(&mut session.stream.output);
+        }
+        self.send(number)?;
+        closed.map(drop)
+    }
+
+    /// Executes a request. Returns the number of lost datagrams.
+    fn execute(&mut self, number: u64, request: &Request<'_>) -> u64 {
+        let Some(session) = self.sessions.get_mut(&number) else { return 0 };
+        match *request {
+            Request::Read { .. } | Request::Write { .. } | Request::Cas { .. } => {
+                if !session.operate(request, &mut self.links, &mut self.buffer) {
+                    Counts::add(&self.counts.denied);
+                }
+                0
+            }
+            Request::Datagram { .. } | Request::Multicast { .. } if !session.role.may_send() => {
+                Counts::add(&self.counts.denied);
+                1
+            }
+            Request::Datagram { to, bytes } => {
+                self.buffer.clear();
+                encode_sender(session.from, &mut self.buffer);
+                self.buffer.extend_from_slice(bytes);
+                u64::from(!self.links.send(to.within_host(), &self.buffer))
+            }
+            Request::Multicast { groups, bytes } => {
+                self.buffer.clear();
+                encode_sender(session.from, &mut self.buffer);
+                self.buffer.extend_from_slice(bytes);
+                self.links.multicast(groups & GROUPS, &self.buffer)
+            }
+            Request::Watch(seat) => {
+                self.watch(number, seat);
+                0
+            }
+            Request::Unwatch(seat) => {
+                session.watches.retain(|watched| *watched != seat);
+                self.unwatch(number, seat);
+                0
+            }
+            Request::Ping => {
+                Reply::Pong { clock: clock::now() }.encode(&mut session.stream.output);
+                0
+            }
+        }
+    }
+
+    fn command(&self, command: WatchCommand) {
+        if let Some((commands, waker)) = &self.watcher {
+            // The watching thread ends only with this one.
+            let _ = commands.send(command);
+            waker.wake();
+        }
+    }
+
+    fn watch(&mut self, number: u64, seat: Seat) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if session.watches.contains(&seat) {
+            return;
+        }
+        session.watches.push(seat);
+        let watched = self.watched.entry(seat).or_default();
+        watched.sessions.push(number);
+        for evidence in &watched.reported {
+            Reply::Death(seat, *evidence).encode(&mut session.stream.output);
+        }
+        if watched.sessions.len() == 1 {
+            self.command(WatchCommand::Watch(seat.within_host()));
+        }
+    }
+
+    fn unwatch(&mut self, number: u64, seat: Seat) {
+        let Some(watched) = self.watched.get_mut(&seat) else { return };
+        watched.sessions.retain(|session| *session != number);
+        if watched.sessions.is_empty() {
+            self.watched.remove(&seat);
+            self.command(WatchCommand::Unwatch(seat.within_host()));
+        }
+    }
+
+    /// Tells all who watch a process of its death.
+    fn report(&mut self, who: Address, evidence: Evidence) {
+        let seat = Seat::of(who);
+        let Some(watched) = self.watched.get_mut(&seat) else { return };
+        watched.reported.push(evidence);
+        for number in watched.sessions.clone() {
+            if let Some(session) = self.sessions.get_mut(&number) {
+                Reply::Death(seat, evidence).encode(&mut session.stream.output);
+            }
+            if self.send(number).is_err() {
+                self.end(number);
+            }
+        }
+    }
+
+    /// Sends a session's answers, and asks to be told when the rest can be sent.
+    fn send(&mut self, number: u64) -> Result<(), StreamError> {
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
+        let stalled = !session.stream.send()?;
+        if core::mem::replace(&mut session.stalled, stalled) != stalled {
+            let flags = if stalled { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            epoll::modify(&self.epoll, &session.stream, EventData::new_u64(number), flags)
+                .map_err(|error| StreamError::Io(error.into()))?;
+        }
+        Ok(())
+    }
+}

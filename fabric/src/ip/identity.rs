@@ -1,0 +1,231 @@
+//! Who a host is, and what its processes may do: the keys of a host, and what certificates say.
+//!
+//! A directory holds a host's keys as PEM files: `ca.pem`, the authorities that are trusted for the
+//! cluster, `host.pem`, the host's certificate with its chain, and `host.key`, its private key.
+//! They are read for each new connection, so that replaced files are used without a restart.
+//!
+//! A host's certificate names its IP address, and one URI for each duty of its processes. The URI
+//! ends in `/CLUSTER/host/NUMBER/DUTY`, with the cluster's identity in 16 hexadecimal digits; what
+//! precedes is up to the authority, for example `spiffe://example.org`.
+
+use crate::rights::Role;
+use core::fmt;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
+/// The file of the trusted authorities.
+pub const AUTHORITIES_FILE: &str = "ca.pem";
+/// The file of the host's certificate and its chain.
+pub const CERTIFICATE_FILE: &str = "host.pem";
+/// The file of the host's private key.
+pub const KEY_FILE: &str = "host.key";
+
+/// What processes of a host may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum Duty {
+    /// The gateway of the host.
+    Gateway,
+    /// A coordinator.
+    Coordinator,
+    /// A lease cache.
+    Cache,
+    /// An agent, or another member.
+    Agent,
+    /// A process that only reads.
+    Observer,
+}
+
+impl Duty {
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    /// The duty that a process of this role needs.
+    pub const fn of(role: Role) -> Self {
+        match role {
+            Role::Reader => Self::Observer,
+            Role::Member => Self::Agent,
+            Role::Fencer => Self::Cache,
+            Role::Proposer => Self::Coordinator,
+        }
+    }
+}
+
+impl fmt::Display for Duty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.into())
+    }
+}
+
+/// What a certificate says about its host, for one cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// The host's number.
+    pub host: u8,
+    duties: u8,
+}
+
+impl Claims {
+    /// Whether processes of the host may have this duty.
+    pub const fn allow(&self, duty: Duty) -> bool {
+        self.duties & duty.bit() != 0
+    }
+
+    /// What a verified certificate says about a cluster. `None` if it says nothing, or names several
+    /// hosts.
+    pub fn of(certificate: &CertificateDer<'_>, nonce: u64) -> Option<Self> {
+        let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+        let mut claims: Option<Self> = None;
+        for (host, duty) in certificate.valid_uri_names().filter_map(|uri| parse(uri, nonce)) {
+            let claims = claims.get_or_insert(Self { host, duties: 0 });
+            if claims.host != host {
+                return None;
+            }
+            claims.duties |= duty.bit();
+        }
+        claims
+    }
+}
+
+/// The URI of a duty on a host of a cluster.
+pub fn uri(nonce: u64, host: u8, duty: Duty) -> String {
+    format!("obol://{nonce:016x}/host/{host}/{duty}")
+}
+
+fn parse(uri: &str, nonce: u64) -> Option<(u8, Duty)> {
+    let (_, path) = uri.split_once("://")?;
+    let mut parts = path.rsplit('/');
+    let duty = parts.next()?.parse().ok()?;
+    let host = parts.next()?.parse().ok()?;
+    let named = parts.next()? == "host" && parts.next()? == format!("{nonce:016x}");
+    named.then_some((host, duty))
+}
+
+/// Why a host's keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A file is missing or unreadable, or does not hold what it should.
+    #[error("{}: {fault}; `obol host keys` makes the keys of all hosts", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// The files do not belong together, or cannot be used.
+    #[error("{}: {fault}", directory.display())]
+    Unusable {
+        /// Their directory.
+        directory: PathBuf,
+        /// What is wrong with them.
+        fault: String,
+    },
+}
+
+/// A host's keys.
+#[derive(Debug)]
+pub struct Identity {
+    directory: PathBuf,
+    authorities: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+impl Identity {
+    /// Reads the files in a directory.
+    pub fn load(directory: &Path) -> Result<Self, IdentityError> {
+        let file = |name: &str| directory.join(name);
+        let wrong = |name: &str, fault: String| IdentityError::File { path: file(name), fault };
+        let certificates = |name: &str| {
+            let read =
+                CertificateDer::pem_file_iter(file(name)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            match read {
+                Ok(read) if read.is_empty() => Err(wrong(name, "holds no certificate".to_owned())),
+                read => read.map_err(|error| wrong(name, error.to_string())),
+            }
+        };
+        let mut authorities = RootCertStore::empty();
+        for authority in certificates(AUTHORITIES_FILE)? {
+            authorities.add(authority).map_err(|error| wrong(AUTHORITIES_FILE, error.to_string()))?;
+        }
+        let chain = certificates(CERTIFICATE_FILE)?;
+        let key = PrivateKeyDer::from_pem_file(file(KEY_FILE))
+            .map_err(|error| wrong(KEY_FILE, error.to_string()))?;
+        Ok(Self { directory: directory.to_owned(), authorities: Arc::new(authorities), chain, key })
+    }
+
+    /// What the own certificate says about a cluster.
+    pub fn claims(&self, nonce: u64) -> Result<Claims, IdentityError> {
+        let claims = self.chain.first().and_then(|certificate| Claims::of(certificate, nonce));
+        claims.ok_or_else(|| IdentityError::File {
+            path: self.directory.join(CERTIFICATE_FILE),
+            fault: format!("names no host of the cluster with the identity {nonce:016x}"),
+        })
+    }
+
+    fn unusable(&self, error: impl fmt::Display) -> IdentityError {
+        IdentityError::Unusable { directory: self.directory.clone(), fault: error.to_string() }
+    }
+
+    /// For connections to gateways.
+    pub fn client(&self) -> Result<Arc<ClientConfig>, IdentityError> {
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&self.authorities), provider())
+            .build()
+            .map_err(|error| self.unusable(error))?;
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| self.unusable(error))?
+            .with_webpki_verifier(verifier)
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|error| self.unusable(error))?;
+        Ok(Arc::new(config))
+    }
+
+    /// For a gateway: without a certificate of the authorities, nobody gets in.
+    pub fn server(&self) -> Result<Arc<ServerConfig>, IdentityError> {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.authorities), provider())
+            .build()
+            .map_err(|error| self.unusable(error))?;
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| self.unusable(error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|error| self.unusable(error))?;
+        Ok(Arc::new(config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_names_cluster_host_and_duty() {
+        assert_eq!(parse(&uri(7, 2, Duty::Cache), 7), Some((2, Duty::Cache)));
+        let foreign = "spiffe://example.org/prod/0000000000000007/host/31/gateway";
+        assert_eq!(parse(foreign, 7), Some((31, Duty::Gateway)));
+        for wrong in [
+            "obol://0000000000000008/host/2/cache",
+            "obol://0000000000000007/guest/2/cache",
+            "obol://0000000000000007/host/256/cache",
+            "obol://0000000000000007/host/2/king",
+            "obol:0000000000000007/host/2/cache",
+            "",
+        ] {
+            assert_eq!(parse(wrong, 7), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The link of a process to the gateway of another host: the connection, and what waits for its
+//! answers.
+
+use super::connect::Attempt;
+use super::frame::{Reply, Request, Seat};
+use super::stream::{Stream, StreamError};
+use super::watch::{Deaths, Watches};
+use crate::contract::{Evidence, LinkError, Token};
+use crate::endpoint::transport::Done;
+use crate::types::{Address, Instant, Nanos};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// The most bytes that wait for a connection; further posts fail.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+/// The first and the last interval between attempts to connect.
+const BACK_OFF_MIN: Nanos = Nanos::from_millis(2);
+const BACK_OFF_MAX: Nanos = Nanos::from_millis(500);
+
+/// An operation without an answer.
+#[derive(Debug)]
+struct Pending {
+    token: Token,
+    region: u32,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What {
+    Read,
+    Write,
+    /// A WRITE whose success is not reported.
+    WriteUnsignaled,
+    Cas,
+    /// Failed before it was sent, reported after its predecessors.
+    Failed(LinkError),
+}
+
+/// What a link reports.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) done: VecDeque<(Token, Done)>,
+    /// Regions with failures that were not delivered yet.
+    pub(super) broken: Vec<u32>,
+    pub(super) deaths: Deaths,
+    /// Lost datagrams.
+    pub(super) lost: u64,
+}
+
+impl Outcome {
+    fn fail(&mut self, token: Token, region: u32, error: LinkError) {
+        let breaks = matches!(error, LinkError::PeerDead | LinkError::Unmapped);
+        if breaks && !self.broken.contains(&region) {
+            self.broken.push(region);
+        }
+        self.done.push_back((token, Done::Failed(error)));
+    }
+}
+
+enum State {
+    /// The next attempt is not made before.
+    Down(Instant),
+    /// The number of the attempt.
+    Connecting(u64),
+    Up(Box<Stream>),
+}
+
+/// A link.
+pub(super) struct Link {
+    pub(super) host: u8,
+    pub(super) to: SocketAddr,
+    state: State,
+    pending: VecDeque<Pending>,
+    /// Requests that wait for a connection.
+    waiting: Vec<u8>,
+    pub(super) watches: Watches,
+    /// When the gateway was heard last, and when it was asked for the oldest missing answer.
+    heard: Instant,
+    asked: Instant,
+    pinged: bool,
+    back_off: Nanos,
+    attempts: u64,
+    /// Why there is no connection.
+    pub(super) trouble: Option<String>,
+}
+
+impl Link {
+    pub(super) fn new(host: u8, to: SocketAddr) -> Self {
+        Self {
+            host,
+            to,
+            state: State::Down(Instant::ZERO),
+            pending: VecDeque::new(),
+            waiting: Vec::new(),
+            watches: Watches::default(),
+            heard: Instant::ZERO,
+            asked: Instant::ZERO,
+            pinged: false,
+            back_off: BACK_OFF_MIN,
+            attempts: 0,
+            trouble: None,
+        }
+    }
+
+    pub(super) fn stream(&self) -> Option<&Stream> {
+        match &self.state {
+            State::Up(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Begins an attempt to connect if there is neither a connection nor an attempt, and one is due.
+    /// Returns its number.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<u64> {
+        match self.state {
+            State::Down(retry_at) if now >= retry_at => {
+                self.attempts += 1;
+                self.state = State::Connecting(self.attempts);
+                Some(self.attempts)
+            }
+            _ => None,
+        }
+    }
+
+    /// Appends a request. `false` if it can neither be sent nor wait.
+    fn put(&mut self, request: &Request<'_>) -> bool {
+        match &mut self.state {
+            State::Up(stream) => request.encode(&mut stream.output),
+            State::Connecting(_) if self.waiting.len() < WAITING_BYTES_MAX => {
+                request.encode(&mut self.waiting);
+            }
+            State::Connecting(_) | State::Down(_) => return false,
+        }
+        true
+    }
+
+    /// Sends a datagram. `false` if it is lost.
+    pub(super) fn send(&mut self, datagram: &Request<'_>) -> bool {
+        self.put(datagram)
+    }
+
+    /// Posts an operation.
+    pub(super) fn post(
+        &mut self,
+        (token, region, what): (Token, u32, What),
+        request: &Request<'_>,
+        now: impl FnOnce() -> Instant,
+        outcome: &mut Outcome,
+    ) {
+        if !self.put(request) {
+            return self.refuse(token, region, LinkError::PeerDead, outcome);
+        }
+        if self.pending.is_empty() && !self.pinged {
+            self.asked = now();
+        }
+        self.pending.push_back(Pending { token, region, what });
+    }
+
+    /// Fails an operation, after its predecessors.
+    pub(super) fn refuse(&mut self, token: Token, region: u32, error: LinkError, outcome: &mut Outcome) {
+        if self.pending.is_empty() {
+            return outcome.fail(token, region, error);
+        }
+        self.pending.push_back(Pending { token, region, what: What::Failed(error) });
+    }
+
+    pub(super) fn watch(&mut self, whom: Address, outcome: &mut Outcome) {
+        if !self.watches.add(whom) {
+            return;
+        }
+        match self.state {
+            State::Up(_) => drop(self.put(&Request::Watch(Seat::of(whom)))),
+            // Its gateway is told when it answers.
+            State::Connecting(_) => {}
+            State::Down(_) => self.watches.report(Seat::of(whom), Evidence::Suspicion, &mut outcome.deaths),
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, whom: Address, outcome: &mut Outcome) {
+        outcome.deaths.retain(|(address, _)| *address != whom);
+        if self.watches.remove(whom) && matches!(self.state, State::Up(_)) {
+            self.put(&Request::Unwatch(Seat::of(whom)));
+        }
+    }
+
+    /// Takes the result of an attempt. Returns whether there is a connection now.
+    pub(super) fn take(&mut self, attempt: Attempt, now: Instant, outcome: &mut Outcome) -> bool {
+        if !matches!(self.state, State::Connecting(number) if number == attempt.number) {
+            return false;
+        }
+        let mut stream = match attempt.result {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.lose(error.to_string(), now, outcome);
+                return false;
+            }
+        };
+        // First, so that a death is known before an operation fails by it.
+        for seat in self.watches.renew() {
+            Request::Watch(seat).encode(&mut stream.output);
+        }
+        stream.output.append(&mut self.waiting);
+        self.state = State::Up(stream);
+        (self.heard, self.asked, self.pinged) = (attempt.ended, now, false);
+        self.back_off = BACK_OFF_MIN;
+        self.trouble = None;
+        true
+    }
+
+    /// The connection is lost, or could not be made.
+    pub(super) fn lose(&mut self, trouble: String, now: Instant, outcome: &mut Outcome) {
+        self.state = State::Down(now + self.back_off);
+        self.back_off = self.back_off.saturating_mul(2).min(BACK_OFF_MAX);
+        self.trouble = Some(trouble);
+        self.waiting.clear();
+        self.pinged = false;
+        for Pending { token, region, what } in self.pending.drain(..) {
+            let error = if let What::Failed(error) = what { error } else { LinkError::PeerDead };
+            outcome.fail(token, region, error);
+        }
+        self.watches.suspect_all(&mut outcome.deaths);
+    }
+
+    /// Takes what the gateway has sent.
+    pub(super) fn receive(&mut self, now: Instant, outcome: &mut Outcome) {
+        let State::Up(stream) = &mut self.state else { return };
+        let received = stream.receive();
+        let taken = match &received {
+            Ok(false) => Ok(()),
+            Ok(true) | Err(_) => self.replies(now, outcome),
+        };
+        if let Err(error) = received.map(drop).and(taken) {
+            self.lose(error.to_string(), now, outcome);
+        }
+    }
+
+    fn replies(&mut self, now: Instant, outcome: &mut Outcome) -> Result<(), StreamError> {
+        let Self { state: State::Up(stream), pending, watches, .. } = self else { return Ok(()) };
+        while let Some(message) = stream.next()? {
+            let unexpected = StreamError::TooLong(message.len());
+            (self.heard, self.asked) = (now, now);
+            match Reply::decode(message) {
+                Some(Reply::Death(seat, evidence)) => watches.report(seat, evidence, &mut outcome.deaths),
+                Some(Reply::Lost(n)) => outcome.lost = outcome.lost.saturating_add(n),
+                Some(Reply::Pong { .. }) => self.pinged = false,
+                Some(reply) => {
+                    let Some(Pending { token, region, what }) = pending.pop_front() else {
+                        return Err(unexpected);
+                    };
+                    let done = match (what, reply) {
+                        (_, Reply::Failed(error)) => {
+                            outcome.fail(token, region, error);
+                            None
+                        }
+                        (What::Read, Reply::Read(bytes)) => Some(read(bytes)),
+                        (What::Write, Reply::Written) => Some(Done::Written),
+                        (What::WriteUnsignaled, Reply::Written) => None,
+                        (What::Cas, Reply::Swapped(found)) => Some(Done::Swapped(found)),
+                        _ => return Err(unexpected),
+                    };
+                    outcome.done.extend(done.map(|done| (token, done)));
+                    while let Some(Pending { what: What::Failed(_), .. }) = pending.front() {
+                        if let Some(Pending { token, region, what: What::Failed(error) }) =
+                            pending.pop_front()
+                        {
+                            outcome.fail(token, region, error);
+                        }
+                    }
+                }
+                None => return Err(unexpected),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what was posted.
+    pub(super) fn flush(&mut self, now: impl FnOnce() -> Instant, outcome: &mut Outcome) {
+        if let State::Up(stream) = &mut self.state
+            && let Err(error) = stream.send()
+        {
+            self.lose(error.to_string(), now(), outcome);
+        }
+    }
+
+    /// Whether an answer is missing.
+    fn awaits(&self) -> bool {
+        self.pinged || !self.pending.is_empty()
+    }
+
+    /// When [`Link::check`] is due.
+    pub(super) fn due(&self, detection: Nanos) -> Instant {
+        match self.state {
+            State::Up(_) if self.awaits() => self.asked.max(self.heard) + detection,
+            State::Up(_) if !self.watches.is_empty() => self.heard + Nanos(detection.0 / 2),
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Gives up a gateway that does not answer, and asks one that was not heard for long.
+    pub(super) fn check(&mut self, detection: Nanos, now: Instant, outcome: &mut Outcome) {
+        if now < self.due(detection) {
+            return;
+        }
+        if self.awaits() {
+            self.lose(format!("no answer within {detection}"), now, outcome);
+        } else {
+            (self.pinged, self.asked) = (true, now);
+            self.put(&Request::Ping);
+        }
+    }
+}
+
+/// A READ's result. A word needs no memory of its own.
+fn read(bytes: &[u8]) -> Done {
+    let mut word = [0; 8];
+    match word.get_mut(..bytes.len()) {
+        Some(room) => {
+            room.copy_from_slice(bytes);
+            Done::Word(word, bytes.len())
+        }
+        None => Done::Bytes(bytes.to_vec()),
+    }
+}

@@ -1,0 +1,166 @@
+//! A sealed connection (TLS 1.3 over TCP) that carries messages in both directions without
+//! blocking.
+
+use super::frame::{FRAME_BYTES_MAX, LENGTH_BYTES};
+use rustls::Connection;
+use rustls::pki_types::CertificateDer;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The most bytes that wait to be sent: a peer that does not take its answers is given up.
+const UNSENT_MAX: usize = 4 << 20;
+/// Room for what one system call receives.
+const RECEIVE_BYTES: usize = 16 << 10;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StreamError {
+    #[error("the peer has closed the connection")]
+    Closed,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Tls(#[from] rustls::Error),
+    #[error("a message of {0} bytes")]
+    TooLong(usize),
+    #[error("the peer does not take its answers")]
+    Full,
+}
+
+/// A connection.
+pub(super) struct Stream {
+    socket: TcpStream,
+    tls: Connection,
+    /// Received and decrypted; the messages before `taken` were taken.
+    input: Vec<u8>,
+    taken: usize,
+    /// Messages that are not encrypted yet.
+    pub(super) output: Vec<u8>,
+    received: Box<[u8]>,
+}
+
+impl Stream {
+    /// `socket` is put into non-blocking mode.
+    pub(super) fn new(socket: TcpStream, mut tls: Connection) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        // Operations are small, and each waits for its answer.
+        socket.set_nodelay(true)?;
+        tls.set_buffer_limit(None);
+        let received = vec![0; RECEIVE_BYTES].into();
+        Ok(Self { socket, tls, input: Vec::new(), taken: 0, output: Vec::new(), received })
+    }
+
+    /// The certificate of the peer, once the handshake is complete.
+    pub(super) fn peer(&self) -> Option<&CertificateDer<'static>> {
+        if self.tls.is_handshaking() { None } else { self.tls.peer_certificates()?.first() }
+    }
+
+    /// Receives what has arrived. Returns whether there was anything.
+    pub(super) fn receive(&mut self) -> Result<bool, StreamError> {
+        let mut any = false;
+        loop {
+            let n = match self.socket.read(&mut self.received) {
+                Ok(0) => return Err(StreamError::Closed),
+                Ok(n) => n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(any),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            any = true;
+            self.decrypt(n)?;
+            if n < self.received.len() {
+                // What arrives from now on is found the next time.
+                return Ok(true);
+            }
+        }
+    }
+
+    fn decrypt(&mut self, n: usize) -> Result<(), StreamError> {
+        if self.taken == self.input.len() {
+            self.input.clear();
+            self.taken = 0;
+        }
+        let mut raw = self.received.get(..n).unwrap_or_default();
+        while !raw.is_empty() {
+            self.tls.read_tls(&mut raw)?;
+            let state = self.tls.process_new_packets()?;
+            let (start, more) = (self.input.len(), state.plaintext_bytes_to_read());
+            if more > 0 {
+                self.input.resize(start + more, 0);
+                if let Some(room) = self.input.get_mut(start..) {
+                    self.tls.reader().read_exact(room)?;
+                }
+            }
+            if state.peer_has_closed() {
+                return Err(StreamError::Closed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next complete message.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, StreamError> {
+        let rest = self.input.get(self.taken..).unwrap_or_default();
+        let Some((head, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
+            self.compact();
+            return Ok(None);
+        };
+        let len = u32::from_le_bytes(*head) as usize;
+        if len > FRAME_BYTES_MAX {
+            return Err(StreamError::TooLong(len));
+        }
+        if rest.len() < len {
+            self.compact();
+            return Ok(None);
+        }
+        let start = self.taken + LENGTH_BYTES;
+        self.taken = start + len;
+        Ok(self.input.get(start..start + len))
+    }
+
+    /// Drops messages that were taken, so that an unfinished one finds room.
+    fn compact(&mut self) {
+        self.input.drain(..self.taken);
+        self.taken = 0;
+    }
+
+    /// Whether the peer takes its answers more slowly than they are made.
+    pub(super) fn is_congested(&self) -> bool {
+        self.output.len() > UNSENT_MAX / 4
+    }
+
+    /// Whether the socket has not taken all that was sent.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.tls.wants_write() || !self.output.is_empty()
+    }
+
+    /// Sends what the socket takes. Returns whether that was all.
+    pub(super) fn send(&mut self) -> Result<bool, StreamError> {
+        loop {
+            // Bounded by what the socket takes: encrypted only after the rest has left.
+            while self.tls.wants_write() {
+                match self.tls.write_tls(&mut self.socket) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        let full = self.output.len() > UNSENT_MAX;
+                        return if full { Err(StreamError::Full) } else { Ok(false) };
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if self.output.is_empty() || self.tls.is_handshaking() {
+                return Ok(self.output.is_empty());
+            }
+            self.tls.writer().write_all(&self.output)?;
+            self.output.clear();
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

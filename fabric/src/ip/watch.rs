@@ -1,0 +1,113 @@
+//! Watches of a process on processes of another host. That host's gateway reports their deaths; a
+//! host that falls silent is a suspicion of all its processes.
+
+use super::frame::Seat;
+use crate::contract::Evidence;
+use crate::types::Address;
+use std::collections::VecDeque;
+
+#[derive(Debug)]
+struct Watch {
+    whom: Address,
+    suspected: bool,
+    proved: bool,
+}
+
+/// The watches on processes of one host.
+#[derive(Debug, Default)]
+pub(super) struct Watches(Vec<Watch>);
+
+/// Deaths that were not taken yet.
+pub(super) type Deaths = VecDeque<(Address, Evidence)>;
+
+impl Watch {
+    fn report(&mut self, evidence: Evidence, deaths: &mut Deaths) {
+        if !core::mem::replace(&mut self.suspected, true) {
+            deaths.push_back((self.whom, Evidence::Suspicion));
+        }
+        if evidence == Evidence::Proof && !core::mem::replace(&mut self.proved, true) {
+            deaths.push_back((self.whom, Evidence::Proof));
+        }
+    }
+}
+
+impl Watches {
+    /// `false` if it is watched already.
+    pub(super) fn add(&mut self, whom: Address) -> bool {
+        let new = self.0.iter().all(|watch| watch.whom != whom);
+        if new {
+            self.0.push(Watch { whom, suspected: false, proved: false });
+        }
+        new
+    }
+
+    /// Whether its gateway need not watch it any longer. (Two addresses may name one process.)
+    pub(super) fn remove(&mut self, whom: Address) -> bool {
+        let before = self.0.len();
+        self.0.retain(|watch| watch.whom != whom);
+        self.0.len() < before && self.0.iter().all(|watch| Seat::of(watch.whom) != Seat::of(whom))
+    }
+
+    /// A death that the gateway reports.
+    pub(super) fn report(&mut self, seat: Seat, evidence: Evidence, deaths: &mut Deaths) {
+        for watch in self.0.iter_mut().filter(|watch| Seat::of(watch.whom) == seat) {
+            watch.report(evidence, deaths);
+        }
+    }
+
+    /// The host does not answer.
+    pub(super) fn suspect_all(&mut self, deaths: &mut Deaths) {
+        for watch in &mut self.0 {
+            watch.report(Evidence::Suspicion, deaths);
+        }
+    }
+
+    /// The host answers again: those that its gateway has to watch. A death has to be reported
+    /// again.
+    pub(super) fn renew(&mut self) -> impl Iterator<Item = Seat> {
+        self.0.iter_mut().filter(|watch| !watch.proved).map(|watch| {
+            watch.suspected = false;
+            Seat::of(watch.whom)
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|watch| watch.proved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOM: Address = Address { generation: 3, ..Address::region(70) };
+
+    fn taken(deaths: &mut Deaths) -> Vec<Evidence> {
+        deaths.drain(..).map(|(_, evidence)| evidence).collect()
+    }
+
+    #[test]
+    fn a_death_is_reported_once_whoever_reports_it() {
+        let (mut watches, mut deaths) = (Watches::default(), Deaths::default());
+        assert!(watches.add(WHOM) && !watches.add(WHOM));
+        watches.suspect_all(&mut deaths);
+        watches.report(Seat::of(WHOM), Evidence::Suspicion, &mut deaths);
+        assert_eq!(taken(&mut deaths), [Evidence::Suspicion]);
+        assert_eq!(watches.renew().count(), 1);
+        watches.report(Seat::of(Address { generation: 4, ..WHOM }), Evidence::Proof, &mut deaths);
+        assert_eq!(taken(&mut deaths), []);
+        watches.report(Seat::of(WHOM), Evidence::Proof, &mut deaths);
+        watches.report(Seat::of(WHOM), Evidence::Proof, &mut deaths);
+        watches.suspect_all(&mut deaths);
+        assert_eq!(taken(&mut deaths), [Evidence::Suspicion, Evidence::Proof]);
+        assert!(watches.is_empty() && watches.renew().count() == 0);
+    }
+
+    #[test]
+    fn a_process_with_two_addresses_is_watched_until_both_are_removed() {
+        let mut watches = Watches::default();
+        let far = Address { host: 1, port: 2, ..WHOM };
+        assert!(watches.add(WHOM) && watches.add(far));
+        assert!(!watches.remove(WHOM) && watches.remove(far) && !watches.remove(far));
+    }
+}

@@ -1,0 +1,157 @@
+//! What the processes of a cluster notice of a gateway that dies, freezes or comes back.
+
+use crate::hosts::Plan;
+use crate::keys::Authority;
+use crate::support::{Child, Probe, Root, Seen, coordinator, kill, live, until};
+use obol_fabric::host::Cluster;
+use obol_fabric::ip::Endpoint;
+use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Remote, Token};
+
+const PEER: u32 = 2;
+
+/// Two hosts: a driven coordinator on the first, a peer on the second.
+struct Bed {
+    me: Endpoint,
+    probe: Probe,
+    peer: Child,
+    gateways: [Option<Child>; 2],
+    plan: Plan,
+    clusters: [Cluster; 2],
+    roots: [Root; 2],
+}
+
+impl Bed {
+    fn new() -> Self {
+        let (plan, authority) = (Plan::new(), Authority::new());
+        let roots = [Root::new(), Root::new()];
+        let clusters = [1, 2].map(|host| plan.host(&authority, &roots[usize::from(host) - 1], host));
+        let gateways = [0, 1].map(|n| Some(plan.gateway(&clusters[n], &roots[n])));
+        let me = plan.open(&clusters[0], &roots[0], coordinator("me", 1));
+        let peer = plan.child(&roots[1], "echo", "peer", Some(PEER));
+        live(&clusters[1], "peer");
+        let mut bed = Self { me, probe: Probe::default(), peer, gateways, plan, clusters, roots };
+        bed.reach();
+        bed
+    }
+
+    fn read(&mut self) -> Result<Seen, LinkError> {
+        self.probe.completions.clear();
+        self.me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(1));
+        self.me.flush();
+        until(&mut self.me, &mut self.probe, |probe| !probe.completions.is_empty());
+        self.probe.completions[0].1.clone()
+    }
+
+    /// READs until there is an answer.
+    fn reach(&mut self) {
+        let start = std::time::Instant::now();
+        while self.read().is_err() {
+            assert!(start.elapsed() < crate::support::HANG, "{:?}", self.me.link_status());
+            self.me.poll_once(&mut self.probe);
+        }
+    }
+
+    fn restart_gateway(&mut self) {
+        self.gateways[1] = Some(self.plan.gateway(&self.clusters[1], &self.roots[1]));
+    }
+}
+
+#[test]
+fn a_gateway_that_dies_is_a_suspicion_and_no_proof_and_its_host_is_reached_after_its_restart() {
+    let mut bed = Bed::new();
+    let peer = live(&bed.clusters[1], "peer");
+    bed.me.watch(peer);
+    bed.gateways[1] = None;
+    until(&mut bed.me, &mut bed.probe, |probe| !probe.deaths.is_empty());
+    assert_eq!(bed.probe.deaths, [(peer, Evidence::Suspicion)]);
+    assert_eq!(bed.read(), Err(LinkError::PeerDead));
+    bed.restart_gateway();
+    bed.reach();
+    // The peer lives: only its death is reported now, and again from the start.
+    assert_eq!(bed.probe.deaths.len(), 1);
+    bed.probe.deaths.clear();
+    bed.peer.0.kill().expect("killed");
+    until(&mut bed.me, &mut bed.probe, |probe| probe.deaths.len() == 2);
+    assert_eq!(bed.probe.deaths, [(peer, Evidence::Suspicion), (peer, Evidence::Proof)]);
+}
+
+#[test]
+fn a_process_that_dies_while_its_gateway_is_away_is_proved_dead_by_the_next_one() {
+    let mut bed = Bed::new();
+    let peer = live(&bed.clusters[1], "peer");
+    bed.me.watch(peer);
+    bed.gateways[1] = None;
+    until(&mut bed.me, &mut bed.probe, |probe| !probe.deaths.is_empty());
+    bed.peer.0.kill().expect("killed");
+    bed.peer.0.wait().expect("waited for");
+    bed.restart_gateway();
+    until(&mut bed.me, &mut bed.probe, |probe| probe.deaths.last() == Some(&(peer, Evidence::Proof)));
+}
+
+#[test]
+fn a_frozen_gateway_is_a_silent_host_until_it_runs_again() {
+    let mut bed = Bed::new();
+    let peer = live(&bed.clusters[1], "peer");
+    bed.me.watch(peer);
+    bed.me.flush();
+    kill(bed.gateways[1].as_ref().expect("it runs"), "STOP");
+    // Nothing is posted: that it is silent is noticed nevertheless.
+    until(&mut bed.me, &mut bed.probe, |probe| !probe.deaths.is_empty());
+    assert_eq!(bed.probe.deaths, [(peer, Evidence::Suspicion)]);
+    assert_eq!(bed.read(), Err(LinkError::PeerDead));
+    kill(bed.gateways[1].as_ref().expect("it runs"), "CONT");
+    bed.reach();
+    assert_eq!(bed.probe.deaths.len(), 1);
+}
+
+#[test]
+fn operations_without_an_answer_fail_with_their_gateway() {
+    let mut bed = Bed::new();
+    kill(bed.gateways[1].as_ref().expect("it runs"), "STOP");
+    bed.probe.completions.clear();
+    for n in 0..100 {
+        bed.me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(n));
+    }
+    bed.me.flush();
+    bed.gateways[1] = None;
+    until(&mut bed.me, &mut bed.probe, |probe| probe.completions.len() == 100);
+    let failed = (0..100).map(|n| (Token(n), Err(LinkError::PeerDead))).collect::<Vec<_>>();
+    assert_eq!(bed.probe.completions, failed);
+}
+
+#[test]
+fn processes_of_one_host_need_no_gateway() {
+    let mut bed = Bed::new();
+    bed.gateways = [None, None];
+    let _neighbour = bed.plan.child(&bed.roots[0], "echo", "neighbour", None);
+    let at = live(&bed.clusters[0], "neighbour");
+    bed.me.watch(at);
+    bed.me.send(at, b"hello");
+    bed.me.flush();
+    until(&mut bed.me, &mut bed.probe, |probe| !probe.datagrams.is_empty());
+    let (from, bytes) = &bed.probe.datagrams[0];
+    assert_eq!((from.region, from.port, &bytes[..]), (at.region, crate::hosts::PORT, &b"hello"[..]));
+}
+
+#[test]
+fn a_member_is_known_to_other_hosts_by_the_address_of_its_gateway() {
+    let mut bed = Bed::new();
+    let child = bed.plan.child(&bed.roots[1], "greet", "member", None);
+    until(&mut bed.me, &mut bed.probe, |probe| !probe.datagrams.is_empty());
+    let (member, hello) = bed.probe.datagrams[0].clone();
+    assert_eq!((member.port, &hello[..]), (crate::hosts::PORT, &b"hello"[..]));
+    assert_eq!(member, Address { host: member.host, port: member.port, ..live(&bed.clusters[1], "member") });
+    assert_ne!(member.host, 0);
+    drop(child);
+    // It is gone; what is sent to it is lost, and counted.
+    bed.me.send(member, b"hello");
+    bed.me.flush();
+    let lost = |me: &Endpoint| {
+        me.region().reader().counters(0)[obol_fabric::metrics::FabricCounter::DatagramsLost as usize]
+    };
+    let start = std::time::Instant::now();
+    while lost(&bed.me) == 0 {
+        assert!(start.elapsed() < crate::support::HANG);
+        bed.me.poll_once(&mut bed.probe);
+    }
+}

@@ -1,0 +1,20 @@
+//! Gateways: who is let in, what costs them nothing, and how they fail.
+
+mod failures;
+#[path = "../support/hosts.rs"]
+#[allow(dead_code, reason = "the tests of the contract use the rest")]
+mod hosts;
+#[path = "../support/keys.rs"]
+mod keys;
+mod strangers;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "the tests of shared memory use the rest")]
+mod support;
+
+mod ip {
+    /// Where the processes of a cluster start, if they have a role.
+    #[test]
+    fn child() {
+        crate::hosts::play();
+    }
+}

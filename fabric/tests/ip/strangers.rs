@@ -1,0 +1,320 @@
+//! Who is not let in, and that they cost the others nothing.
+
+use crate::hosts::{ALL, PORT, Plan};
+use crate::keys::Authority;
+use crate::support::{Child, HANG, Probe, Root, coordinator, live, until};
+use obol_fabric::host::Cluster;
+use obol_fabric::ip::Endpoint;
+use obol_fabric::ip::identity::{Duty, Identity};
+use obol_fabric::{Address, Drive, Fabric, Remote, Token};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+
+/// The roles as they are sent.
+const READER: u8 = 0;
+const MEMBER: u8 = 1;
+const PROPOSER: u8 = 3;
+/// The kinds of messages.
+const READ: u8 = 1;
+const WRITE: u8 = 2;
+const CAS: u8 = 3;
+const DATAGRAM: u8 = 4;
+const WELCOME: u8 = 32;
+const REFUSED: u8 = 33;
+const DATA: u8 = 34;
+const FAILED: u8 = 37;
+const DENIED: u8 = 3;
+const CERTIFICATE: u8 = 2;
+/// A region of the first host, and of the second.
+const HERE: u32 = 40;
+const THERE: u32 = 70;
+const PEER: u32 = 2;
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+/// The second host of a cluster, with a gateway and a coordinator, and an authority.
+struct Bed {
+    _children: [Child; 2],
+    plan: Plan,
+    authority: Authority,
+    cluster: Cluster,
+    root: Root,
+    here: Root,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let (plan, authority) = (Plan::new(), Authority::new());
+        let (here, root) = (Root::new(), Root::new());
+        let cluster = plan.host(&authority, &root, 2);
+        let gateway = plan.gateway(&cluster, &root);
+        let peer = plan.child(&root, "echo", "peer", Some(PEER));
+        live(&cluster, "peer");
+        Self { _children: [gateway, peer], plan, authority, cluster, root, here }
+    }
+
+    fn at(&self) -> SocketAddr {
+        SocketAddr::new(self.plan.address(2), PORT)
+    }
+
+    /// Keys of the first host for these duties.
+    fn keys(&self, authority: &Authority, duties: &[Duty]) -> PathBuf {
+        let directory = self.here.join(format!("keys-{duties:?}"));
+        authority.issue(&directory, self.plan.address(1), self.plan.nonce, 1, duties);
+        directory
+    }
+
+    /// Connects with keys, and says hello.
+    fn greet(&self, keys: &Path, region: u32, role: u8) -> Result<Tls, std::io::Error> {
+        let config = Identity::load(keys).expect("keys").client().expect("usable");
+        let socket = TcpStream::connect(self.at())?;
+        socket.set_read_timeout(Some(HANG))?;
+        let tls =
+            ClientConnection::new(config, ServerName::IpAddress(self.at().ip().into())).expect("a name");
+        let mut stream = StreamOwned::new(tls, socket);
+        let mut hello = b"obol-ip1".to_vec();
+        hello.extend(self.plan.nonce.to_le_bytes());
+        hello.extend(self.cluster.layout().digest().to_le_bytes());
+        hello.extend(region.to_le_bytes());
+        hello.extend(7u32.to_le_bytes());
+        hello.push(role);
+        send(&mut stream, &hello)?;
+        Ok(stream)
+    }
+
+    /// Whether a process of the first host is served as ever.
+    fn serves(&self) {
+        let here = Root::new();
+        let cluster = self.plan.host(&self.authority, &here, 1);
+        let mut me: Endpoint = self.plan.open(&cluster, &here, coordinator("me", 1));
+        let mut probe = Probe::default();
+        me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(1));
+        me.flush();
+        until(&mut me, &mut probe, |probe| !probe.completions.is_empty());
+        assert!(probe.completions[0].1.is_ok(), "{:?}", me.link_status());
+    }
+}
+
+fn send(stream: &mut Tls, message: &[u8]) -> Result<(), std::io::Error> {
+    stream.write_all(&(message.len() as u32).to_le_bytes())?;
+    stream.write_all(message)?;
+    stream.flush()
+}
+
+/// The next message.
+fn next(stream: &mut Tls) -> Result<Vec<u8>, std::io::Error> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len)?;
+    let mut message = vec![0; u32::from_le_bytes(len) as usize];
+    stream.read_exact(&mut message)?;
+    Ok(message)
+}
+
+/// Whether the other end has closed the connection, politely or not.
+fn is_closed(result: Result<Vec<u8>, std::io::Error>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+    }
+}
+
+/// An operation on a region: kind, target, and the rest.
+fn operation(kind: u8, region: u32, offset: u32, rest: &[u8]) -> Vec<u8> {
+    let mut message = vec![kind];
+    message.extend(region.to_le_bytes());
+    message.extend([0; 6]);
+    message.extend(offset.to_le_bytes());
+    message.extend([0; 4]);
+    message.extend(rest);
+    message
+}
+
+#[test]
+fn who_has_no_certificate_of_the_authority_gets_nothing() {
+    let bed = Bed::new();
+    let stranger = Authority::new();
+    let keys = bed.keys(&stranger, &ALL);
+    // Either end refuses the other: the stranger's roots do not have the gateway's authority.
+    assert!(bed.greet(&keys, HERE, MEMBER).and_then(|mut stream| next(&mut stream)).is_err());
+    // With our authority among its roots, it is the gateway that refuses.
+    std::fs::copy(bed.root.join("keys/ca.pem"), keys.join("ca.pem")).expect("copied");
+    assert!(is_closed(bed.greet(&keys, HERE, MEMBER).and_then(|mut stream| next(&mut stream))));
+    // No TLS at all.
+    let mut plain = TcpStream::connect(bed.at()).expect("it listens");
+    plain.set_read_timeout(Some(HANG)).expect("set");
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+    let mut rest = Vec::new();
+    let _reset_or_alert = plain.read_to_end(&mut rest);
+    assert!(rest.len() < 16, "{rest:?}");
+    bed.serves();
+}
+
+#[test]
+fn an_expired_certificate_is_refused() {
+    let bed = Bed::new();
+    let keys = bed.here.join("expired");
+    bed.authority.issue_with(&keys, bed.plan.address(1), bed.plan.nonce, 1, &ALL, |params| {
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    });
+    assert!(is_closed(bed.greet(&keys, HERE, MEMBER).and_then(|mut stream| next(&mut stream))));
+    bed.serves();
+}
+
+#[test]
+fn a_role_or_region_that_the_certificate_does_not_allow_is_refused() {
+    let bed = Bed::new();
+    let (agent, observer) =
+        (bed.keys(&bed.authority, &[Duty::Agent]), bed.keys(&bed.authority, &[Duty::Observer]));
+    let all = bed.keys(&bed.authority, &ALL);
+    for (keys, region, role) in [
+        (&agent, 1, PROPOSER),
+        (&agent, 0, READER),
+        (&observer, HERE, MEMBER),
+        // A region of the other host, and a coordinator of it.
+        (&all, THERE, MEMBER),
+        (&all, PEER, PROPOSER),
+        // No region of a member, and no number of a coordinator.
+        (&all, 0, MEMBER),
+        (&all, HERE, PROPOSER),
+        (&all, 1, MEMBER),
+        (&all, HERE, READER),
+    ] {
+        let mut stream = bed.greet(keys, region, role).expect("connected");
+        assert_eq!(next(&mut stream).expect("a reply"), [REFUSED, CERTIFICATE], "{region} {role}");
+        assert!(is_closed(next(&mut stream)));
+    }
+    for (keys, region, role) in [(&agent, HERE, MEMBER), (&observer, 0, READER), (&all, 1, PROPOSER)] {
+        let mut stream = bed.greet(keys, region, role).expect("connected");
+        assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME, "{region} {role}");
+    }
+    bed.serves();
+}
+
+#[test]
+fn an_observer_reads_and_changes_nothing() {
+    let bed = Bed::new();
+    let mut stream = bed.greet(&bed.keys(&bed.authority, &ALL), 0, READER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+    let layout = *bed.cluster.layout();
+    let word = 77u64.to_le_bytes();
+    let swap = [[0; 8], word].concat();
+    for message in [
+        operation(WRITE, PEER, layout.value(0, 1), &word),
+        operation(CAS, PEER, layout.slot(0), &swap),
+        operation(CAS, PEER, layout.fence(), &swap),
+    ] {
+        send(&mut stream, &message).expect("sent");
+        assert_eq!(next(&mut stream).expect("a reply"), [FAILED, DENIED], "{message:?}");
+    }
+    for offset in [layout.value(0, 1), layout.slot(0), layout.fence()] {
+        send(&mut stream, &operation(READ, PEER, offset, &8u32.to_le_bytes())).expect("sent");
+        assert_eq!(next(&mut stream).expect("a reply"), [&[DATA][..], &[0; 8]].concat());
+    }
+    // A datagram of it is lost.
+    let mut datagram = vec![DATAGRAM];
+    datagram.extend(PEER.to_le_bytes());
+    datagram.extend([0; 6]);
+    datagram.extend(b"hello");
+    send(&mut stream, &datagram).expect("sent");
+    assert_eq!(next(&mut stream).expect("a reply")[0], 39);
+}
+
+#[test]
+fn an_invalid_message_ends_its_session_alone() {
+    let bed = Bed::new();
+    let keys = bed.keys(&bed.authority, &ALL);
+    for message in [&[][..], &[0], &[255, 1, 2, 3], &[READ, 0], &operation(CAS, PEER, 0, &[0; 15])] {
+        let mut stream = bed.greet(&keys, HERE, MEMBER).expect("connected");
+        assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+        send(&mut stream, message).expect("sent");
+        assert!(is_closed(next(&mut stream)), "{message:?}");
+    }
+    // A length beyond all limits.
+    let mut stream = bed.greet(&keys, HERE, MEMBER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+    stream.write_all(&u32::MAX.to_le_bytes()).expect("sent");
+    stream.flush().expect("sent");
+    assert!(is_closed(next(&mut stream)));
+    bed.serves();
+}
+
+#[test]
+fn who_stops_in_the_middle_stops_nobody_else() {
+    let bed = Bed::new();
+    let keys = bed.keys(&bed.authority, &ALL);
+    // In the middle of a message, and of the handshake.
+    let mut half = bed.greet(&keys, HERE, MEMBER).expect("connected");
+    assert_eq!(next(&mut half).expect("a reply")[0], WELCOME);
+    half.write_all(&100u32.to_le_bytes()).expect("sent");
+    half.write_all(&[READ]).expect("sent");
+    half.flush().expect("sent");
+    let mut silent = TcpStream::connect(bed.at()).expect("it listens");
+    silent.write_all(&[22, 3, 1, 0, 200]).expect("sent");
+    bed.serves();
+    drop(half);
+}
+
+#[test]
+fn who_takes_no_answers_keeps_nobody_waiting() {
+    let bed = Bed::new();
+    let mut stream = bed.greet(&bed.keys(&bed.authority, &ALL), HERE, MEMBER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+    let bytes = bed.cluster.layout().bytes() as u32 / 8 * 8;
+    let read = operation(READ, PEER, 0, &bytes.to_le_bytes());
+    stream.sock.set_write_timeout(Some(std::time::Duration::from_millis(200))).expect("set");
+    // Until the gateway reads no more of them.
+    for _ in 0..200_000 {
+        if send(&mut stream, &read).is_err() {
+            break;
+        }
+    }
+    bed.serves();
+}
+
+#[test]
+fn many_connections_keep_nobody_out() {
+    let bed = Bed::new();
+    let mut idle = Vec::new();
+    for _ in 0..500 {
+        idle.extend(TcpStream::connect(bed.at()).ok());
+    }
+    bed.serves();
+}
+
+#[test]
+fn new_keys_are_used_without_a_restart() {
+    let bed = Bed::new();
+    let later = Authority::new();
+    let keys = bed.here.join("later");
+    later.issue(&keys, bed.plan.address(1), bed.plan.nonce, 1, &ALL);
+    assert!(bed.greet(&keys, HERE, MEMBER).and_then(|mut stream| next(&mut stream)).is_err());
+    later.issue(&bed.root.join("keys"), bed.plan.address(2), bed.plan.nonce, 2, &ALL);
+    let mut stream = bed.greet(&keys, HERE, MEMBER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+    // The former authority is trusted no longer.
+    let former = bed.keys(&bed.authority, &ALL);
+    std::fs::copy(keys.join("ca.pem"), former.join("ca.pem")).expect("copied");
+    assert!(is_closed(bed.greet(&former, HERE, MEMBER).and_then(|mut stream| next(&mut stream))));
+}
+
+#[test]
+fn a_gateway_of_another_host_is_not_believed() {
+    // Keys for the address of host 2, signed by the authority, that name host 3.
+    let (plan, authority) = (Plan::new(), Authority::new());
+    let (here, there) = (Root::new(), Root::new());
+    let (mine, theirs) = (plan.host(&authority, &here, 1), plan.host(&authority, &there, 2));
+    let _gateway = plan.gateway(&theirs, &there);
+    authority.issue(&there.join("keys"), plan.address(2), plan.nonce, 3, &ALL);
+    let mut me = plan.open(&mine, &here, coordinator("me", 1));
+    let mut probe = Probe::default();
+    me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(1));
+    me.flush();
+    until(&mut me, &mut probe, |probe| !probe.completions.is_empty());
+    assert!(probe.completions[0].1.is_err());
+    let trouble = me.link_status()[0].trouble.clone().expect("a reason");
+    assert!(trouble.contains("not that of the gateway of host 2"), "{trouble}");
+}

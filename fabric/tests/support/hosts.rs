@@ -1,0 +1,108 @@
+//! A cluster of two hosts over IP, on loopback addresses of one machine: each has a directory and a
+//! gateway of its own.
+
+use crate::keys::Authority;
+use crate::support::{self, Child, LIMITS, Root, live, name};
+use obol_fabric::host::{Cluster, Origin};
+use obol_fabric::ip::identity::Duty;
+use obol_fabric::ip::{self, Config, Endpoint};
+use obol_fabric::{Nanos, Owner, Wait};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+/// Loose: the tests only bound hangs.
+const DETECTION: Nanos = Nanos::from_millis(1500);
+pub(crate) const PORT: u16 = 7400;
+/// The test where the processes of a cluster start.
+const CHILD: &str = "ip::child";
+pub(crate) const ALL: [Duty; 5] =
+    [Duty::Gateway, Duty::Coordinator, Duty::Cache, Duty::Agent, Duty::Observer];
+
+/// The parameters common to all processes of a test.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// The network of the test: two bytes of the process, one of the test.
+    net: [u8; 3],
+    pub(crate) nonce: u64,
+}
+
+impl Plan {
+    /// One of its own for each test.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        static NONCE: AtomicU64 = AtomicU64::new(1);
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let nonce = u64::from(std::process::id()) << 32 | NONCE.fetch_add(1, Ordering::Relaxed);
+        Self { net: [high, low, NEXT.fetch_add(1, Ordering::Relaxed)], nonce }
+    }
+
+    pub(crate) fn address(&self, host: u8) -> IpAddr {
+        // Two hosts of each test, in the last byte.
+        let [high, low, test] = self.net;
+        Ipv4Addr::new(127, high, low, test * 2 + host - 1).into()
+    }
+
+    pub(crate) fn config(&self, root: &Path) -> Config {
+        Config {
+            gateways: (1..=2).map(|host| SocketAddr::new(self.address(host), PORT)).collect(),
+            coordinators: vec![1, 2, 2],
+            identity: root.join("keys"),
+            detection: DETECTION,
+            raises_fences: false,
+            keeps_mailbox: false,
+        }
+    }
+
+    /// A host's part of the cluster, created now, with keys for all that its processes do.
+    pub(crate) fn host(&self, authority: &Authority, root: &Root, host: u8) -> Cluster {
+        let origin = Origin { nonce: self.nonce, host };
+        let cluster = Cluster::create_on(root, name("c"), LIMITS, origin).expect("made");
+        authority.issue(&root.join("keys"), self.address(host), self.nonce, host, &ALL);
+        cluster
+    }
+
+    pub(crate) fn open(&self, cluster: &Cluster, root: &Path, owner: Owner) -> Endpoint {
+        Endpoint::open(cluster, owner, Wait::Block, &self.config(root)).expect("opened")
+    }
+
+    /// A process on a host, with a role.
+    pub(crate) fn child(&self, root: &Path, role: &str, name: &str, region: Option<u32>) -> Child {
+        let [high, low, test] = self.net;
+        let plan = format!("{high} {low} {test} {}", self.nonce);
+        Child::start_with(CHILD, root, role, name, region, &[("OBOL_TEST_IP", plan)])
+    }
+
+    /// The gateway of a host, once it listens.
+    pub(crate) fn gateway(&self, cluster: &Cluster, root: &Path) -> Child {
+        let child = self.child(root, "gateway", "gateway", None);
+        live(cluster, "gateway");
+        child
+    }
+}
+
+/// Plays a role over IP, if the environment has one.
+pub(crate) fn play() {
+    let Ok(plan) = std::env::var("OBOL_TEST_IP") else { return };
+    let var = |key: &str| std::env::var(key).expect("set by the parent");
+    let words: Vec<u64> = plan.split(' ').map(|word| word.parse().expect("a number")).collect();
+    let [high, low, test, nonce] = words[..] else { panic!("four words: {plan}") };
+    let plan = Plan { net: [high, low, test].map(|n| n as u8), nonce };
+    support::end_with_parent();
+    let root = PathBuf::from(var("OBOL_TEST_ROOT"));
+    let cluster = Cluster::open(&root, name("c")).expect("the parent made it");
+    let (text, role) = (var("OBOL_TEST_NAME"), var("OBOL_TEST_ROLE"));
+    if role == "gateway" {
+        let counts = Arc::default();
+        ip::serve(&cluster, name(&text), &plan.config(&root), &AtomicBool::new(false), &counts, |_| {})
+            .expect("served");
+        return;
+    }
+    let owner = match var("OBOL_TEST_REGION").parse() {
+        Ok(region) => support::coordinator(&text, region),
+        Err(_) => support::process(&text),
+    };
+    let endpoint = plan.open(&cluster, &root, owner);
+    support::act(endpoint, &cluster, &role, Nanos::from_millis(1));
+}
