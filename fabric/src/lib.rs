@@ -37,6 +37,8 @@ pub mod page;
 #[cfg(not(loom))]
 mod pidfd;
 pub mod recorder;
+#[cfg(not(loom))]
+pub mod remote;
 pub mod rights;
 #[cfg(not(loom))]
 pub mod shm;

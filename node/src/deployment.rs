@@ -114,7 +114,7 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// The same processes over an RDMA network.
+    /// The same processes over a network.
     #[must_use]
     pub fn over(self, network: Network) -> Self {
         Self { network: Some(network), ..self }

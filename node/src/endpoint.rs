@@ -1,19 +1,22 @@
 //! A process's endpoint in a cluster, over any fabric: the only place that chooses the fabric.
 
-use crate::network::Network;
+use crate::network::{Fabric, Network, PORT};
 use crate::voted::Voted;
 use crate::{Deployment, Site};
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, HostError, clock};
+use obol_fabric::ip::{self, Counts, GatewayError};
 use obol_fabric::notice::Detection;
+use obol_fabric::remote::RegionCopy;
 use obol_fabric::verbs::device::DeviceSelector;
 use obol_fabric::verbs::{self, OpenError};
-use obol_fabric::{Drive, Group, Instant, Name, Nanos, Owner, ViewId, shm};
+use obol_fabric::{Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, ViewId, shm};
 use obol_membership::{Kind, Role};
-use obol_profiles::Rdma;
+use obol_profiles::{Profile, Rdma};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How long a leaving process waits for the view without it; then it exits, and counts as failed.
@@ -52,6 +55,8 @@ endpoints! {
     Shm(shm::Endpoint),
     /// Over an RDMA device.
     Rdma(verbs::Endpoint),
+    /// Over IP, by the gateways of other hosts.
+    Ip(ip::Endpoint),
 }
 
 /// Why a process has no endpoint in its cluster.
@@ -60,6 +65,17 @@ pub enum EndpointError {
     /// Its memory, or its device, is not available.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// Its memory, or the keys of its host, are not available.
+    #[error(transparent)]
+    Ip(#[from] ip::OpenError),
+    /// The gateway cannot start.
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+    /// The cluster has no gateways.
+    #[error(
+        "cluster {0} has no gateways: its hosts share memory by RDMA, or there is one only; set fabric = \"ip\" in the file of hosts"
+    )]
+    NoGateway(Name),
     /// It cannot be pinned to the core of the profile.
     #[error(
         "rdma.core is {core}, but this thread cannot be pinned to it: {error}; `nproc --all` shows how \
@@ -178,6 +194,14 @@ impl Site {
         let profile = &self.deployment.profile;
         let mut endpoint = match &self.deployment.network {
             None => Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, profile.wait)?)),
+            Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) => {
+                let config = ip::Config {
+                    raises_fences: owner.kind == Kind::LeaseCache as u32,
+                    keeps_mailbox: mailbox,
+                    ..ip_config(network, keys, profile)
+                };
+                Endpoint::Ip(Box::new(ip::Endpoint::open(&self.cluster, owner, profile.wait, &config)?))
+            }
             Some(network) => {
                 let config =
                     verbs::Config { keeps_mailbox: mailbox, ..config(network, &profile.rdma, &owner) };
@@ -191,11 +215,69 @@ impl Site {
 
 impl Deployment {
     /// Opens the network for reading the regions of other hosts; `None` if the cluster has none.
-    pub fn reader(&self, cluster: &Cluster) -> Result<Option<verbs::Observer>, OpenError> {
+    pub fn reader(&self, cluster: &Cluster) -> Result<Option<RegionReader>, OpenError> {
         let Some(network) = &self.network else { return Ok(None) };
+        if let Fabric::Ip { keys } = &network.fabric {
+            let config = ip_config(network, keys, &self.profile);
+            let observer = ip::Observer::new(&config, cluster.nonce(), cluster.layout());
+            return Ok(Some(RegionReader::Ip(observer)));
+        }
         let anonymous = Owner { kind: Kind::App as u32, name: Name::default(), region: None, groups: 0 };
         let config = config(network, &self.profile.rdma, &anonymous);
-        verbs::Observer::open(&config, cluster.nonce(), cluster.layout()).map(Some)
+        let observer = verbs::Observer::open(&config, cluster.nonce(), cluster.layout())?;
+        Ok(Some(RegionReader::Rdma(Box::new(observer))))
+    }
+}
+
+/// Reads the regions of other hosts, over any network.
+pub enum RegionReader {
+    /// By an RDMA device.
+    Rdma(Box<verbs::Observer>),
+    /// By the gateways.
+    Ip(ip::Observer),
+}
+
+impl RegionReader {
+    /// Reads a region once. Blocks until its host has answered, or is given up.
+    pub fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
+        match self {
+            Self::Rdma(observer) => observer.read(at),
+            Self::Ip(observer) => observer.read(at),
+        }
+    }
+}
+
+impl Site {
+    /// Runs the gateway of this host until `stop` is set. `ready` is called with its address.
+    pub fn gateway(
+        &self,
+        name: Name,
+        stop: &AtomicBool,
+        counts: &Arc<Counts>,
+        ready: impl FnOnce(SocketAddr),
+    ) -> Result<(), EndpointError> {
+        let Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) = &self.deployment.network else {
+            return Err(EndpointError::NoGateway(self.cluster.name()));
+        };
+        let config = ip_config(network, keys, &self.deployment.profile);
+        Ok(ip::serve(&self.cluster, name, &config, stop, counts, ready)?)
+    }
+}
+
+/// The configuration of gateways and links, from the network and the profile.
+fn ip_config(network: &Network, keys: &Path, profile: &Profile) -> ip::Config {
+    let port = network.coordinators.first().map_or(PORT, SocketAddr::port);
+    let number = |address| {
+        let index = network.hosts.iter().position(|host| *host == address);
+        index.and_then(|index| u8::try_from(index + 1).ok()).unwrap_or_default()
+    };
+    ip::Config {
+        gateways: network.hosts.iter().map(|host| SocketAddr::new(*host, port)).collect(),
+        coordinators: network.coordinators.iter().map(|at| number(at.ip())).collect(),
+        identity: keys.to_owned(),
+        detection: profile.ip.detection,
+        raises_fences: false,
+        keeps_mailbox: false,
     }
 }
 
@@ -221,7 +303,7 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
     }
 }
 
-/// An action on either kind of endpoint. (A closure cannot be generic over both.)
+/// An action on any kind of endpoint. (A closure cannot be generic over both.)
 pub trait Act {
     /// The result.
     type Output;

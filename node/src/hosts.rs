@@ -15,7 +15,7 @@
 //! ```
 
 use crate::Deployment;
-use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, parse_id};
+use crate::network::{Fabric, GROUPS, Groups, KEYS as KEYS_DIRECTORY, Network, PORT, WANTED_ID, parse_id};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::verbs::DATAGRAM_PAYLOAD_MAX;
@@ -43,9 +43,11 @@ pub struct Hosts {
     pub id: u64,
     /// The profile: a built-in one, or a file.
     pub profile: String,
-    /// The multicast groups.
+    /// How the hosts reach each other's memory.
+    pub fabric: Fabric,
+    /// The multicast groups, over RDMA.
     pub groups: Groups,
-    /// The port of coordinator 1 on its host; coordinator n listens n - 1 above.
+    /// Over IP, the port of all gateways. Over RDMA, the port of coordinator 1 on its host; coordinator n listens n - 1 above.
     pub port: u16,
     /// The hosts. A host is identified by its index, so new ones are added at the end.
     pub hosts: Vec<Host>,
@@ -54,7 +56,7 @@ pub struct Hosts {
 /// One host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its address on the RDMA network.
+    /// Its address on the network.
     pub address: IpAddr,
     /// The number of its coordinator, if it has one.
     pub coordinator: Option<u16>,
@@ -137,7 +139,7 @@ impl Hosts {
         let beside = origin.parent().map(|dir| dir.join(&self.profile)).filter(|path| path.is_file());
         let profile = beside.map_or_else(|| self.profile.clone(), |path| path.display().to_string());
         let profile = Profile::load(&profile).map_err(|error| refused(error.into()))?;
-        if profile.limits.datagram_bytes > DATAGRAM_PAYLOAD_MAX {
+        if self.fabric == Fabric::Rdma && profile.limits.datagram_bytes > DATAGRAM_PAYLOAD_MAX {
             return Err(HostsError::OneHost {
                 path: origin.to_owned(),
                 profile: self.profile.clone(),
@@ -154,12 +156,20 @@ impl Hosts {
             .iter()
             .cycle()
             .zip(numbers)
-            .map(|((_, address), n)| SocketAddr::new(*address, self.port.saturating_add(n)))
+            .map(|((_, address), n)| match self.fabric {
+                Fabric::Rdma => SocketAddr::new(*address, self.port.saturating_add(n)),
+                Fabric::Ip { .. } => SocketAddr::new(*address, self.port),
+            })
             .collect();
         let network = Network {
             id: self.id,
             host: u8::try_from(host + 1).unwrap_or(u8::MAX),
             address: here.address,
+            fabric: match &self.fabric {
+                // Relative to the file, as a profile's path is.
+                Fabric::Ip { keys } => Fabric::Ip { keys: origin.parent().unwrap_or(origin).join(keys) },
+                Fabric::Rdma => Fabric::Rdma,
+            },
             hosts: self.hosts.iter().map(|host| host.address).collect(),
             coordinators: listens,
             groups: self.groups,
@@ -184,7 +194,8 @@ impl Hosts {
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
-const KEYS: [&str; 7] = ["schema", "cluster", "id", "profile", "port", "groups", "hosts"];
+const KEYS: [&str; 9] = ["schema", "cluster", "id", "profile", "fabric", "keys", "port", "groups", "hosts"];
+const FABRICS: [&str; 2] = ["rdma", "ip"];
 const GROUP_KEYS: [&str; 2] = ["coordinators", "everyone"];
 const HOST_KEYS: [&str; 4] = ["address", "coordinator", "agents", "caches"];
 
@@ -297,6 +308,7 @@ impl Reader<'_> {
             None => Some(PORT),
             Some(value) => self.number(value, "port", 1, 65_000).and_then(|n| u16::try_from(n).ok()),
         };
+        let fabric = self.fabric(table);
         let groups = match table.get("groups") {
             None => Some(GROUPS),
             Some(value) => self.groups(value),
@@ -306,10 +318,36 @@ impl Reader<'_> {
             cluster: cluster?,
             id: id?,
             profile: profile?,
+            fabric: fabric?,
             groups: groups?,
             port: port?,
             hosts: hosts?,
         })
+    }
+
+    fn fabric(&mut self, table: &Table<'_>) -> Option<Fabric> {
+        let name = match table.get("fabric") {
+            None => FABRICS[0].to_owned(),
+            Some(value) => {
+                let name = self.text(value, "fabric")?;
+                if !FABRICS.contains(&name.as_str()) {
+                    let fault = format!("fabric is {:?}, but must be rdma or ip", shortened(&name));
+                    self.fault(value.span().start, fault);
+                    return None;
+                }
+                name
+            }
+        };
+        let keys = table.get("keys").map(|value| (value.span().start, self.text(value, "keys")));
+        match (name.as_str(), keys) {
+            ("ip", None) => Some(Fabric::Ip { keys: KEYS_DIRECTORY.into() }),
+            ("ip", Some((_, keys))) => Some(Fabric::Ip { keys: keys?.into() }),
+            (_, None) => Some(Fabric::Rdma),
+            (_, Some((at, _))) => {
+                self.fault(at, "keys are used with fabric = \"ip\" only");
+                None
+            }
+        }
     }
 
     fn groups(&mut self, value: &Value<'_>) -> Option<Groups> {

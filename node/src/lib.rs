@@ -9,6 +9,7 @@ pub mod deployment;
 pub mod ended;
 pub mod endpoint;
 pub mod hosts;
+pub mod keys;
 pub mod network;
 pub mod saved_view;
 mod site;

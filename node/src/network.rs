@@ -1,11 +1,12 @@
-//! The RDMA network of a cluster.
+//! The network of a cluster.
 
 use obol_fabric::Address;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// The default port of coordinator 1; coordinator n listens n - 1 above.
+/// The default port: over RDMA of coordinator 1, and coordinator n listens n - 1 above; over IP of
+/// all gateways.
 pub const PORT: u16 = 7471;
 /// The default multicast groups, from the block for use within one organisation (RFC 2365).
 pub const GROUPS: Groups = Groups {
@@ -24,6 +25,23 @@ pub struct Groups {
     pub everyone: IpAddr,
 }
 
+/// How the hosts of a cluster reach each other's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Fabric {
+    /// By RDMA devices.
+    #[default]
+    Rdma,
+    /// By a gateway on each host, over TCP and TLS.
+    Ip {
+        /// The directory of this host's keys.
+        keys: PathBuf,
+    },
+}
+
+/// Where a host's keys are, unless the file of hosts says otherwise.
+pub const KEYS: &str = "/etc/obol/keys";
+
 /// The network of a cluster, as one of its hosts sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +53,9 @@ pub struct Network {
     pub host: u8,
     /// This host's address.
     pub address: IpAddr,
+    /// How the hosts reach each other's memory.
+    #[serde(default)]
+    pub fabric: Fabric,
     /// All hosts, in the order of their numbers; empty if one supervisor has started the whole
     /// cluster on this host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -66,6 +87,7 @@ impl Network {
             id,
             host: 1,
             address,
+            fabric: Fabric::Rdma,
             hosts: Vec::new(),
             coordinators: coordinators.collect(),
             groups: GROUPS,

@@ -12,7 +12,7 @@ use obol_fabric::host::{
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
-use obol_fabric::verbs::ClockRelation;
+use obol_fabric::remote::ClockRelation;
 use obol_fabric::version::Version;
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::consensus::Head;

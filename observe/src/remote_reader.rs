@@ -2,8 +2,9 @@
 //! block the caller.
 
 use obol_fabric::host::clock;
-use obol_fabric::verbs::{self, Copy};
+use obol_fabric::remote::RegionCopy;
 use obol_fabric::{Address, Instant, LinkError};
+use obol_node::endpoint::RegionReader;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(crate) struct RemoteCopy {
     /// The region's address.
     pub(crate) whom: Address,
     /// The region, or why it cannot be READ.
-    pub(crate) copy: Result<Copy, LinkError>,
+    pub(crate) copy: Result<RegionCopy, LinkError>,
 }
 
 #[derive(Default)]
@@ -55,7 +56,7 @@ pub(crate) struct RemoteReader {
 }
 
 impl RemoteReader {
-    pub(crate) fn start(reader: verbs::Observer) -> std::io::Result<Self> {
+    pub(crate) fn start(reader: RegionReader) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         let thread =
@@ -91,7 +92,7 @@ impl Drop for RemoteReader {
 }
 
 /// The thread: READs the requested regions repeatedly.
-fn read(mut reader: verbs::Observer, shared: &Shared) {
+fn read(mut reader: RegionReader, shared: &Shared) {
     let mut state = shared.state.lock();
     while !state.stop {
         let is_idle = clock::now().since(state.wanted_at).to_std() >= IDLE_AFTER;

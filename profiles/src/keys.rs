@@ -371,6 +371,11 @@ pub(crate) static KEYS: &[Key] = &[
         "The core that the thread of a coordinator, agent or lease cache is pinned to.",
     ),
     key(
+        "ip.detection",
+        span(US, MINUTE, |p| Some(&mut p.ip.detection)),
+        "Timeout after which a host whose gateway does not answer is reported as silent, in a cluster over IP.",
+    ),
+    key(
         "alert.margin_percent",
         Kind::Number { unit: "percent", low: 1, high: 100, at: |p| Some(&mut p.alert.margin_percent) },
         "The console alerts when a renewal of the last minute found less than this share of its lease left.",

@@ -4,12 +4,14 @@ use crate::error::FileError;
 use crate::{Profile, document, read, write};
 
 /// The built-in profiles: name and text.
-pub(crate) static FILES: [(&str, &str); 5] = [
+pub(crate) static FILES: [(&str, &str); 7] = [
     ("laptop", include_str!("../laptop.toml")),
     ("dedicated", include_str!("../dedicated.toml")),
     ("infiniband", include_str!("../infiniband.toml")),
     ("roce", include_str!("../roce.toml")),
     ("soft-roce", include_str!("../soft-roce.toml")),
+    ("lan", include_str!("../lan.toml")),
+    ("cloud", include_str!("../cloud.toml")),
 ];
 
 /// Names of the built-in profiles.

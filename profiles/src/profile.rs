@@ -24,6 +24,8 @@ pub struct Profile {
     pub scheduling: Scheduling,
     /// How the RDMA network is used, in a cluster that has one.
     pub rdma: Rdma,
+    /// How other hosts are reached over IP, in a cluster that does so.
+    pub ip: Ip,
     /// The thresholds of alerts.
     pub alert: Alert,
 }
@@ -62,6 +64,13 @@ pub struct Rdma {
     pub core: Option<u32>,
 }
 
+/// How a host reaches others over IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ip {
+    /// The timeout after which a host whose gateway does not answer is reported as silent.
+    pub detection: Nanos,
+}
+
 /// How the kernel schedules coordinators and agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheduling {
@@ -95,6 +104,7 @@ impl Profile {
             wait: Wait::Spin,
             scheduling: Scheduling::Other,
             rdma: Rdma::default(),
+            ip: Ip::default(),
             alert: Alert::default(),
         }
     }

@@ -10,6 +10,8 @@ const FILES: [&str; BUILTIN.len()] = [
     include_str!("../infiniband.toml"),
     include_str!("../roce.toml"),
     include_str!("../soft-roce.toml"),
+    include_str!("../lan.toml"),
+    include_str!("../cloud.toml"),
 ];
 
 /// A text is accepted as a profile, or rejected with valid positions.

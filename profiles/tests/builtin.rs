@@ -41,12 +41,12 @@ fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
     let refused = |name| Profile::load(name).expect_err(name).to_string();
     assert_eq!(
         refused("labtop"),
-        "there is no built-in profile \"labtop\"; did you mean laptop? The built-in ones are laptop, dedicated, infiniband, roce, soft-roce; a path has a '/' or \
+        "there is no built-in profile \"labtop\"; did you mean laptop? The built-in ones are laptop, dedicated, infiniband, roce, soft-roce, lan, cloud; a path has a '/' or \
          ends in .toml"
     );
     assert_eq!(
         refused("x"),
-        "there is no built-in profile \"x\". The built-in ones are laptop, dedicated, infiniband, roce, soft-roce; a path has a '/' or ends in .toml"
+        "there is no built-in profile \"x\". The built-in ones are laptop, dedicated, infiniband, roce, soft-roce, lan, cloud; a path has a '/' or ends in .toml"
     );
 }
 

@@ -92,7 +92,7 @@ fn missing_keys_are_reported_at_the_head_of_their_table() {
         "mine.toml:[wait]:2: missing key wait.yield_for, a duration from \"1us\" to \"1s\""
     );
     assert_eq!(said(&[("schema = 1\n", "")]), "mine.toml:name:1: missing key schema, the number 1");
-    assert_eq!(Profile::parse("", "mine.toml").expect_err("empty").to_string().lines().count(), 3 + 11);
+    assert_eq!(Profile::parse("", "mine.toml").expect_err("empty").to_string().lines().count(), 3 + 12);
 }
 
 #[test]

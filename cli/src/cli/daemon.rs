@@ -6,6 +6,7 @@ use crate::commands::agent::Named;
 use crate::commands::app::DemoApp;
 use crate::commands::coordinator::Coordinator;
 use crate::commands::coordinator::run::CoordinatorRun;
+use crate::commands::gateway::Gateway;
 use clap::{Parser, Subcommand};
 
 /// The command line of a cluster's own processes, without those of all other commands: what is read
@@ -24,6 +25,7 @@ enum Role {
     Agent(Named),
     LeaseCache(Named),
     App(DemoApp),
+    Gateway(Gateway),
     #[command(subcommand)]
     Coordinator(CoordinatorRole),
 }
@@ -36,13 +38,14 @@ enum CoordinatorRole {
 impl Daemon {
     /// Reads the command line, if it is a daemon's.
     pub(super) fn read() -> Option<Cli> {
-        const ROLES: [&str; 4] = ["agent", "lease-cache", "app", "coordinator"];
+        const ROLES: [&str; 5] = ["agent", "lease-cache", "app", "gateway", "coordinator"];
         std::env::args_os().find(|word| ROLES.iter().any(|role| word == role))?;
         let Self { place, role } = Self::try_parse().ok()?;
         let command = match role {
             Role::Agent(named) => Command::Agent(named),
             Role::LeaseCache(named) => Command::LeaseCache(named),
             Role::App(app) => Command::App(app),
+            Role::Gateway(gateway) => Command::Gateway(gateway),
             Role::Coordinator(CoordinatorRole::Run(run)) => Command::Coordinator(Coordinator::Run(run)),
         };
         Some(Cli { place, command })

@@ -5,9 +5,11 @@ use clap::Subcommand;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
+use obol_fabric::ip::identity::AUTHORITIES_FILE;
 use obol_node::endpoint::EndpointError;
 use obol_node::hosts::Host;
-use obol_node::network::print_id;
+use obol_node::keys::{AUTHORITY_KEY_FILE, Authority};
+use obol_node::network::{Fabric, print_id};
 use obol_node::voted::Voted;
 use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
 use serde::Serialize;
@@ -19,7 +21,11 @@ use std::process::ExitCode;
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostCommand {
     /// Print a file to start from, with an identity drawn for a new cluster
-    Example,
+    Example {
+        /// For hosts with RDMA adapters; without it, for hosts that have nothing but TCP
+        #[arg(long)]
+        rdma: bool,
+    },
     /// Check the file; every mistake is named with line and column
     Check {
         /// The file, the same on all hosts
@@ -27,6 +33,26 @@ pub(crate) enum HostCommand {
         /// Print one JSON object for scripts
         #[arg(long)]
         json: bool,
+    },
+    /// Make the keys by which the hosts of a cluster over IP know each other
+    #[command(
+        after_help = "DIR/ca.pem and DIR/ca.key are the cluster's authority; they are made if they are missing. The \
+        key signs for every host and belongs on none: keep it where you keep your secrets. DIR/ADDRESS is for the host \
+        of that address: copy the three files in it to the directory that the file of hosts names (/etc/obol/keys), \
+        readable by the user of obol's processes only. Run it again before they expire: a host reads new keys at its next connection, \
+        nothing has to be restarted.\n\
+        \nAn authority of your own does as well: a host's certificate has its IP address, and the URIs \
+        .../ID/host/NUMBER/DUTY, for gateway, coordinator, cache, agent and observer."
+    )]
+    Keys {
+        /// The file, the same on all hosts
+        file: PathBuf,
+        /// The directory to make them in
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// How many days the hosts' certificates are valid
+        #[arg(long, value_name = "DAYS", default_value = "365", value_parser = clap::value_parser!(u16).range(1..=3650))]
+        days: u16,
     },
     /// Make the memory in which this host's processes of the cluster meet; done once after each
     /// boot
@@ -49,15 +75,49 @@ pub(crate) enum HostCommand {
 
 /// What a new cluster's file looks like.
 const EXAMPLE: &str = include_str!("cluster.toml");
+/// Stands in it for what differs between networks.
+const EXAMPLE_NETWORK: &str = "{network}\n";
+/// Nothing but TCP is needed.
+const EXAMPLE_IP: &str = r#"# The hosts reach each other over TCP, by a gateway on each. With fabric = "rdma", by an adapter on each.
+fabric = "ip"
+
+# lan, cloud, or a file beside this one. All constants: `obol profile show lan`.
+profile = "lan"
+
+# Where each host has its keys; `obol host keys` makes them.
+keys = "/etc/obol/keys"
+
+# The port of every gateway.
+port = 7471
+
+"#;
+const EXAMPLE_RDMA: &str = r#"# The hosts reach each other by an RDMA adapter on each. With fabric = "ip", over TCP.
+fabric = "rdma"
+
+# infiniband, roce, soft-roce, or a file beside this one. All constants: `obol profile show roce`.
+profile = "roce"
+
+# Coordinator n listens on port + n - 1 of its host.
+port = 7471
+
+# Multicast groups of its own, one for the coordinators and one for all.
+[groups]
+coordinators = "239.192.77.1"
+everyone = "239.192.77.2"
+
+"#;
 /// Stands in it for the identity.
 const EXAMPLE_ID: &str = "0000000000000000";
 
 pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCode, Failure> {
     match command {
-        HostCommand::Example => {
-            output::bytes(EXAMPLE.replace(EXAMPLE_ID, &print_id(obol_agent::seed())).as_bytes())?;
+        HostCommand::Example { rdma } => {
+            let network = if *rdma { EXAMPLE_RDMA } else { EXAMPLE_IP };
+            let text = EXAMPLE.replace(EXAMPLE_ID, &print_id(obol_agent::seed()));
+            output::bytes(text.replace(EXAMPLE_NETWORK, network).as_bytes())?;
         }
         HostCommand::Check { file, json } => check(file, *json)?,
+        HostCommand::Keys { file, out, days } => make_keys(file, out, *days)?,
         HostCommand::Prepare { file, address, state } => prepare(root, file, *address, state)?,
         HostCommand::Clean { file } => {
             let hosts = Hosts::load(file).map_err(Failure::refused)?;
@@ -65,6 +125,28 @@ pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCod
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {
+    let hosts = Hosts::load(file).map_err(Failure::refused)?;
+    if hosts.fabric == Fabric::Rdma {
+        return Err(Failure::Refused(format!(
+            "{}: only a cluster over IP has keys; set fabric = \"ip\"",
+            file.display()
+        )));
+    }
+    let authority = Authority::open(out, &hosts).map_err(Failure::failed)?;
+    let made = if authority.is_new { "made" } else { "used again" };
+    output::line(format_args!(
+        "{}  the authority, {made}; {} signs and belongs on no host",
+        out.join(AUTHORITIES_FILE).display(),
+        AUTHORITY_KEY_FILE
+    ))?;
+    for index in 0..hosts.hosts.len() {
+        let directory = authority.issue(out, &hosts, index, days).map_err(Failure::failed)?;
+        output::line(format_args!("{}  for host {}, valid for {days} days", directory.display(), index + 1))?;
+    }
+    Ok(())
 }
 
 /// Whether this host has an address: then it can be bound.

@@ -16,6 +16,7 @@ mod drill_load;
 mod events;
 mod fabric;
 mod fault_agent;
+pub(crate) mod gateway;
 mod host;
 mod kv;
 mod lease;
@@ -106,6 +107,9 @@ commands! {
     /// An agent process (started by `up`)
     #[command(hide = true)]
     Agent(agent::Named) => agent::run,
+    /// The gateway of this host, in a cluster over IP
+    #[command(hide = true)]
+    Gateway(gateway::Gateway) => gateway::run,
     /// A lease cache process (started by `up`)
     #[command(hide = true)]
     LeaseCache(agent::Named) => agent::run_lease_cache,

@@ -19,6 +19,7 @@ mod frame;
 mod gateway;
 pub mod identity;
 mod link;
+mod observer;
 mod poller;
 mod stream;
 mod transport;
@@ -26,6 +27,7 @@ mod watch;
 
 pub use config::Config;
 pub use gateway::{Counts, GatewayError, serve};
+pub use observer::Observer;
 pub use transport::{Ip, LinkStatus, OpenError};
 
 /// A process's access to a cluster over IP.

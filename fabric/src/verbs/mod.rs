@@ -28,7 +28,6 @@ pub mod pair;
 pub mod post;
 pub mod queue;
 pub mod registration;
-mod relation;
 mod sys;
 mod threads;
 
@@ -42,8 +41,7 @@ pub use config::{Config, detection_of, retry_within};
 pub use endpoint::OpenError;
 pub use error::{Library, VerbsError};
 pub use handshake::Refusal;
-pub use observer::{Copy, Observer};
-pub use relation::ClockRelation;
+pub use observer::Observer;
 pub use wire::{LinkStatus, Rdma};
 
 /// A process's access to a cluster over RDMA.

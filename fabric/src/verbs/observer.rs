@@ -14,15 +14,14 @@ use super::link::{error_of, error_of_cause};
 use super::nic::Nic;
 use super::pair::{QueuePair, Size};
 use super::queue::{CompletionChannel, CompletionQueue, Status, WorkCompletion};
-use super::relation::ClockRelation;
 use super::threads::Threads;
 use crate::contract::LinkError;
 use crate::host::wake::Wake;
-use crate::host::{HostError, Reader, clock};
+use crate::host::{HostError, clock};
 use crate::layout::Layout;
-use crate::types::{Address, Instant, Nanos};
-use crate::{memory, page};
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::page;
+use crate::remote::{ClockRelation, RegionCopy, TORN_READS_MAX};
+use crate::types::{Address, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,8 +32,6 @@ use std::time::{Duration, Instant as Time};
 const READS: u32 = 2;
 /// Those of an observation, and of an abandoned one before.
 const COMPLETIONS: u32 = 4 * READS;
-/// The maximum number of reads of a page during its publication before it counts as torn.
-const TORN_READS_MAX: u32 = 16;
 /// The maximum age of a connection, because connecting measures the clocks: with a relative drift
 /// of 500 ppm they are 10 ms apart by then.
 const RELATE_EVERY: Nanos = Nanos::from_secs(10);
@@ -68,38 +65,6 @@ struct Peer {
     /// The generation of the owner.
     generation: u32,
     clock: ClockRelation,
-}
-
-/// A region at about one moment: header, lease page, seats, histograms, view and slots.
-#[derive(Debug)]
-pub struct Copy {
-    words: Box<[AtomicU64]>,
-    layout: Layout,
-    generation: u32,
-    clock: ClockRelation,
-    read_at: Instant,
-}
-
-impl Copy {
-    /// A reader of its contents, without value areas and lanes.
-    pub fn reader(&self) -> Reader<'_> {
-        Reader::new(&self.words, &self.layout)
-    }
-
-    /// The generation of the region's owner.
-    pub const fn generation(&self) -> u32 {
-        self.generation
-    }
-
-    /// The relation of the owner's clock to this host's. Stamps in the copy are the owner's.
-    pub const fn clock(&self) -> ClockRelation {
-        self.clock
-    }
-
-    /// When the READ was started, by the own clock.
-    pub const fn read_at(&self) -> Instant {
-        self.read_at
-    }
 }
 
 impl Observer {
@@ -152,7 +117,7 @@ impl Observer {
 
     /// Reads a region once, and connects first if necessary. Blocks until its owner's device has
     /// answered, or has not within the bound of detection.
-    pub fn read(&mut self, at: Address) -> Result<Copy, LinkError> {
+    pub fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
         let stale = |peer: &Peer| clock::now().since(peer.clock.measured_at()) >= RELATE_EVERY;
         if self.peers.get(&at.region).is_some_and(stale) {
             self.forget(at.region);
@@ -211,7 +176,7 @@ impl Observer {
         }
     }
 
-    fn read_region(&mut self, region: u32) -> Result<Copy, LinkError> {
+    fn read_region(&mut self, region: u32) -> Result<RegionCopy, LinkError> {
         let page_bytes = (page::WORDS * 8) as u32;
         let page_at = self.layout.page();
         let mut tries = 0;
@@ -230,18 +195,9 @@ impl Observer {
             self.buffers.copy(self.copy, 0, &mut raw);
             let mut again = vec![0; page_bytes as usize];
             self.buffers.copy(self.page, 0, &mut again);
-            let first = raw.get(page_at as usize..(page_at + page_bytes) as usize);
-            // Two consecutive READs with the same result: no publication in between, so each is
-            // whole.
-            let is_whole = first == Some(&again[..]);
-            if is_whole || tries == TORN_READS_MAX {
-                let words = memory::zeroed(raw.len());
-                memory::copy_in(&words, &raw);
-                if let Some(sequence) = words.get(page_at as usize / 8).filter(|_| !is_whole) {
-                    // As if the holder had stopped during a publication.
-                    sequence.fetch_or(1, Ordering::Relaxed);
-                }
-                return Ok(Copy { words, layout: self.layout, generation, clock, read_at });
+            let whole = RegionCopy::is_whole(&raw, &again, &self.layout);
+            if whole || tries == TORN_READS_MAX {
+                return Ok(RegionCopy::new(&raw, whole, self.layout, (generation, clock, read_at)));
             }
         }
     }

@@ -44,7 +44,7 @@ hosts=2
 if [ "$VM_INDEX" = 1 ]; then
   hosts="1 3 4"
   until_true "a GID for each address" gids_of 3
-  ./obol host example | sed -e '/^\[\[hosts\]\]/,$d' -e 's/"roce"/"soft-roce"/' >cluster.toml
+  ./obol host example --rdma | sed -e '/^\[\[hosts\]\]/,$d' -e 's/"roce"/"soft-roce"/' >cluster.toml
   for host in "1 1 node-1" "2 - node-2" "3 2 -" "4 3 -"; do
     read -r number coordinator agent <<<"$host"
     printf '[[hosts]]\naddress = "10.88.0.%s"\n' "$number"

@@ -79,7 +79,7 @@ ip addr add 10.88.1.3/24 dev dummy0
 soft_roce rxe0 dummy0
 until_true "a GID for each address" gids
 trap 'cat ./*.log' EXIT
-./obol host example | sed -e '/^\[\[hosts\]\]/,$d' -e 's/"roce"/"soft-roce"/' >cluster.toml
+./obol host example --rdma | sed -e '/^\[\[hosts\]\]/,$d' -e 's/"roce"/"soft-roce"/' >cluster.toml
 for host in "1 1 node-1" "2 2 -" "3 3 node-3"; do
   read -r number coordinator agent <<<"$host"
   printf '[[hosts]]\naddress = "10.88.1.%s"\ncoordinator = %s\n' "$number" "$coordinator"

@@ -1,0 +1,26 @@
+//! `obol gateway`: serves the memory of this host to the other hosts of a cluster.
+
+use crate::daemons::{ended, enter};
+use clap::Args;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+#[derive(Debug, Args)]
+pub(crate) struct Gateway {
+    /// Its name among the processes of this host
+    #[arg(long, default_value = "gateway")]
+    name: Name,
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode, Failure> {
+    let (site, stop) = enter(root, cluster)?;
+    let counts = Arc::default();
+    let served = site.gateway(args.name, &stop, &counts, |address| {
+        // Whether anybody reads this does not matter to it.
+        let _ = output::remark(format_args!("obol: the gateway of cluster {cluster} listens on {address}"));
+    });
+    ended(args.name, served)
+}

@@ -1,0 +1,139 @@
+//! READs regions of a cluster's processes from any of its hosts, by their hosts' gateways. The
+//! processes are not involved, so a frozen one remains readable.
+
+use super::config::Config;
+use super::connect::connect;
+use super::frame::{Hello, OPERATION_BYTES_MAX, Reply, Request, Seat, Target};
+use super::stream::Stream;
+use crate::contract::LinkError;
+use crate::host::clock;
+use crate::layout::{Layout, Seat as SeatLayout};
+use crate::page;
+use crate::remote::{ClockRelation, RegionCopy, TORN_READS_MAX};
+use crate::rights::Role;
+use crate::types::Address;
+use core::mem::offset_of;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant as Time};
+
+/// How long an observer waits for a connection or an answer: so many times the bound of detection,
+/// and at least this long.
+const PATIENCE_FACTOR: u32 = 8;
+const PATIENCE_MIN: Duration = Duration::from_millis(500);
+
+/// Reads regions of processes of other hosts.
+pub struct Observer {
+    config: Config,
+    hello: Hello,
+    layout: Layout,
+    /// By host.
+    gateways: BTreeMap<u8, Stream>,
+}
+
+impl Observer {
+    /// For the regions of a cluster. Nothing is connected yet.
+    pub fn new(config: &Config, nonce: u64, layout: &Layout) -> Self {
+        let hello = Hello { nonce, layout: layout.digest(), region: 0, generation: 0, role: Role::Reader };
+        Self { config: config.clone(), hello, layout: *layout, gateways: BTreeMap::new() }
+    }
+
+    /// Reads a region once, and connects first if necessary. Blocks until the gateway has answered,
+    /// or for eight times the bound of detection.
+    pub fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
+        let host = self.config.host_of(at.region).ok_or(LinkError::PeerReplaced)?;
+        let patience = (self.config.detection.to_std() * PATIENCE_FACTOR).max(PATIENCE_MIN);
+        let mut stream = match self.gateways.remove(&host) {
+            Some(stream) => stream,
+            None => {
+                let to = self.config.gateway(host).ok_or(LinkError::PeerReplaced)?;
+                let connected = connect(to, host, &self.config.identity, &self.hello, patience);
+                connected.map_err(|_| LinkError::PeerDead)?
+            }
+        };
+        let copied = self.read_region(&mut stream, at, patience)?;
+        // A stream with an error is not used again: answers may still be on their way.
+        if copied.is_ok() {
+            self.gateways.insert(host, stream);
+        }
+        copied
+    }
+
+    /// The outer error is the connection's, the inner one the operation's.
+    fn read_region(
+        &self,
+        stream: &mut Stream,
+        at: Address,
+        patience: Duration,
+    ) -> Result<Result<RegionCopy, LinkError>, LinkError> {
+        // The owner's region, whoever of its seats is meant.
+        let seat = Seat::of(if at.seat == 0 { at } else { at.owner() });
+        let bytes = self.layout.values().start;
+        let page_bytes = (page::WORDS * 8) as u32;
+        for tries in 1.. {
+            let read_at = clock::now();
+            Request::Ping.encode(&mut stream.output);
+            let mut ranges: Vec<(u32, u32)> = (0..bytes)
+                .step_by(OPERATION_BYTES_MAX)
+                .map(|start| (start, (bytes - start).min(OPERATION_BYTES_MAX as u32)))
+                .collect();
+            ranges.push((self.layout.page(), page_bytes));
+            for (offset, len) in &ranges {
+                Request::Read { at: Target { seat, offset: *offset, epoch: tries }, len: *len }
+                    .encode(&mut stream.output);
+            }
+            let until = Time::now() + patience;
+            let relation = answer(stream, until, |reply| match reply {
+                Reply::Pong { clock: theirs } => Some(ClockRelation::measured(read_at, theirs, clock::now())),
+                _ => None,
+            })?;
+            let mut raw = Vec::with_capacity((bytes + page_bytes) as usize);
+            for _ in &ranges {
+                let read = answer(stream, until, |reply| match reply {
+                    Reply::Read(part) => {
+                        raw.extend_from_slice(part);
+                        Some(Ok(()))
+                    }
+                    Reply::Failed(error) => Some(Err(error)),
+                    _ => None,
+                })?;
+                if let Err(error) = read {
+                    return Ok(Err(error));
+                }
+            }
+            let Some((region, again)) = raw.split_at_checked(bytes as usize) else { break };
+            let whole = RegionCopy::is_whole(region, again, &self.layout);
+            if whole || tries == TORN_READS_MAX {
+                let generation = self.layout.seat(0) as usize + offset_of!(SeatLayout, generation);
+                let generation = region.get(generation..).and_then(|rest| rest.first_chunk::<4>());
+                let generation = generation.map_or(0, |raw| u32::from_le_bytes(*raw));
+                return Ok(Ok(RegionCopy::new(region, whole, self.layout, (generation, relation, read_at))));
+            }
+        }
+        Err(LinkError::PeerDead)
+    }
+}
+
+/// Waits for the next message, which must be what `take` expects.
+fn answer<T>(
+    stream: &mut Stream,
+    until: Time,
+    mut take: impl FnMut(Reply<'_>) -> Option<T>,
+) -> Result<T, LinkError> {
+    let gone = |_| LinkError::PeerDead;
+    loop {
+        stream.send().map_err(gone)?;
+        if let Some(message) = stream.next().map_err(gone)? {
+            return Reply::decode(message).and_then(&mut take).ok_or(LinkError::PeerDead);
+        }
+        let left = until.saturating_duration_since(Time::now());
+        if left.is_zero() {
+            return Err(LinkError::PeerDead);
+        }
+        let flags = if stream.is_stalled() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let span = Timespec::try_from(left).ok();
+        // An error is an early return.
+        let _ = poll(&mut [PollFd::new(&*stream, flags)], span.as_ref());
+        stream.receive().map_err(gone)?;
+    }
+}

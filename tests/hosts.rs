@@ -1,0 +1,248 @@
+//! A cluster of three hosts over IP, as it is deployed: keys, memory, gateways and daemons of each
+//! host by themselves. The hosts are loopback addresses of this one.
+
+use crate::support::{Ran, Root, Status, freeze, obol, signal, until_or};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+const HOSTS: u8 = 3;
+
+/// The hosts of one cluster, and what runs on them.
+struct Hosts {
+    root: Root,
+    /// Two bytes of the loopback network that only this test uses.
+    net: [u8; 2],
+    /// By host and command.
+    daemons: BTreeMap<(u8, String), Daemon>,
+}
+
+/// It is killed with the test.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Hosts {
+    /// With a file of hosts and keys. Nothing runs.
+    fn new() -> Self {
+        let root = Root::new();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(root.path()).expect("made");
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let hosts = Self { root, net: [high, low], daemons: BTreeMap::new() };
+        let mut text = "schema = 1\ncluster = \"default\"\nid = \"00000000000000aa\"\nfabric = \"ip\"\nprofile = \"lan\"\nkeys = \"keys\"\n".to_owned();
+        for n in 1..=HOSTS {
+            let address = hosts.address(n);
+            text +=
+                &format!("[[hosts]]\naddress = \"{address}\"\ncoordinator = {n}\nagents = [\"node-{n}\"]\n");
+        }
+        fs::write(hosts.file("cluster.toml"), text).expect("written");
+        hosts
+    }
+
+    fn address(&self, host: u8) -> String {
+        let [high, low] = self.net;
+        format!("127.{high}.{low}.{host}")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.file(name).to_str().expect("text").to_owned()
+    }
+
+    fn keys(&self) -> Ran {
+        Ran::of(obol().args(["host", "keys", &self.text("cluster.toml"), "--out", &self.text("all-keys")]))
+    }
+
+    /// A command on a host.
+    fn on(&self, host: u8, arguments: &[&str]) -> Command {
+        let mut command = obol();
+        command.arg("--root").arg(self.file(&format!("host-{host}/root"))).args(arguments);
+        command
+    }
+
+    /// Copies file and keys to a host, and makes its memory.
+    fn prepare(&self, host: u8) {
+        let folder = self.file(&format!("host-{host}"));
+        fs::DirBuilder::new().mode(0o700).create(&folder).expect("made");
+        fs::copy(self.file("cluster.toml"), folder.join("cluster.toml")).expect("copied");
+        self.copy_keys(host);
+        let (file, state) = (folder.join("cluster.toml"), folder.join("state"));
+        let (file, state) = (file.to_str().expect("text"), state.to_str().expect("text"));
+        let address = self.address(host);
+        Ran::of(&mut self.on(host, &["host", "prepare", file, "--address", &address, "--state", state]))
+            .ends(0);
+    }
+
+    fn copy_keys(&self, host: u8) {
+        let (from, to) =
+            (self.file("all-keys").join(self.address(host)), self.file(&format!("host-{host}/keys")));
+        fs::create_dir_all(&to).expect("made");
+        for file in ["ca.pem", "host.pem", "host.key"] {
+            fs::copy(from.join(file), to.join(file)).expect("copied");
+        }
+    }
+
+    fn start(&mut self, host: u8, command: &str) {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        let child = self.on(host, &arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let daemon = Daemon(child.expect("started"));
+        // An earlier one of the name has ended.
+        self.daemons.insert((host, command.to_owned()), daemon);
+    }
+
+    /// Starts all processes of a host.
+    fn boot(&mut self, host: u8) {
+        self.start(host, "gateway");
+        self.start(host, &format!("coordinator run --number {host}"));
+        self.start(host, &format!("agent --name node-{host}"));
+    }
+
+    /// All hosts, healthy.
+    fn booted() -> Self {
+        let mut hosts = Self::new();
+        hosts.keys().ends(0);
+        (1..=HOSTS).for_each(|host| hosts.prepare(host));
+        (1..=HOSTS).for_each(|host| hosts.boot(host));
+        (1..=HOSTS).for_each(|host| drop(hosts.healthy(host)));
+        hosts
+    }
+
+    fn pid(&self, host: u8, command: &str) -> i64 {
+        i64::from(self.daemons[&(host, command.to_owned())].0.id())
+    }
+
+    /// Kills a daemon, and waits for its end.
+    fn kill(&mut self, host: u8, command: &str) {
+        drop(self.daemons.remove(&(host, command.to_owned())).expect("it runs"));
+    }
+
+    /// The cluster as a host sees it.
+    fn status(&self, host: u8) -> Status {
+        let ran = Ran::of(&mut self.on(host, &["status", "--json"]));
+        Status { code: ran.code, json: ran.json() }
+    }
+
+    fn until(&self, host: u8, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+        until_or(
+            what,
+            || Some(self.status(host)).filter(&holds),
+            || {
+                let events = Ran::of(&mut self.on(host, &["events", "--last", "60"])).out;
+                format!("{:#?}\n{events}", self.status(host))
+            },
+        )
+    }
+
+    fn healthy(&self, host: u8) -> Status {
+        let agents = |status: &Status| (1..=HOSTS).all(|n| status.is_active(&format!("node-{n}")));
+        self.until(host, "the cluster is healthy", |status| status.code == Some(0) && agents(status))
+    }
+}
+
+#[test]
+fn hosts_over_ip_are_one_cluster_through_the_deaths_of_its_processes() {
+    let mut hosts = Hosts::booted();
+    hosts.start(2, "run --name web -- sleep 1000");
+    for host in 1..=HOSTS {
+        hosts.until(host, "the program is a member on every host", |status| status.is_active("web"));
+    }
+    let before = hosts.status(1).view();
+    hosts.kill(2, "run --name web -- sleep 1000");
+    let after = hosts.until(3, "the others go on without it", |status| {
+        status.view() > before && status.incarnation("web") == 0
+    });
+    assert_eq!(after.code, Some(0), "{after:?}");
+    // The leader, and its host's agent with it.
+    hosts.kill(1, "agent --name node-1");
+    hosts.kill(1, "coordinator run --number 1");
+    for host in [2, 3] {
+        hosts.until(host, "the others decide and act", |status| {
+            status.code == Some(1) && ["node-2", "node-3"].iter().all(|name| status.is_active(name))
+        });
+    }
+    hosts.start(1, "coordinator run --number 1");
+    hosts.start(1, "agent --name node-1");
+    (1..=HOSTS).for_each(|host| drop(hosts.healthy(host)));
+}
+
+#[test]
+fn a_host_without_its_gateway_is_excluded_and_comes_back_with_it() {
+    let mut hosts = Hosts::booted();
+    hosts.kill(3, "gateway");
+    for host in [1, 2] {
+        hosts.until(host, "the others act without the host", |status| {
+            let others = ["node-1", "node-2"].iter().all(|name| status.is_active(name));
+            status.code == Some(1) && others && status.incarnation("node-3") == 0
+        });
+    }
+    // What runs there is a minority, and must not act for longer than its lease.
+    hosts.until(3, "the host knows that it is cut off", |status| !status.is_active("node-3"));
+    hosts.start(3, "gateway");
+    (1..=HOSTS).for_each(|host| drop(hosts.healthy(host)));
+}
+
+#[test]
+fn a_frozen_agent_of_another_host_is_excluded_and_comes_back() {
+    let hosts = Hosts::booted();
+    let agent = hosts.pid(3, "agent --name node-3");
+    freeze(agent);
+    for host in [1, 2] {
+        hosts.until(host, "it is excluded", |status| status.incarnation("node-3") == 0);
+    }
+    signal("CONT", &[agent]);
+    (1..=HOSTS).for_each(|host| drop(hosts.healthy(host)));
+}
+
+#[test]
+fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() {
+    let hosts = Hosts::new();
+    let first = hosts.keys().ends(0);
+    assert!(first.out.contains("made") && first.out.contains(&hosts.address(3)), "{first:?}");
+    let authority = fs::read(hosts.file("all-keys/ca.pem")).expect("made");
+    let one = hosts.file("all-keys").join(hosts.address(1));
+    let before = fs::read(one.join("host.pem")).expect("made");
+    for key in [hosts.file("all-keys/ca.key"), one.join("host.key")] {
+        let mode = fs::metadata(&key).expect("made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", key.display());
+    }
+    let second = hosts.keys().ends(0);
+    assert!(second.out.contains("used again"), "{second:?}");
+    assert_eq!(fs::read(hosts.file("all-keys/ca.pem")).expect("there"), authority);
+    assert_ne!(fs::read(one.join("host.pem")).expect("there"), before);
+
+    // Another host's keys, or none.
+    hosts.prepare(1);
+    let keys = hosts.file("host-1/keys");
+    for file in ["host.pem", "host.key"] {
+        fs::copy(hosts.file("all-keys").join(hosts.address(2)).join(file), keys.join(file)).expect("copied");
+    }
+    for command in
+        [&["gateway"][..], &["agent", "--name", "node-1"], &["coordinator", "run", "--number", "1"]]
+    {
+        let said = Ran::of(&mut hosts.on(1, command)).ends(1).err;
+        assert!(said.contains("does not allow") && said.contains("obol host keys"), "{said}");
+    }
+    fs::remove_file(keys.join("host.key")).expect("it was there");
+    let said = Ran::of(&mut hosts.on(1, &["gateway"])).ends(1).err;
+    assert!(said.contains("host.key") && said.contains("obol host keys"), "{said}");
+
+    fs::remove_file(hosts.file("all-keys/ca.key")).expect("it was there");
+    let said = hosts.keys().ends(1).err;
+    assert!(said.contains("the authority's key (ca.key) is missing"), "{said}");
+    let file = hosts.text("cluster.toml");
+    let text = fs::read_to_string(&file).expect("there");
+    fs::write(&file, text.replace("fabric = \"ip\"", "fabric = \"iq\"")).expect("written");
+    hosts.keys().refused(&["fabric is \"iq\", but must be rdma or ip"]);
+    fs::write(&file, text.replace("fabric = \"ip\"\n", "")).expect("written");
+    hosts.keys().refused(&["keys are used with fabric = \"ip\" only"]);
+}
