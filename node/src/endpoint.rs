@@ -220,7 +220,7 @@ impl Deployment {
         if let Fabric::Ip { keys } = &network.fabric {
             let config = ip_config(network, keys, &self.profile);
             let observer = ip::Observer::new(&config, cluster.nonce(), cluster.layout());
-            return Ok(Some(RegionReader::Ip(observer)));
+            return Ok(Some(RegionReader::Ip(Box::new(observer))));
         }
         let anonymous = Owner { kind: Kind::App as u32, name: Name::default(), region: None, groups: 0 };
         let config = config(network, &self.profile.rdma, &anonymous);
@@ -234,7 +234,7 @@ pub enum RegionReader {
     /// By an RDMA device.
     Rdma(Box<verbs::Observer>),
     /// By the gateways.
-    Ip(ip::Observer),
+    Ip(Box<ip::Observer>),
 }
 
 impl RegionReader {
