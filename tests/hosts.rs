@@ -246,3 +246,41 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     fs::write(&file, text.replace("fabric = \"ip\"\n", "")).expect("written");
     hosts.keys().refused(&["keys are used with fabric = \"ip\" only"]);
 }
+
+#[test]
+fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
+    let (root, up) = Root::with_cluster(&["--hosts", "3"]);
+    let of = |host: u8| root.status_in(&["--cluster", &format!("default.{host}")]);
+    for host in [2, 3] {
+        let there = of(host);
+        assert_eq!((there.code, there.active().len()), (Some(0), 6), "{there:?}");
+    }
+    root.run(&["kill", "app-2"]).ends(0);
+    root.until("it is down", |status| status.reasons().contains("app-2 down"));
+    root.run(&["start", "app-2"]).ends(0);
+    root.healthy();
+    root.run(&["kill", "gateway-3"]).ends(0);
+    root.until("the others go on without the host", |status| {
+        status.incarnation("app-3") == 0 && status.is_active("app-1") && status.is_active("app-2")
+    });
+    assert!(of(3).reasons().contains("the gateway of this host is down"), "{:?}", of(3));
+    root.run(&["start", "gateway-3"]).ends(0);
+    root.healthy();
+    root.run(&["kill", "nobody"]).refused(&["no live process nobody"]);
+    root.run(&["down"]).ends(0);
+    up.end().well();
+    root.is_gone();
+}
+
+#[test]
+fn down_removes_all_hosts_of_a_crashed_up_and_another_up_takes_their_place() {
+    let (root, up) = Root::with_cluster(&["--hosts", "2"]);
+    root.crash();
+    drop(up);
+    let (next, second) = (root.up(&["--hosts", "2"]), root.path().join("default.2"));
+    assert!(second.exists());
+    root.crash();
+    drop(next);
+    root.run(&["down"]).ends(0);
+    assert!(!second.exists() && !root.cluster().exists());
+}

@@ -235,6 +235,7 @@ impl Cluster {
             trouble: None,
             forgotten: Vec::new(),
             unsaved: Vec::new(),
+            lacks_gateway: false,
         };
         (snapshot.health, snapshot.reasons) = judge::judge(&snapshot, expected);
         snapshot

@@ -2,13 +2,14 @@
 //! `down`,
 //! and what other commands need of it.
 
+use crate::commands::up::hosts::further_hosts;
 use crate::directory::Directory;
 use crate::saved;
 use clap::Args;
 use obol_chaos::control::{self, ControlError, Request};
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
-use obol_fabric::host::{Cluster, Held, HostError};
+use obol_fabric::host::{Cluster, Held, HostError, RegionInfo};
 use obol_membership::Kind;
 use obol_observe::{Observer, Process, Snapshot};
 use std::fs::{File, TryLockError};
@@ -33,6 +34,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time `down` reports what it waits for.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
+/// Why a killed process may not end.
+const KILL_HINT: &str =
+    "the signal was sent, and it has not ended; one in a frozen control group ends when that is thawed";
 /// Poll interval while processes end.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -64,9 +68,42 @@ fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure
     })
 }
 
+/// The gateway of this name, on this host or a further one that is this one. It is no member.
+fn gateway(root: &Path, cluster: Name, target: &str) -> Option<RegionInfo> {
+    let all = [cluster].into_iter().chain(further_hosts(root, cluster));
+    let mut gateways = all.filter_map(|name| Cluster::open(root, name).ok()?.gateway());
+    gateways.find(|gateway| gateway.name.as_str() == target)
+}
+
+/// The cluster with the process that a name or a role stands for: that of the command, or its part
+/// on a further host that is this one.
+fn locate(root: &Path, cluster: Name, target: &str) -> Result<(Observer, Snapshot), Failure> {
+    let look = |name| {
+        let mut observer = Observer::open(root, name).map_err(Failure::refused)?;
+        let snapshot = observer.snapshot();
+        Ok((observer, snapshot))
+    };
+    let here: (Observer, Snapshot) = look(cluster)?;
+    if find(&here.1, target).is_err() {
+        for name in further_hosts(root, cluster) {
+            let there: Result<(Observer, Snapshot), Failure> = look(name);
+            if let Ok(there) = there
+                && find(&there.1, target).is_ok()
+            {
+                return Ok(there);
+            }
+        }
+    }
+    Ok(here)
+}
+
 pub(crate) fn kill(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
-    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
-    let snapshot = observer.snapshot();
+    if let Some(gateway) = gateway(root, cluster, target) {
+        end_by(target, gateway.process, Held::kill, "kill", KILL_HINT)?;
+        output::line(format_args!("killed {target} (pid {})", gateway.process.pid))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (_, snapshot) = locate(root, cluster, target)?;
     let process = find(&snapshot, target)?;
     at_once(process)?;
     output::line(format_args!(
@@ -78,8 +115,7 @@ pub(crate) fn kill(root: &Path, cluster: Name, Target { target }: &Target) -> Re
 
 /// Lets a process leave the cluster and end, which is no failure.
 pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
-    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
-    let snapshot = observer.snapshot();
+    let (mut observer, snapshot) = locate(root, cluster, target)?;
     let process = find(&snapshot, target)?;
     end(process)?;
     // Whether it left or just ended, because no majority let it go, is in the newest view.
@@ -94,26 +130,24 @@ pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Re
 
 /// Kills a process, and waits until it has ended.
 pub(crate) fn at_once(process: &Process) -> Result<(), Failure> {
-    let hint =
-        "the signal was sent, and it has not ended; one in a frozen control group ends when that is thawed";
-    end_by(process, Held::kill, "kill", hint)
+    end_by(process.name.as_str(), process.process, Held::kill, "kill", KILL_HINT)
 }
 
 /// Asks a process to leave and end, and waits until it has.
 pub(crate) fn end(process: &Process) -> Result<(), Failure> {
     let hint = "it still runs; if it is frozen or hangs, `obol kill` ends it";
-    end_by(process, Held::terminate, "stop", hint)
+    end_by(process.name.as_str(), process.process, Held::terminate, "stop", hint)
 }
 
 fn end_by(
-    process: &Process,
+    name: &str,
+    process: obol_fabric::host::Process,
     signal: impl Fn(&Held) -> std::io::Result<()>,
     how: &str,
     hint: &str,
 ) -> Result<(), Failure> {
-    let name = process.name;
     let failed = |error: std::io::Error| Failure::Failed(format!("could not {how} {name}: {error}"));
-    let held = process.process.hold().map_err(failed)?;
+    let held = process.hold().map_err(failed)?;
     signal(&held).map_err(failed)?;
     let end = Instant::now() + STOP_TIMEOUT;
     while !held.has_ended() {
@@ -134,8 +168,9 @@ pub(crate) fn start(root: &Path, cluster: Name, Target { target }: &Target) -> R
     let end = Instant::now() + START_TIMEOUT;
     loop {
         let snapshot = observer.snapshot();
-        let here = |p: &&Process| p.alive && p.process.pid == pid && p.name.as_str() == target;
-        if snapshot.processes.iter().any(|p| here(&p)) {
+        let here = |p: &Process| p.alive && p.process.pid == pid && p.name.as_str() == target;
+        let is_gateway = || gateway(root, cluster, target).is_some_and(|found| found.process.pid == pid);
+        if snapshot.all_processes().any(here) || is_gateway() {
             output::line(format_args!("started {target} (pid {pid})"))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -231,6 +266,15 @@ pub(crate) fn is_running(pid: u32) -> bool {
 /// Ends the cluster by its supervisor if there is one, and by killing its processes if there is
 /// none; then removes what is left.
 pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
+    let further = further_hosts(root, cluster);
+    end_cluster(root, cluster)?;
+    for name in further.into_iter().filter(|name| root.join(name.as_str()).exists()) {
+        end_cluster(root, name)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn end_cluster(root: &Path, cluster: Name) -> Result<(), Failure> {
     let opened = match Cluster::open(root, cluster) {
         Ok(opened) => Some(opened),
         // Whatever is wrong with the table, its supervisor can still be asked and its files
@@ -262,8 +306,7 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     }
     saved::end(root, cluster)
         .map_err(|error| Failure::Failed(format!("cannot remove saved views: {error}")))?;
-    output::line(format_args!("cluster {cluster} is down"))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(output::line(format_args!("cluster {cluster} is down"))?)
 }
 
 /// Asks the supervisor to end the cluster, and waits until it has.
@@ -345,7 +388,8 @@ fn kill_all(cluster: &Cluster) -> Result<(), Failure> {
     loop {
         let mut live = Vec::new();
         // A drill that runs beside the cluster is not of it.
-        for info in cluster.regions().into_iter().filter(|info| Kind::from_number(info.kind).is_some()) {
+        let own = |info: &RegionInfo| Kind::from_number(info.kind).is_some() || info.is_gateway();
+        for info in cluster.regions().into_iter().filter(own) {
             let mut processes = vec![(info.name, info.process)];
             if let Ok(region) = obol_fabric::host::Observed::open(cluster, info.number) {
                 let seats = 1..cluster.layout().limits().seats as u16;

@@ -2,6 +2,7 @@
 //! same two files.
 
 use crate::Network;
+use crate::network::Fabric;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Address, Incarnation, Layout, Name};
@@ -118,6 +119,11 @@ impl Deployment {
     #[must_use]
     pub fn over(self, network: Network) -> Self {
         Self { network: Some(network), ..self }
+    }
+
+    /// Whether each host has a gateway.
+    pub fn has_gateways(&self) -> bool {
+        self.network.as_ref().is_some_and(|network| matches!(network.fabric, Fabric::Ip { .. }))
     }
 
     /// The same under another label.

@@ -3,9 +3,10 @@
 //! The authority's key signs; whoever has it can be any host. It is needed only to make further
 //! certificates, and belongs on none of the hosts.
 
-use crate::Hosts;
 use crate::hosts::Host;
+use crate::network::print_id;
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
+use obol_fabric::Name;
 use obol_fabric::ip::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, uri};
 use rcgen::string::Ia5String;
 use rcgen::{
@@ -14,6 +15,7 @@ use rcgen::{
 };
 use std::fs::{DirBuilder, OpenOptions, read_to_string, rename};
 use std::io::{ErrorKind, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -53,11 +55,6 @@ pub enum KeysError {
         /// The error.
         error: rcgen::Error,
     },
-}
-
-/// The directory of a host's keys within that of all.
-pub fn directory_of(all: &Path, host: &Host) -> PathBuf {
-    all.join(host.address.to_string())
 }
 
 fn day(date: Date) -> (i32, u8, u8) {
@@ -101,62 +98,79 @@ fn text(path: &Path) -> Result<Option<String>, KeysError> {
     }
 }
 
-/// An authority.
+/// An authority of a cluster.
 pub struct Authority {
+    id: u64,
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
     /// Whether it was made just now.
     pub is_new: bool,
 }
 
+/// What an authority's certificate says; the same each time, because issued certificates name it.
+fn authority_of(cluster: Name, id: u64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, format!("obol {cluster} {}", print_id(id)));
+    params
+}
+
 impl Authority {
+    /// One whose key is kept nowhere, and the key's text.
+    pub fn new(cluster: Name, id: u64) -> Result<(Self, String), rcgen::Error> {
+        let mut params = authority_of(cluster, id);
+        validity(&mut params, today().saturating_add(i64::from(AUTHORITY_YEARS).years()));
+        let key = KeyPair::generate()?;
+        let certificate = params.self_signed(&key)?.pem();
+        let text = key.serialize_pem();
+        Ok((Self { id, issuer: Issuer::new(params, key), certificate, is_new: true }, text))
+    }
+
     /// Reads the authority of a cluster from a directory, or makes one there.
-    pub fn open(all: &Path, hosts: &Hosts) -> Result<Self, KeysError> {
+    pub fn open(all: &Path, cluster: Name, id: u64) -> Result<Self, KeysError> {
         directory(all)?;
         let (certificate_path, key_path) = (all.join(AUTHORITIES_FILE), all.join(AUTHORITY_KEY_FILE));
         let wrong = |error| KeysError::Key { path: key_path.clone(), error };
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name = DistinguishedName::new();
-        let name = format!("obol {} {:016x}", hosts.cluster, hosts.id);
-        params.distinguished_name.push(DnType::CommonName, name);
         let half = |missing| KeysError::Half { directory: all.to_owned(), missing };
         match (text(&certificate_path)?, text(&key_path)?) {
             (Some(certificate), Some(key)) => {
                 let key = KeyPair::from_pem(&key).map_err(wrong)?;
-                Ok(Self { issuer: Issuer::new(params, key), certificate, is_new: false })
+                let issuer = Issuer::new(authority_of(cluster, id), key);
+                Ok(Self { id, issuer, certificate, is_new: false })
             }
             (None, None) => {
-                let key = KeyPair::generate().map_err(wrong)?;
-                validity(&mut params, today().saturating_add(i64::from(AUTHORITY_YEARS).years()));
-                let certificate = params.self_signed(&key).map_err(wrong)?.pem();
-                write(&key_path, &key.serialize_pem(), KEY_MODE)?;
-                write(&certificate_path, &certificate, CERTIFICATE_MODE)?;
-                Ok(Self { issuer: Issuer::new(params, key), certificate, is_new: true })
+                let (made, key) = Self::new(cluster, id).map_err(wrong)?;
+                write(&key_path, &key, KEY_MODE)?;
+                write(&certificate_path, &made.certificate, CERTIFICATE_MODE)?;
+                Ok(made)
             }
             (Some(_), None) => Err(half("key (ca.key)")),
             (None, Some(_)) => Err(half("certificate (ca.pem)")),
         }
     }
 
-    /// Makes new keys for a host, in [`directory_of`] it, valid for so many days.
-    pub fn issue(&self, all: &Path, hosts: &Hosts, index: usize, days: u16) -> Result<PathBuf, KeysError> {
-        let Some(host) = hosts.hosts.get(index) else { return Ok(all.to_owned()) };
-        let own = directory_of(all, host);
-        directory(&own)?;
+    /// Makes new keys for a host in a directory, valid for so many days.
+    pub fn issue(
+        &self,
+        own: &Path,
+        (address, number): (IpAddr, u8),
+        duties: &[Duty],
+        days: u16,
+    ) -> Result<(), KeysError> {
+        directory(own)?;
         let wrong = |error| KeysError::Key { path: own.join(KEY_FILE), error };
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, host.address.to_string());
+        params.distinguished_name.push(DnType::CommonName, address.to_string());
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
-        params.subject_alt_names.push(SanType::IpAddress(host.address));
-        let number = u8::try_from(index + 1).unwrap_or(u8::MAX);
-        for duty in duties(host) {
-            let uri = Ia5String::try_from(uri(hosts.id, number, duty)).map_err(wrong)?;
+        params.subject_alt_names.push(SanType::IpAddress(address));
+        for duty in duties {
+            let uri = Ia5String::try_from(uri(self.id, number, *duty)).map_err(wrong)?;
             params.subject_alt_names.push(SanType::URI(uri));
         }
         validity(&mut params, today().saturating_add(i64::from(days).days()));
@@ -164,15 +178,14 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).map_err(wrong)?.pem();
         write(&own.join(AUTHORITIES_FILE), &self.certificate, CERTIFICATE_MODE)?;
         write(&own.join(KEY_FILE), &key.serialize_pem(), KEY_MODE)?;
-        write(&own.join(CERTIFICATE_FILE), &certificate, CERTIFICATE_MODE)?;
-        Ok(own)
+        write(&own.join(CERTIFICATE_FILE), &certificate, CERTIFICATE_MODE)
     }
 }
 
 /// What processes of a host may be. Programs with a core of their own, and operators, are members
 /// like agents.
-fn duties(host: &Host) -> impl Iterator<Item = Duty> {
+pub fn duties(host: &Host) -> Vec<Duty> {
     let coordinator = host.coordinator.map(|_| Duty::Coordinator);
     let cache = (!host.caches.is_empty()).then_some(Duty::Cache);
-    [Duty::Gateway, Duty::Agent, Duty::Observer].into_iter().chain(coordinator).chain(cache)
+    [Duty::Gateway, Duty::Agent, Duty::Observer].into_iter().chain(coordinator).chain(cache).collect()
 }

@@ -21,6 +21,8 @@ pub struct Expected {
     pub forgotten: Vec<String>,
     /// The coordinators that cannot save views, and why.
     pub unsaved: Vec<(Name, String)>,
+    /// Whether this host should have a gateway, and none runs.
+    pub lacks_gateway: bool,
 }
 
 /// How to restore the majority.
@@ -68,7 +70,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let alive: HashSet<&str> =
         snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
-    let Expected { deciders, others, trouble, forgotten, unsaved } = expected;
+    let Expected { deciders, others, trouble, forgotten, unsaved, lacks_gateway } = expected;
     let coordinators = deciders.names().len();
     let some_acts = deciders.acting(snapshot).next().is_some();
     let down: Vec<String> = deciders.names().iter().filter(|name| !live(name)).cloned().collect();
@@ -94,6 +96,9 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let down: Vec<&str> = others.iter().map(String::as_str).filter(|name| !live(name)).collect();
     if !down.is_empty() {
         reasons.push(format!("{} down", down.join(", ")));
+    }
+    if lacks_gateway {
+        reasons.push("the gateway of this host is down: other hosts cannot reach it".to_owned());
     }
     if let Some(trouble) = &trouble {
         reasons.push(format!("processes of other hosts cannot be read: {trouble}"));

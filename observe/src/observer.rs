@@ -594,6 +594,7 @@ impl Observer {
             trouble: self.trouble.clone(),
             forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
+            lacks_gateway: self.deployment.has_gateways() && self.cluster.gateway().is_none(),
         };
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
     }

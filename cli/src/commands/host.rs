@@ -8,7 +8,7 @@ use obol_fabric::host::{Cluster, HostError};
 use obol_fabric::ip::identity::AUTHORITIES_FILE;
 use obol_node::endpoint::EndpointError;
 use obol_node::hosts::Host;
-use obol_node::keys::{AUTHORITY_KEY_FILE, Authority};
+use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties};
 use obol_node::network::{Fabric, print_id};
 use obol_node::voted::Voted;
 use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
@@ -135,16 +135,17 @@ fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {
             file.display()
         )));
     }
-    let authority = Authority::open(out, &hosts).map_err(Failure::failed)?;
+    let authority = Authority::open(out, hosts.cluster, hosts.id).map_err(Failure::failed)?;
     let made = if authority.is_new { "made" } else { "used again" };
+    let at = out.join(AUTHORITIES_FILE);
     output::line(format_args!(
-        "{}  the authority, {made}; {} signs and belongs on no host",
-        out.join(AUTHORITIES_FILE).display(),
-        AUTHORITY_KEY_FILE
+        "{}  the authority, {made}; {AUTHORITY_KEY_FILE} signs and belongs on no host",
+        at.display()
     ))?;
-    for index in 0..hosts.hosts.len() {
-        let directory = authority.issue(out, &hosts, index, days).map_err(Failure::failed)?;
-        output::line(format_args!("{}  for host {}, valid for {days} days", directory.display(), index + 1))?;
+    for (number, host) in (1..).zip(&hosts.hosts) {
+        let directory = out.join(host.address.to_string());
+        authority.issue(&directory, (host.address, number), &duties(host), days).map_err(Failure::failed)?;
+        output::line(format_args!("{}  for host {number}, valid for {days} days", directory.display()))?;
     }
     Ok(())
 }

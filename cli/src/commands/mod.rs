@@ -31,7 +31,7 @@ mod run;
 mod sim;
 mod status;
 mod tune;
-mod up;
+pub(crate) mod up;
 mod watch;
 
 use crate::ending;

@@ -10,7 +10,7 @@ use crate::host::occupancy::Phase;
 use crate::host::peer::user;
 use crate::host::process::{Lives, Process};
 use crate::host::region::Region;
-use crate::host::table::{Entry, FIRST_FREE, HOST_MAX, Origin, REGIONS, Role, Table};
+use crate::host::table::{Entry, FIRST_FREE, GATEWAY_FLAG, HOST_MAX, Origin, REGIONS, Role, Table};
 use crate::host::trust::{check_private, check_way};
 use crate::layout::{Header, Layout, Limits};
 use crate::types::{Incarnation, Name};
@@ -66,6 +66,11 @@ pub struct RegionInfo {
 }
 
 impl RegionInfo {
+    /// Whether the owner is, or was, a gateway.
+    pub const fn is_gateway(&self) -> bool {
+        self.groups & GATEWAY_FLAG != 0
+    }
+
     const fn of(number: u32, entry: &Entry, alive: bool, incarnation: Incarnation) -> Self {
         let Entry { occupancy, generation, role: Role { kind, groups, name } } = *entry;
         Self { number, kind, groups, name, generation, process: occupancy.process, alive, incarnation }
@@ -255,6 +260,15 @@ impl Cluster {
             Some(RegionInfo::of(number, &entry, alive, Incarnation::NONE))
         };
         (1..REGIONS).filter_map(&mut each).collect()
+    }
+
+    /// The running gateway of this host, in a cluster over IP.
+    pub fn gateway(&self) -> Option<RegionInfo> {
+        let is_gateway = |number: &u32| {
+            let entry = self.table.get(*number);
+            entry.is_some_and(|entry| entry.role.groups & GATEWAY_FLAG != 0 && entry.is_alive())
+        };
+        (FIRST_FREE..REGIONS).find(is_gateway).and_then(|number| self.region_info(number))
     }
 
     /// One region; `None` if it never had an owner.

@@ -1,6 +1,7 @@
 //! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
 
 mod child_logs;
+pub(crate) mod hosts;
 mod live;
 mod spares;
 
@@ -9,6 +10,8 @@ use crate::ending::{DYING_TIMEOUT, is_dying, unused};
 use crate::{cli, running, saved, signals};
 use child_logs::{ChildLogs, by_reason};
 use clap::Args;
+use clap::builder::ArgPredicate;
+use hosts::HostNames;
 use live::{Live, SummaryJson};
 use obol_chaos::control::{self, Answer, Request};
 use obol_console::options::{Look, duration};
@@ -60,8 +63,17 @@ pub(crate) struct Up {
     #[arg(long)]
     pub(crate) kv: bool,
     /// Profile: a name that `obol profile list` knows, or a file
-    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        default_value = "laptop",
+        default_value_if("hosts", ArgPredicate::IsPresent, "lan")
+    )]
     pub(crate) profile: String,
+    /// As if on so many hosts, which reach each other over IP: loopback addresses of this host,
+    /// with memory, keys and a gateway each. The profile is lan then
+    #[arg(long, value_name = "N", conflicts_with = "rdma", value_parser = clap::value_parser!(u8).range(2..=9))]
+    pub(crate) hosts: Option<u8>,
     /// Label of the environment; drills only run in theirs
     #[arg(long, value_name = "LABEL", default_value = obol_node::deployment::ENVIRONMENT)]
     pub(crate) environment: obol_fabric::Name,
@@ -110,8 +122,10 @@ const FAILING_TIMEOUT: Duration = Duration::from_millis(300);
 /// A caller that does not read its answer is given up after this long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The command of a host's gateway, and the beginning of its name.
+const GATEWAY: &str = "gateway";
 /// Servers of the demo's cache: one dies, one takes over, one becomes its backup.
-const KV_SERVERS: u32 = 3;
+const KV_SERVERS: u16 = 3;
 /// How often they look into their memory unasked, and the demo's client asks: it rings, and backups
 /// have room for seconds of it.
 const KV_EVERY: &str = "100ms";
@@ -136,18 +150,26 @@ struct Started {
     later: bool,
 }
 
+/// How a process is started.
+#[derive(Clone)]
+struct Spec {
+    /// The name of the cluster on its host.
+    cluster: Name,
+    arguments: Vec<String>,
+}
+
 /// The processes of a cluster.
 struct Supervisor {
     root: PathBuf,
     cluster: Name,
+    hosts: HostNames,
     program: PathBuf,
-    common: Vec<String>,
     /// The cluster's.
     directory: PathBuf,
     /// Where coordinators save views.
     saves: PathBuf,
-    /// With what arguments each process is started, by name.
-    specs: BTreeMap<String, Vec<String>>,
+    /// How each process is started, by name.
+    specs: BTreeMap<String, Spec>,
     /// Coordinators that the profile has room for; those beyond the first ones may be added later.
     coordinators_max: u16,
     children: BTreeMap<String, Started>,
@@ -157,46 +179,53 @@ struct Supervisor {
 impl Supervisor {
     fn new(
         root: &Path,
-        cluster: Name,
+        hosts: HostNames,
         deployment: &Deployment,
         kv: bool,
         saves: PathBuf,
     ) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
-        let common = ["--cluster", cluster.as_str(), "--root", &root.display().to_string()];
+        let cluster = hosts.of(1);
         let directory = root.join(cluster.as_str());
         let mut specs = BTreeMap::new();
-        let mut add = |name: String, arguments: Vec<String>| {
-            specs.insert(name, arguments);
+        // Processes of a kind take turns on the hosts; what belongs together has one number.
+        let mut add = |number: u16, name: String, arguments: Vec<String>| {
+            specs.insert(name, Spec { cluster: hosts.of(number), arguments });
         };
+        if hosts.are_several() {
+            for n in (1..).take(hosts.all().len()) {
+                let name = format!("{GATEWAY}-{n}");
+                add(n, name.clone(), vec![GATEWAY.into(), "--name".into(), name]);
+            }
+        }
         for n in 1..=deployment.coordinators {
-            add(coordinator_name(n).to_string(), coordinator(n, &saves));
+            add(n, coordinator_name(n).to_string(), coordinator(n, &saves));
         }
         for n in 1..=deployment.caches {
             let name = cache_name(n);
-            add(name.clone(), vec!["lease-cache".into(), "--name".into(), name]);
+            add(n, name.clone(), vec!["lease-cache".into(), "--name".into(), name]);
         }
         for n in 1..=deployment.apps {
             let [node, app] = app_node_names(n);
-            add(node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
-            add(app.clone(), vec!["app".into(), "--name".into(), app, "--node".into(), node]);
+            add(n, node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
+            add(n, app.clone(), vec!["app".into(), "--name".into(), app, "--node".into(), node]);
         }
         if kv {
             for n in 1..=KV_SERVERS {
                 let name = format!("{}{n}", obol_kv::SERVER_PREFIX);
                 let look = ["--poll-every".into(), KV_EVERY.into(), "--tied".into()];
                 let server = ["kv".into(), "server".into(), "--name".into(), name.clone()];
-                add(name, server.into_iter().chain(look).collect());
+                add(n, name, server.into_iter().chain(look).collect());
             }
             let load = ["kv", "load", "--name", KV_LOAD, "--every", KV_EVERY, "--tied"];
-            add(KV_LOAD.into(), load.map(String::from).into());
+            add(1, KV_LOAD.into(), load.map(String::from).into());
         }
         let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
         Ok(Self {
             root: root.to_owned(),
             cluster,
+            hosts,
             program,
-            common: common.map(str::to_owned).to_vec(),
             directory,
             saves,
             specs,
@@ -206,10 +235,10 @@ impl Supervisor {
         })
     }
 
-    /// With what arguments a process is started.
-    fn arguments(&self, name: &str) -> Result<Vec<String>, String> {
+    /// How a process is started.
+    fn spec(&self, name: &str) -> Result<Spec, String> {
         let added = (1..=self.coordinators_max).find(|n| coordinator_name(*n).as_str() == name);
-        let added = added.map(|n| coordinator(n, &self.saves));
+        let added = added.map(|n| Spec { cluster: self.hosts.of(n), arguments: coordinator(n, &self.saves) });
         self.specs.get(name).cloned().or(added).ok_or_else(|| {
             let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
             format!("no process {name} belongs to this cluster; there are: {}", names.join(", "))
@@ -219,7 +248,7 @@ impl Supervisor {
     /// Starts a process that was asked for: one that does not run, and whose name was not taken
     /// meanwhile.
     fn start_again(&mut self, name: &str) -> Result<u32, String> {
-        self.arguments(name)?;
+        self.spec(name)?;
         self.wait_for_end(name)?;
         unused(&self.root, self.cluster, name).map_err(|failure| failure.to_string())?;
         let pid = self.start(name)?;
@@ -248,10 +277,11 @@ impl Supervisor {
 
     /// Starts a process that does not run.
     fn start(&mut self, name: &str) -> Result<u32, String> {
-        let arguments = self.arguments(name)?;
+        let Spec { cluster, arguments } = self.spec(name)?;
         self.wait_for_end(name)?;
         let mut child = sched::pass_parent_id(&mut Command::new(&self.program))
-            .args(&self.common)
+            .args(["--cluster", cluster.as_str(), "--root"])
+            .arg(&self.root)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -279,7 +309,7 @@ impl Supervisor {
     /// Whether a coordinator could not be started as a spare: it runs, or its number was lost with
     /// its memory.
     fn is_used(&self, number: u16) -> bool {
-        let cluster = Cluster::open(&self.root, self.cluster);
+        let cluster = Cluster::open(&self.root, self.hosts.of(number));
         self.runs(coordinator_name(number).as_str())
             || cluster.is_ok_and(|cluster| cluster.has_lost_memory(u32::from(number)))
     }
@@ -434,13 +464,19 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     // From here on everything is undone when this function is left: first the processes, then the
     // directory.
-    let directory = Made::new(root, cluster, &deployment)?;
+    let hosts = HostNames::new(cluster, options.hosts)?;
+    let deployments = hosts::deployments(&deployment, root, &hosts)?;
+    let made = hosts.all().iter().zip(&deployments).map(|(name, of)| Made::new(root, *name, of));
+    let directories: Vec<Made> = made.collect::<Result<_, _>>()?;
+    hosts::make_keys(&deployments)?;
     let requests = listen(&root.join(cluster.as_str()))?;
     let saves = if options.temporary { None } else { saves(root, cluster)? };
     let saves = saves.unwrap_or_else(|| root.join(cluster.as_str()));
-    let mut supervisor = Supervisor::new(root, cluster, &deployment, options.kv, saves)?;
+    let mut supervisor = Supervisor::new(root, hosts.clone(), &deployment, options.kv, saves)?;
     let order = |name: &String| {
-        ["coord", "cache", "node", "app", "kv-", KV_LOAD].iter().position(|kind| name.starts_with(kind))
+        [GATEWAY, "coord", "cache", "node", "app", "kv-", KV_LOAD]
+            .iter()
+            .position(|kind| name.starts_with(kind))
     };
     let mut ordered: Vec<String> = supervisor.specs.keys().cloned().collect();
     ordered.sort_by_key(order);
@@ -448,7 +484,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         supervisor.start(name).map_err(Failure::Failed)?;
     }
     if !options.json && !console {
-        announce(cluster, &deployment)?;
+        announce(&hosts, &deployment)?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let live = Live::new(cluster, observer, options.json, console || options.headless && !options.json);
@@ -459,11 +495,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         Background::start(console.record(options.record.clone()).arm(options.arm), Arc::clone(&stop))
     });
     let shown = shown.transpose()?;
-    event_loop(&directory, (live, spares), supervisor, &requests, &stop, options, shown)
+    event_loop(&directories, (live, spares), supervisor, &requests, &stop, options, shown)
 }
 
 /// Says what was started, and what to do with it.
-fn announce(cluster: Name, deployment: &Deployment) -> std::io::Result<()> {
+fn announce(hosts: &HostNames, deployment: &Deployment) -> std::io::Result<()> {
+    let cluster = hosts.of(1);
     let Deployment { coordinators, caches, apps, profile, .. } = deployment;
     output::line(format_args!(
         "obol: cluster {cluster}, profile {}, coordinators {coordinators}, caches {caches}, apps {apps}. Ctrl-C ends it",
@@ -473,7 +510,14 @@ fn announce(cluster: Name, deployment: &Deployment) -> std::io::Result<()> {
         if cluster.as_str() == cli::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
     output::line(format_args!(
         "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
-    ))
+    ))?;
+    if let [_, second, ..] = hosts.all() {
+        output::line(format_args!(
+            "Its {} hosts are this one; as host 2 sees it: `obol status --cluster {second}`",
+            hosts.all().len()
+        ))?;
+    }
+    Ok(())
 }
 
 /// The folder of a cluster's saved views; none if there can be none that outlives a boot.
@@ -552,7 +596,7 @@ fn unstarted(snapshot: &Snapshot, failures: &BTreeMap<String, String>) -> String
 
 /// Shows the cluster and serves requests until the end.
 fn event_loop(
-    directory: &Made,
+    directories: &[Made],
     (mut live, mut spares): (Live, Option<Spares>),
     mut supervisor: Supervisor,
     requests: &Receiver<Ask>,
@@ -561,7 +605,7 @@ fn event_loop(
     mut shown: Option<Background>,
 ) -> Result<ExitCode, Failure> {
     let began = Instant::now();
-    let cluster = directory.cluster();
+    let cluster = supervisor.cluster;
     let mut start = Start { began, failing: None, up: false };
     let mut failed = None;
     let mut asked_to_stop = None;
@@ -585,7 +629,8 @@ fn event_loop(
         }
         // The console looks by itself.
         next_look = Instant::now() + if start.up && shown.is_some() { LOOK_BESIDE } else { POLL_INTERVAL };
-        if !directory.is_there() {
+        if let Some(gone) = directories.iter().find(|directory| !directory.is_there()) {
+            let cluster = gone.cluster();
             // Nothing is printed over the console.
             drop(shown.take());
             output::remark(format_args!("obol: the directory of cluster {cluster} was removed; ending"))?;
