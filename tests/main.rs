@@ -23,6 +23,7 @@ mod leftovers;
 mod life;
 mod names;
 mod namespaces;
+mod network;
 mod partition;
 mod planted;
 mod replayed;

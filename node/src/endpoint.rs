@@ -219,7 +219,7 @@ impl Deployment {
         let Some(network) = &self.network else { return Ok(None) };
         if let Fabric::Ip { keys } = &network.fabric {
             let config = ip_config(network, keys, &self.profile);
-            let observer = ip::Observer::new(&config, cluster.nonce(), cluster.layout());
+            let observer = ip::Observer::new(&config, cluster.host(), cluster.nonce(), cluster.layout());
             return Ok(Some(RegionReader::Ip(Box::new(observer))));
         }
         let anonymous = Owner { kind: Kind::App as u32, name: Name::default(), region: None, groups: 0 };

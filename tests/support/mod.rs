@@ -6,7 +6,10 @@
 //! is excluded and comes back, rightly.
 
 pub(crate) mod journals;
+#[path = "../../fabric/tests/support/network.rs"]
+pub(crate) mod network;
 
+use network::Network;
 use obol_profiles::Profile;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
@@ -119,7 +122,10 @@ fn end_of(child: &mut Child, what: &str) -> ExitStatus {
 
 /// The program, in no cluster of the environment.
 pub(crate) fn obol() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_obol"));
+    alone(Command::new(env!("CARGO_BIN_EXE_obol")))
+}
+
+fn alone(mut command: Command) -> Command {
     for name in ["OBOL_CLUSTER", "OBOL_ROOT", "NO_COLOR"] {
         command.env_remove(name);
     }
@@ -152,6 +158,8 @@ pub(crate) fn has_ended(pid: i64) -> bool {
 /// no file.
 pub(crate) struct Root {
     path: PathBuf,
+    /// Where its commands run, if it is a network of its own.
+    network: Option<Network>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -161,7 +169,18 @@ impl Root {
         let alone = ONE_AT_A_TIME.lock();
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!("/dev/shm/obol-test-{}-{n}-processes", std::process::id()));
-        Self { path, _alone: alone }
+        Self { path, network: None, _alone: alone }
+    }
+
+    /// One whose commands run in a network of their own.
+    pub(crate) fn within(network: Network) -> Self {
+        let mut root = Self::new();
+        root.network = Some(network);
+        root
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        self.network.as_ref().expect("it has one")
     }
 
     /// The same with a cluster that is healthy; see [`Root::up`].
@@ -198,7 +217,8 @@ impl Root {
 
     /// The program with this root.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = obol();
+        let within = self.network.as_ref();
+        let mut command = within.map_or_else(obol, |n| alone(n.command(env!("CARGO_BIN_EXE_obol"))));
         command.args(arguments).arg("--root").arg(&self.path).env("XDG_STATE_HOME", self.state());
         command
     }

@@ -29,6 +29,7 @@ pub(crate) mod seats;
 mod snapshot;
 pub mod supervise;
 pub(crate) mod table;
+pub(crate) mod tcp;
 #[cfg(test)]
 #[path = "../../tests/support/root.rs"]
 pub(crate) mod test;

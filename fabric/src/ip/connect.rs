@@ -6,9 +6,12 @@ use super::stream::{Stream, StreamError};
 use crate::host::clock;
 use crate::types::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant as Time};
 
@@ -18,7 +21,7 @@ pub(super) enum ConnectError {
     #[error("{0}")]
     Identity(#[from] IdentityError),
     #[error("{0}")]
-    Io(#[from] std::io::Error),
+    Io(#[from] io::Error),
     #[error("{0}")]
     Tls(#[from] rustls::Error),
     #[error("{0}")]
@@ -33,8 +36,34 @@ pub(super) enum ConnectError {
     Refused(Refusal),
 }
 
+/// Makes a connection from the own host's address, by which firewalls and faults of the network know
+/// the host.
+fn reach(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> Result<TcpStream, ConnectError> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::STREAM, flags, None).map_err(io::Error::from)?;
+    if let Some(from) = from {
+        net::bind(&socket, &SocketAddr::new(from, 0)).map_err(io::Error::from)?;
+    }
+    match net::connect(&socket, &to) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => {
+            let span = Timespec::try_from(patience).ok();
+            // An interrupted wait ends as one without a connection: the attempt is repeated.
+            let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], span.as_ref());
+            net::sockopt::socket_error(&socket).map_err(io::Error::from)?.map_err(io::Error::from)?;
+            if net::getpeername(&socket).is_err() {
+                return Err(ConnectError::Silent(patience));
+            }
+        }
+        Err(error) => return Err(io::Error::from(error).into()),
+    }
+    Ok(TcpStream::from(socket))
+}
+
 /// Connects to the gateway of a host, and introduces the process.
 pub(super) fn connect(
+    from: Option<IpAddr>,
     to: SocketAddr,
     host: u8,
     identity: &Path,
@@ -43,7 +72,7 @@ pub(super) fn connect(
 ) -> Result<Stream, ConnectError> {
     let until = Time::now() + patience;
     let config = Identity::load(identity)?.client()?;
-    let socket = TcpStream::connect_timeout(&to, patience)?;
+    let socket = reach(from, to, patience)?;
     let tls = ClientConnection::new(config, ServerName::IpAddress(to.ip().into()))?;
     let mut stream = Stream::new(socket, tls.into())?;
     let mut introduced = false;

@@ -3,6 +3,7 @@
 
 use super::connect::Attempt;
 use super::frame::{Reply, Request, Seat};
+use super::probe::Probe;
 use super::stream::{Stream, StreamError};
 use super::watch::{Deaths, Watches};
 use crate::contract::{Evidence, LinkError, Token};
@@ -77,7 +78,13 @@ pub(super) struct Link {
     /// When the gateway was heard last, and when it was asked for the oldest missing answer.
     heard: Instant,
     asked: Instant,
-    pinged: bool,
+    /// Pings without an answer.
+    pings: u32,
+    /// Whether datagrams were sent since the last request that is answered.
+    unconfirmed: bool,
+    probe: Probe,
+    /// A gateway that does not answer for this long is given up.
+    detection: Nanos,
     back_off: Nanos,
     attempts: u64,
     /// Why there is no connection.
@@ -85,7 +92,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(host: u8, to: SocketAddr) -> Self {
+    pub(super) fn new(host: u8, to: SocketAddr, detection: Nanos) -> Self {
         Self {
             host,
             to,
@@ -95,7 +102,10 @@ impl Link {
             watches: Watches::default(),
             heard: Instant::ZERO,
             asked: Instant::ZERO,
-            pinged: false,
+            pings: 0,
+            unconfirmed: false,
+            probe: Probe::new(detection),
+            detection,
             back_off: BACK_OFF_MIN,
             attempts: 0,
             trouble: None,
@@ -135,8 +145,15 @@ impl Link {
     }
 
     /// Sends a datagram. `false` if it is lost.
-    pub(super) fn send(&mut self, datagram: &Request<'_>) -> bool {
-        self.put(datagram)
+    pub(super) fn send(&mut self, datagram: &Request<'_>, now: impl FnOnce() -> Instant) -> bool {
+        if !self.put(datagram) {
+            return false;
+        }
+        if !self.awaits() && !self.unconfirmed {
+            self.probe.start(now());
+        }
+        self.unconfirmed = true;
+        true
     }
 
     /// Posts an operation.
@@ -150,10 +167,23 @@ impl Link {
         if !self.put(request) {
             return self.refuse(token, region, LinkError::PeerDead, outcome);
         }
-        if self.pending.is_empty() && !self.pinged {
-            self.asked = now();
-        }
+        self.ask(now);
         self.pending.push_back(Pending { token, region, what });
+    }
+
+    /// A request that is answered was put, so that the datagrams before it are confirmed as well.
+    fn ask(&mut self, now: impl FnOnce() -> Instant) {
+        if !self.awaits() {
+            self.asked = now();
+            self.probe.start(self.asked);
+        }
+        self.unconfirmed = false;
+    }
+
+    fn ping(&mut self, now: Instant) {
+        self.put(&Request::Ping);
+        self.ask(|| now);
+        self.pings += 1;
     }
 
     /// Fails an operation, after its predecessors.
@@ -201,7 +231,10 @@ impl Link {
         }
         stream.output.append(&mut self.waiting);
         self.state = State::Up(stream);
-        (self.heard, self.asked, self.pinged) = (attempt.ended, now, false);
+        (self.heard, self.asked) = (attempt.ended, now);
+        if self.awaits() || self.unconfirmed {
+            self.probe.start(now);
+        }
         self.back_off = BACK_OFF_MIN;
         self.trouble = None;
         true
@@ -213,7 +246,8 @@ impl Link {
         self.back_off = self.back_off.saturating_mul(2).min(BACK_OFF_MAX);
         self.trouble = Some(trouble);
         self.waiting.clear();
-        self.pinged = false;
+        (self.pings, self.unconfirmed) = (0, false);
+        self.probe.stop();
         for Pending { token, region, what } in self.pending.drain(..) {
             let error = if let What::Failed(error) = what { error } else { LinkError::PeerDead };
             outcome.fail(token, region, error);
@@ -236,14 +270,19 @@ impl Link {
 
     fn replies(&mut self, now: Instant, outcome: &mut Outcome) -> Result<(), StreamError> {
         let Self { state: State::Up(stream), pending, watches, .. } = self else { return Ok(()) };
+        let mut answered = false;
         while let Some(message) = stream.next()? {
             let unexpected = StreamError::TooLong(message.len());
             (self.heard, self.asked) = (now, now);
             match Reply::decode(message) {
                 Some(Reply::Death(seat, evidence)) => watches.report(seat, evidence, &mut outcome.deaths),
                 Some(Reply::Lost(n)) => outcome.lost = outcome.lost.saturating_add(n),
-                Some(Reply::Pong { .. }) => self.pinged = false,
+                Some(Reply::Pong { .. }) => {
+                    answered = true;
+                    self.pings = self.pings.saturating_sub(1);
+                }
                 Some(reply) => {
+                    answered = true;
                     let Some(Pending { token, region, what }) = pending.pop_front() else {
                         return Err(unexpected);
                     };
@@ -270,6 +309,9 @@ impl Link {
                 None => return Err(unexpected),
             }
         }
+        if answered {
+            self.probe.answered(now, self.awaits() || self.unconfirmed);
+        }
         Ok(())
     }
 
@@ -284,28 +326,41 @@ impl Link {
 
     /// Whether an answer is missing.
     fn awaits(&self) -> bool {
-        self.pinged || !self.pending.is_empty()
+        self.pings > 0 || !self.pending.is_empty()
+    }
+
+    /// When a gateway that says nothing is asked or, if it was, given up.
+    fn silent_at(&self) -> Instant {
+        if self.awaits() {
+            self.asked.max(self.heard) + self.detection
+        } else if self.watches.is_empty() {
+            Instant::NEVER
+        } else {
+            self.heard + Nanos(self.detection.0 / 2)
+        }
     }
 
     /// When [`Link::check`] is due.
-    pub(super) fn due(&self, detection: Nanos) -> Instant {
+    pub(super) fn due(&self) -> Instant {
         match self.state {
-            State::Up(_) if self.awaits() => self.asked.max(self.heard) + detection,
-            State::Up(_) if !self.watches.is_empty() => self.heard + Nanos(detection.0 / 2),
+            State::Up(_) => self.silent_at().min(self.probe.due()),
             _ => Instant::NEVER,
         }
     }
 
     /// Gives up a gateway that does not answer, and asks one that was not heard for long.
-    pub(super) fn check(&mut self, detection: Nanos, now: Instant, outcome: &mut Outcome) {
-        if now < self.due(detection) {
+    pub(super) fn check(&mut self, now: Instant, outcome: &mut Outcome) {
+        if now < self.due() {
             return;
         }
-        if self.awaits() {
-            self.lose(format!("no answer within {detection}"), now, outcome);
-        } else {
-            (self.pinged, self.asked) = (true, now);
-            self.put(&Request::Ping);
+        let silent = now >= self.silent_at();
+        if silent && self.awaits() {
+            return self.lose(format!("no answer within {}", self.detection), now, outcome);
+        }
+        let is_late = now >= self.probe.due();
+        self.ping(now);
+        if is_late {
+            self.probe.sent(now);
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod identity;
 mod link;
 mod observer;
 mod poller;
+mod probe;
 mod stream;
 mod transport;
 mod watch;

@@ -25,6 +25,8 @@ const PATIENCE_MIN: Duration = Duration::from_millis(500);
 /// Reads regions of processes of other hosts.
 pub struct Observer {
     config: Config,
+    /// The number of the own host.
+    host: u8,
     hello: Hello,
     layout: Layout,
     /// By host.
@@ -32,10 +34,10 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// For the regions of a cluster. Nothing is connected yet.
-    pub fn new(config: &Config, nonce: u64, layout: &Layout) -> Self {
+    /// For the regions of a cluster, on one of its hosts. Nothing is connected yet.
+    pub fn new(config: &Config, host: u8, nonce: u64, layout: &Layout) -> Self {
         let hello = Hello { nonce, layout: layout.digest(), region: 0, generation: 0, role: Role::Reader };
-        Self { config: config.clone(), hello, layout: *layout, gateways: BTreeMap::new() }
+        Self { config: config.clone(), host, hello, layout: *layout, gateways: BTreeMap::new() }
     }
 
     /// Reads a region once, and connects first if necessary. Blocks until the gateway has answered,
@@ -47,7 +49,8 @@ impl Observer {
             Some(stream) => stream,
             None => {
                 let to = self.config.gateway(host).ok_or(LinkError::PeerReplaced)?;
-                let connected = connect(to, host, &self.config.identity, &self.hello, patience);
+                let from = self.config.gateway(self.host).map(|gateway| gateway.ip());
+                let connected = connect(from, to, host, &self.config.identity, &self.hello, patience);
                 connected.map_err(|_| LinkError::PeerDead)?
             }
         };

@@ -2,6 +2,8 @@
 //! blocking.
 
 use super::frame::{FRAME_BYTES_MAX, LENGTH_BYTES};
+use crate::host::tcp;
+use crate::types::Nanos;
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,6 +14,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 const UNSENT_MAX: usize = 4 << 20;
 /// Room for what one system call receives.
 const RECEIVE_BYTES: usize = 16 << 10;
+
+/// After how long without acknowledgement a packet is repeated at the earliest: two ticks of the kernel's
+/// timers, where they are slowest.
+const RTO_MIN: Nanos = Nanos::from_millis(20);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +52,7 @@ impl Stream {
         socket.set_nonblocking(true)?;
         // Operations are small, and each waits for its answer.
         socket.set_nodelay(true)?;
+        tcp::repeat_early(&socket, RTO_MIN);
         tls.set_buffer_limit(None);
         let received = vec![0; RECEIVE_BYTES].into();
         Ok(Self { socket, tls, input: Vec::new(), taken: 0, output: Vec::new(), received })

@@ -17,7 +17,7 @@ use crate::host::{Cluster, HostError, clock};
 use crate::layout::Layout;
 use crate::rights::Role;
 use crate::shm::Memory;
-use crate::types::{Address, Instant, Nanos};
+use crate::types::{Address, Instant};
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
@@ -168,8 +168,10 @@ impl Ip {
 
     /// The link to a host, which exists, and an attempt to connect if one is due.
     fn link(&mut self, host: u8) -> Option<&mut Link> {
-        let to = self.config.gateway(host)?;
-        let link = self.links.get_mut(usize::from(host))?.get_or_insert_with(|| Link::new(host, to));
+        let (to, detection) = (self.config.gateway(host)?, self.config.detection);
+        let from = self.config.gateway(self.host).map(|gateway| gateway.ip());
+        let link =
+            self.links.get_mut(usize::from(host))?.get_or_insert_with(|| Link::new(host, to, detection));
         if link.stream().is_none()
             && let Some(number) = link.begin(clock::now())
         {
@@ -177,7 +179,7 @@ impl Ip {
             let results = self.attempts.0.clone();
             let patience = (config.detection.to_std() * CONNECT_FACTOR).max(CONNECT_MIN);
             let started = Builder::new().name("obol-connect".to_owned()).spawn(move || {
-                let result = connect(to, host, &config.identity, &hello, patience);
+                let result = connect(from, to, host, &config.identity, &hello, patience);
                 // The endpoint may have been closed meanwhile.
                 let _ = results.send(Attempt::new(host, number, result));
                 region.ring();
@@ -286,7 +288,8 @@ impl Transport for Ip {
         if !self.local.fits(bytes) || self.local.impaired(to.region) != Ok(false) {
             return false;
         }
-        self.link(host).is_some_and(|link| link.send(&Request::Datagram { to: Seat::of(to), bytes }))
+        self.link(host)
+            .is_some_and(|link| link.send(&Request::Datagram { to: Seat::of(to), bytes }, clock::now))
     }
 
     fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
@@ -299,7 +302,7 @@ impl Transport for Ip {
                 continue;
             }
             let message = Request::Multicast { groups: bit, bytes };
-            let sent = self.link(host).is_some_and(|link| link.send(&message));
+            let sent = self.link(host).is_some_and(|link| link.send(&message, clock::now));
             lost += u64::from(!sent);
         }
         lost
@@ -322,13 +325,12 @@ impl Transport for Ip {
         self.poll(now);
         for link in self.links.iter_mut().flatten() {
             // After what has arrived was taken: this process may have been frozen itself.
-            link.check(self.config.detection, now, &mut self.outcome);
+            link.check(now, &mut self.outcome);
         }
     }
 
     fn due(&self) -> Instant {
-        let detection: Nanos = self.config.detection;
-        let links = self.links.iter().flatten().map(|link| link.due(detection));
+        let links = self.links.iter().flatten().map(Link::due);
         links.fold(self.local.due(), Instant::min)
     }
 

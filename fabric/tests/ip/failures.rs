@@ -7,21 +7,21 @@ use obol_fabric::host::Cluster;
 use obol_fabric::ip::Endpoint;
 use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Remote, Token};
 
-const PEER: u32 = 2;
+pub(crate) const PEER: u32 = 2;
 
 /// Two hosts: a driven coordinator on the first, a peer on the second.
-struct Bed {
-    me: Endpoint,
-    probe: Probe,
+pub(crate) struct Bed {
+    pub(crate) me: Endpoint,
+    pub(crate) probe: Probe,
     peer: Child,
     gateways: [Option<Child>; 2],
     plan: Plan,
-    clusters: [Cluster; 2],
+    pub(crate) clusters: [Cluster; 2],
     roots: [Root; 2],
 }
 
 impl Bed {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (plan, authority) = (Plan::new(), Authority::new());
         let roots = [Root::new(), Root::new()];
         let clusters = [1, 2].map(|host| plan.host(&authority, &roots[usize::from(host) - 1], host));

@@ -6,6 +6,10 @@ mod failures;
 mod hosts;
 #[path = "../support/keys.rs"]
 mod keys;
+mod losses;
+#[path = "../support/network.rs"]
+#[allow(dead_code, reason = "the tests of whole clusters use the rest")]
+mod network;
 mod strangers;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "the tests of shared memory use the rest")]

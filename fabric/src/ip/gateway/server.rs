@@ -12,9 +12,11 @@ use crate::ip::config::Config;
 use crate::ip::frame::{Reply, Request, Seat, encode_sender};
 use crate::ip::stream::StreamError;
 use crate::shm::link::Links;
-use crate::types::{Address, RegionOwner};
+use crate::types::{Address, Instant, Nanos, RegionOwner};
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +28,20 @@ const READY_MAX: usize = 64;
 const WAKE: u64 = 0;
 /// The groups that a process of another host may send to.
 const GROUPS: u32 = Group::Coordinators.bit() | Group::Everyone.bit() | Group::Drills.bit();
+
+/// Messages sent after one of a death, and the pause before the first; each further one is twice as
+/// long. The death was not asked for, so nobody would miss it if its packet were lost; TCP repeats it
+/// soon only if something follows (see [`crate::ip::probe`]).
+const FOLLOWERS: u32 = 3;
+const FOLLOWER_PAUSE: Nanos = Nanos::from_millis(2);
+
+/// A message that is to follow a death.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Follower {
+    at: Instant,
+    session: u64,
+    number: u32,
+}
 
 /// A watched process.
 #[derive(Default)]
@@ -44,6 +60,7 @@ pub(super) struct Server {
     sessions: HashMap<u64, Session>,
     next: u64,
     watched: HashMap<Seat, Watched>,
+    followers: BinaryHeap<Reverse<Follower>>,
     watcher: Option<(Sender<WatchCommand>, Waker)>,
     counts: Arc<Counts>,
     /// The bytes of a READ, and of a datagram with its sender.
@@ -69,6 +86,7 @@ impl Server {
             sessions: HashMap::new(),
             next: WAKE + 1,
             watched: HashMap::new(),
+            followers: BinaryHeap::new(),
             watcher: None,
             counts: Arc::default(),
             buffer: Vec::new(),
@@ -87,7 +105,8 @@ impl Server {
         let mut ready = Vec::with_capacity(READY_MAX);
         while !ended.load(Ordering::Acquire) {
             ready.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), None) {
+            let pause = self.follow(clock::now());
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), pause.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 // Only an invalid descriptor or address could cause it.
                 Err(_) => return,
@@ -222,6 +241,35 @@ impl Server {
         }
     }
 
+    /// A death was reported to a session.
+    fn expect_follower(&mut self, session: u64, number: u32) {
+        if number < FOLLOWERS {
+            let at = clock::now() + FOLLOWER_PAUSE.saturating_mul(1 << number);
+            self.followers.push(Reverse(Follower { at, session, number }));
+        }
+    }
+
+    /// Sends the followers that are due. Returns the time until the next one.
+    fn follow(&mut self, now: Instant) -> Option<Timespec> {
+        while let Some(Reverse(Follower { at, session: number, number: sent })) =
+            self.followers.peek().copied()
+        {
+            if at > now {
+                return Timespec::try_from(at.since(now).to_std()).ok();
+            }
+            self.followers.pop();
+            if let Some(session) = self.sessions.get_mut(&number) {
+                // A message that says nothing.
+                Reply::Lost(0).encode(&mut session.stream.output);
+                if self.send(number).is_err() {
+                    self.end(number);
+                }
+                self.expect_follower(number, sent + 1);
+            }
+        }
+        None
+    }
+
     fn command(&self, command: WatchCommand) {
         if let Some((commands, waker)) = &self.watcher {
             // The watching thread ends only with this one.
@@ -241,7 +289,11 @@ impl Server {
         for evidence in &watched.reported {
             Reply::Death(seat, *evidence).encode(&mut session.stream.output);
         }
-        if watched.sessions.len() == 1 {
+        let (is_first, is_dead) = (watched.sessions.len() == 1, !watched.reported.is_empty());
+        if is_dead {
+            self.expect_follower(number, 0);
+        }
+        if is_first {
             self.command(WatchCommand::Watch(seat.within_host()));
         }
     }
@@ -267,6 +319,7 @@ impl Server {
             if self.send(number).is_err() {
                 self.end(number);
             }
+            self.expect_follower(number, 0);
         }
     }
 
