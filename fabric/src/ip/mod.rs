@@ -15,6 +15,7 @@
 
 mod config;
 mod connect;
+pub mod floor;
 mod frame;
 mod gateway;
 pub mod identity;

@@ -2,7 +2,8 @@
 //! each beside the bare instructions that it cannot do without.
 
 use super::Figure;
-use crate::running::Keeper;
+use crate::commands::up::hosts::{self, HostNames};
+use crate::running::{Keeper, dies_with_parent};
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
@@ -18,6 +19,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -50,19 +52,32 @@ impl Machine for Proposer {
     }
 }
 
-/// Coordinators 1 to 3, each held by a thread, and the directory that goes with the last of them.
+/// Coordinators 1 to 3, each held by a thread, and the directories that go with the last of them.
 /// Coordinator 4 proposes.
-struct Acceptors {
+pub(super) struct Acceptors {
     root: PathBuf,
-    site: Arc<Site>,
+    /// By host; the coordinators take turns.
+    sites: Vec<Arc<Site>>,
     stop: Arc<AtomicBool>,
     holders: Vec<std::thread::JoinHandle<()>>,
-    _cleanup: Keeper,
+    gateways: Vec<Child>,
+    _cleanup: Vec<Keeper>,
+}
+
+/// What the proposer reaches the acceptors over.
+#[derive(Clone, Copy)]
+pub(super) enum Over {
+    /// The memory of one host.
+    Memory,
+    /// The RDMA device with this address.
+    Rdma(SocketAddr),
+    /// Gateways on a core: each coordinator has a host of its own.
+    Ip(u32),
 }
 
 /// Coordinators of the benchmark: the acceptors and the proposer.
-const ACCEPTORS: u16 = 3;
-const PROPOSER: u16 = ACCEPTORS + 1;
+pub(super) const ACCEPTORS: u16 = 3;
+pub(super) const PROPOSER: u16 = ACCEPTORS + 1;
 
 /// Holds an acceptor's memory until the end.
 struct Hold<'a> {
@@ -80,20 +95,35 @@ impl Act for Hold<'_> {
 }
 
 impl Acceptors {
-    fn open(root: &Path, profile: Profile, rdma: Option<SocketAddr>) -> Result<Self, Failure> {
+    pub(super) fn open(root: &Path, profile: Profile, over: Over) -> Result<Self, Failure> {
         let root = root.to_owned();
         let name = Name::new(&format!("micro-{}", std::process::id())).map_err(Failure::failed)?;
         let mut deployment = Deployment::new(PROPOSER, 1, 0, profile).map_err(Failure::refused)?;
-        if let Some(at) = rdma {
+        if let Over::Rdma(at) = over {
             deployment = deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), PROPOSER));
         }
-        let cleanup = Keeper::of_own_cluster(&root, name, None)?;
-        let site = Arc::new(Site::create(&root, name, deployment).map_err(Failure::failed)?);
+        let gateways_on = if let Over::Ip(core) = over { Some(core) } else { None };
+        let names = HostNames::new(name, gateways_on.map(|_| PROPOSER as u8))?;
+        let (mut sites, mut cleanup) = (Vec::new(), Vec::new());
+        let deployments = hosts::deployments(&deployment, &root, &names)?;
+        for (name, deployment) in names.all().iter().zip(&deployments) {
+            cleanup.push(Keeper::of_own_cluster(&root, *name, None)?);
+            let site = Site::create(&root, *name, deployment.clone()).map_err(Failure::failed)?;
+            sites.push(Arc::new(site));
+        }
+        let mut gateways = Vec::new();
+        if names.are_several() {
+            hosts::make_keys(&deployments)?;
+            for name in names.all() {
+                gateways.push(gateway(&root, *name, gateways_on).map_err(Failure::failed)?);
+            }
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let (tx, rx) = std::sync::mpsc::channel();
         let mut holders = Vec::new();
         for number in 1..=ACCEPTORS {
-            let (site, stop, tx) = (Arc::clone(&site), Arc::clone(&stop), tx.clone());
+            let host = usize::from(number - 1) % sites.len();
+            let (site, stop, tx) = (Arc::clone(&sites[host]), Arc::clone(&stop), tx.clone());
             holders.push(std::thread::spawn(move || {
                 let opened = site.coordinator(number);
                 let held = opened.as_ref().err().map(ToString::to_string);
@@ -104,7 +134,7 @@ impl Acceptors {
                 }
             }));
         }
-        let this = Self { root, site, stop, holders, _cleanup: cleanup };
+        let this = Self { root, sites, stop, holders, gateways, _cleanup: cleanup };
         for _ in 1..=ACCEPTORS {
             if let Some(error) = rx.recv().map_err(Failure::failed)? {
                 return Err(Failure::Failed(error));
@@ -112,6 +142,19 @@ impl Acceptors {
         }
         Ok(this)
     }
+
+    /// The host of a coordinator.
+    pub(super) fn site(&self, number: u16) -> &Site {
+        &self.sites[usize::from(number - 1) % self.sites.len()]
+    }
+}
+
+/// A gateway that ends with this thread.
+fn gateway(root: &Path, cluster: Name, core: Option<u32>) -> std::io::Result<Child> {
+    let program = std::env::current_exe()?;
+    let mut command = dies_with_parent(&program.to_string_lossy(), core)?;
+    command.args(["gateway", "--cluster", cluster.as_str(), "--root"]).arg(root);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
 impl Drop for Acceptors {
@@ -121,14 +164,21 @@ impl Drop for Acceptors {
             // A panic has been reported already.
             let _ = holder.join();
         }
-        if let Err(error) = Cluster::remove(&self.root, self.site.cluster.name()) {
-            let _ = obol_console::output::remark(format_args!("bench: {error}"));
+        for gateway in &mut self.gateways {
+            // It may have ended by itself.
+            let _ = gateway.kill();
+            let _ = gateway.wait();
+        }
+        for site in &self.sites {
+            if let Err(error) = Cluster::remove(&self.root, site.cluster.name()) {
+                let _ = obol_console::output::remark(format_args!("bench: {error}"));
+            }
         }
     }
 }
 
 /// The view of a cluster of nine, as large as the ones that real failovers decide.
-fn nine(acceptors: u16) -> View {
+pub(super) fn nine(acceptors: u16) -> View {
     let coordinators: Vec<_> = (1..=acceptors).map(Deployment::coordinator).collect();
     let genesis = View::genesis(&coordinators, Nanos::from_millis(20), Nanos::from_millis(20));
     let member = |n: u32, kind: Kind| Newcomer {
@@ -214,17 +264,18 @@ impl Act for Decide<'_> {
 }
 
 fn decide(acceptors: &Acceptors, view: &View, decisions: u64) -> Result<Decided, Failure> {
-    let layout = *acceptors.site.cluster.layout();
-    let mut endpoint = acceptors.site.coordinator(PROPOSER).map_err(Failure::failed)?;
+    let site = acceptors.site(PROPOSER);
+    let layout = *site.cluster.layout();
+    let mut endpoint = site.coordinator(PROPOSER).map_err(Failure::failed)?;
     endpoint.each(Decide { view, layout, decisions })
 }
 
 pub(super) fn run(root: &Path) -> Result<Vec<Figure>, Failure> {
-    let acceptors = Acceptors::open(root, Profile::default(), None)?;
+    let acceptors = Acceptors::open(root, Profile::default(), Over::Memory)?;
     let view = nine(ACCEPTORS);
     let Decided { decide, change } = decide(&acceptors, &view, DECISIONS)?;
     let mut bare = Distribution::new();
-    bare_pairs(&acceptors.site.cluster, &view, &mut bare)?;
+    bare_pairs(&acceptors.site(PROPOSER).cluster, &view, &mut bare)?;
     let p50 = |times: &Distribution| times.quantile(0.5).as_micros_f64();
     Ok(vec![
         Figure::at_most("decide on a prepared slot, 3 acceptors, p50", "us", p50(&decide), 1.0),
@@ -262,7 +313,7 @@ impl fmt::Display for OverRdma {
 
 /// The same consensus over RDMA, by loopback through the device.
 pub(super) fn over_rdma(root: &Path, at: SocketAddr, profile: Profile) -> Result<OverRdma, Failure> {
-    let acceptors = Acceptors::open(root, profile, Some(at))?;
+    let acceptors = Acceptors::open(root, profile, Over::Rdma(at))?;
     let view = nine(ACCEPTORS);
     let Decided { decide, change } = decide(&acceptors, &view, RDMA_DECISIONS)?;
     let p50 = |times: &Distribution| times.quantile(0.5).as_micros_f64();

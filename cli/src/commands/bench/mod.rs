@@ -9,6 +9,7 @@ mod console;
 mod failover;
 mod floor;
 mod idle;
+mod ip;
 mod micro;
 mod vs;
 
@@ -63,6 +64,16 @@ pub(crate) enum BenchCommand {
         \nExit codes: 0 all figures are within the design's budget, 1 one is not, 2 refused."
     )]
     Console(console::BenchConsole),
+    /// Measure operations over IP against bare echoes over TCP: four hosts on loopback addresses
+    #[command(after_help = "Exit codes: 0 every figure is as it must be, 1 one is missed, 2 refused.")]
+    Ip(BenchIp),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchIp {
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    json: bool,
 }
 
 /// The profile that is measured.
@@ -123,8 +134,10 @@ fn over_rdma(root: &Path, at: SocketAddr, options: &Bench) -> Result<ExitCode, F
 }
 
 pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Failure> {
-    if let Some(BenchCommand::Console(options)) = &options.what {
-        return console::run(root, options);
+    match &options.what {
+        Some(BenchCommand::Console(options)) => return console::run(root, options),
+        Some(BenchCommand::Ip(options)) => return report("ip", "lan", ip::run(root)?, options.json),
+        None => {}
     }
     if let Some(at) = options.rdma {
         return over_rdma(root, at, options);
@@ -143,8 +156,17 @@ pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Fai
     figures.extend(failover::run(root, options.count)?);
     progress("simulation");
     figures.push(micro::simulation());
-    let report = Report { bench: "obol", figures, host: Host::this(), profile: PROFILE };
-    output::json_or(options.json, &report, print)?;
+    report("obol", PROFILE, figures, options.json)
+}
+
+fn report(
+    bench: &'static str,
+    profile: &'static str,
+    figures: Vec<Figure>,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let report = Report { bench, figures, host: Host::this(), profile };
+    output::json_or(json, &report, print)?;
     Ok(code(&report.figures))
 }
 

@@ -24,23 +24,23 @@ pub(crate) struct HostNames(Vec<Name>);
 
 impl HostNames {
     /// Those of a cluster on one host, or on several.
-    pub(super) fn new(cluster: Name, hosts: Option<u8>) -> Result<Self, Failure> {
+    pub(crate) fn new(cluster: Name, hosts: Option<u8>) -> Result<Self, Failure> {
         let further = (2..=hosts.unwrap_or(1)).map(|n| named(cluster, n));
         let all = [Ok(cluster)].into_iter().chain(further).collect::<Result<_, _>>();
         all.map(Self).map_err(|error| Failure::Refused(format!("{cluster}.N, the name on host N: {error}")))
     }
 
     /// The name on the host of process `number` of its kind, from 1: they take turns.
-    pub(super) fn of(&self, number: u16) -> Name {
+    pub(crate) fn of(&self, number: u16) -> Name {
         let index = usize::from(number.saturating_sub(1)) % self.0.len().max(1);
         self.0.get(index).copied().unwrap_or_default()
     }
 
-    pub(super) fn all(&self) -> &[Name] {
+    pub(crate) fn all(&self) -> &[Name] {
         &self.0
     }
 
-    pub(super) fn are_several(&self) -> bool {
+    pub(crate) fn are_several(&self) -> bool {
         self.0.len() > 1
     }
 }
@@ -67,7 +67,7 @@ fn free_port(hosts: u8) -> Result<u16, Failure> {
 }
 
 /// The cluster as each host sees it.
-pub(super) fn deployments(
+pub(crate) fn deployments(
     deployment: &Deployment,
     root: &Path,
     names: &HostNames,
@@ -99,7 +99,7 @@ pub(super) fn deployments(
 }
 
 /// Makes the keys of all hosts, each in the directory of its memory.
-pub(super) fn make_keys(deployments: &[Deployment]) -> Result<(), Failure> {
+pub(crate) fn make_keys(deployments: &[Deployment]) -> Result<(), Failure> {
     let networks = || deployments.iter().filter_map(|deployment| deployment.network.as_ref());
     let Some(first) = networks().next() else { return Ok(()) };
     let (authority, _) = Authority::new(Name::default(), first.id).map_err(Failure::failed)?;

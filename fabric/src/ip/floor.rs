@@ -1,0 +1,136 @@
+//! What operations over IP are compared with: bare echoes between two sleeping threads, over TCP and
+//! over TLS.
+
+use super::identity::{Identity, IdentityError};
+use crate::host::clock;
+use crate::host::sched::pin_to_core;
+use crate::types::Nanos;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::thread::JoinHandle;
+
+/// The bytes of a message: as many as those of a READ's request and answer on average.
+const BYTES: usize = 32;
+/// Echoes at once whose slowest one is timed.
+const PARALLEL: usize = 3;
+
+/// Why there is no floor.
+#[derive(Debug, thiserror::Error)]
+pub enum FloorError {
+    /// The keys cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The kernel refuses.
+    #[error("echo: {0}")]
+    Io(#[from] io::Error),
+    /// The handshake failed.
+    #[error("echo: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// A thread that sends back what it receives, and a connection to it.
+struct Echo<S> {
+    stream: S,
+    /// Ends with the connection.
+    _server: JoinHandle<()>,
+}
+
+fn serve(mut stream: impl Read + Write, core: u32) {
+    // Without it the figures vary with the placement of threads.
+    let _ = pin_to_core(core);
+    let mut message = [0; BYTES];
+    while stream.read_exact(&mut message).is_ok() && stream.write_all(&message).is_ok() {
+        if stream.flush().is_err() {
+            return;
+        }
+    }
+}
+
+/// Two connected sockets, the server's first.
+fn connected(at: IpAddr) -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind(SocketAddr::new(at, 0))?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    Ok((server, client))
+}
+
+impl Echo<TcpStream> {
+    fn plain(core: u32) -> Result<Self, FloorError> {
+        let (server, stream) = connected(Ipv4Addr::LOCALHOST.into())?;
+        let server =
+            std::thread::Builder::new().name("obol-echo".to_owned()).spawn(move || serve(server, core))?;
+        Ok(Self { stream, _server: server })
+    }
+}
+
+impl Echo<StreamOwned<ClientConnection, TcpStream>> {
+    fn sealed(identity: &Path, at: IpAddr, core: u32) -> Result<Self, FloorError> {
+        let identity = Identity::load(identity)?;
+        let (server, client) = connected(at)?;
+        let server = StreamOwned::new(ServerConnection::new(identity.server()?)?, server);
+        let name = ServerName::IpAddress(at.into());
+        let stream = StreamOwned::new(ClientConnection::new(identity.client()?, name)?, client);
+        let server =
+            std::thread::Builder::new().name("obol-echo".to_owned()).spawn(move || serve(server, core))?;
+        Ok(Self { stream, _server: server })
+    }
+}
+
+impl<S: Read + Write> Echo<S> {
+    fn send(&mut self) -> io::Result<()> {
+        self.stream.write_all(&[1; BYTES])?;
+        self.stream.flush()
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        self.stream.read_exact(&mut [0; BYTES])
+    }
+}
+
+/// The floors.
+pub struct Floors {
+    plain: Vec<Echo<TcpStream>>,
+    sealed: Echo<StreamOwned<ClientConnection, TcpStream>>,
+}
+
+fn timed(count: u32, mut once: impl FnMut() -> io::Result<()>) -> io::Result<Vec<Nanos>> {
+    let one = |_| {
+        let began = clock::now();
+        once().map(|()| clock::now().since(began))
+    };
+    (0..count).map(one).collect()
+}
+
+impl Floors {
+    /// Starts the echoing threads on a core. The keys are those of the host with this address.
+    pub fn start(identity: &Path, at: IpAddr, core: u32) -> Result<Self, FloorError> {
+        let plain = (0..PARALLEL).map(|_| Echo::plain(core)).collect::<Result<_, _>>()?;
+        Ok(Self { plain, sealed: Echo::sealed(identity, at, core)? })
+    }
+
+    /// Round trips over TCP.
+    pub fn plain(&mut self, count: u32) -> io::Result<Vec<Nanos>> {
+        let Some(echo) = self.plain.first_mut() else { return Ok(Vec::new()) };
+        timed(count, || echo.send().and_then(|()| echo.receive()))
+    }
+
+    /// Round trips over TLS over TCP.
+    pub fn sealed(&mut self, count: u32) -> io::Result<Vec<Nanos>> {
+        let echo = &mut self.sealed;
+        timed(count, || echo.send().and_then(|()| echo.receive()))
+    }
+
+    /// Three round trips over TCP at once, until the last answer.
+    pub fn slowest(&mut self, count: u32) -> io::Result<Vec<Nanos>> {
+        let all = &mut self.plain;
+        timed(count, || {
+            all.iter_mut().try_for_each(Echo::send)?;
+            all.iter_mut().try_for_each(Echo::receive)
+        })
+    }
+}
