@@ -255,6 +255,11 @@ fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
         let there = of(host);
         assert_eq!((there.code, there.active().len()), (Some(0), 6), "{there:?}");
     }
+    let gateway = &root.status().json["gateway"];
+    // Three coordinators, an agent of its own host, and observers at times.
+    assert!(gateway["counters"]["admitted"].as_u64() >= Some(4), "{gateway}");
+    assert_eq!(gateway["counters"]["refused"], 0, "{gateway}");
+    assert!(gateway["certificate_days"].as_u64() > Some(3000), "{gateway}");
     root.run(&["kill", "app-2"]).ends(0);
     root.until("it is down", |status| status.reasons().contains("app-2 down"));
     root.run(&["start", "app-2"]).ends(0);

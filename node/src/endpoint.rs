@@ -6,7 +6,7 @@ use crate::{Deployment, Site};
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, HostError, clock};
-use obol_fabric::ip::{self, Counts, GatewayError};
+use obol_fabric::ip::{self, GatewayError};
 use obol_fabric::notice::Detection;
 use obol_fabric::remote::RegionCopy;
 use obol_fabric::verbs::device::DeviceSelector;
@@ -16,7 +16,6 @@ use obol_membership::{Kind, Role};
 use obol_profiles::{Profile, Rdma};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How long a leaving process waits for the view without it; then it exits, and counts as failed.
@@ -253,14 +252,13 @@ impl Site {
         &self,
         name: Name,
         stop: &AtomicBool,
-        counts: &Arc<Counts>,
         ready: impl FnOnce(SocketAddr),
     ) -> Result<(), EndpointError> {
         let Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) = &self.deployment.network else {
             return Err(EndpointError::NoGateway(self.cluster.name()));
         };
         let config = ip_config(network, keys, &self.deployment.profile);
-        Ok(ip::serve(&self.cluster, name, &config, stop, counts, ready)?)
+        Ok(ip::serve(&self.cluster, name, &config, stop, ready)?)
     }
 }
 

@@ -6,7 +6,6 @@ use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
@@ -17,8 +16,7 @@ pub(crate) struct Gateway {
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
-    let counts = Arc::default();
-    let served = site.gateway(args.name, &stop, &counts, |address| {
+    let served = site.gateway(args.name, &stop, |address| {
         // Whether anybody reads this does not matter to it.
         let _ = output::remark(format_args!("obol: the gateway of cluster {cluster} listens on {address}"));
     });

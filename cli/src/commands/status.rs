@@ -4,6 +4,8 @@ use crate::replacement::ReplacementJson;
 use crate::table;
 use clap::Args;
 use obol_console::output::{self, Failure};
+use obol_fabric::ip::identity::Identity;
+use obol_fabric::ip::{self, GatewayCounter};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Name, Nanos};
@@ -11,6 +13,7 @@ use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::Counter;
 use obol_membership::view::coordinator_name;
+use obol_node::network::Fabric;
 use obol_observe::{Health, Observer, Process, Snapshot};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -56,6 +59,9 @@ struct BallotJson {
     ballot: u16,
     proposer: String,
 }
+
+/// A certificate that is valid for fewer days is a warning.
+const CERTIFICATE_DAYS_FEW: u32 = 30;
 
 /// What a coordinator's acceptor memory says of the newest slots.
 #[derive(Serialize)]
@@ -123,7 +129,51 @@ pub(crate) struct StatusJson<'a> {
     /// How coordinators are replaced without an operator; where one looks at flight recorders, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     replacement: Option<ReplacementJson>,
+    /// The gateway of this host, in a cluster over IP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<GatewayJson>,
     processes: Vec<ProcessJson<'a>>,
+}
+
+/// The gateway of this host.
+#[derive(Serialize)]
+struct GatewayJson {
+    alive: bool,
+    /// For how many more days the host's certificate is valid; none if it is not.
+    certificate_days: Option<u32>,
+    /// What it has let in and refused since it was started.
+    counters: BTreeMap<&'static str, u64>,
+}
+
+impl GatewayJson {
+    fn of(observer: &Observer) -> Option<Self> {
+        let Fabric::Ip { keys } = &observer.deployment().network.as_ref()?.fabric else { return None };
+        let counted = ip::counted(observer.cluster());
+        let names = GatewayCounter::ALL.iter().map(|counter| counter.name());
+        Some(Self {
+            alive: counted.is_some(),
+            // Whoever cannot read the keys is told so by every process that needs them.
+            certificate_days: Identity::load(keys).ok().and_then(|identity| identity.days_left()),
+            counters: names.zip(counted.unwrap_or_default()).collect(),
+        })
+    }
+
+    fn line(&self) -> String {
+        let counted = |(name, n): (&&str, &u64)| format!("{n} {name}");
+        let counters: Vec<String> = self.counters.iter().map(counted).collect();
+        let state = if self.alive { counters.join(", ") } else { "down".to_owned() };
+        let days = self.certificate_days.map_or("not valid".to_owned(), |n| format!("valid for {n} days"));
+        format!("gateway: {state}; certificate {days}")
+    }
+
+    fn warning(&self) -> Option<String> {
+        let what = match self.certificate_days {
+            None => "is not valid: no new connection is made".to_owned(),
+            Some(days @ ..CERTIFICATE_DAYS_FEW) => format!("is valid for {days} more days"),
+            Some(_) => return None,
+        };
+        Some(format!("the certificate of this host {what}; `obol host keys` makes new ones"))
+    }
 }
 
 fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> ProcessJson<'a> {
@@ -175,6 +225,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         profile,
         deadbeat: snapshot.detection().map(Detection::name),
         replacement: None,
+        gateway: None,
         processes: [(&snapshot.processes, false), (&snapshot.remote, true)]
             .into_iter()
             .flat_map(|(all, distant)| all.iter().map(move |p| process(p, distant, snapshot)))
@@ -193,7 +244,12 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         let profile = observer.deployment().profile.name.to_string();
         let warnings = warnings(&observer, &snapshot);
         let replacement = Some(replacement);
-        output::json(&StatusJson { warnings, replacement, ..json(&cluster, &profile, &snapshot) })?;
+        output::json(&StatusJson {
+            warnings,
+            replacement,
+            gateway: GatewayJson::of(&observer),
+            ..json(&cluster, &profile, &snapshot)
+        })?;
     } else {
         output::line(table::headline(cluster, &snapshot))?;
         for reason in &snapshot.reasons {
@@ -201,6 +257,9 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         }
         for warning in warnings(&observer, &snapshot) {
             output::line(format_args!("  ~ {warning}"))?;
+        }
+        if let Some(gateway) = GatewayJson::of(&observer) {
+            output::line(format_args!("  {}", gateway.line()))?;
         }
         if let Some(line) = replacement.line() {
             output::line(format_args!("  {line}"))?;
@@ -228,7 +287,8 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
             )
         })
     });
-    not_real_time(observer, snapshot).into_iter().chain(held).collect()
+    let gateway = GatewayJson::of(observer).and_then(|gateway| gateway.warning());
+    not_real_time(observer, snapshot).into_iter().chain(gateway).chain(held).collect()
 }
 
 /// Processes of this host that are not scheduled as the profile asks. They may be suspected
@@ -265,6 +325,7 @@ fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Re
         profile: "",
         deadbeat: None,
         replacement: None,
+        gateway: None,
         processes: Vec::new(),
     })?;
     Ok(ExitCode::from(Health::Unreachable.exit_code()))

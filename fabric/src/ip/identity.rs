@@ -13,11 +13,12 @@ use core::fmt;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 /// The file of the trusted authorities.
@@ -139,6 +140,10 @@ pub struct Identity {
     key: PrivateKeyDer<'static>,
 }
 
+/// The most that [`Identity::days_left`] says.
+pub const DAYS_MAX: u32 = 10_000;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
@@ -172,6 +177,29 @@ impl Identity {
         claims.ok_or_else(|| IdentityError::File {
             path: self.directory.join(CERTIFICATE_FILE),
             fault: format!("names no host of the cluster with the identity {nonce:016x}"),
+        })
+    }
+
+    /// For how many more days the own certificate is valid, at most [`DAYS_MAX`]. `None` if its
+    /// authorities do not make it valid now.
+    pub fn days_left(&self) -> Option<u32> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        let is_valid = |day: u32| self.is_valid_at(UnixTime::since_unix_epoch(now + DAY * day));
+        // The library verifies a certificate at a time, but does not tell its dates.
+        let (mut valid, mut expired) = (is_valid(0).then_some(0)?, DAYS_MAX + 1);
+        while expired - valid > 1 {
+            let middle = u32::midpoint(valid, expired);
+            if is_valid(middle) { valid = middle } else { expired = middle }
+        }
+        Some(valid)
+    }
+
+    fn is_valid_at(&self, time: UnixTime) -> bool {
+        let Some((own, others)) = self.chain.split_first() else { return false };
+        let usage = webpki::KeyUsage::server_auth();
+        let algorithms = provider().signature_verification_algorithms.all;
+        webpki::EndEntityCert::try_from(own).is_ok_and(|own| {
+            own.verify_for_usage(algorithms, &self.authorities.roots, others, time, usage, None, None).is_ok()
         })
     }
 

@@ -28,7 +28,7 @@ mod transport;
 mod watch;
 
 pub use config::Config;
-pub use gateway::{Counts, GatewayError, serve};
+pub use gateway::{GatewayCounter, GatewayError, counted, serve};
 pub use observer::Observer;
 pub use transport::{Ip, LinkStatus, OpenError};
 

@@ -4,11 +4,14 @@ use crate::hosts::{ALL, PORT, Plan};
 use crate::keys::Authority;
 use crate::support::{Child, HANG, Probe, Root, coordinator, live, until};
 use obol_fabric::host::Cluster;
-use obol_fabric::ip::Endpoint;
 use obol_fabric::ip::identity::{Duty, Identity};
-use obol_fabric::{Address, Drive, Fabric, Remote, Token};
+use obol_fabric::ip::{Endpoint, GatewayCounter, counted};
+use obol_fabric::sim::Rng;
+use obol_fabric::{Address, Drive, Fabric, Layout, Remote, Token};
+use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -85,6 +88,12 @@ impl Bed {
         Ok(stream)
     }
 
+    /// What the gateway has counted.
+    fn counted(&self, counter: GatewayCounter) -> u64 {
+        let at = GatewayCounter::ALL.iter().position(|one| *one == counter).expect("listed");
+        counted(&self.cluster).expect("it runs")[at]
+    }
+
     /// Whether a process of the first host is served as ever.
     fn serves(&self) {
         let here = Root::new();
@@ -150,6 +159,7 @@ fn who_has_no_certificate_of_the_authority_gets_nothing() {
     let _reset_or_alert = plain.read_to_end(&mut rest);
     assert!(rest.len() < 16, "{rest:?}");
     bed.serves();
+    assert_eq!((bed.counted(GatewayCounter::Strangers), bed.counted(GatewayCounter::Refused)), (3, 0));
 }
 
 #[test]
@@ -192,6 +202,8 @@ fn a_role_or_region_that_the_certificate_does_not_allow_is_refused() {
         assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME, "{region} {role}");
     }
     bed.serves();
+    // With the process that was served.
+    assert_eq!((bed.counted(GatewayCounter::Refused), bed.counted(GatewayCounter::Admitted)), (9, 4));
 }
 
 #[test]
@@ -214,6 +226,7 @@ fn an_observer_reads_and_changes_nothing() {
         send(&mut stream, &operation(READ, PEER, offset, &8u32.to_le_bytes())).expect("sent");
         assert_eq!(next(&mut stream).expect("a reply"), [&[DATA][..], &[0; 8]].concat());
     }
+    assert_eq!(bed.counted(GatewayCounter::Denied), 3);
     // A datagram of it is lost.
     let mut datagram = vec![DATAGRAM];
     datagram.extend(PEER.to_le_bytes());
@@ -239,6 +252,114 @@ fn an_invalid_message_ends_its_session_alone() {
     stream.write_all(&u32::MAX.to_le_bytes()).expect("sent");
     stream.flush().expect("sent");
     assert!(is_closed(next(&mut stream)));
+    assert_eq!(bed.counted(GatewayCounter::Invalid), 6);
+    bed.serves();
+}
+
+/// Messages that a member of another host sends until the gateway ends its session: mostly with valid
+/// kinds, and numbers at and beyond all limits.
+fn mutated(rng: &mut Rng, layout: &Layout) -> Vec<u8> {
+    let bytes = layout.bytes() as u32;
+    let offsets = [0, 8, 7, layout.fence(), layout.slot(0), layout.value(0, 1), bytes - 8, bytes, u32::MAX];
+    let regions = [0, 1, PEER, HERE, THERE, THERE + 1, 1 << 20, u32::MAX];
+    let lengths = [0, 1, 7, 8, 16, 64, 1 << 20, u32::MAX];
+    let mut one_of = |all: &[u32]| all[rng.below(all.len() as u64) as usize];
+    let (kind, region, offset, len) = (
+        one_of(&[1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8]) as u8,
+        one_of(&regions),
+        one_of(&offsets),
+        one_of(&lengths),
+    );
+    let mut message = vec![kind];
+    match kind {
+        READ | WRITE | CAS => {
+            // A long READ is answered at length, so there are few of them.
+            let len = if len == 1 << 20 && !rng.permille(1) { 8 } else { len };
+            let rest = match kind {
+                READ => len.to_le_bytes().to_vec(),
+                WRITE => vec![rng.next_u64() as u8; len.min(4096) as usize],
+                _ => [rng.next_u64().to_le_bytes(), rng.next_u64().to_le_bytes()].concat(),
+            };
+            message = operation(kind, region, offset, &rest);
+        }
+        5 => {
+            message.extend(region.to_le_bytes());
+            message.extend(vec![0; len.min(2048) as usize]);
+        }
+        8 => {}
+        _ => {
+            message.extend(region.to_le_bytes());
+            message.extend([0; 6]);
+            if kind == DATAGRAM {
+                message.extend(vec![0; len.min(2048) as usize]);
+            }
+        }
+    }
+    // Some are no messages at all.
+    if rng.below(2000) == 0 {
+        match rng.below(3) {
+            0 => message.truncate(message.len() / 2),
+            1 => message[0] = rng.next_u64() as u8,
+            _ => message.extend([0; 3]),
+        }
+    }
+    message
+}
+
+#[test]
+fn a_million_mutated_messages_change_nothing_that_a_member_may_not_change() {
+    const MESSAGES: u32 = 1_000_000;
+    const BATCH: u32 = 500;
+    let bed = Bed::new();
+    let keys = bed.keys(&bed.authority, &ALL);
+    let layout = *bed.cluster.layout();
+    let mut rng = Rng::new(1);
+    let mut sessions = 0;
+    let mut stream = None;
+    let mut sent = 0;
+    while sent < MESSAGES {
+        let open: &mut Tls = stream.get_or_insert_with(|| {
+            sessions += 1;
+            let mut stream = bed.greet(&keys, HERE, MEMBER).expect("connected");
+            assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+            stream
+        });
+        let mut batch = Vec::new();
+        for _ in 0..BATCH {
+            let message = mutated(&mut rng, &layout);
+            batch.extend((message.len() as u32).to_le_bytes());
+            batch.extend(message);
+        }
+        // The answer to this is the last one, if the session lives on.
+        let mark = operation(READ, PEER, layout.slot(1), &24u32.to_le_bytes());
+        batch.extend((mark.len() as u32).to_le_bytes());
+        batch.extend(mark);
+        sent += BATCH;
+        let ended = open.write_all(&batch).and_then(|()| open.flush()).is_err()
+            || loop {
+                match next(open) {
+                    Ok(reply) if reply.len() == 25 => break false,
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert!(is_closed(Err(error)), "no answer");
+                        break true;
+                    }
+                }
+            };
+        if ended {
+            stream = None;
+        }
+    }
+    assert!(sessions > 100, "{sessions} sessions: hardly any message was invalid");
+    assert!(bed.counted(GatewayCounter::Invalid) >= sessions - 1, "{sessions} sessions");
+    assert!(bed.counted(GatewayCounter::Denied) > u64::from(MESSAGES / 100));
+    // A member swaps no acceptor's word, writes no value of an acceptor and raises no fence.
+    let mut observer = bed.greet(&keys, 0, READER).expect("connected");
+    assert_eq!(next(&mut observer).expect("a reply")[0], WELCOME);
+    for offset in [layout.slot(0), layout.value(0, 1), layout.fence()] {
+        send(&mut observer, &operation(READ, PEER, offset, &8u32.to_le_bytes())).expect("sent");
+        assert_eq!(next(&mut observer).expect("a reply"), [&[DATA][..], &[0; 8]].concat());
+    }
     bed.serves();
 }
 
@@ -278,11 +399,21 @@ fn who_takes_no_answers_keeps_nobody_waiting() {
 #[test]
 fn many_connections_keep_nobody_out() {
     let bed = Bed::new();
-    let mut idle = Vec::new();
-    for _ in 0..500 {
+    // As many at once as this process may have; the gateway has given up most of them.
+    let most = usize::try_from(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let mut idle = VecDeque::new();
+    for n in 0..10_000 {
+        if idle.len() + 100 > most {
+            idle.pop_front();
+        }
         idle.extend(TcpStream::connect(bed.at()).ok());
+        if n % 2_500 == 0 {
+            bed.serves();
+        }
     }
     bed.serves();
+    let given_up = bed.counted(GatewayCounter::Strangers);
+    assert!(given_up > 9_000, "{given_up} connections were given up");
 }
 
 #[test]

@@ -9,7 +9,6 @@ use obol_fabric::ip::{self, Config, Endpoint};
 use obol_fabric::{Nanos, Owner, Wait};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Loose: the tests only bound hangs.
@@ -94,8 +93,7 @@ pub(crate) fn play() {
     let cluster = Cluster::open(&root, name("c")).expect("the parent made it");
     let (text, role) = (var("OBOL_TEST_NAME"), var("OBOL_TEST_ROLE"));
     if role == "gateway" {
-        let counts = Arc::default();
-        ip::serve(&cluster, name(&text), &plan.config(&root), &AtomicBool::new(false), &counts, |_| {})
+        ip::serve(&cluster, name(&text), &plan.config(&root), &AtomicBool::new(false), |_| {})
             .expect("served");
         return;
     }

@@ -1,7 +1,7 @@
 //! Admits processes: TLS with certificates on both sides, then the process introduces itself. What
 //! it says must be allowed by the certificate of its host.
 
-use super::{Counts, GatewayError, Input, Inputs};
+use super::{Counts, GatewayCounter, GatewayError, Input, Inputs};
 use crate::host::Cluster;
 use crate::host::table::FIRST_FREE;
 use crate::host::wake::Wake;
@@ -11,7 +11,7 @@ use crate::ip::identity::{self, Claims, Duty, Identity};
 use crate::ip::stream::{Stream, StreamError};
 use crate::rights::Role;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustls::ServerConnection;
+use rustls::{ServerConfig, ServerConnection};
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant as Time, SystemTime};
 const HANDSHAKES_MAX: usize = 64;
 /// A process that has not introduced itself after this long is given up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that wait to be accepted: the kernel lets further ones try again after a second.
+const BACKLOG: i32 = 4096;
 /// How long no connection is accepted while there are no descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The niceness of the thread: certificates are checked in the time that others leave.
@@ -47,7 +49,8 @@ struct Handshake {
 /// Accepts connections.
 pub(super) struct Admit {
     listener: TcpListener,
-    identity: Identity,
+    /// Made of the host's keys.
+    keys: Arc<ServerConfig>,
     /// When the files of the identity were last changed.
     changed: Option<SystemTime>,
     nonce: u64,
@@ -55,7 +58,7 @@ pub(super) struct Admit {
     config: Config,
     pending: VecDeque<Handshake>,
     inbox: Inputs,
-    counts: Arc<Counts>,
+    counts: Counts,
 }
 
 /// The last change of the files of an identity.
@@ -68,17 +71,18 @@ fn last_change(directory: &Path) -> Option<SystemTime> {
 impl Admit {
     pub(super) fn new(
         listener: TcpListener,
-        identity: Identity,
+        identity: &Identity,
         cluster: &Cluster,
         config: &Config,
         inbox: Inputs,
-        counts: Arc<Counts>,
+        counts: Counts,
     ) -> Result<Self, GatewayError> {
-        // Before anybody connects: a fault in the keys ends the start.
-        identity.server()?;
+        // It is listening already, with fewer.
+        let _ = rustix::net::listen(&listener, BACKLOG);
         Ok(Self {
             listener,
-            identity,
+            // Before anybody connects: a fault in the keys ends the start.
+            keys: identity.server()?,
             changed: last_change(&config.identity),
             nonce: cluster.nonce(),
             layout: cluster.layout().digest(),
@@ -139,15 +143,15 @@ impl Admit {
         self.renew_identity();
         if self.pending.len() == HANDSHAKES_MAX {
             self.pending.pop_front();
-            Counts::add(&self.counts.strangers);
+            self.counts.add(GatewayCounter::Strangers);
         }
-        let tls = self.identity.server().ok().and_then(|config| ServerConnection::new(config).ok());
+        let tls = ServerConnection::new(Arc::clone(&self.keys)).ok();
         let stream = tls.and_then(|tls| Stream::new(socket, tls.into()).ok());
         match stream {
             Some(stream) => {
                 self.pending.push_back(Handshake { stream, until: Time::now() + HANDSHAKE_TIMEOUT });
             }
-            None => Counts::add(&self.counts.strangers),
+            None => self.counts.add(GatewayCounter::Strangers),
         }
     }
 
@@ -158,10 +162,8 @@ impl Admit {
             return;
         }
         self.changed = changed;
-        if let Ok(identity) = Identity::load(&self.config.identity)
-            && identity.server().is_ok()
-        {
-            self.identity = identity;
+        if let Ok(keys) = Identity::load(&self.config.identity).and_then(|identity| identity.server()) {
+            self.keys = keys;
         }
     }
 
@@ -178,12 +180,12 @@ impl Admit {
                     self.inbox.put(Input::Admitted(Box::new(admission)));
                 }
                 Ok(Some(Err(refusal))) => {
-                    Counts::add(&self.counts.refused);
+                    self.counts.add(GatewayCounter::Refused);
                     Reply::Refused(refusal).encode(&mut handshake.stream.output);
                     // If it does not take this, it learns of the refusal by the end of the connection.
                     let _ = handshake.stream.send();
                 }
-                Ok(None) | Err(_) => Counts::add(&self.counts.strangers),
+                Ok(None) | Err(_) => self.counts.add(GatewayCounter::Strangers),
             }
         }
     }

@@ -12,17 +12,21 @@ mod session;
 
 use super::config::Config;
 use super::identity::{Duty, Identity, IdentityError};
+use crate::atomic::AtomicU64;
 use crate::contract::{Event, Evidence, Fabric, Machine};
 use crate::drive::Drive;
 use crate::endpoint::{Owner, Wait};
+use crate::host::region::Region;
 use crate::host::table::GATEWAY_FLAG;
 use crate::host::wake::Wake;
 use crate::host::{Cluster, HostError};
+use crate::metrics::{self, COUNTER_WORDS, CounterSlot};
+use crate::slots;
 use crate::types::{Address, Instant, Name, RegionOwner};
 use admit::Admission;
 use server::Server;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 
@@ -59,23 +63,50 @@ pub enum GatewayError {
     },
 }
 
-/// What a gateway has refused.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Connections that were given up during the handshake.
-    pub strangers: AtomicU64,
-    /// Processes whose certificate, cluster or layout did not fit.
-    pub refused: AtomicU64,
-    /// Sessions that were ended for an invalid message.
-    pub invalid: AtomicU64,
-    /// Operations that the peer's role does not allow.
-    pub denied: AtomicU64,
+slots! {
+    /// The counters of a gateway, in its region.
+    GatewayCounter: CounterSlot {
+        /// Processes that were admitted.
+        Admitted(56) = "admitted",
+        /// Connections that ended before the process had introduced itself.
+        Strangers(57) = "strangers",
+        /// Processes whose certificate, cluster or layout did not fit.
+        Refused(58) = "refused",
+        /// Sessions that were ended for an invalid message.
+        Invalid(59) = "invalid",
+        /// Operations that the peer's role does not allow.
+        Denied(60) = "denied",
+    }
+}
+
+/// The counters in the gateway's region. Each is written by one thread.
+#[derive(Clone)]
+struct Counts {
+    region: Region,
+    at: u32,
 }
 
 impl Counts {
-    fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
+    fn add(&self, counter: GatewayCounter) {
+        if let Some(word) =
+            counters(&self.region, self.at).get(usize::from(CounterSlot::from(counter).number()))
+        {
+            metrics::add(word, 1);
+        }
     }
+}
+
+fn counters(region: &Region, at: u32) -> &[AtomicU64] {
+    region.part(at, COUNTER_WORDS * 8)
+}
+
+/// What the running gateway of this host has counted, in the order of [`GatewayCounter::ALL`].
+pub fn counted(cluster: &Cluster) -> Option<Vec<u64>> {
+    let region = Region::open(cluster, cluster.gateway()?.number).ok()?;
+    let words = metrics::snapshot(counters(&region, cluster.layout().counters(0)));
+    let value =
+        |counter: &GatewayCounter| words.get(usize::from(CounterSlot::from(*counter).number())).copied();
+    GatewayCounter::ALL.iter().map(value).collect()
 }
 
 /// What the other threads hand to the serving one.
@@ -123,7 +154,6 @@ pub fn serve(
     name: Name,
     config: &Config,
     stop: &AtomicBool,
-    counts: &Arc<Counts>,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), GatewayError> {
     let host = cluster.host();
@@ -142,18 +172,18 @@ pub fn serve(
     let mut endpoint = crate::shm::Endpoint::open(cluster, owner, Wait::Block)?;
     let own = endpoint.address();
     let me = RegionOwner { region: own.region, generation: own.generation };
+    let counts = Counts { region: endpoint.region().clone(), at: cluster.layout().counters(0) };
     let (sender, inputs) = mpsc::channel();
     let (commands, watch_commands) = mpsc::channel();
     let wake = Arc::new(Wake::new().map_err(kernel("make an event descriptor"))?);
     let inbox = Inputs { sender, wake: Arc::clone(&wake) };
     let ended = AtomicBool::new(false);
-    let server = Server::new(cluster, endpoint.region(), me, config, (inputs, Arc::clone(&wake)))
-        .map_err(kernel("wait for connections"))?
-        .with_watcher(commands, endpoint.waker())
-        .with_counts(Arc::clone(counts));
+    let server =
+        Server::new(cluster, endpoint.region(), me, config, (inputs, Arc::clone(&wake)), counts.clone())
+            .map_err(kernel("wait for connections"))?
+            .with_watcher(commands, endpoint.waker());
     let admit_wake = Wake::new().map_err(kernel("make an event descriptor"))?;
-    let mut admit =
-        admit::Admit::new(listener, identity, cluster, config, inbox.clone(), Arc::clone(counts))?;
+    let mut admit = admit::Admit::new(listener, &identity, cluster, config, inbox.clone(), counts)?;
 
     std::thread::scope(|scope| {
         let serving = Builder::new().name("obol-serve".to_owned()).spawn_scoped(scope, || server.run(&ended));

@@ -2,7 +2,7 @@
 
 use super::admit::Admission;
 use super::session::Session;
-use super::{Counts, Input, WatchCommand};
+use super::{Counts, GatewayCounter, Input, WatchCommand};
 use crate::contract::{Evidence, Group};
 use crate::host::mapped::MappedRegions;
 use crate::host::region::{Region, Waker};
@@ -62,7 +62,7 @@ pub(super) struct Server {
     watched: HashMap<Seat, Watched>,
     followers: BinaryHeap<Reverse<Follower>>,
     watcher: Option<(Sender<WatchCommand>, Waker)>,
-    counts: Arc<Counts>,
+    counts: Counts,
     /// The bytes of a READ, and of a datagram with its sender.
     buffer: Vec<u8>,
 }
@@ -74,6 +74,7 @@ impl Server {
         me: RegionOwner,
         config: &Config,
         (inputs, wake): (Receiver<Input>, Arc<Wake>),
+        counts: Counts,
     ) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
@@ -88,17 +89,13 @@ impl Server {
             watched: HashMap::new(),
             followers: BinaryHeap::new(),
             watcher: None,
-            counts: Arc::default(),
+            counts,
             buffer: Vec::new(),
         })
     }
 
     pub(super) fn with_watcher(self, commands: Sender<WatchCommand>, waker: Waker) -> Self {
         Self { watcher: Some((commands, waker)), ..self }
-    }
-
-    pub(super) fn with_counts(self, counts: Arc<Counts>) -> Self {
-        Self { counts, ..self }
     }
 
     pub(super) fn run(mut self, ended: &AtomicBool) {
@@ -150,6 +147,7 @@ impl Server {
         let mut session = Session::new(stream, region, role, self.config.address(region, generation));
         Reply::Welcome { clock: clock::now() }.encode(&mut session.stream.output);
         self.sessions.insert(number, session);
+        self.counts.add(GatewayCounter::Admitted);
         // It may have sent requests with its introduction.
         self.serve(number);
     }
@@ -167,7 +165,7 @@ impl Server {
             Ok(()) => {}
             Err(error) => {
                 if !matches!(error, StreamError::Closed | StreamError::Io(_)) {
-                    Counts::add(&self.counts.invalid);
+                    self.counts.add(GatewayCounter::Invalid);
                 }
                 self.end(number);
             }
@@ -205,12 +203,12 @@ impl Server {
         match *request {
             Request::Read { .. } | Request::Write { .. } | Request::Cas { .. } => {
                 if !session.operate(request, &mut self.links, &mut self.buffer) {
-                    Counts::add(&self.counts.denied);
+                    self.counts.add(GatewayCounter::Denied);
                 }
                 0
             }
             Request::Datagram { .. } | Request::Multicast { .. } if !session.role.may_send() => {
-                Counts::add(&self.counts.denied);
+                self.counts.add(GatewayCounter::Denied);
                 1
             }
             Request::Datagram { to, bytes } => {
