@@ -35,6 +35,8 @@ pub(crate) struct Shape<'a> {
     pub(crate) apps: u16,
     /// Lease caches.
     pub(crate) caches: u16,
+    /// Hosts that reach each other over IP, if it is not one.
+    pub(crate) hosts: Option<u8>,
     /// It must be healthy within this time.
     pub(crate) patience: Duration,
 }
@@ -198,6 +200,7 @@ impl Running {
         command
             .args(["up", "--headless", "--temporary"])
             .args(["--apps", &shape.apps.to_string(), "--caches", &shape.caches.to_string()])
+            .args(shape.hosts.map(|hosts| format!("--hosts={hosts}")))
             .stderr(if shape.patience < START_TIMEOUT { Stdio::null() } else { Stdio::inherit() });
         let mut running = Self { keeper: Keeper::start(&mut command, root, cluster, &profile)? };
         let end = Instant::now() + shape.patience;

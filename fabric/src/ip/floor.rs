@@ -92,8 +92,8 @@ impl<S: Read + Write> Echo<S> {
     }
 }
 
-/// The floors.
-pub struct Floors {
+/// Threads that echo.
+pub struct Echoes {
     plain: Vec<Echo<TcpStream>>,
     sealed: Echo<StreamOwned<ClientConnection, TcpStream>>,
 }
@@ -106,7 +106,7 @@ fn timed(count: u32, mut once: impl FnMut() -> io::Result<()>) -> io::Result<Vec
     (0..count).map(one).collect()
 }
 
-impl Floors {
+impl Echoes {
     /// Starts the echoing threads on a core. The keys are those of the host with this address.
     pub fn start(identity: &Path, at: IpAddr, core: u32) -> Result<Self, FloorError> {
         let plain = (0..PARALLEL).map(|_| Echo::plain(core)).collect::<Result<_, _>>()?;

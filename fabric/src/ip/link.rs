@@ -63,6 +63,9 @@ enum State {
     Down(Instant),
     /// The number of the attempt.
     Connecting(u64),
+    /// The first attempts have failed. As `Down`, but what is posted waits: the gateway of a host that
+    /// starts at the same time may listen soon.
+    Starting(Instant),
     Up(Box<Stream>),
 }
 
@@ -87,6 +90,9 @@ pub(super) struct Link {
     detection: Nanos,
     back_off: Nanos,
     attempts: u64,
+    /// Until when attempts may fail before the gateway counts as silent. In the past once there was a
+    /// connection.
+    starting_until: Option<Instant>,
     /// Why there is no connection.
     pub(super) trouble: Option<String>,
 }
@@ -108,8 +114,14 @@ impl Link {
             detection,
             back_off: BACK_OFF_MIN,
             attempts: 0,
+            starting_until: None,
             trouble: None,
         }
+    }
+
+    /// Whether it is to be connected without being asked.
+    pub(super) fn wants_connection(&self) -> bool {
+        matches!(self.state, State::Starting(_)) || !self.watches.is_empty()
     }
 
     pub(super) fn stream(&self) -> Option<&Stream> {
@@ -123,8 +135,9 @@ impl Link {
     /// Returns its number.
     pub(super) fn begin(&mut self, now: Instant) -> Option<u64> {
         match self.state {
-            State::Down(retry_at) if now >= retry_at => {
+            State::Down(retry_at) | State::Starting(retry_at) if now >= retry_at => {
                 self.attempts += 1;
+                self.starting_until.get_or_insert(now + self.detection);
                 self.state = State::Connecting(self.attempts);
                 Some(self.attempts)
             }
@@ -136,10 +149,10 @@ impl Link {
     fn put(&mut self, request: &Request<'_>) -> bool {
         match &mut self.state {
             State::Up(stream) => request.encode(&mut stream.output),
-            State::Connecting(_) if self.waiting.len() < WAITING_BYTES_MAX => {
+            State::Connecting(_) | State::Starting(_) if self.waiting.len() < WAITING_BYTES_MAX => {
                 request.encode(&mut self.waiting);
             }
-            State::Connecting(_) | State::Down(_) => return false,
+            State::Connecting(_) | State::Starting(_) | State::Down(_) => return false,
         }
         true
     }
@@ -201,7 +214,7 @@ impl Link {
         match self.state {
             State::Up(_) => drop(self.put(&Request::Watch(Seat::of(whom)))),
             // Its gateway is told when it answers.
-            State::Connecting(_) => {}
+            State::Connecting(_) | State::Starting(_) => {}
             State::Down(_) => self.watches.report(Seat::of(whom), Evidence::Suspicion, &mut outcome.deaths),
         }
     }
@@ -236,15 +249,21 @@ impl Link {
             self.probe.start(now);
         }
         self.back_off = BACK_OFF_MIN;
+        self.starting_until = Some(Instant::ZERO);
         self.trouble = None;
         true
     }
 
     /// The connection is lost, or could not be made.
     pub(super) fn lose(&mut self, trouble: String, now: Instant, outcome: &mut Outcome) {
-        self.state = State::Down(now + self.back_off);
+        let retry_at = now + self.back_off;
         self.back_off = self.back_off.saturating_mul(2).min(BACK_OFF_MAX);
         self.trouble = Some(trouble);
+        if self.starting_until.is_some_and(|until| now < until) {
+            self.state = State::Starting(retry_at);
+            return;
+        }
+        self.state = State::Down(retry_at);
         self.waiting.clear();
         (self.pings, self.unconfirmed) = (0, false);
         self.probe.stop();

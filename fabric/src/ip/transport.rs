@@ -401,11 +401,11 @@ impl Transport for Ip {
         self.outcome.deaths.pop_front()
     }
 
-    /// Connects to hosts again whose processes are watched.
+    /// Connects again where something waits for it.
     fn tidy(&mut self, now: Instant) {
         self.local.tidy(now);
         for host in 1..self.links.len() as u8 {
-            if matches!(self.links.get(usize::from(host)), Some(Some(link)) if !link.watches.is_empty()) {
+            if matches!(self.links.get(usize::from(host)), Some(Some(link)) if link.wants_connection()) {
                 self.link(host);
             }
         }

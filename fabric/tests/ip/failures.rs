@@ -4,8 +4,8 @@ use crate::hosts::Plan;
 use crate::keys::Authority;
 use crate::support::{Child, Probe, Root, Seen, coordinator, kill, live, until};
 use obol_fabric::host::Cluster;
-use obol_fabric::ip::Endpoint;
-use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Remote, Token};
+use obol_fabric::ip::{Config, Endpoint};
+use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Nanos, Remote, Token, Wait};
 
 pub(crate) const PEER: u32 = 2;
 
@@ -54,6 +54,30 @@ impl Bed {
     fn restart_gateway(&mut self) {
         self.gateways[1] = Some(self.plan.gateway(&self.clusters[1], &self.roots[1]));
     }
+}
+
+#[test]
+fn who_starts_before_the_gateway_of_another_host_waits_for_it() {
+    let (plan, authority) = (Plan::new(), Authority::new());
+    let roots = [Root::new(), Root::new()];
+    let clusters = [1, 2].map(|host| plan.host(&authority, &roots[usize::from(host) - 1], host));
+    // It waits for as long as the bound of detection: no start takes so long.
+    let config = Config { detection: Nanos::from_secs(60), ..plan.config(&roots[0]) };
+    let mut me = Endpoint::open(&clusters[0], coordinator("me", 1), Wait::Block, &config).expect("opened");
+    let _peer = plan.child(&roots[1], "echo", "peer", Some(PEER));
+    let peer = live(&clusters[1], "peer");
+    let mut probe = Probe::default();
+    me.watch(peer);
+    me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(1));
+    me.flush();
+    // Attempts fail meanwhile.
+    while me.link_status()[0].trouble.is_none() {
+        me.poll_once(&mut probe);
+    }
+    let _gateway = plan.gateway(&clusters[1], &roots[1]);
+    until(&mut me, &mut probe, |probe| !probe.completions.is_empty());
+    assert!(probe.completions[0].1.is_ok(), "{:?}", probe.completions);
+    assert_eq!(probe.deaths, [], "nobody is suspected");
 }
 
 #[test]

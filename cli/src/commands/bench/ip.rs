@@ -1,11 +1,11 @@
 //! Operations over IP beside bare echoes over TCP, in turns. Whoever asks runs on one core, and whoever
 //! answers on another, as on two hosts: a wake-up within a core takes a third of the time.
 
-use super::Figure;
 use super::micro::{ACCEPTORS, Acceptors, Over, PROPOSER, nine};
+use super::{Figure, Floors, ip_failover};
 use obol_console::output::Failure;
 use obol_fabric::host::sched::pin_to_core;
-use obol_fabric::ip::floor::Floors;
+use obol_fabric::ip::floor::Echoes;
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Nanos, Remote, Token, ViewId};
 use obol_membership::consensus::{Consensus, Engine, Outcome};
 use obol_membership::{ActiveMutant, View, tokens};
@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const TURNS: u32 = 5;
 /// What is timed in each turn.
 const COUNT: u32 = 2_000;
+/// Failovers, and failovers of bare processes.
+const FAILOVERS: u32 = 30;
 /// Pause before something that failed is tried again: connections are being made.
 const PAUSE: Nanos = Nanos::from_millis(5);
 /// A machine that gets nowhere for this long is given up.
@@ -204,37 +206,53 @@ impl Act for Turn<'_> {
     }
 }
 
-pub(super) fn run(root: &Path) -> Result<Vec<Figure>, Failure> {
+/// The medians of echoes over TCP and TLS, of three at once, of READs and of decisions, in microseconds.
+fn operations(root: &Path, profile: &Profile) -> Result<[f64; 5], Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let answering = cores - 1;
     pin_to_core(0).map_err(Failure::failed)?;
-    let profile = Profile::builtin("lan").map_err(Failure::failed)?;
-    let acceptors = Acceptors::open(root, profile, Over::Ip(answering))?;
+    let acceptors = Acceptors::open(root, profile.clone(), Over::Ip(answering))?;
     let site = acceptors.site(PROPOSER);
-    let (Some(Network::Ip { keys }), Some(address)) = (
-        site.deployment.network.as_ref().map(|network| &network.fabric),
-        site.deployment.network.as_ref().map(|network| network.address),
-    ) else {
+    let network = site.deployment.network.as_ref();
+    let Some((Network::Ip { keys }, address)) = network.map(|network| (&network.fabric, network.address))
+    else {
         return Err(Failure::Failed("the cluster of the benchmark is not over IP".to_owned()));
     };
-    let mut floors = Floors::start(keys, address, answering).map_err(Failure::failed)?;
+    let mut echoes = Echoes::start(keys, address, answering).map_err(Failure::failed)?;
     let mut endpoint = site.coordinator(PROPOSER).map_err(Failure::failed)?;
     let (view, layout) = (nine(ACCEPTORS), *site.cluster.layout());
     let mut all = [(); 5].map(|()| Distribution::new());
     for turn in 0..TURNS {
-        let [plain, sealed, slowest, read, decide] = &mut all;
-        let add = |to: &mut Distribution, times: Vec<Nanos>| times.into_iter().for_each(|t| to.add(t));
-        add(plain, floors.plain(COUNT).map_err(Failure::failed)?);
-        add(sealed, floors.sealed(COUNT).map_err(Failure::failed)?);
-        add(slowest, floors.slowest(COUNT).map_err(Failure::failed)?);
         let (reads, decisions) = endpoint.each(Turn { view: &view, layout, turn })?;
-        add(read, reads);
-        add(decide, decisions);
+        let times = [
+            echoes.plain(COUNT).map_err(Failure::failed)?,
+            echoes.sealed(COUNT).map_err(Failure::failed)?,
+            echoes.slowest(COUNT).map_err(Failure::failed)?,
+            reads,
+            decisions,
+        ];
+        for (all, times) in all.iter_mut().zip(times) {
+            times.into_iter().for_each(|time| all.add(time));
+        }
     }
-    let [plain, sealed, slowest, read, decide] = all.map(|times| times.quantile(0.5).as_micros_f64());
+    Ok(all.map(|times| times.quantile(0.5).as_micros_f64()))
+}
+
+pub(super) fn run(root: &Path) -> Result<Vec<Figure>, Failure> {
+    let profile = Profile::builtin("lan").map_err(Failure::failed)?;
+    // A thread of its own, because it and what it starts are bound to cores.
+    let measured = std::thread::scope(|scope| scope.spawn(|| operations(root, &profile)).join());
+    let measured =
+        measured.unwrap_or_else(|_| Err(Failure::Failed("the measuring thread panicked".to_owned())));
+    let [plain, sealed, slowest, read, decide] = measured?;
+    let mut bare = Floors::default();
+    bare.run(root, FAILOVERS)?;
+    let failover = ip_failover::run(root, &profile, FAILOVERS)?.quantile(0.5).as_micros_f64();
+    let parts = bare.detected.quantile(0.5).as_micros_f64() + 3.0 * plain;
     Ok(vec![
         Figure::against("READ by a gateway against an echo over TCP, p50", "us", read, plain, 1.5),
         Figure::against("echo over TLS against one over TCP, p50", "us", sealed, plain, 1.3),
         Figure::against("decide, 3 hosts, against the slowest of 3 echoes", "us", decide, slowest, 2.0),
+        Figure::against("app of another host dies, against notice + 3 echoes", "us", failover, parts, 2.0),
     ])
 }

@@ -10,6 +10,7 @@ mod failover;
 mod floor;
 mod idle;
 mod ip;
+mod ip_failover;
 mod micro;
 mod vs;
 

@@ -124,7 +124,14 @@ impl Setting<'_> {
         let caches = if self.caches { CACHES } else { 0 };
         Running::start(
             root,
-            &Shape { name: table2::NAME, profile: self.profile, apps: APPS, caches, patience: START_TIMEOUT },
+            &Shape {
+                name: table2::NAME,
+                profile: self.profile,
+                apps: APPS,
+                caches,
+                hosts: None,
+                patience: START_TIMEOUT,
+            },
         )
     }
 
