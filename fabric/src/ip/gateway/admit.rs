@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,8 +52,8 @@ pub(super) struct Admit {
     listener: TcpListener,
     /// Made of the host's keys.
     keys: Arc<ServerConfig>,
-    /// When the files of the identity were last changed.
-    changed: Option<SystemTime>,
+    /// The files that they were read from.
+    version: Version,
     nonce: u64,
     layout: u64,
     config: Config,
@@ -61,17 +62,23 @@ pub(super) struct Admit {
     counts: Counts,
 }
 
-/// The last change of the files of an identity.
-fn last_change(directory: &Path) -> Option<SystemTime> {
+/// Which files an identity was read from: another number or time means other contents.
+type Version = [Option<(u64, SystemTime)>; 3];
+
+/// The files of an identity now. To be taken before they are read: files that are replaced meanwhile
+/// are read again then.
+pub(super) fn version(directory: &Path) -> Version {
     let files = [identity::AUTHORITIES_FILE, identity::CERTIFICATE_FILE, identity::KEY_FILE];
-    let changed = |name| std::fs::metadata(directory.join(name)).and_then(|meta| meta.modified()).ok();
-    files.into_iter().filter_map(changed).max()
+    files.map(|name| {
+        let meta = std::fs::metadata(directory.join(name)).ok()?;
+        Some((meta.ino(), meta.modified().ok()?))
+    })
 }
 
 impl Admit {
     pub(super) fn new(
         listener: TcpListener,
-        identity: &Identity,
+        (identity, version): (&Identity, Version),
         cluster: &Cluster,
         config: &Config,
         inbox: Inputs,
@@ -83,7 +90,7 @@ impl Admit {
             listener,
             // Before anybody connects: a fault in the keys ends the start.
             keys: identity.server()?,
-            changed: last_change(&config.identity),
+            version,
             nonce: cluster.nonce(),
             layout: cluster.layout().digest(),
             config: config.clone(),
@@ -157,11 +164,11 @@ impl Admit {
 
     /// Reads changed keys. Those that cannot be used are tried again when they change.
     fn renew_identity(&mut self) {
-        let changed = last_change(&self.config.identity);
-        if changed == self.changed {
+        let version = version(&self.config.identity);
+        if version == self.version {
             return;
         }
-        self.changed = changed;
+        self.version = version;
         if let Ok(keys) = Identity::load(&self.config.identity).and_then(|identity| identity.server()) {
             self.keys = keys;
         }

@@ -158,6 +158,7 @@ pub fn serve(
 ) -> Result<(), GatewayError> {
     let host = cluster.host();
     let address = config.gateway(host).ok_or(GatewayError::NoSuchHost { host })?;
+    let version = admit::version(&config.identity);
     let identity = Identity::load(&config.identity)?;
     let claims = identity.claims(cluster.nonce())?;
     if claims.host != host || !claims.allow(Duty::Gateway) {
@@ -183,7 +184,8 @@ pub fn serve(
             .map_err(kernel("wait for connections"))?
             .with_watcher(commands, endpoint.waker());
     let admit_wake = Wake::new().map_err(kernel("make an event descriptor"))?;
-    let mut admit = admit::Admit::new(listener, &identity, cluster, config, inbox.clone(), counts)?;
+    let mut admit =
+        admit::Admit::new(listener, (&identity, version), cluster, config, inbox.clone(), counts)?;
 
     std::thread::scope(|scope| {
         let serving = Builder::new().name("obol-serve".to_owned()).spawn_scoped(scope, || server.run(&ended));
