@@ -294,7 +294,7 @@ fn a_note_divides_before_from_after_in_the_console_and_in_the_report() {
     assert!(std::fs::read_to_string(folder.join("screen.svg")).expect("exported").contains("Failovers"));
     let of_command = root.run(&["report", "--format", "json", "--for", "300ms"]).json();
     // Coordinators may have come twice while the cluster started; the kill is distinguished by its
-    // level.
+    // reason.
     let of_app = |report: &serde_json::Value| {
         assert_eq!(report["marks"][1]["text"], "back to 1.3");
         let all = report["failovers"].as_array().cloned().unwrap_or_default();

@@ -75,13 +75,13 @@ fn a_program_that_breaks_its_promise_of_progress_is_removed_and_comes_back_with_
         active(guest)
     };
     let first = busy(&guest);
-    let level = |who: Incarnation| {
+    let reason = |who: Incarnation| {
         let suspected = root.events().into_iter().find(|e| e["event"] == "suspect" && e["a"] == who.0);
         suspected.map(|event| event["level"].clone())
     };
     // Its core lives on, but this thread hangs in here.
     until("it is removed", || guest.view().is_some_and(|view| view.member(first).is_none()));
-    assert_eq!(level(first), Some("progress".into()));
+    assert_eq!(reason(first), Some("progress".into()));
     let mut second = first;
     until("it comes back", || {
         guest.progress();

@@ -40,7 +40,7 @@ impl Cut {
         assert!(self.cluster.impair(region.number, region.generation, what));
     }
 
-    /// Waits for a view that removed a process at level 3, and gives what it says about that.
+    /// Waits for a view that removed a process for a broken link, and gives what it says about that.
     fn removal_of(&self, name: &str) -> String {
         let parted = |view: &serde_json::Value| {
             let causes = view["causes"].as_array().into_iter().flatten().filter_map(|cause| cause.as_str());

@@ -5,7 +5,7 @@ use crate::lost::Lost;
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Nanos, ViewId};
 use obol_membership::view::Member;
-use obol_membership::{Change, Level, View};
+use obol_membership::{Change, Reason, View};
 use std::collections::VecDeque;
 
 /// The views of a member in order, each newer than the one before. After a join the newest is
@@ -70,9 +70,9 @@ pub struct Failure {
     pub member: Option<Member>,
     /// The first view without it.
     pub view: ViewId,
-    /// The accuser and its detector; `None` if the view that names them was superseded before this
+    /// The accuser and its reason; `None` if the view that names them was superseded before this
     /// program polled.
-    pub accused: Option<(Incarnation, Level)>,
+    pub accused: Option<(Incarnation, Reason)>,
 }
 
 /// The failures of members from now on, each once. Members that leave at their own request have not
@@ -116,7 +116,7 @@ impl Failures {
 fn between(before: &View, now: &View) -> Vec<Failure> {
     let accused = |who: Incarnation| {
         now.changes.iter().find_map(|change| match *change {
-            Change::Failed { accused, accuser, level } if accused == who => Some((accuser, level)),
+            Change::Failed { accused, accuser, reason } if accused == who => Some((accuser, reason)),
             _ => None,
         })
     };
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn failed(accused: u64) -> Change {
-        Change::Failed { accused: Incarnation(accused), accuser: ACCUSER, level: Level::Deadbeat }
+        Change::Failed { accused: Incarnation(accused), accuser: ACCUSER, reason: Reason::Deadbeat }
     }
 
     fn next(view: &View, admit: Vec<Newcomer>, remove: Vec<Change>) -> View {
@@ -175,7 +175,7 @@ mod tests {
         let failures = between(&first, &second);
         let [failure] = failures[..] else { panic!("{failures:?}") };
         assert_eq!((failure.incarnation, failure.view), (Incarnation(3), second.id));
-        assert_eq!(failure.accused, Some((ACCUSER, Level::Deadbeat)));
+        assert_eq!(failure.accused, Some((ACCUSER, Reason::Deadbeat)));
         assert_eq!(failure.member.map(|member| member.name), Some(name("b")));
         assert_eq!(between(&second, &second), []);
     }

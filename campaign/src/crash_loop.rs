@@ -6,7 +6,7 @@ use super::marks::Mark;
 use super::oracle::{Verdict, broken};
 use obol_fabric::SeatStatus;
 use obol_membership::metrics::Counter;
-use obol_membership::{Change, Level, Timing};
+use obol_membership::{Change, Reason, Timing};
 use std::sync::Arc;
 
 /// Duration in leases: much longer than it takes to use up the allowed failures.
@@ -59,7 +59,7 @@ pub(super) fn run(driver: &mut Driver) -> Verdict {
         if view.id != newest.id {
             // A member that was only suspected may live: that is no crash.
             let is_its = |who| newest.member(who).is_some_and(|member| member.name == name);
-            let crashed = |change: &&Change| matches!(change, Change::Failed { accused, level: Level::Deadbeat | Level::Replaced, .. } if is_its(*accused));
+            let crashed = |change: &&Change| matches!(change, Change::Failed { accused, reason: Reason::Deadbeat | Reason::Replaced, .. } if is_its(*accused));
             failures += view.changes.iter().filter(crashed).count() as u64;
             newest = Arc::clone(view);
             if first_hold.is_none() && holds_counted(driver) > counted {

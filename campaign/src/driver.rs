@@ -284,8 +284,8 @@ impl Driver {
         let from = std::mem::replace(&mut self.logged[node as usize], written);
         let from = if from > written { 0 } else { from };
         for event in recorder::read(words, from) {
-            let Record { kind, level, a, b } = event.record;
-            self.log(format_args!("node {node} records {} {a} {b} {level}", kind.name()));
+            let Record { kind, reason, a, b } = event.record;
+            self.log(format_args!("node {node} records {} {a} {b} {reason}", kind.name()));
         }
     }
 

@@ -49,38 +49,38 @@ typedef enum obol_status {
 } obol_status;
 
 /**
- * How a member's failure became known.
+ * Why a member was reported as failed.
  */
-typedef enum obol_level {
+typedef enum obol_reason {
   /**
    * Unknown: the view that names it was superseded before the program polled.
    */
-  OBOL_LEVEL_UNKNOWN = 0,
+  OBOL_REASON_UNKNOWN = 0,
   /**
    * The kernel reported the end of the process.
    */
-  OBOL_LEVEL_DEADBEAT = 1,
+  OBOL_REASON_DEADBEAT = 1,
   /**
    * Its heartbeat stood still.
    */
-  OBOL_LEVEL_HEARTBEAT = 2,
+  OBOL_REASON_HEARTBEAT = 2,
   /**
    * Its host did not answer.
    */
-  OBOL_LEVEL_TIMEOUT = 3,
+  OBOL_REASON_TIMEOUT = 3,
   /**
    * It was removed with its agent.
    */
-  OBOL_LEVEL_HOST = 4,
+  OBOL_REASON_HOST = 4,
   /**
    * A later process took its place.
    */
-  OBOL_LEVEL_REPLACED = 5,
+  OBOL_REASON_REPLACED = 5,
   /**
    * Its process lives, but it broke its promise of progress.
    */
-  OBOL_LEVEL_PROGRESS = 6,
-} obol_level;
+  OBOL_REASON_PROGRESS = 6,
+} obol_reason;
 
 /**
  * What a member is.
@@ -146,9 +146,9 @@ typedef struct obol_failure {
    */
   uint64_t accuser;
   /**
-   * Its detector.
+   * Why it was reported.
    */
-  enum obol_level level;
+  enum obol_reason reason;
   /**
    * The member's kind; `OBOL_KIND_UNKNOWN` if it joined and failed between two polls.
    */

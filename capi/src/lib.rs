@@ -21,6 +21,6 @@ pub use streams::{
     obol_views_next, obol_views_open,
 };
 pub use view::{
-    Kind, Level, Member, View, obol_view_clone, obol_view_free, obol_view_id, obol_view_is_mine,
+    Kind, Member, Reason, View, obol_view_clone, obol_view_free, obol_view_id, obol_view_is_mine,
     obol_view_member, obol_view_members,
 };

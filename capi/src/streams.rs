@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::status::{Refusal, Status, lent, place, reported};
-use crate::view::{self, Kind, Level, View};
+use crate::view::{self, Kind, Reason, View};
 use obol_agent as agent;
 use obol_fabric::Nanos;
 use std::ffi::c_char;
@@ -23,8 +23,8 @@ pub struct Failure {
     pub view: u64,
     /// The accuser; 0 if the view that names it was superseded before the program polled.
     pub accuser: u64,
-    /// Its detector.
-    pub level: Level,
+    /// Why it was reported.
+    pub reason: Reason,
     /// The member's kind; `OBOL_KIND_UNKNOWN` if it joined and failed between two polls.
     pub kind: Kind,
     /// The member's name; empty if its kind is unknown.
@@ -37,7 +37,7 @@ impl From<agent::Failure> for Failure {
             incarnation: failure.incarnation.0,
             view: failure.view.0,
             accuser: failure.accused.map_or(0, |(accuser, _)| accuser.0),
-            level: failure.accused.map_or(Level::Unknown, |(_, level)| level.into()),
+            reason: failure.accused.map_or(Reason::Unknown, |(_, reason)| reason.into()),
             kind: failure.member.map_or(Kind::Unknown, |member| member.kind.into()),
             name: view::name(failure.member.map(|member| member.name).unwrap_or_default()),
         }

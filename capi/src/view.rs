@@ -38,10 +38,10 @@ impl From<membership::Kind> for Kind {
     }
 }
 
-/// How a member's failure became known.
+/// Why a member was reported as failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub enum Level {
+pub enum Reason {
     /// Unknown: the view that names it was superseded before the program polled.
     Unknown = 0,
     /// The kernel reported the end of the process.
@@ -58,15 +58,15 @@ pub enum Level {
     Progress = 6,
 }
 
-impl From<membership::Level> for Level {
-    fn from(level: membership::Level) -> Self {
-        match level {
-            membership::Level::Deadbeat => Self::Deadbeat,
-            membership::Level::Heartbeat => Self::Heartbeat,
-            membership::Level::Timeout => Self::Timeout,
-            membership::Level::Host => Self::Host,
-            membership::Level::Replaced => Self::Replaced,
-            membership::Level::Progress => Self::Progress,
+impl From<membership::Reason> for Reason {
+    fn from(reason: membership::Reason) -> Self {
+        match reason {
+            membership::Reason::Deadbeat => Self::Deadbeat,
+            membership::Reason::Heartbeat => Self::Heartbeat,
+            membership::Reason::Timeout => Self::Timeout,
+            membership::Reason::Host => Self::Host,
+            membership::Reason::Replaced => Self::Replaced,
+            membership::Reason::Progress => Self::Progress,
         }
     }
 }

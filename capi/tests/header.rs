@@ -9,7 +9,7 @@ const TYPES: [(&str, &str); 9] = [
     ("Failure", "obol_failure"),
     ("Failures", "obol_failures"),
     ("Kind", "obol_kind"),
-    ("Level", "obol_level"),
+    ("Reason", "obol_reason"),
     ("Member", "obol_member"),
     ("Status", "obol_status"),
     ("View", "obol_view"),

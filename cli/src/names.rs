@@ -5,7 +5,7 @@ use obol_agent::Item;
 use obol_fabric::{Incarnation, Name, ViewId};
 use obol_membership::recorder::Kind as Event;
 use obol_membership::view::{Acceptor, coordinator_name};
-use obol_membership::{Change, Level, View};
+use obol_membership::{Change, Reason, View};
 use obol_node::Site;
 use obol_observe::{ObservedEvent, Observer};
 
@@ -84,19 +84,19 @@ impl Names {
         let phrase = |change: &Change| match *change {
             Change::Joined(who) => format!("{} joined", self.shown(who)),
             Change::Left(who) => format!("{} left", self.shown(who)),
-            Change::Failed { accused, accuser, level } if accused == accuser => {
-                format!("{} failed: {}", self.shown(accused), level.name())
+            Change::Failed { accused, accuser, reason } if accused == accuser => {
+                format!("{} failed: {}", self.shown(accused), reason.name())
             }
             // A link failed, not a process: of the two, the other one stayed.
-            Change::Failed { accused, accuser, level: Level::Timeout } => {
-                let level = Level::Timeout.name();
-                format!("{} failed: {level}, no link to {}", self.shown(accused), self.shown(accuser))
+            Change::Failed { accused, accuser, reason: Reason::Timeout } => {
+                let reason = Reason::Timeout.name();
+                format!("{} failed: {reason}, no link to {}", self.shown(accused), self.shown(accuser))
             }
-            Change::Failed { accused, accuser, level } => {
+            Change::Failed { accused, accuser, reason } => {
                 format!(
                     "{} failed: {}, reported by {}",
                     self.shown(accused),
-                    level.name(),
+                    reason.name(),
                     self.shown(accuser)
                 )
             }

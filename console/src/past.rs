@@ -100,7 +100,7 @@ fn views(sample: &Sample) -> Vec<EventRow> {
         kind: row.kind,
         number: sample.at.0 / VIEWS_EVERY.0,
         event: if row.kind == Role::App { Kind::Active } else { Kind::ViewReceived },
-        level: None,
+        reason: None,
         a: view,
         b: 0,
         doubt: Nanos::ZERO,

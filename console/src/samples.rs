@@ -7,7 +7,7 @@ use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::Kind as Event;
 use obol_membership::view::coordinator_name;
-use obol_membership::{Kind, Level};
+use obol_membership::{Kind, Reason};
 use obol_observe::Health;
 use obol_observe::histograms::Counts;
 use obol_profiles::Alert;
@@ -54,7 +54,7 @@ pub(crate) fn event(at: Instant, number: u64) -> EventRow {
         kind: Kind::Coordinator,
         number,
         event: Event::Decide,
-        level: None,
+        reason: None,
         a: number,
         b: 0,
         doubt: Nanos::ZERO,
@@ -171,7 +171,7 @@ pub(crate) fn degraded(at: Instant) -> Sample {
             row.heartbeat = 17;
         }
     }
-    let failed = ChangeRow::Failed { who: Incarnation(7), accuser: Incarnation(1), level: Level::Deadbeat };
+    let failed = ChangeRow::Failed { who: Incarnation(7), accuser: Incarnation(1), reason: Reason::Deadbeat };
     if let Some(view) = &mut sample.view {
         view.id = ViewId(7);
         view.base = ViewId(7);
@@ -186,7 +186,7 @@ pub(crate) fn degraded(at: Instant) -> Sample {
         kind,
         number: us,
         event,
-        level: (event == Event::Notice).then_some(Level::Deadbeat),
+        reason: (event == Event::Notice).then_some(Reason::Deadbeat),
         a,
         b,
         doubt: Nanos::ZERO,

@@ -16,8 +16,8 @@ slot_number! {
 pub struct Record<K = EventCode> {
     /// The kind.
     pub kind: K,
-    /// The detector's level for notices and suspicions, otherwise 0.
-    pub level: u8,
+    /// Why: a detector for notices and suspicions, the outcome for aborted proposals, otherwise 0.
+    pub reason: u8,
     /// First value.
     pub a: u64,
     /// Second value.
@@ -25,9 +25,9 @@ pub struct Record<K = EventCode> {
 }
 
 impl<K> Record<K> {
-    /// An event without a level.
+    /// An event without a reason.
     pub const fn new(kind: K, a: u64, b: u64) -> Self {
-        Self { kind, level: 0, a, b }
+        Self { kind, reason: 0, a, b }
     }
 }
 
@@ -44,7 +44,7 @@ pub struct Stamped<K = EventCode> {
 
 /// Words before the first event: the number of events ever written, and padding.
 pub const HEAD_WORDS: usize = 8;
-/// Words of one event: time, kind and level, `a`, `b`.
+/// Words of one event: time, kind and reason, `a`, `b`.
 pub const EVENT_WORDS: usize = 4;
 
 /// Words of a recorder with this many events.
@@ -61,7 +61,7 @@ pub fn write(words: &[AtomicU64], at: Instant, record: Record<impl Into<EventCod
     // The event's time is void while its words change, so that a reader never mixes two events.
     words[first].store(0, Ordering::Relaxed);
     fence(Ordering::Release);
-    words[first + 1].store(u64::from(code) | u64::from(record.level) << 16, Ordering::Relaxed);
+    words[first + 1].store(u64::from(code) | u64::from(record.reason) << 16, Ordering::Relaxed);
     words[first + 2].store(record.a, Ordering::Relaxed);
     words[first + 3].store(record.b, Ordering::Relaxed);
     words[first].store(at.0, Ordering::Release);
@@ -85,7 +85,7 @@ pub fn read<K: TryFrom<EventCode>>(words: &[AtomicU64], from: u64) -> Vec<Stampe
             continue;
         }
         let Ok(kind) = K::try_from(EventCode::new(head as u16)) else { continue };
-        let record = Record { kind, level: (head >> 16) as u8, a, b };
+        let record = Record { kind, reason: (head >> 16) as u8, a, b };
         events.push(Stamped { number, at: Instant(at), record });
     }
     events
@@ -110,14 +110,14 @@ mod tests {
     fn the_ring_keeps_the_newest_events_in_order() {
         let ring = zeroed(words(4) * 8);
         for n in 0..6 {
-            write(&ring, Instant(100 + n), Record { kind: Kind::Decided, level: 2, a: n, b: 1 });
+            write(&ring, Instant(100 + n), Record { kind: Kind::Decided, reason: 2, a: n, b: 1 });
         }
         let numbers: Vec<u64> = read::<Kind>(&ring, 0).iter().map(|e| e.number).collect();
         // The slot of event 2 is the next to be overwritten, so a reader cannot trust it.
         assert_eq!(numbers, [3, 4, 5]);
         let last = read::<Kind>(&ring, 5);
         assert_eq!(last.len(), 1);
-        assert_eq!((last[0].at, last[0].record.a, last[0].record.level), (Instant(105), 5, 2));
+        assert_eq!((last[0].at, last[0].record.a, last[0].record.reason), (Instant(105), 5, 2));
         assert!(read::<Kind>(&ring, 6).is_empty());
     }
 

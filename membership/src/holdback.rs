@@ -8,7 +8,7 @@
 use crate::Config;
 use crate::mutants::Mutant;
 use crate::timing::Timing;
-use crate::view::{Change, Kind, Level, Newcomer, View};
+use crate::view::{Change, Kind, Newcomer, Reason, View};
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 
 /// The number of names kept; of more, the one with the oldest failure is dropped.
@@ -133,7 +133,9 @@ impl HoldBack {
             // A suspected member may be alive, and one that went with its agent did not fail
             // itself.
             let &Change::Failed {
-                accused, level: Level::Deadbeat | Level::Replaced | Level::Progress, ..
+                accused,
+                reason: Reason::Deadbeat | Reason::Replaced | Reason::Progress,
+                ..
             } = change
             else {
                 continue;

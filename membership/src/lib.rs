@@ -49,7 +49,7 @@ pub use mutants::{ActiveMutant, Mutant};
 pub use role::Role;
 pub use start::Start;
 pub use timing::Timing;
-pub use view::{Change, Kind, Level, View};
+pub use view::{Change, Kind, Reason, View};
 
 use obol_fabric::Layout;
 

@@ -4,14 +4,14 @@
 
 use crate::Config;
 use crate::metrics::Counter;
-use crate::view::{Kind, Level, View};
+use crate::view::{Kind, Reason, View};
 use crate::wire::Message;
 use obol_fabric::{Evidence, Fabric, Group, Incarnation, Instant};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Notice {
     accused: Incarnation,
-    level: Level,
+    reason: Reason,
     evidence: Evidence,
     due: Instant,
     repeated: bool,
@@ -23,16 +23,16 @@ pub struct Notices(Vec<Notice>);
 
 impl Notices {
     /// Spreads a notice from `due` on. A proof replaces a suspicion and is spread anew.
-    pub fn raise(&mut self, accused: Incarnation, level: Level, evidence: Evidence, due: Instant) {
+    pub fn raise(&mut self, accused: Incarnation, reason: Reason, evidence: Evidence, due: Instant) {
         if let Some(known) = self.0.iter_mut().find(|n| n.accused == accused) {
             if evidence > known.evidence {
                 known.evidence = evidence;
-                known.level = level;
+                known.reason = reason;
                 known.due = known.due.min(due);
             }
             return;
         }
-        self.0.push(Notice { accused, level, evidence, due, repeated: false });
+        self.0.push(Notice { accused, reason, evidence, due, repeated: false });
     }
 
     /// Retracts a suspicion.
@@ -65,8 +65,8 @@ impl Notices {
         fabric: &mut F,
     ) {
         for notice in self.0.iter_mut().filter(|n| n.due <= now) {
-            let Notice { accused, level, evidence, .. } = *notice;
-            let bytes = Message::Notice { accuser, accused, level, evidence }.encode();
+            let Notice { accused, reason, evidence, .. } = *notice;
+            let bytes = Message::Notice { accuser, accused, reason, evidence }.encode();
             fabric.multicast(Group::Coordinators, &bytes);
             if notice.repeated {
                 for coordinator in view.of_kind(Kind::Coordinator) {

@@ -15,7 +15,7 @@ use crate::poll::Poll;
 use crate::recorder::{Kind as Event, Record};
 use crate::rng::Rng;
 use crate::timers::{Timer, Timers};
-use crate::view::{Acceptor, Kind, Level, Newcomer, View};
+use crate::view::{Acceptor, Kind, Newcomer, Reason, View};
 use crate::wire::Message;
 use obol_fabric::{
     Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Name, Nanos, Token, ViewId,
@@ -299,17 +299,17 @@ impl Peer {
         result: Result<Completion<'_>, LinkError>,
         now: Instant,
         fabric: &mut F,
-    ) -> Option<(Incarnation, Level)> {
-        let timeout = |kind, who: Incarnation| Record { kind, level: Level::Timeout as u8, a: who.0, b: 0 };
+    ) -> Option<(Incarnation, Reason)> {
+        let timeout = |kind, who: Incarnation| Record { kind, reason: Reason::Timeout as u8, a: who.0, b: 0 };
         match self.detectors.complete(token, result, &self.config, now)? {
             // The leader decides from all reports which members go.
-            Verdict::Suspect(who, Level::Timeout) if links::are_watched(&self.config) => {
+            Verdict::Suspect(who, Reason::Timeout) if links::are_watched(&self.config) => {
                 self.detectors.links.recheck(who, now);
             }
-            Verdict::Suspect(who, level) => {
-                fabric.count(level.suspicions(), 1);
-                fabric.record(Record { kind: Event::Suspect, level: level as u8, a: who.0, b: 0 });
-                return Some((who, level));
+            Verdict::Suspect(who, reason) => {
+                fabric.count(reason.suspicions(), 1);
+                fabric.record(Record { kind: Event::Suspect, reason: reason as u8, a: who.0, b: 0 });
+                return Some((who, reason));
             }
             Verdict::Retract(who) => {
                 fabric.record(Record::new(Event::Retract, who.0, 0));

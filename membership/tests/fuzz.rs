@@ -12,7 +12,7 @@ use obol_membership::view::{Acceptor, Edit, Newcomer};
 use obol_membership::wire::{
     self, Message, apply_step, decode_view, encode_step, encode_view, removal_reserve,
 };
-use obol_membership::{ActiveMutant, Change, Kind, Level, View, frame};
+use obol_membership::{ActiveMutant, Change, Kind, Reason, View, frame};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
@@ -42,7 +42,8 @@ fn pair() -> (View, View) {
     let genesis = View::genesis(&coordinators, TIMING.lease, TIMING.cache_lease);
     let admit = vec![newcomer(10, Kind::Agent), newcomer(11, Kind::App), newcomer(12, Kind::LeaseCache)];
     let one = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId(0), ActiveMutant::NONE);
-    let failed = Change::Failed { accused: Incarnation(5), accuser: Incarnation(1), level: Level::Heartbeat };
+    let failed =
+        Change::Failed { accused: Incarnation(5), accuser: Incarnation(1), reason: Reason::Heartbeat };
     let two = one.successor(
         &Edit {
             remove: vec![failed, Change::Left(Incarnation(6))],
@@ -63,7 +64,7 @@ fn use_view(view: &View) -> u64 {
     let frame = view.to_frame();
     assert_eq!(View::from_frame(&frame).as_ref(), Some(view));
     let first = view.members.first().map(|m| m.incarnation).unwrap_or_default();
-    let failed = Change::Failed { accused: first, accuser: first, level: Level::Progress };
+    let failed = Change::Failed { accused: first, accuser: first, reason: Reason::Progress };
     let edit = Edit {
         remove: vec![failed],
         admit: vec![newcomer(10, Kind::App), newcomer(20, Kind::Agent)],
@@ -144,7 +145,7 @@ fn messages() -> Vec<Vec<u8>> {
     let notice = Message::Notice {
         accuser: who,
         accused: Incarnation(1),
-        level: Level::Timeout,
+        reason: Reason::Timeout,
         evidence: Evidence::Proof,
     };
     [

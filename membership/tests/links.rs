@@ -5,7 +5,7 @@ mod instant;
 use instant::{Cluster, TIMING};
 use obol_fabric::{Evidence, Incarnation, Nanos};
 use obol_membership::metrics::Counter;
-use obol_membership::{ActiveMutant, Change, Level, Timing};
+use obol_membership::{ActiveMutant, Change, Reason, Timing};
 
 const EVERY: Nanos = Nanos(250_000);
 const TIMEOUT: Nanos = Nanos(1_000_000);
@@ -31,11 +31,11 @@ fn named(cluster: &Cluster, at: usize) -> Vec<usize> {
 }
 
 /// The removals in the newest view that node 0 knows.
-fn removals(cluster: &Cluster) -> Vec<(Incarnation, Incarnation, Level)> {
+fn removals(cluster: &Cluster) -> Vec<(Incarnation, Incarnation, Reason)> {
     let changes = cluster.view(0).changes.iter();
     changes
         .filter_map(|change| match *change {
-            Change::Failed { accused, accuser, level } => Some((accused, accuser, level)),
+            Change::Failed { accused, accuser, reason } => Some((accused, accuser, reason)),
             _ => None,
         })
         .collect()
@@ -60,7 +60,7 @@ fn of_two_disconnected_agents_the_older_one_stays_though_both_reach_the_leader()
     let removed = removals(&cluster);
     assert_eq!(
         removed,
-        [(younger.expect("it was"), older.expect("it is"), Level::Timeout)],
+        [(younger.expect("it was"), older.expect("it is"), Reason::Timeout)],
         "one side of the link is removed"
     );
     assert_eq!(cluster.incarnation(3), older);

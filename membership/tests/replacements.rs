@@ -7,7 +7,7 @@ use instant::{LIMITS, TIMING};
 use obol_fabric::{Address, Incarnation, Instant, Layout, Nanos};
 use obol_membership::replace::Vacancies;
 use obol_membership::view::{Edit, Member, coordinator_name};
-use obol_membership::{ActiveMutant, Change, Config, Level, Timing, View};
+use obol_membership::{ActiveMutant, Change, Config, Reason, Timing, View};
 
 const AFTER: Nanos = Nanos(100);
 const PAUSE: Nanos = Nanos(1000);
@@ -30,7 +30,7 @@ fn view(deciders: u16, all: u16) -> View {
 fn without(view: &View, gone: &[u16]) -> View {
     let failed = |n: &u16| {
         let accused = Incarnation(u64::from(*n));
-        Change::Failed { accused, accuser: accused, level: Level::Heartbeat }
+        Change::Failed { accused, accuser: accused, reason: Reason::Heartbeat }
     };
     let edit = Edit { remove: gone.iter().map(failed).collect(), ..Edit::default() };
     view.successor(&edit, view.cleared, ActiveMutant::NONE)

@@ -8,7 +8,7 @@ use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::holdback::Held;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as RecordKind, Record};
-use obol_membership::view::{Level, Newcomer};
+use obol_membership::view::{Newcomer, Reason};
 use obol_membership::wire::{Message, Refusal};
 use obol_membership::{ActiveMutant, Kind, Timing};
 use std::sync::atomic::Ordering;
@@ -423,7 +423,7 @@ fn reports_of_an_excluded_process_are_ignored() {
     let view = cluster.newest();
     assert!(cluster.view(4).member(old).is_none());
     let notice = |accuser, evidence| {
-        Message::Notice { accuser, accused: other, level: Level::Timeout, evidence }.encode()
+        Message::Notice { accuser, accused: other, reason: Reason::Timeout, evidence }.encode()
     };
     cluster.send_to_coordinators(&notice(old, Evidence::Suspicion));
     cluster.run(Nanos::from_millis(5));

@@ -7,7 +7,7 @@ use obol_membership::wire::{
     ADDRESS_BYTES_MAX, Addresses, Message, NUMBER_MAX, Refusal, apply_step, decode_view, encode_addresses,
     encode_step, encode_view, removal_reserve,
 };
-use obol_membership::{ActiveMutant, Change, Kind, Level, View};
+use obol_membership::{ActiveMutant, Change, Kind, Reason, View};
 use proptest::prelude::*;
 
 /// A view's number, an incarnation, or what a clock shows.
@@ -47,14 +47,14 @@ fn member() -> impl Strategy<Value = Member> {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let level = proptest::sample::select((0..=u8::MAX).filter_map(Level::from_repr).collect::<Vec<_>>());
+    let reason = proptest::sample::select((0..=u8::MAX).filter_map(Reason::from_repr).collect::<Vec<_>>());
     prop_oneof![
         number().prop_map(|n| Change::Joined(Incarnation(n))),
         number().prop_map(|n| Change::Left(Incarnation(n))),
-        (number(), number(), level).prop_map(|(a, b, level)| Change::Failed {
+        (number(), number(), reason).prop_map(|(a, b, reason)| Change::Failed {
             accused: Incarnation(a),
             accuser: Incarnation(b),
-            level
+            reason
         }),
         Just(Change::Lease),
         Just(Change::Settled),
@@ -183,8 +183,8 @@ fn every_other_message_round_trips() {
     let messages = [
         Message::Decided(ViewId(7)),
         Message::Clear(ViewId(7)),
-        Message::Notice { accuser, accused, level: Level::Heartbeat, evidence: Evidence::Proof },
-        Message::Notice { accuser, accused, level: Level::Deadbeat, evidence: Evidence::Suspicion },
+        Message::Notice { accuser, accused, reason: Reason::Heartbeat, evidence: Evidence::Proof },
+        Message::Notice { accuser, accused, reason: Reason::Deadbeat, evidence: Evidence::Suspicion },
         Message::JoinReply { token: 5, outcome: Ok((accused, ViewId(8))) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::Full) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::NoHost) },
@@ -264,7 +264,7 @@ proptest! {
         let (mut view, accuser) = (full, Incarnation(1));
         for (number, step) in steps.iter().enumerate() {
             let failed = |at: &usize| Change::Failed {
-                accused: Incarnation(2 + *at as u64), accuser, level: Level::Heartbeat
+                accused: Incarnation(2 + *at as u64), accuser, reason: Reason::Heartbeat
             };
             let edit = Edit {
                 remove: step.iter().map(failed).collect(),
@@ -302,7 +302,7 @@ proptest! {
         // Some have departed earlier.
         let gone = |(at, left): (u64, bool)| {
             let accused = Incarnation(2 + at);
-            let failed = Change::Failed { accused, accuser: Incarnation(1), level: Level::Heartbeat };
+            let failed = Change::Failed { accused, accuser: Incarnation(1), reason: Reason::Heartbeat };
             if left { Change::Left(accused) } else { failed }
         };
         let earlier = agents.iter().enumerate().filter(|(_, gone)| **gone).map(|(at, _)| gone((at as u64, true)));

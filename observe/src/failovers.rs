@@ -4,7 +4,7 @@
 use crate::ObservedEvent;
 use crate::timeline::{Phases, waited_until};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::Level;
+use obol_membership::Reason;
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_membership::view::JOIN_WINDOW;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,8 @@ pub struct Dead {
     pub who: Incarnation,
     /// Who first reported it to the decider.
     pub accuser: Incarnation,
-    /// By which detector.
-    pub level: Option<Level>,
+    /// Why.
+    pub reason: Option<Reason>,
 }
 
 /// A recorded event of one process.
@@ -220,7 +220,7 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &
     let decides = |record: &Record| record.kind == Event::Decide;
     let decided: BTreeSet<ViewId> =
         records().filter(|(_, record)| decides(record)).map(|(_, record)| ViewId(record.a)).collect();
-    for (moment, Record { kind, level, a, b }) in records() {
+    for (moment, Record { kind, reason, a, b }) in records() {
         let (process, view) = (moment.process, ViewId(a));
         match kind {
             Event::Notice => {
@@ -229,8 +229,8 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &
                     continue;
                 }
                 let here = pending.entry(process).or_default();
-                let (who, level) = (Incarnation(a), Level::from_repr(level));
-                let dead = Dead { who, accuser: Incarnation(b), level };
+                let (who, reason) = (Incarnation(a), Reason::from_repr(reason));
+                let dead = Dead { who, accuser: Incarnation(b), reason };
                 if !here.dead.iter().any(|known| known.who == dead.who) {
                     here.dead.push(dead);
                     here.notices.push(moment);
@@ -333,7 +333,7 @@ mod tests {
         // A notice of a member that left by an earlier view, one of a member that fails later.
         let mut all_events = vec![stamp(Event::Notice, 10, 3, 1), stamp(Event::Notice, 50, 9, 1)];
         all_events.extend(events(100));
-        let dead = |who| Dead { who: Incarnation(who), accuser: Incarnation::NONE, level: None };
+        let dead = |who| Dead { who: Incarnation(who), accuser: Incarnation::NONE, reason: None };
         let mut departures = Departures::default();
         let gone = [(dead(3), ViewId(5), true), (dead(7), ViewId(7), false), (dead(8), ViewId(7), false)];
         departures.learn(ViewId(7), gone.into_iter());
@@ -357,7 +357,7 @@ mod tests {
     fn a_failover_is_reconstructed_from_stamps() {
         let failover = one();
         assert_eq!((failover.view, failover.decider.as_str()), (ViewId(7), "coord-1"));
-        assert_eq!(failover.dead[0].level, Some(Level::Deadbeat));
+        assert_eq!(failover.dead[0].reason, Some(Reason::Deadbeat));
         let phases = failover.phases().map(|phase| phase.map(|phase| phase.0 / 1000));
         assert_eq!(phases, [5, 13, 12, 1, 125].map(Some));
         assert_eq!(failover.total(), Some(Nanos::from_micros(156)));

@@ -5,7 +5,7 @@
 use crate::observer::ObservedEvent;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::recorder::{Kind as What, Record};
-use obol_membership::{ActiveMutant, Kind, Level, Mutant};
+use obol_membership::{ActiveMutant, Kind, Mutant, Reason};
 use std::collections::BTreeMap;
 
 /// Views whose events are kept.
@@ -85,8 +85,8 @@ pub struct Notice {
     pub accused: Incarnation,
     /// Who reported it.
     pub accuser: Incarnation,
-    /// By which detector.
-    pub level: Option<Level>,
+    /// Why.
+    pub reason: Option<Reason>,
 }
 
 /// The time lines of the newest views.
@@ -131,7 +131,7 @@ impl History {
                 when: at,
                 accused: Incarnation(record.a),
                 accuser: Incarnation(record.b),
-                level: Level::from_repr(record.level),
+                reason: Reason::from_repr(record.reason),
             }),
             What::Excluded => self.excluded.push((who, Incarnation(record.a), at)),
             _ => {}
@@ -164,7 +164,7 @@ impl History {
 
     /// When the kernel reported a process's death.
     pub fn died(&self, who: Incarnation) -> Option<Instant> {
-        let proofs = self.notices.iter().filter(|n| n.accused == who && n.level == Some(Level::Deadbeat));
+        let proofs = self.notices.iter().filter(|n| n.accused == who && n.reason == Some(Reason::Deadbeat));
         proofs.map(|n| n.when).min()
     }
 
@@ -268,7 +268,7 @@ pub(crate) fn waited_until(
 
 #[cfg(test)]
 pub(crate) fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> ObservedEvent {
-    let record = Record { kind: what, level: 1, a, b };
+    let record = Record { kind: what, reason: 1, a, b };
     let event = obol_membership::recorder::Stamped { number: 0, at: Instant(at), record };
     ObservedEvent { process: Name::new(process).expect("a name"), kind, event, clock_error: Nanos::ZERO }
 }

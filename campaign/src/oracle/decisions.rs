@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 use obol_fabric::sim::State;
 use obol_fabric::{Incarnation, Layout, Nanos, ViewId, memory};
 use obol_membership::consensus::{INSTANCES, SlotState, SlotWord};
-use obol_membership::{Change, Kind, Level, View, frame};
+use obol_membership::{Change, Kind, Reason, View, frame};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -444,9 +444,9 @@ fn mark_return(views: u64, marks: &mut Marks) {
 fn mark_changes(world: &World, old: &View, view: &View, marks: &mut Marks) {
     for change in &view.changes {
         match *change {
-            Change::Failed { level: Level::Replaced, .. } => marks.hit(Mark::ReplacedSeat),
-            Change::Failed { level: Level::Host, .. } => marks.hit(Mark::HostRemoved),
-            Change::Failed { level: Level::Progress, .. } => marks.hit(Mark::Hung),
+            Change::Failed { reason: Reason::Replaced, .. } => marks.hit(Mark::ReplacedSeat),
+            Change::Failed { reason: Reason::Host, .. } => marks.hit(Mark::HostRemoved),
+            Change::Failed { reason: Reason::Progress, .. } => marks.hit(Mark::Hung),
             Change::Failed { accused, .. } => {
                 let lived = old.member(accused).is_some_and(|m| {
                     m.address.seat == 0

@@ -193,10 +193,10 @@ impl Processes {
         let recent = recorder::read::<Kind>(words, written.saturating_sub(count + 8));
         let acceptors = world.machine(node).view().acceptors.len() as u64;
         for event in recent.iter().filter(|e| e.record.kind == Kind::Abort) {
-            if event.record.b >= 2 * acceptors && matches!(event.record.level, 0 | 1) {
+            if event.record.b >= 2 * acceptors && matches!(event.record.reason, 0 | 1) {
                 marks.hit(Mark::PausesGrew);
             }
-            match event.record.level {
+            match event.record.reason {
                 0 => marks.hit(Mark::AbortMispredicted),
                 1 => marks.hit(Mark::AbortContended),
                 2 => marks.hit(Mark::AbortNoMajority),

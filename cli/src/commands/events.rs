@@ -6,7 +6,7 @@ use obol_console::output::{self, Failure};
 use obol_console::{event_text, iso, unix_now};
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
-use obol_membership::Level;
+use obol_membership::Reason;
 use obol_node::Site;
 use obol_observe::{ObservedEvent, Observer};
 use serde::Serialize;
@@ -35,7 +35,8 @@ struct EventJson<'a> {
     doubt_us: f64,
     process: &'a str,
     event: &'static str,
-    level: Option<&'static str>,
+    #[serde(rename = "level")]
+    reason: Option<&'static str>,
     a: u64,
     b: u64,
     who: Option<String>,
@@ -76,7 +77,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
     let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
     for ObservedEvent { process, event, clock_error, .. } in shown {
         let record = &event.record;
-        let level = Level::from_repr(record.level).filter(|_| record.level != 0).map(Level::name);
+        let reason = Reason::from_repr(record.reason).filter(|_| record.reason != 0).map(Reason::name);
         if json {
             let us = event.at.0 as f64 / 1e3;
             let (process, name) = (process.as_str(), record.kind.name());
@@ -89,7 +90,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
                 doubt_us,
                 process,
                 event: name,
-                level,
+                reason,
                 a: record.a,
                 b: record.b,
                 who: named(who),
@@ -103,7 +104,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
             time(event.at),
             format_args!("+{}", event.at.since(before)).to_string(),
             record.kind.name(),
-            level.unwrap_or(""),
+            reason.unwrap_or(""),
             event_text::describe(record.kind, record.a, record.b, |n| names.shown(Incarnation(n))),
             if *clock_error == Nanos::ZERO {
                 String::new()

@@ -56,7 +56,8 @@ struct ChangeJson {
     incarnation: Option<u64>,
     accuser: Option<u64>,
     accuser_name: Option<String>,
-    level: Option<&'static str>,
+    #[serde(rename = "level")]
+    reason: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -84,7 +85,7 @@ fn change(change: &Change, names: &Names) -> ChangeJson {
         incarnation: Some(who.0),
         accuser: None,
         accuser_name: None,
-        level: None,
+        reason: None,
     };
     let none = |change| ChangeJson { name: None, incarnation: None, ..of(change, Incarnation::NONE) };
     let decider =
@@ -92,10 +93,10 @@ fn change(change: &Change, names: &Names) -> ChangeJson {
     match *change {
         Change::Joined(who) => of("joined", who),
         Change::Left(who) => of("left", who),
-        Change::Failed { accused, accuser, level } => ChangeJson {
+        Change::Failed { accused, accuser, reason } => ChangeJson {
             accuser: Some(accuser.0),
             accuser_name: name(accuser),
-            level: Some(level.name()),
+            reason: Some(reason.name()),
             ..of("failed", accused)
         },
         Change::AcceptorAdded(acceptor) => decider("acceptor-added", acceptor.proposer),

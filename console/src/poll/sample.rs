@@ -6,7 +6,7 @@ use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Record, Stamped};
 use obol_membership::view::{Departed, coordinator_name};
-use obol_membership::{Change, Kind, Level, View};
+use obol_membership::{Change, Kind, Reason, View};
 use obol_observe::annotations::{DrillMark, Mark};
 use obol_observe::failovers::Dead;
 use obol_observe::histograms::{Counts, Histograms};
@@ -138,7 +138,8 @@ pub(crate) enum ChangeRow {
     Failed {
         who: Incarnation,
         accuser: Incarnation,
-        level: Level,
+        #[serde(rename = "level")]
+        reason: Reason,
     },
     Lease,
     /// The number of a coordinator that is an acceptor from the next slot on.
@@ -223,7 +224,8 @@ pub(crate) struct EventRow {
     /// The event's number in its recorder; a gap indicates that the ring overflowed.
     pub(crate) number: u64,
     pub(crate) event: Event,
-    pub(crate) level: Option<Level>,
+    #[serde(rename = "level")]
+    pub(crate) reason: Option<Reason>,
     pub(crate) a: u64,
     pub(crate) b: u64,
     /// Clock error: by how much the time may be off, for a process of another host.
@@ -323,11 +325,11 @@ impl ViewRow {
     /// A member that departed, with who reported it if this view says so.
     pub(crate) fn dead(&self, departed: Incarnation) -> Dead {
         let report = self.changes.iter().find_map(|change| match *change {
-            ChangeRow::Failed { who, accuser, level } if who == departed => Some((accuser, level)),
+            ChangeRow::Failed { who, accuser, reason } if who == departed => Some((accuser, reason)),
             _ => None,
         });
-        let (accuser, level) = report.unzip();
-        Dead { who: departed, accuser: accuser.unwrap_or(Incarnation::NONE), level }
+        let (accuser, reason) = report.unzip();
+        Dead { who: departed, accuser: accuser.unwrap_or(Incarnation::NONE), reason }
     }
 }
 
@@ -343,7 +345,7 @@ impl ChangeRow {
         match *change {
             Change::Joined(who) => Self::Joined { who },
             Change::Left(who) => Self::Left { who },
-            Change::Failed { accused, accuser, level } => Self::Failed { who: accused, accuser, level },
+            Change::Failed { accused, accuser, reason } => Self::Failed { who: accused, accuser, reason },
             Change::Lease => Self::Lease,
             Change::AcceptorAdded(acceptor) => Self::AcceptorAdded { proposer: acceptor.proposer },
             Change::AcceptorRemoved(acceptor) => Self::AcceptorRemoved { proposer: acceptor.proposer },
@@ -355,14 +357,14 @@ impl ChangeRow {
 
 impl EventRow {
     fn of(seen: &ObservedEvent) -> Self {
-        let Record { kind: event, level, a, b } = seen.event.record;
+        let Record { kind: event, reason, a, b } = seen.event.record;
         Self {
             at: seen.event.at,
             process: seen.process,
             kind: seen.kind,
             number: seen.event.number,
             event,
-            level: Level::from_repr(level).filter(|_| level != 0),
+            reason: Reason::from_repr(reason).filter(|_| reason != 0),
             a,
             b,
             doubt: seen.clock_error,
@@ -371,8 +373,8 @@ impl EventRow {
 
     /// The event in the form of the time lines.
     pub(crate) fn seen(&self) -> ObservedEvent {
-        let level = self.level.map_or(0, |level| level as u8);
-        let record = Record { kind: self.event, level, a: self.a, b: self.b };
+        let reason = self.reason.map_or(0, |reason| reason as u8);
+        let record = Record { kind: self.event, reason, a: self.a, b: self.b };
         let event = Stamped { number: self.number, at: self.at, record };
         ObservedEvent { process: self.process, kind: self.kind, event, clock_error: self.doubt }
     }

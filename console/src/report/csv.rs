@@ -23,10 +23,11 @@ pub(super) fn text(report: &Report) -> String {
     text.push_str(",total_ns,active_last\r\n");
     let number = |value: Option<obol_fabric::Nanos>| value.map_or(String::new(), |value| value.0.to_string());
     for (part, failover) in report.failovers() {
-        let level = failover.dead.first().and_then(|dead| dead.level).map_or("", |level| level.name());
+        let reason = failover.dead.first().and_then(|dead| dead.reason).map_or("", |reason| reason.name());
         let began = report.unix(failover.began);
         let dead = field(&part.dead(failover));
-        let _ = write!(text, "{},{began},{},{dead},{level}", failover.view, field(failover.decider.as_str()));
+        let _ =
+            write!(text, "{},{began},{},{dead},{reason}", failover.view, field(failover.decider.as_str()));
         for phase in failover.phases() {
             let _ = write!(text, ",{}", number(phase));
         }

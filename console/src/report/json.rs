@@ -22,7 +22,7 @@ fn failover(report: &Report, (part, failover): (&Part, &Failover)) -> Value {
             json!({
                 "who": part.data.who(dead.who),
                 "accuser": part.data.who(dead.accuser),
-                "level": dead.level.map(|level| level.name()),
+                "level": dead.reason.map(|reason| reason.name()),
             })
         })
         .collect();

@@ -57,8 +57,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
     }
     for (part, event) in seen() {
         let what = part.data.describe(event);
-        let args =
-            json!({ "what": what, "level": event.level.map(|level| level.name()), "number": event.number });
+        let args = json!({ "what": what, "level": event.reason.map(|reason| reason.name()), "number": event.number });
         events.push(json!({
             "ph": "i", "s": "t", "cat": "event", "name": event.event.name(), "pid": PID,
             "tid": tids.get(&event.process), "ts": us(event.at, base), "args": args

@@ -247,10 +247,11 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         // The newest ones, as they occur.
         for failover in mine.iter().rev().take(FAILOVERS_MOST) {
             let dead: Vec<String> = failover.dead.iter().map(|dead| model.live.who(dead.who)).collect();
-            let level = failover.dead.first().and_then(|dead| dead.level).map_or("--", |level| level.name());
+            let reason =
+                failover.dead.first().and_then(|dead| dead.reason).map_or("--", |reason| reason.name());
             let total =
                 failover.total().map_or("not over yet".to_owned(), |total| format!("over in {total}"));
-            let text = format!("    view {}: {} dead by {level}, {total}", failover.view, dead.join(", "));
+            let text = format!("    view {}: {} dead by {reason}, {total}", failover.view, dead.join(", "));
             lines.push((text, Role::Text));
         }
     }

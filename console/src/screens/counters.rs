@@ -251,13 +251,13 @@ impl Counters {
         let mut y = inside.y;
         for row in rows.take(usize::from(inside.height)) {
             let ago = now.map_or(Nanos::ZERO, |now| now.since(row.at));
-            let level = row.level.map_or("", |level| level.name());
+            let reason = row.reason.map_or("", |reason| reason.name());
             let text = format!(
                 "{:>6} ago  {:<10} {:<8} {:<9} {}",
                 age(ago),
                 row.process.as_str(),
                 row.event.name(),
-                level,
+                reason,
                 data.describe(row)
             );
             canvas.put(inside, inside.x + 1, y, &text, Role::Text);

@@ -104,7 +104,7 @@ fn rows(model: &Model) -> Vec<&EventRow> {
                 ("process", event.process.as_str()),
                 ("kind", event.kind.name()),
                 ("event", event.event.name()),
-                ("level", event.level.map_or("", |level| level.name())),
+                ("level", event.reason.map_or("", |reason| reason.name())),
                 ("what", &data.describe(event)),
             ])
     };
@@ -126,7 +126,7 @@ fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
         Cell::maybe(after),
         Cell::text(event.process.to_string()),
         Cell::new(event.event.name(), role(event.event)),
-        Cell::text(event.level.map_or("", |level| level.name())),
+        Cell::text(event.reason.map_or("", |reason| reason.name())),
         Cell::text(data.describe(event)),
     ]
 }
@@ -146,14 +146,14 @@ pub(super) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     for (y, at) in (inside.y..).zip(0..rows.len()) {
         let row = cells(&rows, at, data);
-        let [time, after, process, event, level, what] = &row[..] else { continue };
+        let [time, after, process, event, reason, what] = &row[..] else { continue };
         let mut x = inside.x + 2;
         for (cell, wide, right) in [
             (time, 16, false),
             (after, 9, true),
             (process, 10, false),
             (event, 14, false),
-            (level, 10, false),
+            (reason, 10, false),
             (what, 0, false),
         ] {
             let from = if right { x + (wide - 1u16).saturating_sub(cell.width()) } else { x };

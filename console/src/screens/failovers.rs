@@ -201,10 +201,10 @@ fn rows(model: &Model) -> Vec<Failover> {
     let mut all = data.failovers();
     if !filter.is_empty() {
         all.retain(|failover| {
-            let level = failover.dead.first().and_then(|dead| dead.level);
+            let reason = failover.dead.first().and_then(|dead| dead.reason);
             filter.keeps(&[
                 ("dead", &dead(failover, data)),
-                ("level", level.map_or("", |level| level.name())),
+                ("level", reason.map_or("", |reason| reason.name())),
                 ("coordinator", failover.decider.as_str()),
             ])
         });
@@ -245,7 +245,7 @@ fn span(value: Option<Nanos>) -> String {
 }
 
 fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
-    let level = failover.dead.first().and_then(|dead| dead.level);
+    let reason = failover.dead.first().and_then(|dead| dead.reason);
     let time = data.sample.as_deref().map(|sample| {
         let unix = sample.unix.saturating_sub(sample.at.since(failover.began).0);
         time_of_day(unix)
@@ -254,7 +254,7 @@ fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
         Cell::new(time.unwrap_or_default(), Role::Dim),
         Cell::text(failover.view.to_string()),
         Cell::new(dead(failover, data), Role::Bad),
-        Cell::maybe(level.map(|level| level.name())),
+        Cell::maybe(reason.map(|reason| reason.name())),
         Cell::text(failover.decider.to_string()),
         Cell::maybe(failover.total().map(|total| total.to_string())),
         Cell::maybe(failover.last_active().map(|(name, _)| name.to_string())),

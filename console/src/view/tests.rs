@@ -102,7 +102,7 @@ fn two_hosts(width: u16, height: u16) -> Model {
         at: Instant(began.0 + us * 1000),
         number: us,
         doubt: Nanos::from_micros(20),
-        level: None,
+        reason: None,
         ..samples::event(began, 0)
     };
     sample.events.extend([

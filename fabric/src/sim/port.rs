@@ -130,7 +130,7 @@ impl Fabric for Port<'_> {
     }
 
     fn record(&mut self, record: Record<impl Into<EventCode>>) {
-        let record = Record { kind: record.kind.into(), level: record.level, a: record.a, b: record.b };
+        let record = Record { kind: record.kind.into(), reason: record.reason, a: record.a, b: record.b };
         self.core.mix(record.a ^ u64::from(record.kind.number()) << 48);
         if self.core.network.record {
             let first = self.core.layout.recorder(0) as usize / 8;

@@ -8,7 +8,7 @@
 use super::{Accusation, Coordinator};
 use crate::detectors::links;
 use crate::mutants::Mutant;
-use crate::view::{Kind, Level, View};
+use crate::view::{Kind, Reason, View};
 use crate::{Config, clique};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Evidence, Fabric, Incarnation, Instant};
@@ -216,9 +216,9 @@ impl Coordinator {
         let cuts =
             if self.leading { self.cliques.verdict(scope, now) } else { self.cliques.unfit(scope, now) };
         let is_cut = |who: &Incarnation| cuts.iter().any(|cut| cut.accused == *who);
-        self.suspects.retain(|who, by| by.level != Level::Timeout || is_cut(who));
+        self.suspects.retain(|who, by| by.reason != Reason::Timeout || is_cut(who));
         for Cut { accused, by } in cuts {
-            let by = Accusation { accuser: by, level: Level::Timeout };
+            let by = Accusation { accuser: by, reason: Reason::Timeout };
             if self.peer.config.mutant.has(Mutant::LostLinkIsProof) {
                 self.accuse(accused, by, Evidence::Proof, now, fabric);
             }
@@ -251,7 +251,7 @@ impl Coordinator {
     /// Whether a member is suspected for more than its links. Links are not announced, so
     /// suspicions because of them are always local.
     fn is_gone(&self, who: Incarnation) -> bool {
-        self.suspects.get(&who).is_some_and(|by| by.level != Level::Timeout)
+        self.suspects.get(&who).is_some_and(|by| by.reason != Reason::Timeout)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Accusation, Coordinator, cliques};
 use crate::detectors::links;
 use crate::metrics::Counter;
 use crate::peer::MembershipState;
-use crate::view::{Level, Newcomer, View};
+use crate::view::{Newcomer, Reason, View};
 use crate::wire::{self, Message};
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
@@ -35,13 +35,13 @@ impl Coordinator {
             Message::Decided(id) if id > self.view().id => self.poll_views(now, fabric),
             Message::Clear(base) => self.learn_clear(base, fabric),
             // Broken links are handled by reports.
-            Message::Notice { level: Level::Timeout, .. } if links::are_watched(&self.peer.config) => {}
-            Message::Notice { accuser, accused, level, evidence } => {
+            Message::Notice { reason: Reason::Timeout, .. } if links::are_watched(&self.peer.config) => {}
+            Message::Notice { accuser, accused, reason, evidence } => {
                 fabric.count(Counter::NoticesReceived, 1);
                 // An excluded accuser may have been cut off from all members. If its report is
                 // true, the member that watches now repeats it. A proof holds whatever its sender.
                 if evidence == Evidence::Proof || !self.view().has_lost(accuser) {
-                    self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
+                    self.accuse(accused, Accusation { accuser, reason }, evidence, now, fabric);
                 }
             }
             Message::Join { newcomer, as_of, proved } => {

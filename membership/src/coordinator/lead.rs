@@ -159,7 +159,7 @@ impl Coordinator {
         let remove = self
             .suspects
             .iter()
-            .map(|(&accused, &Accusation { accuser, level })| Change::Failed { accused, accuser, level })
+            .map(|(&accused, &Accusation { accuser, reason })| Change::Failed { accused, accuser, reason })
             .collect();
         let edit = self.requests.edit(remove, self.wanted_acceptor(now), view, &self.peer.config);
         view.successor(&edit, self.cleared, self.peer.config.mutant)
@@ -295,7 +295,7 @@ impl Coordinator {
     fn aborted<F: Fabric>(&mut self, reason: Abort, now: Instant, fabric: &mut F) {
         fabric.record(Record {
             kind: Event_::Abort,
-            level: reason as u8,
+            reason: reason as u8,
             a: self.engine.slot().0,
             b: u64::from(self.aborts),
         });

@@ -26,7 +26,7 @@ use crate::replace::Vacancies;
 use crate::rng::Rng;
 use crate::timers::Timer;
 use crate::tokens::{Labelled, Part};
-use crate::view::{Acceptor, JOIN_WINDOW, Kind, Level, Member, Newcomer, View, coordinator_name};
+use crate::view::{Acceptor, JOIN_WINDOW, Kind, Member, Newcomer, Reason, View, coordinator_name};
 use crate::wire::Message;
 use cliques::Cliques;
 use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, ViewId};
@@ -38,7 +38,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Accusation {
     accuser: Incarnation,
-    level: Level,
+    reason: Reason,
 }
 
 /// The state machine of a coordinator.
@@ -242,7 +242,7 @@ impl Coordinator {
     fn suspect_former_life(&mut self, of: Address) {
         let former = self.view().earlier_life(of).map(|m| m.incarnation);
         if let Some(accuser) = former {
-            let by = Accusation { accuser, level: Level::Replaced };
+            let by = Accusation { accuser, reason: Reason::Replaced };
             self.suspects.entry(accuser).or_insert(by);
         }
     }
@@ -321,7 +321,7 @@ impl Coordinator {
     fn forget_suspicions(&mut self) {
         let (proofs, notices) = (&self.proofs, &mut self.peer.notices);
         self.suspects.retain(|who, by| {
-            let keeps = proofs.contains(who) || by.level == Level::Replaced;
+            let keeps = proofs.contains(who) || by.reason == Reason::Replaced;
             if !keeps {
                 notices.retract(*who);
             }
@@ -355,7 +355,7 @@ impl Coordinator {
         }
         if self.suspect(accused, by, fabric) {
             let due = now + self.peer.config.timing.notice_after;
-            self.peer.notices.raise(accused, by.level, evidence, due);
+            self.peer.notices.raise(accused, by.reason, evidence, due);
         }
     }
 
@@ -366,14 +366,14 @@ impl Coordinator {
         }
         if self.suspects.insert(accused, by).is_none() {
             let record =
-                Record { kind: Event_::Notice, level: by.level as u8, a: accused.0, b: by.accuser.0 };
+                Record { kind: Event_::Notice, reason: by.reason as u8, a: accused.0, b: by.accuser.0 };
             fabric.record(record);
         }
         true
     }
 
     fn report_death<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
-        let by = Accusation { accuser: self.incarnation().unwrap_or_default(), level: Level::Deadbeat };
+        let by = Accusation { accuser: self.incarnation().unwrap_or_default(), reason: Reason::Deadbeat };
         for accused in deadbeat::accused(who, &self.log, self.cleared) {
             self.accuse(accused, by, evidence, now, fabric);
         }
@@ -505,8 +505,8 @@ impl Machine for Coordinator {
                         }
                     }
                     Part::Probe => {
-                        if let Some((who, level)) = self.peer.probed(token, result, now, fabric) {
-                            let by = Accusation { accuser: self.incarnation().unwrap_or_default(), level };
+                        if let Some((who, reason)) = self.peer.probed(token, result, now, fabric) {
+                            let by = Accusation { accuser: self.incarnation().unwrap_or_default(), reason };
                             self.accuse(who, by, Evidence::Suspicion, now, fabric);
                         }
                     }

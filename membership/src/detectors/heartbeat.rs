@@ -12,7 +12,7 @@
 use super::Scope;
 use super::stall::{Probes, Rule, Seen};
 use crate::Config;
-use crate::view::{Kind, Level, Member};
+use crate::view::{Kind, Member, Reason};
 use obol_fabric::{Layout, Nanos};
 
 /// Which other process watches a member.
@@ -25,7 +25,7 @@ pub(crate) enum Beat {
 }
 
 impl Rule for Beat {
-    const LEVEL: Level = Level::Heartbeat;
+    const REASON: Reason = Reason::Heartbeat;
 
     fn targets<'v>(scope: &Scope<'v>) -> Vec<(&'v Member, Self)> {
         let &Scope { view, me, .. } = scope;

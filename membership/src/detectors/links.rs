@@ -1,9 +1,9 @@
-//! The level-3 detector: which members this process can reach. It judges links, not processes.
+//! The detector of links: which members this process can reach. It judges links, not processes.
 //!
 //! uKharon, section 4.2, catastrophic failures. Every process with a core multicasts a heartbeat.
 //! Beyond the paper, silence alone breaks no link. It triggers a READ of the silent member's
 //! memory; the link is down if that fails, too, until a READ succeeds. So a broken multicast tree,
-//! a lost datagram, or a stopped process (which level 2 finds) does not count as a broken link, and
+//! a lost datagram, or a stopped process (which heartbeats find) does not count as a broken link, and
 //! links do not flap.
 //!
 //! A READ needs both directions, a heartbeat only one: of a link that is cut one way, one end

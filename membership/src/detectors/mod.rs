@@ -1,7 +1,7 @@
 //! The failure detectors, one file each. A detector is a type that implements [`Detector`] and one
 //! line of the registry below; coordinators and members run all registered ones.
 //!
-//! | detector | level | finds |
+//! | detector | level in uKharon | finds |
 //! |---|---|---|
 //! | [`deadbeat`] | 1 | dead processes, by the notices of the kernel or the fabric |
 //! | [`heartbeat`] | 2 | processes that have stalled |
@@ -19,7 +19,7 @@ mod stall;
 
 use crate::Config;
 use crate::tokens::{self, Labelled};
-use crate::view::{Level, View};
+use crate::view::{Reason, View};
 use heartbeat::Heartbeat;
 use links::Links;
 use obol_fabric::{Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Token};
@@ -42,7 +42,7 @@ pub struct Scope<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It has stalled, or cannot be reached.
-    Suspect(Incarnation, Level),
+    Suspect(Incarnation, Reason),
     /// It was suspected here and runs again.
     Retract(Incarnation),
     /// The link to it is down. This is no suspicion of the process: see [`links`].

@@ -5,7 +5,7 @@
 use super::Scope;
 use super::stall::{Probes, Rule, Seen};
 use crate::Config;
-use crate::view::{Level, Member};
+use crate::view::{Member, Reason};
 use obol_fabric::{Layout, Nanos};
 
 /// The period in which a program promised to advance its word.
@@ -13,7 +13,7 @@ use obol_fabric::{Layout, Nanos};
 pub(crate) struct Promise(Nanos);
 
 impl Rule for Promise {
-    const LEVEL: Level = Level::Progress;
+    const REASON: Reason = Reason::Progress;
 
     fn targets<'v>(scope: &Scope<'v>) -> Vec<(&'v Member, Self)> {
         let promises = scope.promises.iter().filter(|_| scope.me.is_some());

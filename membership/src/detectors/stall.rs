@@ -6,12 +6,12 @@
 use super::{Detector, Id, Scope, Verdict};
 use crate::Config;
 use crate::tokens::Labelled;
-use crate::view::{Level, Member};
+use crate::view::{Member, Reason};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, Layout, LinkError, Nanos, Remote};
 
 /// Which word of a member is read, and when it counts as stalled.
 pub(crate) trait Rule: Copy + PartialEq {
-    const LEVEL: Level;
+    const REASON: Reason;
 
     /// The members whose words are read.
     fn targets<'v>(scope: &Scope<'v>) -> Vec<(&'v Member, Self)>;
@@ -115,7 +115,7 @@ impl<R: Rule> Detector for Probes<R> {
         let target = self.targets.get_mut(usize::from(done.peer))?;
         target.reading = false;
         target.due = now + target.rule.pause(config);
-        let level = match done.result {
+        let reason = match done.result {
             Ok(Completion::Read(bytes)) => {
                 let value = bytes.try_into().map(u64::from_le_bytes).ok()?;
                 let seen = &mut target.seen;
@@ -128,16 +128,16 @@ impl<R: Rule> Detector for Probes<R> {
                     let moved = target.seen.same == 1 && core::mem::take(&mut target.suspected);
                     return moved.then_some(Verdict::Retract(target.incarnation));
                 }
-                R::LEVEL
+                R::REASON
             }
-            Err(LinkError::PeerReplaced) => Level::Replaced,
+            Err(LinkError::PeerReplaced) => Reason::Replaced,
             // A local fault.
             Err(LinkError::Unmapped) => return None,
-            _ => Level::Timeout,
+            _ => Reason::Timeout,
         };
         if core::mem::replace(&mut target.suspected, true) {
             return None;
         }
-        Some(Verdict::Suspect(target.incarnation, level))
+        Some(Verdict::Suspect(target.incarnation, reason))
     }
 }

@@ -20,7 +20,7 @@ use crate::renewal_source::RenewalSource;
 use crate::rng::Rng;
 use crate::timers::Timer;
 use crate::tokens::{Labelled, Part};
-use crate::view::{Kind, Level, View};
+use crate::view::{Kind, Reason, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
 use renewal::Lapses;
@@ -131,10 +131,10 @@ impl Member {
             return;
         }
         if let MembershipState::Member(who) = self.peer.state {
-            fabric.count(Level::Progress.suspicions(), 1);
-            let level = Level::Progress;
-            fabric.record(Record { kind: Event_::Suspect, level: level as u8, a: who.0, b: 0 });
-            self.raise_notice(who, level, now);
+            fabric.count(Reason::Progress.suspicions(), 1);
+            let reason = Reason::Progress;
+            fabric.record(Record { kind: Event_::Suspect, reason: reason as u8, a: who.0, b: 0 });
+            self.raise_notice(who, reason, now);
         }
     }
 
@@ -359,8 +359,8 @@ impl Member {
         }
     }
 
-    fn raise_notice(&mut self, who: Incarnation, level: Level, now: Instant) {
-        self.peer.notices.raise(who, level, Evidence::Suspicion, now);
+    fn raise_notice(&mut self, who: Incarnation, reason: Reason, now: Instant) {
+        self.peer.notices.raise(who, reason, Evidence::Suspicion, now);
     }
 }
 
@@ -379,8 +379,8 @@ impl Machine for Member {
                 }
                 let Some(done) = Labelled::new(token, result) else { return };
                 if done.part == Part::Probe {
-                    if let Some((who, level)) = self.peer.probed(token, result, now, fabric) {
-                        self.raise_notice(who, level, now);
+                    if let Some((who, reason)) = self.peer.probed(token, result, now, fabric) {
+                        self.raise_notice(who, reason, now);
                     }
                     return;
                 }
@@ -405,7 +405,7 @@ impl Machine for Member {
             Event::Death { who, evidence } => {
                 if let Some(accused) = self.apps.at(who) {
                     let due = now + self.peer.config.timing.notice_after;
-                    self.peer.notices.raise(accused, Level::Deadbeat, evidence, due);
+                    self.peer.notices.raise(accused, Reason::Deadbeat, evidence, due);
                 } else if self.apps.died(who, fabric) {
                     // The dead process is no member.
                 } else if self.source.died(who, &self.peer.config, now, fabric) {

@@ -42,12 +42,13 @@ impl Kind {
     }
 }
 
-/// The detector that reported a member (protocol, section 3).
+/// Why a member is reported as failed: the detector that suspects it, or the event that ended it
+/// (protocol, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, FromRepr, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[repr(u8)]
-pub enum Level {
+pub enum Reason {
     /// The kernel reported the end of the process.
     Deadbeat = 1,
     /// Its heartbeat stood still.
@@ -62,13 +63,13 @@ pub enum Level {
     Progress = 6,
 }
 
-impl Level {
+impl Reason {
     /// The name that operators see.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Counts suspicions of this level at the process that raised them.
+    /// Counts suspicions for this reason at the process that raised them.
     pub const fn suspicions(self) -> Counter {
         match self {
             Self::Progress => Counter::ProgressSuspicions,

@@ -7,7 +7,7 @@ mod member;
 mod numbers;
 mod successor;
 
-pub use member::{Departed, Kind, Level, Member, Newcomer};
+pub use member::{Departed, Kind, Member, Newcomer, Reason};
 pub use numbers::Numbers;
 pub use successor::{Edit, RECOVERY_SKIP};
 
@@ -39,7 +39,7 @@ pub enum Change {
         /// The process that reported it.
         accuser: Incarnation,
         /// The detector.
-        level: Level,
+        reason: Reason,
     },
     /// The lease duration changed.
     Lease,
@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn fail(view: &View, accused: Incarnation) -> View {
-        let change = Change::Failed { accused, accuser: Incarnation(1), level: Level::Deadbeat };
+        let change = Change::Failed { accused, accuser: Incarnation(1), reason: Reason::Deadbeat };
         view.successor(&Edit { remove: vec![change], ..Edit::default() }, view.cleared, ActiveMutant::NONE)
     }
 

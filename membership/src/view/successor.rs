@@ -1,7 +1,7 @@
 //! What follows a view: the next one as its leader proposes it, or the one of an operator's
 //! recovery after a disaster.
 
-use super::{Acceptor, Change, Departed, JOIN_WINDOW, Kind, Level, Member, Newcomer, View};
+use super::{Acceptor, Change, Departed, JOIN_WINDOW, Kind, Member, Newcomer, Reason, View};
 use crate::mutants::{ActiveMutant, Mutant};
 use obol_fabric::{Address, Incarnation, Nanos, ViewId};
 
@@ -77,7 +77,7 @@ impl View {
                 Address { generation: 0, ..m.address } == Address { generation: 0, ..new.address }
             };
             if let Some(old) = self.members.iter().find(same_seat).map(|m| m.incarnation) {
-                self.remove(Change::Failed { accused: old, accuser: old, level: Level::Replaced }, old);
+                self.remove(Change::Failed { accused: old, accuser: old, reason: Reason::Replaced }, old);
             }
         }
     }
@@ -94,7 +94,7 @@ impl View {
             }
             changes.push(match change {
                 Change::Failed { accuser, .. } => {
-                    Change::Failed { accused: m.incarnation, accuser, level: Level::Host }
+                    Change::Failed { accused: m.incarnation, accuser, reason: Reason::Host }
                 }
                 _ => Change::Left(m.incarnation),
             });

@@ -2,7 +2,7 @@
 
 use super::{DecodeError, NUMBER_MAX};
 use crate::timing::{LEASE_MAX, LEASE_MIN};
-use crate::view::{Kind, Level};
+use crate::view::{Kind, Reason};
 use obol_fabric::{Address, Incarnation, Name, Nanos, ViewId};
 
 /// The longest reach of a view, and so the longest wait: a lease and a cache's lease, with
@@ -114,9 +114,9 @@ impl<'a> Reader<'a> {
         let span = Nanos(self.u64()?);
         if (LEASE_MIN..=LEASE_MAX).contains(&span) { Ok(span) } else { Err(DecodeError::OutOfBounds) }
     }
-    pub(super) fn level(&mut self) -> Result<Level, DecodeError> {
+    pub(super) fn reason(&mut self) -> Result<Reason, DecodeError> {
         let number = self.u8()?;
-        Level::from_repr(number).ok_or(DecodeError::Unknown(number))
+        Reason::from_repr(number).ok_or(DecodeError::Unknown(number))
     }
     pub(super) fn end(&self) -> Result<(), DecodeError> {
         if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }

@@ -3,7 +3,7 @@
 use super::DecodeError;
 use super::codec::{Reader, Writer};
 use super::views::{read_member, write_member};
-use crate::view::{Acceptor, Level, Member, Newcomer, View};
+use crate::view::{Acceptor, Member, Newcomer, Reason, View};
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Nanos, ViewId};
 
 /// Why a join is refused.
@@ -118,7 +118,7 @@ pub enum Message<'a> {
         /// The process that died.
         accused: Incarnation,
         /// The detector.
-        level: Level,
+        reason: Reason,
         /// Suspicion or proof.
         evidence: Evidence,
     },
@@ -251,8 +251,8 @@ impl<'a> Message<'a> {
             Self::View { frame, cleared } => w.u8(if cleared { 22 } else { 1 }).bytes(frame),
             Self::Decided(id) => w.u8(2).u64(id.0),
             Self::Clear(base) => w.u8(3).u64(base.0),
-            Self::Notice { accuser, accused, level, evidence } => {
-                w.u8(4).u64(accuser.0).u64(accused.0).u8(level as u8).flag(evidence == Evidence::Proof)
+            Self::Notice { accuser, accused, reason, evidence } => {
+                w.u8(4).u64(accuser.0).u64(accused.0).u8(reason as u8).flag(evidence == Evidence::Proof)
             }
             Self::Join { newcomer, as_of, proved } => {
                 w.u8(5).u64(as_of.0);
@@ -300,7 +300,7 @@ impl<'a> Message<'a> {
             4 => Self::Notice {
                 accuser: r.incarnation()?,
                 accused: r.incarnation()?,
-                level: r.level()?,
+                reason: r.reason()?,
                 evidence: if r.u8()? == 0 { Evidence::Suspicion } else { Evidence::Proof },
             },
             5 => {

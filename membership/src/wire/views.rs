@@ -67,8 +67,8 @@ fn write_changes(w: &mut Writer, view: &View) {
         match *change {
             Change::Joined(who) => w.u8(1).u64(who.0),
             Change::Left(who) => w.u8(2).u64(who.0),
-            Change::Failed { accused, accuser, level } => {
-                w.u8(3).u64(accused.0).u64(accuser.0).u8(level as u8)
+            Change::Failed { accused, accuser, reason } => {
+                w.u8(3).u64(accused.0).u64(accuser.0).u8(reason as u8)
             }
             Change::Lease => w.u8(4),
             Change::Settled => w.u8(5),
@@ -190,7 +190,7 @@ fn read_changes(r: &mut Reader<'_>, view: &mut View) -> Result<(), DecodeError> 
         view.changes.push(match r.u8()? {
             1 => Change::Joined(r.incarnation()?),
             2 => Change::Left(r.incarnation()?),
-            3 => Change::Failed { accused: r.incarnation()?, accuser: r.incarnation()?, level: r.level()? },
+            3 => Change::Failed { accused: r.incarnation()?, accuser: r.incarnation()?, reason: r.reason()? },
             4 => Change::Lease,
             5 => Change::Settled,
             6 => Change::AcceptorAdded(read_acceptor(r)?),

@@ -174,7 +174,7 @@ impl Fabric for Posts<'_> {
     }
     fn record(&mut self, record: FabricRecord<impl Into<EventCode>>) {
         let kind = RecordKind::try_from(record.kind.into()).expect("a kind of the protocol's");
-        self.records.push(Record { kind, level: record.level, a: record.a, b: record.b });
+        self.records.push(Record { kind, reason: record.reason, a: record.a, b: record.b });
     }
     fn count(&mut self, counter: impl Into<CounterSlot>, by: u64) {
         let counter = Counter::try_from(counter.into()).expect("a counter of the protocol's");

@@ -14,7 +14,7 @@ use crate::instant::{Cluster, Role};
 use obol_fabric::{Fabric, Instant, Nanos};
 use obol_membership::mutants::ActiveMutant;
 use obol_membership::recorder::{Kind as Event, Record};
-use obol_membership::{Kind, Level, View};
+use obol_membership::{Kind, Reason, View};
 
 #[derive(Default)]
 pub(crate) struct World {
@@ -25,12 +25,12 @@ pub(crate) struct World {
 
 /// A record, with its meaningful numbers.
 fn shown(record: &Record) -> String {
-    let Record { kind, level, a, b } = *record;
-    let level = Level::from_repr(level).map_or("?", |level| level.name());
+    let Record { kind, reason, a, b } = *record;
+    let reason = Reason::from_repr(reason).map_or("?", |reason| reason.name());
     match kind {
         Event::Started => format!("started, generation {a}"),
-        Event::Notice => format!("accuses {a} by {level}, as {b} says"),
-        Event::Suspect => format!("suspects {a} by {level}"),
+        Event::Notice => format!("accuses {a} by {reason}, as {b} says"),
+        Event::Suspect => format!("suspects {a} by {reason}"),
         Event::Propose => format!("proposes view {a}"),
         Event::Decide if b == 1 => format!("decides view {a}, adopted"),
         Event::Decide => format!("decides view {a}"),
