@@ -90,9 +90,9 @@ fn a_program_that_crashes_again_and_again_waits_takes_no_seats_and_others_act_on
             .is_some_and(|p| p["alive"] == true && p["held_back_us"].as_f64() > Some(0.0))
     });
     let warnings = waiting.json["warnings"].to_string();
-    assert!(warnings.contains("join of looper held back for "), "{warnings}");
+    assert!(warnings.contains("join of looper on hold for "), "{warnings}");
     let text = root.run(&["status"]).out;
-    assert!(text.contains("held back"), "{text}");
+    assert!(text.contains("on hold"), "{text}");
     for app in ["app-1", "app-2"] {
         assert_eq!(waiting.incarnation(app), before.incarnation(app), "{app} is who it was");
     }
@@ -119,6 +119,6 @@ fn a_program_that_crashes_again_and_again_waits_takes_no_seats_and_others_act_on
     let holds: Vec<f64> =
         held_events(&root).iter().map(|event| event["hold_us"].as_f64().expect("a time")).collect();
     assert_eq!(holds, [8e6, 16e6]);
-    assert!(root.run(&["events"]).out.contains("held back for 16.0s"), "{}", root.run(&["events"]).out);
+    assert!(root.run(&["events"]).out.contains("on hold for 16.0s"), "{}", root.run(&["events"]).out);
     root.until("others act", |status| status.is_active("app-1") && status.is_active("app-2"));
 }

@@ -29,12 +29,12 @@ pub enum Obstacle {
          limits.value_bytes in its profile"
     )]
     NoRoom,
-    /// Programs of its name failed too often; its join is held back for this much longer.
+    /// Programs of its name failed too often; its join is on hold for this much longer.
     #[error(
-        ": programs of its name died again and again, so its join is held back for {0} more; find out why \
+        ": programs of its name died again and again, so its join is on hold for {0} more; find out why \
          they died (`obol events`), or see coordinator.join_burst in the profile"
     )]
-    HeldBack(Nanos),
+    OnHold(Nanos),
     /// How often it was refused, or excluded before it learned of its admission.
     #[error(
         ": it was refused, or excluded immediately ({0} times in all); see `obol events` for who suspects whom"
@@ -200,7 +200,7 @@ impl Attached {
         } else if self.seat.finds_no_room() {
             Obstacle::NoRoom
         } else if let Some(until) = self.seat.held_until() {
-            Obstacle::HeldBack(until.since(clock::now()))
+            Obstacle::OnHold(until.since(clock::now()))
         } else if refused > 0 {
             Obstacle::Refused(refused)
         } else {

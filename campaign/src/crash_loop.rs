@@ -17,7 +17,7 @@ const CHECKS_PER_LEASE: u64 = 8;
 /// lease, one of a cache, and the detection time; some 15 are allowed in this time.
 const AVAILABLE_PERMILLE: u64 = 600;
 
-/// How often a name may fail within that time: until it is held back as the window allows, `free`
+/// How often a name may fail within that time: until it is put on hold as the window allows, `free`
 /// long, and once after each hold.
 fn failures_allowed(timing: &Timing, time: u64, free: u64) -> u64 {
     let burst = u64::from(timing.join_burst);
@@ -33,7 +33,7 @@ fn failures_allowed(timing: &Timing, time: u64, free: u64) -> u64 {
 
 /// Holds that leaders have counted.
 fn holds_counted(driver: &Driver) -> u64 {
-    (0..driver.scenario.coordinators).map(|n| driver.world.counter(n, Counter::JoinsHeldBack)).sum()
+    (0..driver.scenario.coordinators).map(|n| driver.world.counter(n, Counter::JoinHolds)).sum()
 }
 
 pub(super) fn run(driver: &mut Driver) -> Verdict {

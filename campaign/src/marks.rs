@@ -75,8 +75,8 @@ named_enum! {
         RefusedNoHost = "refused_no_host",
         /// A join was rejected because the view has no room for it.
         RefusedFull = "refused_full",
-        /// A join was held back because its name failed too often.
-        HeldBack = "held_back",
+        /// A join was put on hold because its name failed too often.
+        OnHold = "held_back",
         /// A program crashed repeatedly as soon as it was a member, with little effect on others.
         CrashLoop = "crash_loop",
         /// A join was rejected for another reason.

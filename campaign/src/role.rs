@@ -81,7 +81,7 @@ impl Instrumented {
                 Refusal::Stale => Mark::RefusedStale,
                 Refusal::NoHost => Mark::RefusedNoHost,
                 Refusal::Full => Mark::RefusedFull,
-                Refusal::HeldBack(_) => Mark::HeldBack,
+                Refusal::OnHold(_) => Mark::OnHold,
                 Refusal::Departed => Mark::RefusedOther,
             }),
             Ok(Message::Settle(_)) => self.marks.hit(Mark::Nudge),

@@ -304,7 +304,7 @@ impl Scenario {
         self.confirms = self.far || asks.permille(500);
     }
 
-    /// Joins of a name that fails often are held back, and joins share views; a crash loop may
+    /// Joins of a name that fails often are on hold, and joins share views; a crash loop may
     /// follow.
     fn draw_holds(&mut self) {
         let mut loops = Rng::new(self.seed ^ 0xc4a5_1022_0000_0000);

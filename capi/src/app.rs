@@ -134,7 +134,7 @@ pub unsafe extern "C" fn obol_embed(
 
 /// Becomes a member, as a new incarnation, and waits for that for at most `timeout_ns` nanoseconds.
 /// An attached program that was removed calls this again. If programs of its name failed
-/// repeatedly, the join is held back for a while; `obol_last_error` says for how long.
+/// repeatedly, the join is put on hold for a while; `obol_last_error` says for how long.
 ///
 /// # Safety
 /// `app` is null or a live handle.

@@ -42,7 +42,7 @@ fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
         (true, false, _) if process.lost_agent(snapshot) => "no agent",
         (_, false, false) if process.left => "left",
         (false, ..) => "down",
-        (true, false, false) if process.held_back(snapshot.at) > Nanos::ZERO => "held back",
+        (true, false, false) if process.hold_left(snapshot.at) > Nanos::ZERO => "on hold",
         (true, false, false) => "joining",
         (true, false, true) => "ok",
     }

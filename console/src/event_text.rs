@@ -1,7 +1,7 @@
 //! Descriptions of flight recorder events.
 
 use obol_fabric::{Incarnation, Nanos};
-use obol_membership::holdback::Held;
+use obol_membership::holds::Hold;
 use obol_membership::recorder::Kind as Event;
 
 /// The members in an event's values: the subject, and who reported it.
@@ -13,7 +13,7 @@ pub const fn members(kind: Event, a: u64, b: u64) -> (Option<Incarnation>, Optio
         | Event::Joined
         | Event::Excluded
         | Event::Left
-        | Event::JoinHeldBack
+        | Event::JoinHeld
         | Event::ClockFast
         | Event::ClockSlow => (Some(Incarnation(a)), None),
         _ => (None, None),
@@ -22,7 +22,7 @@ pub const fn members(kind: Event, a: u64, b: u64) -> (Option<Incarnation>, Optio
 
 /// How long an event holds back joins of a name.
 pub fn hold(kind: Event, b: u64) -> Option<Nanos> {
-    (kind == Event::JoinHeldBack).then(|| Held::of_word(b).2)
+    (kind == Event::JoinHeld).then(|| Hold::of_word(b).2)
 }
 
 /// Describes the values of an event. `who` names an incarnation.
@@ -38,9 +38,9 @@ pub fn describe(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> Str
         Event::ViewReceived => view(", by snapshot"),
         Event::Fenced => format!("base {a}, {b} holders by fence"),
         Event::Clear => format!("base {a}"),
-        Event::JoinHeldBack => {
-            let (failures, within, hold) = Held::of_word(b);
-            format!("join of {} held back for {hold}: it failed {failures} times in {within}", who(a))
+        Event::JoinHeld => {
+            let (failures, within, hold) = Hold::of_word(b);
+            format!("join of {} on hold for {hold}: it failed {failures} times in {within}", who(a))
         }
         Event::Replacing => format!("coord-{a} is an acceptor from view {b} on, because another is missing"),
         Event::Replaced => format!("coord-{a} is missing and no acceptor from view {b} on"),

@@ -111,9 +111,9 @@ pub enum SeatStatus {
     Left,
     /// The newest view has no room for the program. Its join stays valid, and is repeated.
     Full,
-    /// Members of this name failed repeatedly, so its join is held back until this time of the
+    /// Members of this name failed repeatedly, so its join is on hold until this time of the
     /// agent's clock. It stays valid, and is repeated then.
-    HeldBack {
+    OnHold {
         /// When the hold ends.
         until: Instant,
     },

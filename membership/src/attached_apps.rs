@@ -2,7 +2,7 @@
 //! and reports their death.
 
 use crate::Config;
-use crate::holdback::HoldBack;
+use crate::holds::JoinHolds;
 use crate::timing::Timing;
 use crate::view::{Kind, Newcomer, View};
 use crate::wire::{Message, Refusal};
@@ -217,9 +217,9 @@ impl AttachedApps {
             }
             let status = match refusal {
                 Refusal::Full => SeatStatus::Full,
-                Refusal::HeldBack(left) => {
+                Refusal::OnHold(left) => {
                     app.due = now + left.min(timing.join_hold_max);
-                    SeatStatus::HeldBack { until: app.due }
+                    SeatStatus::OnHold { until: app.due }
                 }
                 Refusal::Stale | Refusal::Departed | Refusal::NoHost => {
                     fabric.unwatch(app.address);
@@ -241,7 +241,7 @@ impl AttachedApps {
         &mut self,
         host: Incarnation,
         view: &View,
-        hold_back: &HoldBack,
+        holds: &JoinHolds,
         config: &Config,
         now: Instant,
         fabric: &mut F,
@@ -253,11 +253,11 @@ impl AttachedApps {
                 Phase::Joining => {
                     let AttachedApp { name, address, token, .. } = *app;
                     let newcomer = Newcomer { kind: Kind::App, name, address, host, token, proposer: 0 };
-                    let left = hold_back.left(&newcomer, &config.timing, now);
+                    let left = holds.left(&newcomer, &config.timing, now);
                     if left > Nanos::ZERO {
                         // The leader would not admit it earlier.
                         app.due = now + left;
-                        fabric.publish_seat(app.seat, SeatStatus::HeldBack { until: app.due });
+                        fabric.publish_seat(app.seat, SeatStatus::OnHold { until: app.due });
                         continue;
                     }
                     Message::Join { newcomer, as_of: app.as_of, proved: true }

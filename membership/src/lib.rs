@@ -21,7 +21,7 @@ pub mod coordinator;
 pub mod detectors;
 pub mod drift;
 pub mod frame;
-pub mod holdback;
+pub mod holds;
 pub mod lease;
 pub mod log;
 pub mod member;

@@ -92,9 +92,9 @@ slots! {
         LinksLost = "links_lost",
         /// Times that a program requested a confirmation because its lease had expired.
         ConfirmsAsked = "confirms_asked",
-        /// Times that this leader began, or prolonged, the holding back of joins of a name because
-        /// a member of that name failed again.
-        JoinsHeldBack = "joins_held_back",
+        /// Holds on joins of a name that this leader began or extended because a member of that
+        /// name failed again.
+        JoinHolds = "joins_held_back",
         /// Missing coordinators removed from the deciders by this process's decisions, without an
         /// operator.
         Replacements = "replacements",

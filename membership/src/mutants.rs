@@ -227,7 +227,7 @@ mutants! {
         RejoinUnproved = "rejoin-unproved",
     }
     22 {
-        /// Joins of a name are not held back, however often its members fail.
+        /// Joins of a name are not on hold, however often its members fail.
         HoldNoJoins = "hold-no-joins",
     }
     23 {

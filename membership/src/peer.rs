@@ -8,7 +8,7 @@
 use crate::Config;
 use crate::detectors::{Detector, Detectors, Scope, Verdict, links};
 use crate::drift::Drift;
-use crate::holdback::HoldBack;
+use crate::holds::JoinHolds;
 use crate::metrics::Counter;
 use crate::notices::Notices;
 use crate::poll::Poll;
@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     pub(crate) drift: Drift,
     pub(crate) notices: Notices,
     /// Names whose members fail repeatedly.
-    pub(crate) hold_back: HoldBack,
+    pub(crate) holds: JoinHolds,
     /// The newest view is installed, but detectors and watches do not use it yet. They switch on
     /// the next tick, so that they delay neither an announcement nor a lease.
     pub(crate) view_pending: bool,
@@ -102,7 +102,7 @@ impl Peer {
             detectors: Detectors::default(),
             drift: Drift::default(),
             notices: Notices::default(),
-            hold_back: HoldBack::default(),
+            holds: JoinHolds::default(),
             view_pending: false,
             booted: false,
         }

@@ -55,9 +55,9 @@ slots! {
         ClockSlow = "clock_slow",
         /// This process left at its own request; `a` = its incarnation, `b` = the view.
         Left = "left",
-        /// Incarnation `a` failed repeatedly under its name, so joins of that name are held back;
+        /// Incarnation `a` failed repeatedly under its name, so joins of that name are on hold;
         /// `b` = how often, in what time, and for how long.
-        JoinHeldBack = "join_held_back",
+        JoinHeld = "join_held_back",
         /// The leader decided view `b`, which adds coordinator `a` to the deciders because another
         /// one is missing.
         Replacing = "replacing",

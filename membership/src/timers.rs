@@ -38,7 +38,7 @@ timers! {
     Replace,
     /// A holder's wait has elapsed, or caches are late.
     Clearing,
-    /// A view held back for its CLEAR is announced without it.
+    /// A view whose announcement is deferred until its CLEAR is announced without it.
     Announce,
     /// Leases that had grown shrink.
     LeaseScale,

@@ -5,7 +5,7 @@ mod instant;
 use instant::{Cluster, Happening, TIMING};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, memory};
 use obol_membership::consensus::{SlotState, SlotWord};
-use obol_membership::holdback::Held;
+use obol_membership::holds::Hold;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as RecordKind, Record};
 use obol_membership::view::{Newcomer, Reason};
@@ -176,7 +176,7 @@ fn dies(cluster: &mut Cluster, program: Address) {
     cluster.run(Nanos::from_millis(1));
 }
 
-/// Lets members of one name fail until joins of it are held back; returns the time of the last
+/// Lets members of one name fail until joins of it are on hold; returns the time of the last
 /// failure.
 fn crash_three_times(cluster: &mut Cluster) -> obol_fabric::Instant {
     let mut failed = cluster.now;
@@ -195,7 +195,7 @@ fn a_name_that_fails_again_and_again_waits_before_it_joins_and_others_do_not() {
     let mut cluster = with_join_hold(Nanos::ZERO);
     let failed = crash_three_times(&mut cluster);
     begin(&mut cluster, "loop", 54);
-    let Some((1, SeatStatus::HeldBack { until })) = cluster.nodes[3].seats.last().copied() else {
+    let Some((1, SeatStatus::OnHold { until })) = cluster.nodes[3].seats.last().copied() else {
         panic!("its status should be that it waits: {:?}", cluster.nodes[3].seats);
     };
     let hold = until.since(failed);
@@ -206,19 +206,15 @@ fn a_name_that_fails_again_and_again_waits_before_it_joins_and_others_do_not() {
     assert!(!is_in(&cluster, 54), "it still waits");
     cluster.run(Nanos::from_millis(2));
     assert!(is_in(&cluster, 54));
-    assert_eq!(cluster.counted(0, Counter::JoinsHeldBack), 1);
-    assert_eq!(
-        (1..3).map(|at| cluster.counted(at, Counter::JoinsHeldBack)).sum::<u64>(),
-        0,
-        "the leader counts"
-    );
-    let held_back = cluster.nodes[0].records.iter().find(|record| record.kind == RecordKind::JoinHeldBack);
-    let (failures, _, hold) = Held::of_word(held_back.expect("recorded").b);
+    assert_eq!(cluster.counted(0, Counter::JoinHolds), 1);
+    assert_eq!((1..3).map(|at| cluster.counted(at, Counter::JoinHolds)).sum::<u64>(), 0, "the leader counts");
+    let held = cluster.nodes[0].records.iter().find(|record| record.kind == RecordKind::JoinHeld);
+    let (failures, _, hold) = Hold::of_word(held.expect("recorded").b);
     assert_eq!((failures, hold), (3, Nanos::from_millis(10)));
 }
 
 #[test]
-fn a_program_that_dies_while_its_join_is_held_back_is_not_admitted() {
+fn a_program_that_dies_while_its_join_is_on_hold_is_not_admitted() {
     let mut cluster = with_join_hold(Nanos::ZERO);
     crash_three_times(&mut cluster);
     let program = begin(&mut cluster, "loop", 54);
@@ -250,7 +246,7 @@ fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
     let as_of = cluster.newest();
     cluster.send_to_coordinators(&Message::Join { newcomer, as_of, proved: true }.encode());
     cluster.run(Nanos::from_millis(60));
-    assert!(!is_in(&cluster, 59), "a join that is held back is not kept: whoever still wants it asks again");
+    assert!(!is_in(&cluster, 59), "a join that is on hold is not kept: whoever still wants it asks again");
     cluster.send_to_coordinators(&Message::Join { newcomer, as_of: cluster.newest(), proved: true }.encode());
     // Its agent does not know this program, and has it removed soon.
     cluster.settle();
@@ -261,14 +257,14 @@ fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
     cluster.programs.push(address);
     (0..3).for_each(|at| cluster.nodes[at].frozen = true);
     cluster.seat(3, 1, join(71, address));
-    let reply = Message::JoinReply { token: 71, outcome: Err(Refusal::HeldBack(Nanos(u64::MAX))) }.encode();
+    let reply = Message::JoinReply { token: 71, outcome: Err(Refusal::OnHold(Nanos(u64::MAX))) }.encode();
     let (leader, asked) = (cluster.nodes[0].address, cluster.now);
     cluster.nodes[3].inbox.push_back(Happening::Datagram(leader, reply));
     cluster.run(Nanos(1));
     let until = asked + cluster.config.timing.join_hold_max;
     assert_eq!(
         cluster.nodes[3].seats.last(),
-        Some(&(1, SeatStatus::HeldBack { until })),
+        Some(&(1, SeatStatus::OnHold { until })),
         "and no longer than that"
     );
 }
@@ -282,7 +278,7 @@ fn graceful_leaves_never_cause_a_hold() {
         cluster.seat(3, 1, SeatRequest::Leave);
         cluster.run(Nanos::from_millis(1));
     }
-    assert_eq!(cluster.counted(0, Counter::JoinsHeldBack), 0);
+    assert_eq!(cluster.counted(0, Counter::JoinHolds), 0);
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub struct Process {
     pub detection: Detection,
     /// Its version.
     pub version: Version,
-    /// Until when its join is held back, because programs of its name died repeatedly. Known on
+    /// Until when its join is on hold, because programs of its name died repeatedly. Known on
     /// this host only.
     pub held_until: Option<Instant>,
     /// Its heartbeat counter.
@@ -132,8 +132,8 @@ impl Process {
         self.alive && self.agent_lives(snapshot) == Some(false)
     }
 
-    /// For how long its join is still held back; zero if it may join now.
-    pub fn held_back(&self, now: Instant) -> Nanos {
+    /// For how long its join is still on hold; zero if it may join now.
+    pub fn hold_left(&self, now: Instant) -> Nanos {
         let waits = self.held_until.filter(|_| self.alive);
         waits.map_or(Nanos::ZERO, |until| until.since(now))
     }

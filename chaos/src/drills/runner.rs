@@ -21,7 +21,7 @@ use crate::control::ControlError;
 use crate::drillfile::{Abort, AbortMetric, Drill, Metric, Rollback, Step, Strategy};
 use obol_fabric::host::HostError;
 use obol_fabric::{Instant, Name, Nanos};
-use obol_membership::holdback::HoldBack;
+use obol_membership::holds::JoinHolds;
 use obol_membership::{Kind, Timing};
 use obol_node::SiteError;
 use obol_observe::{Health, Observer, Snapshot};
@@ -144,9 +144,9 @@ pub(super) struct Runner<'a, S> {
     remarks: Vec<String>,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
-    /// Victims so far: if a name fails too often, its join is held back, and the drill would wait
+    /// Victims so far: if a name fails too often, its join is on hold, and the drill would wait
     /// for it.
-    failed: HoldBack,
+    failed: JoinHolds,
     bystanders: Bystanders,
     /// The requested repetitions.
     wanted: u32,
@@ -229,7 +229,7 @@ impl<'a, S: System> Runner<'a, S> {
             trials: Vec::new(),
             remarks,
             held,
-            failed: HoldBack::default(),
+            failed: JoinHolds::default(),
             bystanders: Bystanders::default(),
             wanted,
         }
@@ -333,7 +333,7 @@ impl<'a, S: System> Runner<'a, S> {
         }
     }
 
-    /// Waits until the victims can fail without their joins being held back, and counts their
+    /// Waits until the victims can fail without their joins being put on hold, and counts their
     /// failures; true if it waited.
     fn await_join_budget(&mut self, chosen: &[Chosen]) -> bool {
         let timing = self.system.subject().deployment().profile.timing;

@@ -27,7 +27,7 @@ pub(crate) struct Events {
 /// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is
 /// another host's event; `time` is the same moment in UTC, by this host's clock as it is set now.
 /// `who` and `by` are the names of the members whose numbers are in `a` and `b`, where they are
-/// known. `hold_us` is for how long joins of a name are held back.
+/// known. `hold_us` is for how long joins of a name are on hold.
 #[derive(Serialize)]
 struct EventJson<'a> {
     time: String,

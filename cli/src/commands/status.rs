@@ -100,7 +100,7 @@ struct ProcessJson<'a> {
     host: Option<String>,
     /// Of a program at an agent: whether that agent runs.
     agent_alive: Option<bool>,
-    /// For how many microseconds its join is held back yet, if it is, because its name failed again
+    /// For how many microseconds its join is still on hold, if it is, because its name failed again
     /// and again.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_back_us: Option<f64>,
@@ -194,7 +194,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
         agent_alive: p.agent_lives(snapshot),
         host,
-        held_back_us: Some(p.held_back(snapshot.at)).filter(|n| *n > Nanos::ZERO).map(Nanos::as_micros_f64),
+        held_back_us: Some(p.hold_left(snapshot.at)).filter(|n| *n > Nanos::ZERO).map(Nanos::as_micros_f64),
         view: p.view.as_ref().map(|view| view.id.0),
         lease: p.lease.as_ref().map(|(page, fence)| LeaseJson {
             view: page.view.0,
@@ -279,10 +279,10 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
 /// What may go wrong later, and what waits.
 fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
     let held = snapshot.all_processes().filter_map(|p| {
-        let left = p.held_back(snapshot.at);
+        let left = p.hold_left(snapshot.at);
         (left > Nanos::ZERO).then(|| {
             format!(
-                "join of {} held back for {left} more: programs of its name died repeatedly; find out why (`obol events`)",
+                "join of {} on hold for {left} more: programs of its name died repeatedly; find out why (`obol events`)",
                 p.name
             )
         })

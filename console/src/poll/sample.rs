@@ -187,7 +187,7 @@ pub(crate) struct ProcessRow {
     pub(crate) lease: Option<LeaseRow>,
     /// Whether the newest view that it knows was active for it.
     pub(crate) active: bool,
-    /// Until when its join is held back, because programs of its name died repeatedly.
+    /// Until when its join is on hold, because programs of its name died repeatedly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_until: Option<Instant>,
     /// Its heartbeat counter.
@@ -259,8 +259,8 @@ impl ProcessRow {
         self.lease.map(|lease| lease.end.since(now))
     }
 
-    /// For how long its join is still held back.
-    pub(crate) fn held_back(&self, now: Instant) -> Option<Nanos> {
+    /// For how long its join is still on hold.
+    pub(crate) fn hold_left(&self, now: Instant) -> Option<Nanos> {
         let waits = self.life == Life::Runs && self.incarnation == Incarnation::NONE;
         let left = self.held_until.filter(|_| waits)?.since(now);
         (left > Nanos::ZERO).then_some(left)

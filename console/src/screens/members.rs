@@ -137,7 +137,7 @@ const COLUMNS: [Column; 15] = [
         12,
         false,
         1,
-        "ok; ~ joining: not a member yet; ~ held back: its join waits, because programs of its name died repeatedly; < behind: knows an older view; ! no lease: may not act; \
+        "ok; ~ joining: not a member yet; ~ on hold: its join waits, because programs of its name died repeatedly; < behind: knows an older view; ! no lease: may not act; \
          ? stale: its memory cannot be read consistently; = frozen: stopped by a signal; x down; - left. With the time in this state, \
          or the remaining hold",
     ),
@@ -224,7 +224,7 @@ pub(crate) const fn role(status: Status) -> Role {
         | Status::NoAgent
         | Status::Frozen
         | Status::Behind
-        | Status::HeldBack
+        | Status::OnHold
         | Status::Joining => Role::Warn,
         Status::Stale => Role::Stale,
         Status::Ok => Role::Good,
@@ -283,8 +283,8 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
     let (sign, word) = status.words();
     let state = match (status, track) {
         (Status::Ok, _) => word.to_owned(),
-        (Status::HeldBack, _) => {
-            format!("{sign} {word} {}", row.held_back(at).map_or(NONE.to_owned(), age))
+        (Status::OnHold, _) => {
+            format!("{sign} {word} {}", row.hold_left(at).map_or(NONE.to_owned(), age))
         }
         (Status::Stale, Some(track)) => format!("{sign} {word} {}", age(track.age(at))),
         // The time is that of the process's state, not of its view or lease.
@@ -386,7 +386,7 @@ fn tally(data: &Data) -> Vec<Cell> {
         Status::Ok,
         Status::Left,
         Status::Joining,
-        Status::HeldBack,
+        Status::OnHold,
         Status::Behind,
         Status::NoLease,
         Status::Stale,

@@ -469,7 +469,7 @@ impl Data {
             Life::Frozen => Status::Frozen,
             Life::Runs if row.seat != 0 && !sample.has_agent(row) => Status::NoAgent,
             Life::Runs if holds && row.lease.is_none() => Status::Stale,
-            Life::Runs if row.held_back(sample.at).is_some() => Status::HeldBack,
+            Life::Runs if row.hold_left(sample.at).is_some() => Status::OnHold,
             Life::Runs if row.incarnation == Incarnation::NONE => Status::Joining,
             Life::Runs if row.view != newest => Status::Behind,
             Life::Runs if holds && !row.active => Status::NoLease,
@@ -527,7 +527,7 @@ pub(crate) enum Status {
     /// It knows an older view than others.
     Behind,
     /// It is not a member, and its join waits because programs of its name died repeatedly.
-    HeldBack,
+    OnHold,
     /// It is not a member yet.
     Joining,
     /// No problem.
@@ -546,7 +546,7 @@ impl Status {
             Self::NoLease => ("!", "no lease"),
             Self::NoAgent => ("!", "no agent"),
             Self::Behind => ("<", "behind"),
-            Self::HeldBack => ("~", "held back"),
+            Self::OnHold => ("~", "on hold"),
             Self::Joining => ("~", "joining"),
             Self::Ok => (" ", "ok"),
             Self::Left => ("-", "left"),

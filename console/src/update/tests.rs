@@ -295,7 +295,7 @@ fn a_lost_lease_has_no_margin() {
 }
 
 #[test]
-fn a_held_back_join_shows_the_remaining_time() {
+fn a_join_on_hold_shows_the_remaining_time() {
     let mut model = live(160, 36);
     let mut sample = samples::healthy(Instant(newest(&model).0 + 250_000_000));
     let row = sample.processes.iter_mut().find(|row| row.name.as_str() == "app-2").expect("there is one");
@@ -303,7 +303,7 @@ fn a_held_back_join_shows_the_remaining_time() {
     row.held_until = Some(sample.at + Nanos::from_millis(3250));
     news(&mut model, sample);
     let shown = text(&model);
-    assert!(shown.contains("app-2     ~ held back 3.2s") && shown.contains("held back 1"), "{shown}");
+    assert!(shown.contains("app-2     ~ on hold 3.2s") && shown.contains("on hold 1"), "{shown}");
     press(&mut model, "w");
     assert_eq!(
         model.list(members::ID).selected,

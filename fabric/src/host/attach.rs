@@ -111,7 +111,7 @@ impl Attachment {
         }
         let seats = region.layout().limits().seats;
         if let Some(until) = held_until(&region, name) {
-            return Err(HostError::HeldBack { name, left: until.since(clock::now()) });
+            return Err(HostError::OnHold { name, left: until.since(clock::now()) });
         }
         let Some(seat) = claim_seat(&region, me) else {
             return Err(HostError::NoSeat { region: agent, seats: seats - 1 });
@@ -174,7 +174,7 @@ impl Attachment {
 
     /// The end of the hold on this program's join, if that is the agent's last answer.
     pub fn held_until(&self) -> Option<Instant> {
-        let held = Answer::of(self.answer().load(Ordering::Acquire)).is_held_back();
+        let held = Answer::of(self.answer().load(Ordering::Acquire)).is_on_hold();
         held.then(|| Instant(self.word(offset_of!(Seat, held_until)).load(Ordering::Relaxed)))
     }
 

@@ -148,7 +148,7 @@ pub enum HostError {
         "programs of the name {name} died again and again; one waits for {left} more until it may join, and no other \
          takes a seat meanwhile: find out why they died (`obol events`), or see coordinator.join_burst in the profile"
     )]
-    HeldBack {
+    OnHold {
         /// The name.
         name: Name,
         /// How long that one still has to wait.

@@ -65,7 +65,7 @@ pub struct SeatInfo {
     /// Whether it left the cluster at its own request, and has not rejoined. Meaningless for a
     /// region's owner: see its flight recorder.
     pub left: bool,
-    /// The end of the hold on its join, by its host's clock, if its join is held back.
+    /// The end of the hold on its join, by its host's clock, if its join is on hold.
     pub held_until: Option<Instant>,
     /// The version that it runs.
     pub version: Version,
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
             progress: found.progress,
             dead: found.deaths[0] as u32 & super::futex::TID_MASK == 0,
             left: Answer::of(found.status as u32).is_left_since(Request::of(found.request)),
-            held_until: Answer::of(found.status as u32).is_held_back().then_some(Instant(found.held_until)),
+            held_until: Answer::of(found.status as u32).is_on_hold().then_some(Instant(found.held_until)),
             version: Version::of((found.status >> 32) as u32),
             detection: Detection::of(found.detection),
         })

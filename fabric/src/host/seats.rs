@@ -26,7 +26,7 @@ const MEMBER: u8 = 1;
 const EXCLUDED: u8 = 2;
 const LEFT: u8 = 3;
 const FULL: u8 = 4;
-const HELD_BACK: u8 = 5;
+const ON_HOLD: u8 = 5;
 
 /// A program's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,8 @@ impl Answer {
     }
 
     /// Whether the last answer is that its name failed too often.
-    pub(crate) const fn is_held_back(self) -> bool {
-        self.code == HELD_BACK
+    pub(crate) const fn is_on_hold(self) -> bool {
+        self.code == ON_HOLD
     }
 
     /// The answer; `None` before the first.
@@ -178,15 +178,15 @@ impl Seats {
             SeatStatus::Excluded => (EXCLUDED, Incarnation::NONE),
             SeatStatus::Left => (LEFT, Incarnation::NONE),
             SeatStatus::Full => (FULL, Incarnation::NONE),
-            SeatStatus::HeldBack { .. } => (HELD_BACK, Incarnation::NONE),
+            SeatStatus::OnHold { .. } => (ON_HOLD, Incarnation::NONE),
         };
-        // A join without room, or held back, remains valid.
-        let sequence = if matches!(code, FULL | HELD_BACK) {
+        // A join without room, or on hold, remains valid.
+        let sequence = if matches!(code, FULL | ON_HOLD) {
             before.sequence
         } else {
             Request::of(handed.request).sequence
         };
-        if let SeatStatus::HeldBack { until } = status {
+        if let SeatStatus::OnHold { until } = status {
             self.region.seat_word(seat, offset_of!(Seat, held_until)).store(until.0, Ordering::Relaxed);
         }
         let own = self.region.seat_word(seat, offset_of!(Seat, incarnation));

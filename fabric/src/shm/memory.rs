@@ -110,7 +110,7 @@ impl Memory {
 
     /// Queues an operation if its link is slow.
     #[cold]
-    fn hold_back(&mut self, operation: DelayedOperation) {
+    fn delay(&mut self, operation: DelayedOperation) {
         let region = operation.region();
         match self.links.due(region) {
             // A broken link fails it at once.
@@ -177,14 +177,14 @@ impl Memory {
 impl Transport for Memory {
     fn read(&mut self, from: Remote, len: u32, token: Token) {
         if self.links.may_be_late() {
-            return self.hold_back(DelayedOperation::Read { from, len, token });
+            return self.delay(DelayedOperation::Read { from, len, token });
         }
         self.read_now(from, len, token);
     }
 
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
         if self.links.may_be_late() {
-            return self.hold_back(DelayedOperation::Write { to, bytes: bytes.to_vec(), token });
+            return self.delay(DelayedOperation::Write { to, bytes: bytes.to_vec(), token });
         }
         self.write_now(to, bytes, token);
     }
@@ -200,7 +200,7 @@ impl Transport for Memory {
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         if self.links.may_be_late() {
-            return self.hold_back(DelayedOperation::Cas { at, expected, desired, token });
+            return self.delay(DelayedOperation::Cas { at, expected, desired, token });
         }
         self.cas_now(at, expected, desired, token);
     }

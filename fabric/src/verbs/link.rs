@@ -32,7 +32,7 @@ const BACK_OFF_MAX: Nanos = Nanos::from_millis(500);
 /// An entry in the order of the posts.
 #[derive(Debug)]
 enum Entry {
-    /// Posted, or held back to be posted with its successor.
+    /// Posted, or kept to be posted with its successor.
     Op(Slot),
     /// Failed before it was posted; reported after its predecessors.
     Failed(Token, LinkError),

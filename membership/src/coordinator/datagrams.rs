@@ -153,7 +153,7 @@ impl Coordinator {
         if !proved && !self.needs(newcomer.proposer) {
             return;
         }
-        let left = self.peer.hold_back.left(&newcomer, &self.peer.config.timing, now);
+        let left = self.peer.holds.left(&newcomer, &self.peer.config.timing, now);
         let newest = self.log.newest();
         let answer = self.requests.join(newcomer, as_of, from, left, newest, &self.peer.config);
         if let Some(outcome) = answer.filter(|_| self.leading) {

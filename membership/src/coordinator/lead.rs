@@ -117,15 +117,14 @@ impl Coordinator {
     /// view.
     pub(super) fn follow_joins<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let before = Arc::clone(self.view());
-        let held = self.peer.hold_back.follow(&before, view, &self.peer.config, now);
-        for held in held.iter().filter(|_| self.leading) {
-            fabric.count(Counter::JoinsHeldBack, 1);
-            fabric.record(Record::new(Event_::JoinHeldBack, held.who.0, held.word()));
+        let holds = self.peer.holds.follow(&before, view, &self.peer.config, now);
+        for hold in holds.iter().filter(|_| self.leading) {
+            fabric.count(Counter::JoinHolds, 1);
+            fabric.record(Record::new(Event_::JoinHeld, hold.who.0, hold.word()));
         }
-        if !held.is_empty() {
-            let left =
-                |newcomer: &Newcomer| self.peer.hold_back.left(newcomer, &self.peer.config.timing, now);
-            for (to, refusal) in self.requests.hold_back(left).into_iter().filter(|_| self.leading) {
+        if !holds.is_empty() {
+            let left = |newcomer: &Newcomer| self.peer.holds.left(newcomer, &self.peer.config.timing, now);
+            for (to, refusal) in self.requests.refuse_on_hold(left).into_iter().filter(|_| self.leading) {
                 fabric.send(to, &refusal.encode());
             }
         }
@@ -284,7 +283,7 @@ impl Coordinator {
         step.filter(|step| step.len() <= room).unwrap_or_else(|| Message::Decided(view.id).encode())
     }
 
-    /// Announces the newest view if it was held back. Returns whether it was.
+    /// Announces the newest view if it was deferred. Returns whether it was.
     pub(super) fn announce_held<F: Fabric>(&mut self, fabric: &mut F) -> bool {
         let Some(frame) = self.held.take() else { return false };
         self.peer.timers.stop(Timer::Announce);

@@ -57,7 +57,7 @@ pub struct Coordinator {
     cleared: ViewId,
     clearing: Option<Clearing>,
     clearing_round: u32,
-    /// The newest view, framed, while its announcement is held back for its CLEAR.
+    /// The newest view, framed, while its announcement is deferred until its CLEAR.
     held: Option<Arc<[u8]>>,
     engine: Engine,
     leading: bool,

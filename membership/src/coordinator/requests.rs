@@ -54,7 +54,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Records a join that is held back for `held`; answers at once if it is decided or refused.
+    /// Records a join that is on hold for `held`; answers at once if it is decided or refused.
     pub(super) fn join(
         &mut self,
         newcomer: Newcomer,
@@ -80,7 +80,7 @@ impl Requests {
         }
         if held > Nanos::ZERO {
             // Not kept: joins of programs that crash at once would pile up and keep others out.
-            return Some(Err(Refusal::HeldBack(held)));
+            return Some(Err(Refusal::OnHold(held)));
         }
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
         if !fits(view, &edit, config) {
@@ -194,9 +194,9 @@ impl Requests {
         !self.joins.is_empty()
     }
 
-    /// Removes joins that are held back and returns the answers to them; `left` gives the remaining
+    /// Removes joins that are on hold and returns the answers to them; `left` gives the remaining
     /// time for a newcomer. Their senders ask again.
-    pub(super) fn hold_back(
+    pub(super) fn refuse_on_hold(
         &mut self,
         left: impl Fn(&Newcomer) -> Nanos,
     ) -> Vec<(Address, Message<'static>)> {
@@ -204,7 +204,7 @@ impl Requests {
         self.joins.retain(|Join { newcomer, from, .. }| {
             let left = left(newcomer);
             if left > Nanos::ZERO {
-                let outcome = Err(Refusal::HeldBack(left));
+                let outcome = Err(Refusal::OnHold(left));
                 held.push((*from, Message::JoinReply { token: newcomer.token, outcome }));
             }
             left == Nanos::ZERO

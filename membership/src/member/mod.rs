@@ -175,7 +175,7 @@ impl Member {
             return;
         }
         self.peer.note_view(view.id, jump, now, fabric);
-        self.peer.hold_back.follow(&self.view, &view, &self.peer.config, now);
+        self.peer.holds.follow(&self.view, &view, &self.peer.config, now);
         self.view = view;
         self.announced = self.announced.max(self.view.id);
         fabric.publish_view(self.view.id, frame);
@@ -335,7 +335,7 @@ impl Member {
         let timing = &self.peer.config.timing;
         match refusal {
             Refusal::Full => {}
-            Refusal::HeldBack(left) => {
+            Refusal::OnHold(left) => {
                 let due = self.peer.timers.at(Timer::Join).max(now + left.min(timing.join_hold_max));
                 self.peer.timers.set(Timer::Join, due);
             }
@@ -447,7 +447,7 @@ impl Machine for Member {
         self.peer.tick_detectors(&self.view, now, fabric);
         self.peer.tick_notices(&self.view, now, fabric);
         let me = self.incarnation().unwrap_or_default();
-        self.apps.tick(me, &self.view, &self.peer.hold_back, &self.peer.config, now, fabric);
+        self.apps.tick(me, &self.view, &self.peer.holds, &self.peer.config, now, fabric);
         self.peer.tick_drift(&self.view, now, fabric);
         self.note_active(now, fabric);
     }

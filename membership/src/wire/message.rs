@@ -17,15 +17,15 @@ pub enum Refusal {
     Departed,
     /// The agent that the app is attached to is not a member.
     NoHost,
-    /// Members of this name failed repeatedly, so its joins are held back: retry after this time,
+    /// Members of this name failed repeatedly, so its joins are on hold: retry after this time,
     /// not earlier.
-    HeldBack(Nanos),
+    OnHold(Nanos),
 }
 
 impl Refusal {
     /// Whether the join remains valid and is repeated unchanged.
     pub const fn is_temporary(self) -> bool {
-        matches!(self, Self::Full | Self::HeldBack(_))
+        matches!(self, Self::Full | Self::OnHold(_))
     }
 
     fn write(self, w: &mut Writer) -> &mut Writer {
@@ -34,7 +34,7 @@ impl Refusal {
             Self::Stale => w.u8(2),
             Self::Departed => w.u8(3),
             Self::NoHost => w.u8(4),
-            Self::HeldBack(left) => w.u8(5).u64(left.0),
+            Self::OnHold(left) => w.u8(5).u64(left.0),
         }
     }
 
@@ -44,7 +44,7 @@ impl Refusal {
             2 => Self::Stale,
             3 => Self::Departed,
             4 => Self::NoHost,
-            5 => Self::HeldBack(Nanos(r.u64()?)),
+            5 => Self::OnHold(Nanos(r.u64()?)),
             other => return Err(DecodeError::Unknown(other)),
         })
     }

@@ -87,7 +87,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let step = drill.steps.first().ok_or_else(|| Failure::Failed("a drill without steps".to_owned()))?;
     let supervisor = Supervisor::of(observer.cluster().dir());
     let timing = observer.deployment().profile.timing;
-    // As often as a name may fail without its joins being held back.
+    // As often as a name may fail without its joins being put on hold.
     let gap = Nanos(timing.join_window.0 / u64::from(timing.join_burst.max(1)));
     start_over(running)?;
     let mut spans = Vec::new();

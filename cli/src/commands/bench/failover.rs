@@ -32,7 +32,7 @@ struct Measured {
 }
 
 /// Waits until no earlier failure of a name counts: the kills of several runs together could have
-/// joins held back, and the benchmark would measure that.
+/// joins put on hold, and the benchmark would measure that.
 pub(super) fn start_over(running: &Running) -> Result<(), Failure> {
     std::thread::sleep(running.site()?.deployment.profile.timing.join_window.to_std());
     Ok(())

@@ -82,7 +82,7 @@ impl Hosts {
 pub(super) fn run(root: &Path, profile: &Profile, count: u32) -> Result<Distribution, Failure> {
     let mut hosts = Hosts::start(root, profile)?;
     start_over(&hosts.running)?;
-    // As often as a name may fail without its joins being held back.
+    // As often as a name may fail without its joins being put on hold.
     let gap = Nanos(profile.timing.join_window.0 / u64::from(profile.timing.join_burst.max(1)));
     let mut times = Distribution::new();
     for victim in VICTIMS.iter().cycle().take(count as usize) {

@@ -31,34 +31,34 @@ struct Series {
     who: Incarnation,
 }
 
-/// Why a join is held back.
+/// A delay of all joins of one name, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct Hold {
     /// The last member of this name that failed.
     pub who: Incarnation,
-    /// When the hold ends.
+    /// When it ends.
     pub until: Instant,
-    /// The length of the hold.
-    pub hold: Nanos,
+    /// Its length.
+    pub length: Nanos,
     /// The number of members of this name that failed.
     pub failures: u32,
     /// The time in which they failed.
     pub within: Nanos,
 }
 
-/// A [`Held`] as one word of the flight recorder:
+/// A [`Hold`] as one word of the flight recorder:
 /// `failures:12 | within in ms:20 | hold in us:32`.
 const FAILURES_SHIFT: u32 = 52;
 const WITHIN_SHIFT: u32 = 32;
 const WITHIN_MASK: u64 = (1 << (FAILURES_SHIFT - WITHIN_SHIFT)) - 1;
 const FAILURES_MAX: u64 = (1 << (64 - FAILURES_SHIFT)) - 1;
 
-impl Held {
+impl Hold {
     /// Encodes it as one word; values that do not fit saturate.
     pub fn word(&self) -> u64 {
-        let hold = (self.hold.0 / 1_000).min(u64::from(u32::MAX));
+        let length = (self.length.0 / 1_000).min(u64::from(u32::MAX));
         let within = (self.within.0 / 1_000_000).min(WITHIN_MASK);
-        u64::from(self.failures).min(FAILURES_MAX) << FAILURES_SHIFT | within << WITHIN_SHIFT | hold
+        u64::from(self.failures).min(FAILURES_MAX) << FAILURES_SHIFT | within << WITHIN_SHIFT | length
     }
 
     /// Decodes such a word: the number of failures, the time that they took, and the hold.
@@ -68,12 +68,12 @@ impl Held {
     }
 }
 
-/// Names that are held back, or may be soon.
+/// Names that are on hold, or may be soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct HoldBack(Vec<Series>);
+pub struct JoinHolds(Vec<Series>);
 
 impl Series {
-    fn hold(&self, timing: &Timing) -> Nanos {
+    fn length(&self, timing: &Timing) -> Nanos {
         match self.excess.checked_sub(1) {
             None => Nanos::ZERO,
             Some(doublings) => {
@@ -82,11 +82,11 @@ impl Series {
         }
     }
 
-    fn held(&self, timing: &Timing) -> Held {
-        let hold = self.hold(timing);
-        Held {
-            until: self.last + hold,
-            hold,
+    fn hold(&self, timing: &Timing) -> Hold {
+        let length = self.length(timing);
+        Hold {
+            until: self.last + length,
+            length,
             failures: self.failures,
             within: self.last.since(self.first),
             who: self.who,
@@ -99,7 +99,7 @@ impl Series {
 
     fn next_free_failure(&self, timing: &Timing, now: Instant) -> Instant {
         if self.excess > 0 {
-            return self.last + timing.join_window.saturating_add(self.hold(timing)) + Nanos(1);
+            return self.last + timing.join_window.saturating_add(self.length(timing)) + Nanos(1);
         }
         let room = timing.join_window.saturating_sub(Self::share(timing));
         now.max(self.last + self.level.saturating_sub(room))
@@ -107,7 +107,7 @@ impl Series {
 
     fn failed(&mut self, timing: &Timing, now: Instant) {
         let pause = now.since(self.last);
-        if pause > timing.join_window.saturating_add(self.hold(timing)) {
+        if pause > timing.join_window.saturating_add(self.length(timing)) {
             // It ran for long: the cause of the failures is over.
             *self = Self { failures: 0, first: now, level: Nanos::ZERO, excess: 0, ..*self };
         }
@@ -120,10 +120,10 @@ impl Series {
     }
 }
 
-impl HoldBack {
-    /// Learns what changed from one view to the next; returns the names that are held back for it
+impl JoinHolds {
+    /// Learns what changed from one view to the next; returns the names that are on hold for it
     /// from now on.
-    pub fn follow(&mut self, before: &View, view: &View, config: &Config, now: Instant) -> Vec<Held> {
+    pub fn follow(&mut self, before: &View, view: &View, config: &Config, now: Instant) -> Vec<Hold> {
         let timing = &config.timing;
         let mut newly = Vec::new();
         if timing.join_hold == Nanos::ZERO || config.mutant.has(Mutant::HoldNoJoins) {
@@ -143,7 +143,7 @@ impl HoldBack {
             let dead = before.member(accused).filter(|m| m.kind != Kind::Coordinator);
             if let Some(name) = dead.map(|m| m.name) {
                 self.failed(name, accused, timing, now);
-                newly.extend(self.held(name, timing, now));
+                newly.extend(self.hold(name, timing, now));
             }
         }
         newly
@@ -177,15 +177,15 @@ impl HoldBack {
     /// How long a newcomer still has to wait at `now`; zero if it need not.
     pub fn left(&self, newcomer: &Newcomer, timing: &Timing, now: Instant) -> Nanos {
         // Without its coordinators a cluster decides nothing.
-        let held = self.held(newcomer.name, timing, now).filter(|_| newcomer.kind != Kind::Coordinator);
-        held.map_or(Nanos::ZERO, |held| held.until.since(now))
+        let hold = self.hold(newcomer.name, timing, now).filter(|_| newcomer.kind != Kind::Coordinator);
+        hold.map_or(Nanos::ZERO, |hold| hold.until.since(now))
     }
 
-    /// Why joins of this name are held back at `now`, if they are.
+    /// Why joins of this name are on hold at `now`, if they are.
     #[must_use]
-    pub fn held(&self, name: Name, timing: &Timing, now: Instant) -> Option<Held> {
+    pub fn hold(&self, name: Name, timing: &Timing, now: Instant) -> Option<Hold> {
         let series = self.0.iter().find(|series| series.name == name)?;
-        Some(series.held(timing)).filter(|held| now < held.until)
+        Some(series.hold(timing)).filter(|hold| now < hold.until)
     }
 }
 
@@ -209,44 +209,44 @@ mod tests {
         Name::new(text).expect("a name")
     }
 
-    fn hold(of: &HoldBack, who: &str, now: u64) -> Option<u64> {
-        of.held(name(who), &timing(), Instant(now * MILLI)).map(|held| held.hold.0 / MILLI)
+    fn length(of: &JoinHolds, who: &str, now: u64) -> Option<u64> {
+        of.hold(name(who), &timing(), Instant(now * MILLI)).map(|hold| hold.length.0 / MILLI)
     }
 
     #[test]
     fn the_first_failures_are_free_and_each_further_one_doubles_the_hold_up_to_its_limit() {
-        let mut names = HoldBack::default();
+        let mut names = JoinHolds::default();
         let mut holds = Vec::new();
         for at in 0..9 {
             names.failed(name("loop"), Incarnation(1), &timing(), Instant(at * MILLI));
-            holds.push(hold(&names, "loop", at));
+            holds.push(length(&names, "loop", at));
         }
         assert_eq!(holds, [None, None, None, None, Some(10), Some(20), Some(40), Some(80), Some(80)]);
-        assert_eq!(hold(&names, "loop", 8 + 79), Some(80));
-        assert_eq!(hold(&names, "loop", 8 + 80), None, "then it may join");
-        assert_eq!(hold(&names, "other", 8), None);
-        let held = names.held(name("loop"), &timing(), Instant(8 * MILLI)).expect("held");
-        assert_eq!((held.failures, held.within), (9, Nanos(8 * MILLI)));
-        assert_eq!(Held::of_word(held.word()), (9, Nanos(8 * MILLI), Nanos(80 * MILLI)));
+        assert_eq!(length(&names, "loop", 8 + 79), Some(80));
+        assert_eq!(length(&names, "loop", 8 + 80), None, "then it may join");
+        assert_eq!(length(&names, "other", 8), None);
+        let hold = names.hold(name("loop"), &timing(), Instant(8 * MILLI)).expect("held");
+        assert_eq!((hold.failures, hold.within), (9, Nanos(8 * MILLI)));
+        assert_eq!(Hold::of_word(hold.word()), (9, Nanos(8 * MILLI), Nanos(80 * MILLI)));
     }
 
     #[test]
     fn a_name_that_fails_no_faster_than_the_window_allows_is_never_held() {
-        let mut names = HoldBack::default();
+        let mut names = JoinHolds::default();
         for at in 0..100 {
             names.failed(name("drill"), Incarnation(1), &timing(), Instant(25 * at * MILLI));
-            assert_eq!(hold(&names, "drill", 25 * at), None);
+            assert_eq!(length(&names, "drill", 25 * at), None);
         }
     }
 
     #[test]
     fn a_name_that_fails_at_the_allowed_times_is_never_held() {
-        let (mut names, mut now) = (HoldBack::default(), Instant(0));
+        let (mut names, mut now) = (JoinHolds::default(), Instant(0));
         let mut times = Vec::new();
         for _ in 0..100 {
             now = names.next_free_failure(name("drill"), &timing(), now);
             names.failed(name("drill"), Incarnation(1), &timing(), now);
-            assert_eq!(names.held(name("drill"), &timing(), now), None);
+            assert_eq!(names.hold(name("drill"), &timing(), now), None);
             times.push(now.0 / MILLI);
         }
         assert_eq!(times[..6], [0, 0, 0, 0, 25, 50], "four at once, and then as many as drain");
@@ -257,7 +257,7 @@ mod tests {
         now = names.next_free_failure(name("drill"), &timing(), now);
         names.failed(name("drill"), Incarnation(1), &timing(), now);
         assert_eq!(
-            names.held(name("drill"), &timing(), now),
+            names.hold(name("drill"), &timing(), now),
             None,
             "a hold is waited for, and a quiet window"
         );
@@ -265,28 +265,28 @@ mod tests {
 
     #[test]
     fn a_hold_goes_on_doubling_after_holds_and_a_quiet_window_ends_it() {
-        let mut names = HoldBack::default();
+        let mut names = JoinHolds::default();
         let mut now = 0;
         for _ in 0..5 {
             names.failed(name("loop"), Incarnation(1), &timing(), Instant(now * MILLI));
         }
-        assert_eq!(hold(&names, "loop", now), Some(10));
+        assert_eq!(length(&names, "loop", now), Some(10));
         now += 11;
         names.failed(name("loop"), Incarnation(1), &timing(), Instant(now * MILLI));
-        assert_eq!(hold(&names, "loop", now), Some(20));
+        assert_eq!(length(&names, "loop", now), Some(20));
         now += 121;
         names.failed(name("loop"), Incarnation(1), &timing(), Instant(now * MILLI));
-        assert_eq!(hold(&names, "loop", now), None);
+        assert_eq!(length(&names, "loop", now), None);
     }
 
     /// Failures after pauses of this many microseconds, each as soon as a join is possible; returns
     /// their times.
     fn crashes(pauses: &[u64], to: u64) -> Vec<u64> {
-        let (mut names, mut now, mut times) = (HoldBack::default(), 0, Vec::new());
+        let (mut names, mut now, mut times) = (JoinHolds::default(), 0, Vec::new());
         for pause in pauses.iter().cycle() {
             now += pause * 1_000;
-            if let Some(held) = names.held(name("loop"), &timing(), Instant(now)) {
-                now = held.until.0;
+            if let Some(hold) = names.hold(name("loop"), &timing(), Instant(now)) {
+                now = hold.until.0;
             }
             if now > to {
                 break;
@@ -315,28 +315,28 @@ mod tests {
         fn a_hold_is_never_longer_than_its_limit_and_never_there_below_the_rate(
             pauses in proptest::collection::vec(0_u64..300_000, 1..60),
         ) {
-            let (mut names, mut now) = (HoldBack::default(), 0);
+            let (mut names, mut now) = (JoinHolds::default(), 0);
             let slow = pauses.iter().all(|pause| *pause >= 25_000);
             for pause in pauses {
                 now += pause * 1_000;
                 names.failed(name("loop"), Incarnation(1), &timing(), Instant(now));
-                let held = names.held(name("loop"), &timing(), Instant(now));
-                proptest::prop_assert!(!slow || held.is_none());
-                proptest::prop_assert!(held.is_none_or(|held| held.hold <= timing().join_hold_max));
+                let hold = names.hold(name("loop"), &timing(), Instant(now));
+                proptest::prop_assert!(!slow || hold.is_none());
+                proptest::prop_assert!(hold.is_none_or(|hold| hold.length <= timing().join_hold_max));
             }
         }
     }
 
     #[test]
     fn of_too_many_names_the_oldest_is_forgotten() {
-        let mut names = HoldBack::default();
+        let mut names = JoinHolds::default();
         for n in 0..=NAMES_MAX as u64 {
             for _ in 0..5 {
                 names.failed(name(&format!("app-{n}")), Incarnation(1), &timing(), Instant(n * 1_000));
             }
         }
         assert_eq!(names.0.len(), NAMES_MAX);
-        assert_eq!(hold(&names, "app-0", 0), None);
-        assert_eq!(hold(&names, &format!("app-{NAMES_MAX}"), 0), Some(10));
+        assert_eq!(length(&names, "app-0", 0), None);
+        assert_eq!(length(&names, &format!("app-{NAMES_MAX}"), 0), Some(10));
     }
 }
