@@ -188,7 +188,7 @@ fn a_program_that_changed_its_user_dies_with_run() {
         return obol_fabric::checks::skipped("change-user", "only root may change the user of a process");
     }
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    // By the kernel's control groups where there are any, and by the keeper alone.
+    // By the kernel's control groups where there are any, and by the shim alone.
     for options in [&[][..], &["--no-group"]] {
         // The kernel forgets then that it was to die with its parent.
         let rest = "exec setpriv --reuid 65534 --clear-groups sh -c 'trap \"\" TERM; while :; do sleep 0.01; done' sh \"$1\"";
@@ -208,13 +208,13 @@ fn a_program_that_changed_its_user_dies_with_run() {
 }
 
 #[test]
-fn a_program_dies_with_its_keeper_and_run_says_so() {
+fn a_program_dies_with_its_shim_and_run_says_so() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let (pid, run) = guest(&root, &[], FOREVER);
     let program = pid_in(&pid);
     signal("KILL", &[parent(program)]);
     let ran = run.ran.join().expect("it ends").ends(1);
-    assert!(ran.err.contains("the process that kept the program was killed"), "{ran:?}");
+    assert!(ran.err.contains("the shim, the parent of the program, was killed"), "{ran:?}");
     assert!(has_ended(program));
     root.until("the guest is removed", |s| !s.is_active("guest"));
 }

@@ -1,4 +1,4 @@
-//! `obol run`, its keeper and the cluster stand still or go: the program does not go on without a
+//! `obol run`, its shim and the cluster stand still or go: the program does not go on without a
 //! member that stands for it.
 
 use crate::frozen::Freezer;
@@ -34,7 +34,7 @@ fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
 }
 
 #[test]
-fn a_program_dies_when_its_keeper_stands_still() {
+fn a_program_dies_when_its_shim_stands_still() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let (pid, lost) = (root.note("pid"), root.note("lost"));
     // A child that has left the program's session.
@@ -56,7 +56,7 @@ fn a_program_dies_when_its_keeper_stands_still() {
         root.until("the guest is removed", |s| !s.is_active("guest"));
         std::fs::remove_file(&pid).expect("removed");
     }
-    assert!(read(&lost).ends_with("the process that kept it died\n"), "{}", read(&lost));
+    assert!(read(&lost).ends_with("its shim process died\n"), "{}", read(&lost));
 }
 
 #[test]

@@ -22,13 +22,13 @@ const ROUNDS: Duration = Duration::from_secs(18);
 const ROUND_SAMPLES: u64 = 40;
 
 /// A histogram of one life: its region, generation and name.
-type Place = (u32, u32, &'static str);
+type HistogramKey = (u32, u32, &'static str);
 
 /// What the owners of the regions have counted, each life by its region and generation, in mappings
 /// of their memory.
 #[derive(Debug, Default)]
 struct Truth {
-    histograms: BTreeMap<Place, Vec<(u16, u64)>>,
+    histograms: BTreeMap<HistogramKey, Vec<(u16, u64)>>,
     /// By process.
     counters: BTreeMap<String, Vec<u64>>,
 }

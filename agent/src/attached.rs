@@ -84,13 +84,13 @@ pub struct Attached {
     #[deref]
     handle: MembershipHandle,
     /// To take a seat at the agent's successor.
-    place: Place,
+    request: SeatRequest,
     /// One join or leave at a time.
     asking: Mutex<()>,
 }
 
 /// Where a program attaches, and under which name.
-struct Place {
+struct SeatRequest {
     cluster: Cluster,
     name: Name,
     beat: Beat,
@@ -100,11 +100,11 @@ impl Attached {
     /// Takes a seat at the agent of this name. The program is no member yet. Several live programs
     /// may share a name: incarnations distinguish them, and `obol kill` refuses such a name.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
-        let place = Place::of(site, name);
+        let request = SeatRequest::of(site, name);
         Ok(Self::seated(
-            Attachment::open_named(&site.cluster, agent_named(agent), name, place.beat)?,
+            Attachment::open_named(&site.cluster, agent_named(agent), name, request.beat)?,
             agent,
-            place,
+            request,
         ))
     }
 
@@ -114,12 +114,12 @@ impl Attached {
     /// should have it, too: on a busy machine an ordinary one may be late.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
         let (seat, presence) = Attachment::open_present(&site.cluster, agent_named(agent), name)?;
-        Ok((Self::seated(seat, agent, Place::of(site, name)), presence))
+        Ok((Self::seated(seat, agent, SeatRequest::of(site, name)), presence))
     }
 
-    fn seated(seat: Attachment, agent: Name, place: Place) -> Self {
+    fn seated(seat: Attachment, agent: Name, request: SeatRequest) -> Self {
         let handle = MembershipHandle::of_seat(seat.region().clone());
-        Self { seat, agent, handle, place, asking: Mutex::default() }
+        Self { seat, agent, handle, request, asking: Mutex::default() }
     }
 
     /// After its agent's death: takes a seat at the agent's successor, which has the same name, and
@@ -134,7 +134,7 @@ impl Attached {
         }
         let end = clock::now() + timeout;
         loop {
-            let failed = match self.place.attach(self.agent) {
+            let failed = match self.request.attach(self.agent) {
                 Ok(seat) => {
                     self.handle = MembershipHandle::of_seat(seat.region().clone());
                     self.seat = seat;
@@ -272,7 +272,7 @@ const fn agent_named(name: Name) -> (u32, Name) {
     (Kind::Agent as u32, name)
 }
 
-impl Place {
+impl SeatRequest {
     fn of(site: &Site, name: Name) -> Self {
         let profile = &site.deployment.profile;
         let beat = Beat { every: profile.timing.heartbeat_every, priority: profile.scheduling.priority() };

@@ -30,7 +30,7 @@ const POLL_INTERVAL: u64 = 200_000;
 const PIDS_PER_NODE: u32 = 16;
 
 /// A node, and a seat of its region: 0 is the process of the node, 1 its app.
-pub type Place = (u32, u16);
+pub type NodeSeat = (u32, u16);
 
 /// A simulated cluster.
 #[derive(Debug)]
@@ -40,9 +40,9 @@ pub struct Cluster {
     /// By node, the next event of its flight recorder.
     unread: Vec<u64>,
     /// Apps that attach as soon as their agent accepts them.
-    attaching: BTreeSet<Place>,
+    attaching: BTreeSet<NodeSeat>,
     /// Processes that end when they have left.
-    leaving: BTreeSet<Place>,
+    leaving: BTreeSet<NodeSeat>,
     /// Pending acts, by true time.
     later: Vec<(u64, Act)>,
     violation: Option<Violation>,
@@ -124,7 +124,7 @@ impl Cluster {
     }
 
     /// Starts a process that is down; an app as soon as its agent accepts it.
-    pub fn start_process(&mut self, (node, seat): Place) {
+    pub fn start_process(&mut self, (node, seat): NodeSeat) {
         if seat == 0 {
             self.leaving.remove(&(node, 0));
             self.act(Act::Start(node));
@@ -166,16 +166,16 @@ impl Cluster {
                 self.act(Act::Attach(node, seat));
             }
         }
-        for place in self.leaving.clone() {
-            if self.has_left(place) {
-                self.leaving.remove(&place);
-                let (node, seat) = place;
+        for process in self.leaving.clone() {
+            if self.has_left(process) {
+                self.leaving.remove(&process);
+                let (node, seat) = process;
                 self.act(if seat == 0 { Act::Kill(node) } else { Act::KillProgram(node, seat) });
             }
         }
     }
 
-    fn has_left(&self, (node, seat): Place) -> bool {
+    fn has_left(&self, (node, seat): NodeSeat) -> bool {
         if seat == 0 {
             let tapped = self.driver.world.machine(node);
             return tapped.member().is_some_and(Member::has_left)
@@ -186,7 +186,7 @@ impl Cluster {
     }
 
     /// The name of a process, as `obol up` gives it.
-    fn name(&self, (node, seat): Place) -> Name {
+    fn name(&self, (node, seat): NodeSeat) -> Name {
         let scenario = &self.driver.scenario;
         let number = |first: u32| (node - first + 1) as u16;
         if node < scenario.coordinators {
@@ -213,9 +213,11 @@ impl Cluster {
     }
 
     /// The process of this name.
-    pub fn place(&self, name: &str) -> Option<Place> {
+    pub fn find(&self, name: &str) -> Option<NodeSeat> {
         let nodes = 0..self.nodes();
-        nodes.flat_map(|node| [(node, 0), (node, APP_SEAT)]).find(|place| self.name(*place).as_str() == name)
+        nodes
+            .flat_map(|node| [(node, 0), (node, APP_SEAT)])
+            .find(|process| self.name(*process).as_str() == name)
     }
 
     /// A snapshot, as an observer takes of a real cluster.

@@ -26,7 +26,7 @@ mod watcher;
 mod work;
 
 pub use act::{Act, Timed};
-pub use cluster::{Cluster, Place};
+pub use cluster::{Cluster, NodeSeat};
 pub use marks::{Mark, Marks};
 pub use oracle::Violation;
 pub use report::{

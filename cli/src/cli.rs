@@ -25,7 +25,7 @@ use std::path::PathBuf;
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) cluster: ClusterArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -36,9 +36,9 @@ pub(crate) const DEFAULT: &str = "default";
 /// Heads the options that every command has.
 const WHICH: &str = "Which cluster";
 
-/// Which cluster.
+/// The options that every command has.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct ClusterArgs {
     /// Name of the cluster; several can run side by side
     #[arg(
         long,

@@ -13,20 +13,20 @@ mod saved;
 mod signals;
 mod table;
 
-use cli::Cli;
+use cli::{Cli, ClusterArgs};
 use obol_console::output::{self, Failure};
 use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let Cli { place, command } = Cli::read();
+    let Cli { cluster: ClusterArgs { cluster, root }, command } = Cli::read();
     // A file that outgrows `ulimit -f` is then an error that says so, and not the end of the program.
     if let Err(failure) = signals::flag(&[SIGXFSZ]) {
         let _ = output::complain(&failure);
         return failure.code();
     }
-    let root = place.root.unwrap_or_else(obol_fabric::host::default_root);
-    match command.run(&root, place.cluster) {
+    let root = root.unwrap_or_else(obol_fabric::host::default_root);
+    match command.run(&root, cluster) {
         Ok(code) => code,
         // The reader of the output has closed it.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

@@ -1,9 +1,9 @@
 //! Clusters that a command makes for itself, to measure them, and what ends each of them whatever
 //! becomes of the command.
 //!
-//! A keeper is a child of the command that reads from a pipe which the command holds and never
+//! A reaper is a child of the command that reads from a pipe which the command holds and never
 //! closes. However the command ends (by itself, by Ctrl-C, by a closed terminal, by SIGKILL), the
-//! kernel closes the pipe; the keeper then ends the cluster and removes its files. No signal
+//! kernel closes the pipe; the reaper then ends the cluster and removes its files. No signal
 //! handler has a part in it, and nothing else lies in the file system.
 
 use clap::Args;
@@ -41,17 +41,17 @@ pub(crate) struct Shape<'a> {
     pub(crate) patience: Duration,
 }
 
-/// How long a keeper may take to end on request; then it is killed, and its files are removed here.
+/// How long a reaper may take to end on request; then it is killed, and its files are removed here.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Poll interval while it ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// What ends the profile that is sent to a keeper: no TOML has it.
+/// What ends the profile that is sent to a reaper: no TOML has it.
 const END_OF_PROFILE: u8 = 0;
 /// A profile is no longer than this.
 const PROFILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A child of this process that ends when this process does, and clears up a cluster.
-pub(crate) struct Keeper {
+pub(crate) struct Reaper {
     child: Child,
     /// Open for as long as this process lives.
     pipe: Option<ChildStdin>,
@@ -59,7 +59,7 @@ pub(crate) struct Keeper {
     pub(crate) cluster: Name,
 }
 
-impl Keeper {
+impl Reaper {
     /// Removes a cluster that this process makes in its own memory, without supervised processes:
     /// the cluster's directory, and a folder of files beside it, however this process ends. Called
     /// before the cluster is made.
@@ -84,9 +84,11 @@ impl Keeper {
             .map_err(Failure::failed)?;
         let mut pipe = child.stdin.take();
         let sent = pipe.as_mut().map_or(Ok(()), |pipe| pipe.write_all(input).and_then(|()| pipe.flush()));
-        let keeper = Self { child, pipe, root: root.to_owned(), cluster };
-        sent.map_err(|error| Failure::Failed(format!("a cluster's keeper took nothing: {error}")))?;
-        Ok(keeper)
+        let reaper = Self { child, pipe, root: root.to_owned(), cluster };
+        sent.map_err(|error| {
+            Failure::Failed(format!("the process that is to remove the cluster cannot be reached: {error}"))
+        })?;
+        Ok(reaper)
     }
 
     /// Ends it; whether it had to be killed.
@@ -107,7 +109,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Reaper {
     fn drop(&mut self) {
         if self.end() {
             remove(&self.root, self.cluster);
@@ -140,7 +142,7 @@ pub(crate) struct Cleanup {
     folder: Option<PathBuf>,
 }
 
-/// `obol cleanup`, the other end of [`Keeper::of_own_cluster`].
+/// `obol cleanup`, the other end of [`Reaper::of_own_cluster`].
 pub(crate) fn clean_up(root: &Path, cluster: Name, args: &Cleanup) -> Result<ExitCode, Failure> {
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(Failure::failed)?;
     remove(root, cluster);
@@ -186,7 +188,7 @@ pub(crate) fn dies_with_parent(program: &str, core: Option<u32>) -> io::Result<C
 
 /// A cluster that a child process supervises. It ends with this.
 pub(crate) struct Running {
-    pub(crate) keeper: Keeper,
+    pub(crate) reaper: Reaper,
 }
 
 impl Running {
@@ -202,10 +204,10 @@ impl Running {
             .args(["--apps", &shape.apps.to_string(), "--caches", &shape.caches.to_string()])
             .args(shape.hosts.map(|hosts| format!("--hosts={hosts}")))
             .stderr(if shape.patience < START_TIMEOUT { Stdio::null() } else { Stdio::inherit() });
-        let mut running = Self { keeper: Keeper::start(&mut command, root, cluster, &profile)? };
+        let mut running = Self { reaper: Reaper::start(&mut command, root, cluster, &profile)? };
         let end = Instant::now() + shape.patience;
         loop {
-            if let Ok(Some(status)) = running.keeper.child.try_wait() {
+            if let Ok(Some(status)) = running.reaper.child.try_wait() {
                 return Err(Failure::Failed(format!(
                     "the cluster did not come up: `obol up` ended with {status}"
                 )));
@@ -226,10 +228,10 @@ impl Running {
     }
 
     pub(crate) fn observer(&self) -> Result<Observer, Failure> {
-        Observer::open(&self.keeper.root, self.keeper.cluster).map_err(Failure::failed)
+        Observer::open(&self.reaper.root, self.reaper.cluster).map_err(Failure::failed)
     }
 
     pub(crate) fn site(&self) -> Result<Site, Failure> {
-        Site::open(&self.keeper.root, self.keeper.cluster).map_err(Failure::failed)
+        Site::open(&self.reaper.root, self.reaper.cluster).map_err(Failure::failed)
     }
 }

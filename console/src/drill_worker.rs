@@ -3,7 +3,7 @@
 //! starts it and outlives the console.
 
 use crate::message::Message;
-use crate::poll::Place;
+use crate::poll::ClusterLocation;
 use crate::state::act::Verb;
 use crate::state::chaos::{Choice, DrillUpdate, Journal, Preview};
 use obol_chaos::drillfile;
@@ -34,21 +34,21 @@ pub(crate) fn choices() -> Vec<Choice> {
 
 /// Carries out the chaos screen's requests.
 pub(crate) struct Worker {
-    place: Place,
+    location: ClusterLocation,
     tx: Sender<Message>,
     running: Arc<Mutex<Option<Process>>>,
 }
 
 impl Worker {
-    pub(crate) fn new(place: Place, tx: Sender<Message>) -> Self {
-        Self { place, tx, running: Arc::default() }
+    pub(crate) fn new(location: ClusterLocation, tx: Sender<Message>) -> Self {
+        Self { location, tx, running: Arc::default() }
     }
 
     /// Plans a drill without running it.
     pub(crate) fn preview(&self, drill: String) {
-        let (place, tx) = (self.place.clone(), self.tx.clone());
+        let (location, tx) = (self.location.clone(), self.tx.clone());
         thread::spawn(move || {
-            let found = preview(&place, &drill);
+            let found = preview(&location, &drill);
             // The console may have ended.
             let _ = tx.send(Message::Chaos(DrillUpdate::Previewed { drill, found }));
         });
@@ -56,10 +56,10 @@ impl Worker {
 
     /// Runs a drill.
     pub(crate) fn run(&self, drill: String) {
-        let (place, tx, running) = (self.place.clone(), self.tx.clone(), Arc::clone(&self.running));
+        let (location, tx, running) = (self.location.clone(), self.tx.clone(), Arc::clone(&self.running));
         thread::spawn(move || {
             let report = |update| tx.send(Message::Chaos(update)).is_ok();
-            let found = run(&place, &drill, &running, report);
+            let found = run(&location, &drill, &running, report);
             *running.lock() = None;
             let _ = tx.send(Message::Chaos(DrillUpdate::Ended { found }));
         });
@@ -67,9 +67,9 @@ impl Worker {
 
     /// Kills, stops or starts a process, by the command of that name.
     pub(crate) fn act(&self, verb: Verb, who: Name) {
-        let (place, tx) = (self.place.clone(), self.tx.clone());
+        let (location, tx) = (self.location.clone(), self.tx.clone());
         thread::spawn(move || {
-            let how = act(&place, verb, who);
+            let how = act(&location, verb, who);
             // The console may have ended.
             let _ = tx.send(Message::Chaos(DrillUpdate::Acted { verb, who, how }));
         });
@@ -91,11 +91,11 @@ impl Drop for Worker {
     }
 }
 
-fn act(place: &Place, verb: Verb, who: Name) -> Result<(), String> {
+fn act(location: &ClusterLocation, verb: Verb, who: Name) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let ran = Command::new(program)
-        .args([verb.command(), who.as_str(), "--cluster", place.cluster.as_str(), "--root"])
-        .arg(&place.root)
+        .args([verb.command(), who.as_str(), "--cluster", location.cluster.as_str(), "--root"])
+        .arg(&location.root)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("could not be run: {error}"))?;
@@ -107,9 +107,9 @@ fn act(place: &Place, verb: Verb, who: Name) -> Result<(), String> {
     Err(last.trim_start_matches("obol: ").to_owned())
 }
 
-fn preview(place: &Place, drill: &str) -> Result<Preview, String> {
+fn preview(location: &ClusterLocation, drill: &str) -> Result<Preview, String> {
     let (drill, _) = drillfile::load(drill).map_err(|error| error.to_string())?;
-    let mut observer = Observer::open(&place.root, place.cluster).map_err(|error| error.to_string())?;
+    let mut observer = Observer::open(&location.root, location.cluster).map_err(|error| error.to_string())?;
     let snapshot = observer.snapshot();
     let supervisor = Supervisor::of(observer.cluster().dir());
     Ok(described(&drills::plan(&drill, &observer, &snapshot, supervisor, 1)))
@@ -158,7 +158,7 @@ fn progress(line: &str) -> Option<Line> {
 
 /// Runs a drill; `report` gets its progress.
 fn run(
-    place: &Place,
+    location: &ClusterLocation,
     drill: &str,
     running: &Mutex<Option<Process>>,
     report: impl Fn(DrillUpdate) -> bool,
@@ -173,10 +173,10 @@ fn run(
             "--json",
             "--progress",
             "--cluster",
-            place.cluster.as_str(),
+            location.cluster.as_str(),
             "--root",
         ])
-        .arg(&place.root)
+        .arg(&location.root)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -37,6 +37,7 @@ use obol_fabric::host::clock;
 use obol_node::Site;
 use obol_observe::annotations::Mark;
 pub use past::HOUR;
+pub use poll::ClusterLocation;
 pub use poll::live::unix_now;
 pub use recording::record;
 pub use report::{iso, run as report};
@@ -45,8 +46,8 @@ use std::process::ExitCode;
 pub use theme::Theme;
 
 /// `obol mark`: adds an annotation.
-pub fn mark(place: &poll::Place, text: &str) -> Result<ExitCode, Failure> {
-    let site = Site::open(&place.root, place.cluster).map_err(Failure::refused)?;
+pub fn mark(location: &ClusterLocation, text: &str) -> Result<ExitCode, Failure> {
+    let site = Site::open(&location.root, location.cluster).map_err(Failure::refused)?;
     let mark = Mark::note(clock::now(), text).map_err(Failure::refused)?;
     mark.write(site.cluster.dir()).map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)

@@ -2,7 +2,7 @@
 
 use crate::poll::live::Live;
 use crate::poll::sample::{EventRow, Sample};
-use crate::poll::{Place, Update};
+use crate::poll::{ClusterLocation, Update};
 use crate::state::{Event, Model};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind as Role;
@@ -19,9 +19,9 @@ const DENSE: [(Nanos, Nanos); 2] =
 const VIEWS_EVERY: Nanos = Nanos::from_secs(600);
 
 /// Adds an hour of history to a console.
-pub(super) fn add_history(model: &mut Model, place: &Place) {
-    let looks = |place: Place| {
-        let mut live = Live::new(place);
+pub(super) fn add_history(model: &mut Model, location: &ClusterLocation) {
+    let looks = |location: ClusterLocation| {
+        let mut live = Live::new(location);
         let mut poll = || match live.poll(false) {
             Update::Sample(sample) => Some(*sample),
             Update::Lost { .. } => None,
@@ -31,11 +31,11 @@ pub(super) fn add_history(model: &mut Model, place: &Place) {
         std::thread::sleep(Duration::from_millis(1100));
         Some((before, poll()?))
     };
-    let place = place.clone();
+    let location = location.clone();
     // On a thread of its own, like live samples, for a realistic memory layout.
     let (tx, rx) = mpsc::sync_channel(1);
     let sender = move || {
-        let Some((before, now)) = looks(place) else { return };
+        let Some((before, now)) = looks(location) else { return };
         // The clock starts at boot; nothing precedes it.
         let mut ago = HOUR.min(Nanos(now.at.0));
         let mut last = Nanos(u64::MAX);

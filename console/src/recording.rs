@@ -4,7 +4,7 @@ use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
 use crate::poll::record::{Header, Recorder, RecordingError};
 use crate::poll::sample::Sample;
-use crate::poll::{Place, Sink, Update};
+use crate::poll::{ClusterLocation, Sink, Update};
 use obol_fabric::Name;
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -101,8 +101,8 @@ impl Sink for FileSink {
 }
 
 /// `obol record`: records a cluster until Ctrl-C, or for a given time.
-pub fn record(place: Place, file: &Path, time: Option<Duration>) -> Result<ExitCode, Failure> {
-    let recorder = Recorder::create(file, &Header::new(place.cluster)).map_err(Failure::refused)?;
+pub fn record(location: ClusterLocation, file: &Path, time: Option<Duration>) -> Result<ExitCode, Failure> {
+    let recorder = Recorder::create(file, &Header::new(location.cluster)).map_err(Failure::refused)?;
     let (tx, quit) = mpsc::channel();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::failed)?;
     let body = move || {
@@ -113,7 +113,7 @@ pub fn record(place: Place, file: &Path, time: Option<Duration>) -> Result<ExitC
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(body).map_err(Failure::failed)?;
     let mut headless = FileSink { recorder, samples: 0, lost: None, failed: None };
-    let live = Live::new(place).with_all_buckets();
+    let live = Live::new(location).with_all_buckets();
     let live = if let Some(time) = time { live.for_time(time) } else { live };
     live.run(&Rate::new(POLL_EVERY), &quit, &mut headless);
     let FileSink { samples, lost, failed, .. } = headless;

@@ -8,7 +8,7 @@ use crate::options::Look;
 use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
 use crate::poll::record::Recording;
-use crate::poll::{Place, Sink, Update};
+use crate::poll::{ClusterLocation, Sink, Update};
 use crate::recording::SharedRecorder;
 use crate::report::{self, Report};
 use crate::state::mouse::Mouse;
@@ -93,7 +93,7 @@ pub fn is_possible() -> bool {
 
 /// A console before its start.
 pub struct Console {
-    place: Place,
+    location: ClusterLocation,
     look: Look,
     config: Config,
     owner: bool,
@@ -106,9 +106,9 @@ pub struct Console {
 
 impl Console {
     /// `owner` states whether quitting ends the cluster.
-    pub fn new(place: Place, look: Look, config: Config, owner: bool) -> Self {
+    pub fn new(location: ClusterLocation, look: Look, config: Config, owner: bool) -> Self {
         let (tx, rx) = mpsc::channel();
-        Self { place, look, config, owner, record: None, arm: false, aged: false, rx, tx }
+        Self { location, look, config, owner, record: None, arm: false, aged: false, rx, tx }
     }
 
     /// Records from the first sample on.
@@ -125,15 +125,15 @@ impl Console {
 
     /// Runs it until the user quits.
     pub fn run(self) -> Result<(), Failure> {
-        let Self { place, look, config, owner, record, arm, aged, rx, tx } = self;
-        let mut model = model(place.cluster, &look, &config, owner);
+        let Self { location, look, config, owner, record, arm, aged, rx, tx } = self;
+        let mut model = model(location.cluster, &look, &config, owner);
         model.chaos.drills = drill_worker::choices();
         model.chaos.may_arm = arm;
         if aged {
-            past::add_history(&mut model, &place);
+            past::add_history(&mut model, &location);
         }
         let rate = Rate::new(POLL_EVERY);
-        let recorder = SharedRecorder::new(place.cluster);
+        let recorder = SharedRecorder::new(location.cluster);
         if let Some(file) = record {
             recorder.begin(&file)?;
             model.reduce(Event::Recording(Ok(Some(file.display().to_string()))), &mut Vec::new());
@@ -141,9 +141,9 @@ impl Console {
         let (_quit, quit) = mpsc::channel();
         let polled = rate.clone();
         let mut tee = RecordingSink { recorder: recorder.clone(), tx: tx.clone() };
-        let polled_place = place.clone();
-        spawn("poll", move || Live::new(polled_place).run(&polled, &quit, &mut tee))?;
-        show(model, tx, &rx, &rate, &recorder, Some(&place))
+        let polled_location = location.clone();
+        spawn("poll", move || Live::new(polled_location).run(&polled, &quit, &mut tee))?;
+        show(model, tx, &rx, &rate, &recorder, Some(&location))
     }
 }
 
@@ -183,14 +183,14 @@ fn show(
     rx: &Receiver<Message>,
     rate: &Rate,
     recorder: &SharedRecorder,
-    place: Option<&Place>,
+    location: Option<&ClusterLocation>,
 ) -> Result<(), Failure> {
     let mut terminal = Terminal::take()?;
     Terminal::mouse(model.mouse)?;
     listen(tx.clone(), model.owner)?;
-    let worker = place.map(|place| Worker::new(place.clone(), tx));
+    let worker = location.map(|location| Worker::new(location.clone(), tx));
     let session =
-        Session { terminal: &mut terminal, model, rx, rate, recorder, place, worker, focused: true };
+        Session { terminal: &mut terminal, model, rx, rate, recorder, location, worker, focused: true };
     let text = session.run()?;
     drop(terminal);
     if Terminal::is_lost() {
@@ -238,7 +238,7 @@ struct Session<'a> {
     rate: &'a Rate,
     recorder: &'a SharedRecorder,
     /// `None` for a recording.
-    place: Option<&'a Place>,
+    location: Option<&'a ClusterLocation>,
     worker: Option<Worker>,
     /// Whether the terminal is in focus.
     focused: bool,
@@ -354,7 +354,9 @@ impl Session<'_> {
                 None
             }
             Effect::Note(text) => {
-                let how = self.place.map_or(Err("there is no cluster".to_owned()), |place| note(place, text));
+                let how = self
+                    .location
+                    .map_or(Err("there is no cluster".to_owned()), |location| note(location, text));
                 Some(Event::Noted(how))
             }
             Effect::Export => {
@@ -405,8 +407,8 @@ impl Session<'_> {
 }
 
 /// Writes an annotation; returns it.
-fn note(place: &Place, text: String) -> Result<String, String> {
-    let dir = place.root.join(place.cluster.as_str());
+fn note(location: &ClusterLocation, text: String) -> Result<String, String> {
+    let dir = location.root.join(location.cluster.as_str());
     let written = Mark::note(clock::now(), &text).and_then(|mark| mark.write(&dir));
     written.map(|()| text).map_err(|error| error.to_string())
 }
@@ -426,21 +428,21 @@ fn export(model: &Model) -> Result<String, Failure> {
 }
 
 /// `obol console`: shows a running cluster, or waits for it.
-pub fn run(place: Place, look: Look, arm: bool) -> Result<ExitCode, Failure> {
+pub fn run(location: ClusterLocation, look: Look, arm: bool) -> Result<ExitCode, Failure> {
     if !is_possible() {
         return Err(Failure::Refused(
             "the console needs a terminal that knows escape codes (TERM is not dumb); `obol status` and `obol events` print without one".to_owned(),
         ));
     }
     let config = Config::load(look.config.as_deref())?;
-    Console::new(place, look, config, false).arm(arm).run()?;
+    Console::new(location, look, config, false).arm(arm).run()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// A console with an hour of artificial history.
-pub fn aged(place: Place) -> Result<ExitCode, Failure> {
+pub fn aged(location: ClusterLocation) -> Result<ExitCode, Failure> {
     let look = Look { theme: None, ascii: false, bell: false, config: None };
-    let mut console = Console::new(place, look, Config::load(None)?, false);
+    let mut console = Console::new(location, look, Config::load(None)?, false);
     console.aged = true;
     console.run()?;
     Ok(ExitCode::SUCCESS)

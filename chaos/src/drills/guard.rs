@@ -3,7 +3,7 @@
 
 use super::select::Chosen;
 use crate::drillfile::{Drill, Guards, Keep, StepFault, TargetKind};
-use crate::faults::Place;
+use crate::faults::Planning;
 use obol_membership::Kind;
 use obol_node::Deployment;
 use obol_observe::{Deciders, Process, Snapshot};
@@ -95,7 +95,7 @@ pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> A
     let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
     let targets: Vec<TargetKind> = targets.map(|target| target.kind).collect();
     let name = fault.kind.name();
-    match fault.kind.refusal(Place { guards: &drill.guards, deployment, targets: &targets }) {
+    match fault.kind.refusal(Planning { guards: &drill.guards, deployment, targets: &targets }) {
         Some(says) => Answer { guard: "means", allows: false, says: format!("{name}: {says}") },
         None => Answer { guard: "means", allows: true, says: format!("{name} is supported here") },
     }

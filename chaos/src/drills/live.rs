@@ -4,7 +4,7 @@ use super::channel::{Arm, Injection, Order, Reply, Stamp, TargetProcess};
 use super::cue::{REGION_KIND, Token};
 use super::journal::Host;
 use super::plan::program;
-use super::remote::{Place, Remote, RemoteError};
+use super::remote::{Invocation, Remote, RemoteError};
 use super::runner::{Options, RunError};
 use super::select::{Chosen, Supervisor};
 use super::subject::System;
@@ -48,10 +48,10 @@ impl Live {
         let name = Name::new("drill-runner").unwrap_or_default();
         let owner = Owner { kind: REGION_KIND, name, region: None, groups: 0 };
         let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block)?;
-        let place = Place { program: &options.program, root, cluster };
+        let invocation = Invocation { program: &options.program, root, cluster };
         let fault_agent = match &options.ssh {
-            Some(ssh) => Remote::by_ssh(ssh, place, drill.guards.dead_man)?,
-            None => Remote::start(place, observer.cluster().dir(), drill.guards.dead_man)?,
+            Some(ssh) => Remote::by_ssh(ssh, invocation, drill.guards.dead_man)?,
+            None => Remote::start(invocation, observer.cluster().dir(), drill.guards.dead_man)?,
         };
         let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
         Ok(Self { observer, supervisor, endpoint, fault_agent, token: None, ssh })

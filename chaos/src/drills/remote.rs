@@ -73,7 +73,7 @@ type Writing = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
 
 /// Where a fault agent runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct Invocation<'a> {
     /// The program there.
     pub program: &'a Path,
     /// The clusters' directory there.
@@ -82,7 +82,7 @@ pub struct Place<'a> {
     pub cluster: Name,
 }
 
-impl Place<'_> {
+impl Invocation<'_> {
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let words = ["fault-agent", "--cluster", self.cluster.as_str(), "--root"].map(OsString::from);
         words.into_iter().chain([self.root.as_os_str().to_owned()]).collect()
@@ -91,9 +91,9 @@ impl Place<'_> {
 
 impl Remote {
     /// Starts a fault agent on this host and connects to it. `dir` is the cluster's directory.
-    pub fn start(place: Place<'_>, dir: &Path, dead_man: Nanos) -> Result<Self, RemoteError> {
-        let mut child = Command::new(place.program)
-            .args(place.arguments())
+    pub fn start(invocation: Invocation<'_>, dir: &Path, dead_man: Nanos) -> Result<Self, RemoteError> {
+        let mut child = Command::new(invocation.program)
+            .args(invocation.arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -117,9 +117,9 @@ impl Remote {
 
     /// Starts a fault agent through the operator's own ssh, with their configuration, agent, jump
     /// hosts and known hosts.
-    pub fn by_ssh(ssh: &Ssh, place: Place<'_>, dead_man: Nanos) -> Result<Self, RemoteError> {
+    pub fn by_ssh(ssh: &Ssh, invocation: Invocation<'_>, dead_man: Nanos) -> Result<Self, RemoteError> {
         let mut child = ssh
-            .command(place)
+            .command(invocation)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

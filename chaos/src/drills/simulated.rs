@@ -8,7 +8,7 @@ use super::select::{Chosen, Supervisor};
 use super::subject::{Subject, System};
 use crate::drillfile::{Drill, Step, TargetKind};
 use crate::faults::Simulated;
-use obol_campaign::{Act, Cluster, Place};
+use obol_campaign::{Act, Cluster, NodeSeat};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::ActiveMutant;
 use obol_node::Deployment;
@@ -72,7 +72,7 @@ struct Armed {
 }
 
 /// The acts that inject a fault into a process, and those that undo it.
-fn acts(what: Simulated, (node, seat): Place, island: &[u32], nodes: u32) -> (Vec<Act>, Vec<Act>) {
+fn acts(what: Simulated, (node, seat): NodeSeat, island: &[u32], nodes: u32) -> (Vec<Act>, Vec<Act>) {
     match (what, seat) {
         (Simulated::Kill, 0) => (vec![Act::Kill(node)], Vec::new()),
         (Simulated::Kill, _) => (vec![Act::KillProgram(node, seat)], Vec::new()),
@@ -118,8 +118,8 @@ impl System for Simulation {
             let victims: Vec<&Chosen> = fault.victims(chosen).collect();
             let island: Vec<u32> = victims.iter().map(|victim| victim.process.region).collect();
             for victim in victims {
-                let place = (victim.process.region, victim.process.seat);
-                let (inject, undo) = acts(what, place, &island, self.cluster.nodes());
+                let process = (victim.process.region, victim.process.seat);
+                let (inject, undo) = acts(what, process, &island, self.cluster.nodes());
                 let undo = fault.lasts.map(|lasts| (lasts, undo));
                 self.armed.push(Armed { name: victim.process.name.to_string(), inject, undo });
             }
@@ -150,8 +150,8 @@ impl System for Simulation {
     }
 
     fn start(&mut self, name: String) -> Result<(), RunError> {
-        if let Some(place) = self.cluster.place(&name) {
-            self.cluster.start_process(place);
+        if let Some(process) = self.cluster.find(&name) {
+            self.cluster.start_process(process);
         }
         Ok(())
     }

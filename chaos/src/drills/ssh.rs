@@ -2,7 +2,7 @@
 //! configuration, agent, jump hosts and known hosts. No check is weakened, and it never prompts for
 //! a password.
 
-use super::remote::Place;
+use super::remote::Invocation;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
@@ -63,7 +63,7 @@ fn quoted(text: &OsStr) -> OsString {
 impl Ssh {
     /// Starts a fault agent there. Faults and targets are not in the command: they follow as JSON
     /// on its standard input.
-    pub(super) fn command(&self, place: Place<'_>) -> Command {
+    pub(super) fn command(&self, invocation: Invocation<'_>) -> Command {
         let mut command = Command::new("ssh");
         if let Some(config) = &self.config {
             command.arg("-F").arg(config);
@@ -73,9 +73,9 @@ impl Ssh {
             command.args(["-o", option]);
         }
         command.args(["--", &self.host]);
-        let program = self.program.as_deref().unwrap_or(place.program);
+        let program = self.program.as_deref().unwrap_or(invocation.program);
         command.arg(quoted(program.as_os_str()));
-        command.args(place.arguments().iter().map(|argument| quoted(argument)));
+        command.args(invocation.arguments().iter().map(|argument| quoted(argument)));
         command.arg("--stdio");
         command
     }

@@ -1,6 +1,6 @@
 //! `CLOCK_REALTIME` jumps, for all programs of the host; it must have no effect on the cluster.
 
-use super::{Armed, Arming, Effect, Fault, Key, Place, Scope};
+use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope};
 use crate::drillfile::schema;
 use crate::drillfile::section::{SPAN_MIN, Section};
 use crate::drills::channel::Injection;
@@ -49,8 +49,8 @@ impl Fault for ClockStep {
         Arc::new(Self { by })
     }
 
-    fn refusal(&self, place: Place<'_>) -> Option<&'static str> {
-        if !place.guards.allow_clock_step {
+    fn refusal(&self, planning: Planning<'_>) -> Option<&'static str> {
+        if !planning.guards.allow_clock_step {
             return Some(
                 "CLOCK_REALTIME is shared by all programs of the host; on a host reserved for tests, set allow_clock_step = \
                  true in [guards]",

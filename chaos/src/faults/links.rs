@@ -1,7 +1,7 @@
 //! Common part of the network faults: they impair the links of a region. A drill file names the
 //! layer, because netem does not affect one-sided operations.
 
-use super::{Armed, Arming, Effect, Fault, Key, Place, Scope, Simulated, process};
+use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated, process};
 use crate::drillfile::TargetKind;
 use crate::drillfile::section::Section;
 use crate::drills::channel::{Injection, Links};
@@ -70,13 +70,13 @@ impl<T: LinkFault> Fault for Network<T> {
         Arc::new(Self(T::parse_own(section, faults)))
     }
 
-    fn refusal(&self, place: Place<'_>) -> Option<&'static str> {
-        if place.deployment.network.is_some() {
+    fn refusal(&self, planning: Planning<'_>) -> Option<&'static str> {
+        if planning.deployment.network.is_some() {
             return Some(
                 "the links of this cluster belong to its RDMA device, which a drill cannot impair; netem can (tests/vm)",
             );
         }
-        let app = place.targets.contains(&TargetKind::App);
+        let app = planning.targets.contains(&TargetKind::App);
         app.then_some("an app uses its agent's links; name the agent, or the node")
     }
 

@@ -107,7 +107,7 @@ pub struct Key {
 
 /// The context in which a fault is planned.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct Planning<'a> {
     /// The drill's guards.
     pub guards: &'a Guards,
     /// The cluster.
@@ -188,7 +188,7 @@ pub trait Fault: fmt::Debug + Send + Sync {
     fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault>;
 
     /// Why it cannot or must not be injected here.
-    fn refusal(&self, _place: Place<'_>) -> Option<&'static str> {
+    fn refusal(&self, _planning: Planning<'_>) -> Option<&'static str> {
         None
     }
 

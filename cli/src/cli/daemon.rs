@@ -1,6 +1,6 @@
 //! The command line of a cluster's own processes.
 
-use super::{Cli, Place};
+use super::{Cli, ClusterArgs};
 use crate::commands::Command;
 use crate::commands::agent::Named;
 use crate::commands::app::DemoApp;
@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 #[command(name = "obol", disable_help_flag = true, disable_help_subcommand = true)]
 pub(super) struct Daemon {
     #[command(flatten)]
-    place: Place,
+    cluster: ClusterArgs,
     #[command(subcommand)]
     role: Role,
 }
@@ -40,7 +40,7 @@ impl Daemon {
     pub(super) fn read() -> Option<Cli> {
         const ROLES: [&str; 5] = ["agent", "lease-cache", "app", "gateway", "coordinator"];
         std::env::args_os().find(|word| ROLES.iter().any(|role| word == role))?;
-        let Self { place, role } = Self::try_parse().ok()?;
+        let Self { cluster, role } = Self::try_parse().ok()?;
         let command = match role {
             Role::Agent(named) => Command::Agent(named),
             Role::LeaseCache(named) => Command::LeaseCache(named),
@@ -48,6 +48,6 @@ impl Daemon {
             Role::Gateway(gateway) => Command::Gateway(gateway),
             Role::Coordinator(CoordinatorRole::Run(run)) => Command::Coordinator(Coordinator::Run(run)),
         };
-        Some(Cli { place, command })
+        Some(Cli { cluster, command })
     }
 }

@@ -1,9 +1,9 @@
 //! `obol console`: the console on a cluster that runs.
 
 use clap::Args;
+use obol_console::ClusterLocation;
 use obol_console::options::Look;
 use obol_console::output::Failure;
-use obol_console::poll::Place;
 use obol_fabric::Name;
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,5 +23,5 @@ pub(crate) struct Console {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Console) -> Result<ExitCode, Failure> {
-    obol_console::run(Place { root: root.to_owned(), cluster }, args.look.clone(), args.arm)
+    obol_console::run(ClusterLocation { root: root.to_owned(), cluster }, args.look.clone(), args.arm)
 }

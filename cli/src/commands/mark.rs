@@ -1,8 +1,8 @@
 //! `obol mark`: an annotation for every console and recording of a cluster.
 
 use clap::Args;
+use obol_console::ClusterLocation;
 use obol_console::output::Failure;
-use obol_console::poll::Place;
 use obol_fabric::Name;
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,5 +19,5 @@ pub(crate) struct Mark {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Mark) -> Result<ExitCode, Failure> {
-    obol_console::mark(&Place { root: root.to_owned(), cluster }, &args.text)
+    obol_console::mark(&ClusterLocation { root: root.to_owned(), cluster }, &args.text)
 }

@@ -1,8 +1,8 @@
 //! `obol prefilled-console`: the console that `bench console` measures.
 
 use clap::Args;
+use obol_console::ClusterLocation;
 use obol_console::output::Failure;
-use obol_console::poll::Place;
 use obol_fabric::Name;
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,5 +12,5 @@ use std::process::ExitCode;
 pub(crate) struct PrefilledConsole;
 
 pub(crate) fn run(root: &Path, cluster: Name, _: &PrefilledConsole) -> Result<ExitCode, Failure> {
-    obol_console::aged(Place { root: root.to_owned(), cluster })
+    obol_console::aged(ClusterLocation { root: root.to_owned(), cluster })
 }

@@ -1,9 +1,9 @@
 //! `obol record`: what the console sees, to a file.
 
 use clap::Args;
+use obol_console::ClusterLocation;
 use obol_console::options::duration;
 use obol_console::output::Failure;
-use obol_console::poll::Place;
 use obol_fabric::Name;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,5 +23,5 @@ pub(crate) struct Record {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Record) -> Result<ExitCode, Failure> {
-    obol_console::record(Place { root: root.to_owned(), cluster }, &args.file, args.time)
+    obol_console::record(ClusterLocation { root: root.to_owned(), cluster }, &args.file, args.time)
 }

@@ -1,7 +1,7 @@
 //! `obol report`: a report on a recording or a cluster.
 
+use obol_console::ClusterLocation;
 use obol_console::output::Failure;
-use obol_console::poll::Place;
 use obol_fabric::Name;
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,5 +9,5 @@ use std::process::ExitCode;
 pub(crate) use obol_console::options::Report;
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Report) -> Result<ExitCode, Failure> {
-    obol_console::report(&Place { root: root.to_owned(), cluster }, args)
+    obol_console::report(&ClusterLocation { root: root.to_owned(), cluster }, args)
 }

@@ -1,7 +1,7 @@
 //! The live source: polls a running cluster at a steady rate, and reopens it after a restart.
 
 use crate::poll::sample::{Cost, MarkRow, Sample};
-use crate::poll::{Place, Sink, Update};
+use crate::poll::{ClusterLocation, Sink, Update};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::annotations::Marks;
@@ -59,7 +59,7 @@ struct Open {
 
 /// Polls a cluster.
 pub(crate) struct Live {
-    place: Place,
+    location: ClusterLocation,
     open: Option<Open>,
     /// When polling ends by itself.
     until: Option<time::Instant>,
@@ -68,8 +68,8 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) const fn new(place: Place) -> Self {
-        Self { place, open: None, until: None, all_buckets: false }
+    pub(crate) const fn new(location: ClusterLocation) -> Self {
+        Self { location, open: None, until: None, all_buckets: false }
     }
 
     /// Reads every histogram bucket each time: for recordings and reports, which end at some poll.
@@ -84,7 +84,7 @@ impl Live {
     }
 
     fn inode(&self) -> io::Result<u64> {
-        Ok(fs::metadata(self.place.root.join(self.place.cluster.as_str()))?.ino())
+        Ok(fs::metadata(self.location.root.join(self.location.cluster.as_str()))?.ino())
     }
 
     /// Reads the cluster once, histograms less often if `slow`. Reopens a cluster that was
@@ -94,7 +94,7 @@ impl Live {
             Ok(inode) => inode,
             Err(_) => {
                 self.open = None;
-                let Place { root, cluster } = &self.place;
+                let ClusterLocation { root, cluster } = &self.location;
                 let why = match Observer::open(root, *cluster) {
                     Err(error) => error.to_string(),
                     Ok(_) => format!("cluster {cluster} is being created"),
@@ -103,7 +103,7 @@ impl Live {
             }
         };
         if self.open.as_ref().is_none_or(|open| open.inode != inode) {
-            match Observer::open(&self.place.root, self.place.cluster) {
+            match Observer::open(&self.location.root, self.location.cluster) {
                 Ok(observer) => {
                     let mut observer = observer.low_memory();
                     if self.all_buckets {
@@ -119,7 +119,7 @@ impl Live {
             }
         }
         let Some(open) = &mut self.open else {
-            return Update::Lost { why: format!("cluster {} is not open", self.place.cluster) };
+            return Update::Lost { why: format!("cluster {} is not open", self.location.cluster) };
         };
         let due = clock::now() >= open.spans_due;
         let mut sample = read(&mut open.observer, due);
@@ -132,7 +132,7 @@ impl Live {
         }
         if sample.health == Health::Unreachable && sample.processes.is_empty() {
             return Update::Lost {
-                why: format!("no process of cluster {} has come up yet", self.place.cluster),
+                why: format!("no process of cluster {} has come up yet", self.location.cluster),
             };
         }
         Update::Sample(Box::new(sample))

@@ -22,7 +22,7 @@ pub(crate) enum Update {
 
 /// The location of a cluster.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ClusterLocation {
     /// The directory of all clusters.
     pub root: std::path::PathBuf,
     /// The cluster.

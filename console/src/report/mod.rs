@@ -16,7 +16,7 @@ use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
 use crate::poll::record::Recording;
 use crate::poll::sample::{EventRow, MarkRow, Sample};
-use crate::poll::{Place, Sink, Update};
+use crate::poll::{ClusterLocation, Sink, Update};
 use crate::state::data::Data;
 use crate::state::windows::{PERCENTILES, Set, percentile};
 use clap::ValueEnum;
@@ -239,12 +239,16 @@ impl Sink for Keep {
 }
 
 /// The report on a cluster that is polled for some time.
-fn live(place: &Place, time: Duration) -> Result<Option<Report>, Failure> {
+fn live(location: &ClusterLocation, time: Duration) -> Result<Option<Report>, Failure> {
     let (_quit, quit) = mpsc::channel();
     let mut keep = Keep::default();
-    Live::new(place.clone()).with_all_buckets().for_time(time).run(&Rate::new(POLL_EVERY), &quit, &mut keep);
+    Live::new(location.clone()).with_all_buckets().for_time(time).run(
+        &Rate::new(POLL_EVERY),
+        &quit,
+        &mut keep,
+    );
     let Keep { samples, lost } = keep;
-    let Some(mut report) = Report::new(place.cluster, samples) else {
+    let Some(mut report) = Report::new(location.cluster, samples) else {
         return lost.map_or(Ok(None), |why| Err(Failure::Refused(why)));
     };
     if lost.is_some() {
@@ -267,10 +271,10 @@ fn recorded(file: &Path) -> Result<Option<Report>, Failure> {
 }
 
 /// `obol report`: reports on a recording, or on a cluster polled for some time.
-pub fn run(place: &Place, options: &Options) -> Result<ExitCode, Failure> {
+pub fn run(location: &ClusterLocation, options: &Options) -> Result<ExitCode, Failure> {
     let (report, what) = match &options.file {
         Some(file) => (recorded(file)?, file.display().to_string()),
-        None => (live(place, options.time)?, format!("cluster {}", place.cluster)),
+        None => (live(location, options.time)?, format!("cluster {}", location.cluster)),
     };
     let report =
         report.ok_or_else(|| Failure::Refused(format!("{what}: there is no sample to report on")))?;

@@ -45,7 +45,7 @@ impl Screen for Chaos {
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {
-        (0..model.chaos.drills.len()).map(RowId::Place).collect()
+        (0..model.chaos.drills.len()).map(RowId::Fixed).collect()
     }
 
     fn list_area(&self, model: &Model, area: Rect) -> Rect {

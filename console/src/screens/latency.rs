@@ -50,7 +50,7 @@ impl Screen for Latency {
 
     fn rows(&self, _: &Model) -> Vec<RowId> {
         // The histograms, and the failovers.
-        (0..=Histogram::ALL.len()).map(RowId::Place).collect()
+        (0..=Histogram::ALL.len()).map(RowId::Fixed).collect()
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {

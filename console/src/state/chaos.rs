@@ -131,7 +131,7 @@ impl Model {
 
     /// The selected drill.
     pub(crate) fn selected_drill(&self) -> Option<&Choice> {
-        let ids: Vec<RowId> = (0..self.chaos.drills.len()).map(RowId::Place).collect();
+        let ids: Vec<RowId> = (0..self.chaos.drills.len()).map(RowId::Fixed).collect();
         self.chaos.drills.get(self.list(SCREEN).place(&ids))
     }
 

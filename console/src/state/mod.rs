@@ -48,7 +48,7 @@ pub(crate) enum RowId {
     /// An event, by its process and stamp.
     Event(Name, Instant),
     /// A row with a fixed place.
-    Place(usize),
+    Fixed(usize),
 }
 
 /// The purpose of the typed text.

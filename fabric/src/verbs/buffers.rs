@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 /// The page size and the NUMA node.
-pub(crate) type Place = (HugePages, Option<u32>);
+pub(crate) type BufferPlacement = (HugePages, Option<u32>);
 
 /// Blocks of one size.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Buffers {
         domain: &Arc<ProtectionDomain>,
         blocks: u32,
         bytes: usize,
-        (pages, node): Place,
+        (pages, node): BufferPlacement,
     ) -> Result<Self, VerbsError> {
         // Whole cache lines, to avoid false sharing between the device and this process.
         let block_bytes = bytes.next_multiple_of(64);

@@ -11,7 +11,7 @@
 //! 40  payload
 //! ```
 
-use super::buffers::{Block, Buffers, Place};
+use super::buffers::{Block, BufferPlacement, Buffers};
 use super::error::VerbsError;
 use super::nic::Nic;
 use super::pair::{Kind, QueuePair, Size};
@@ -112,7 +112,7 @@ impl Datagrams {
         qkey: u32,
         nonce: u64,
         payload_bytes: usize,
-        place: Place,
+        placement: BufferPlacement,
     ) -> Result<Self, VerbsError> {
         let payload_max =
             (nic.choice().port_facts.mtu as usize).saturating_sub(HEAD_BYTES).min(DATAGRAM_BYTES_MAX);
@@ -129,8 +129,8 @@ impl Datagrams {
         let pair = Arc::new(QueuePair::new(nic.domain(), Kind::Datagram, &sent, &received, size)?);
         pair.open(nic.choice().port, qkey)?;
         let mut incoming =
-            Buffers::new(nic.domain(), RECEIVES, IBV_GRH_BYTES + HEAD_BYTES + payload_bytes, place)?;
-        let outgoing = Buffers::new(nic.domain(), SENDS, HEAD_BYTES + payload_bytes, place)?;
+            Buffers::new(nic.domain(), RECEIVES, IBV_GRH_BYTES + HEAD_BYTES + payload_bytes, placement)?;
+        let outgoing = Buffers::new(nic.domain(), SENDS, HEAD_BYTES + payload_bytes, placement)?;
         let blocks: Vec<Block> = (0..RECEIVES).filter_map(|_| incoming.take()).collect();
         let this = Self {
             pair,

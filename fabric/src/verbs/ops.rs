@@ -1,7 +1,7 @@
 //! Posted operations: their kinds, their buffers, and their identification in completions.
 //! Everything is allocated when an endpoint opens; nothing here allocates in the steady state.
 
-use super::buffers::{Block, Buffers, Place};
+use super::buffers::{Block, BufferPlacement, Buffers};
 use super::context::ProtectionDomain;
 use super::error::VerbsError;
 use super::registration::Local;
@@ -71,7 +71,7 @@ impl Ops {
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         bytes: usize,
-        place: Place,
+        placement: BufferPlacement,
     ) -> Result<Self, VerbsError> {
         let long = u32::try_from(LONG_BYTES_MAX / bytes.max(1)).unwrap_or(LONG_MAX).clamp(LONG_MIN, LONG_MAX);
         let nothing = Op {
@@ -86,8 +86,8 @@ impl Ops {
         Ok(Self {
             all: vec![nothing; OPS_MAX as usize],
             free: (0..OPS_MAX).rev().collect(),
-            words: Buffers::new(domain, OPS_MAX, WORD_BYTES, place)?,
-            long: Buffers::new(domain, long, bytes, place)?,
+            words: Buffers::new(domain, OPS_MAX, WORD_BYTES, placement)?,
+            long: Buffers::new(domain, long, bytes, placement)?,
             done: VecDeque::with_capacity(OPS_MAX as usize),
             spare: (0..SPARE_MAX).map(|_| Vec::with_capacity(bytes)).collect(),
         })

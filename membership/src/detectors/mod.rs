@@ -88,8 +88,8 @@ macro_rules! registry {
         impl Detectors {
             const IDS: Ids = {
                 #[expect(non_camel_case_types, reason = "named like the fields")]
-                enum Place { $($name),+ }
-                Ids { $($name: Id(Place::$name as u8)),+ }
+                enum Index { $($name),+ }
+                Ids { $($name: Id(Index::$name as u8)),+ }
             };
 
             /// See [`Detector::follow`].

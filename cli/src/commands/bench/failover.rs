@@ -43,7 +43,7 @@ pub(super) fn drill(running: &Running, victims: Victims, count: u32) -> Result<V
     start_over(running)?;
     let options = Options::new(std::env::current_exe().map_err(Failure::failed)?);
     let drill = victims.drill(running.site()?.deployment.environment, count, Nanos::from_millis(20));
-    let journal = drills::run(&running.keeper.root, running.keeper.cluster, &drill, &options, |_| true)
+    let journal = drills::run(&running.reaper.root, running.reaper.cluster, &drill, &options, |_| true)
         .map_err(Failure::failed)?;
     if journal.verdict != Verdict::Passed {
         let remarks = Report::of(&journal).remarks.join("; ");

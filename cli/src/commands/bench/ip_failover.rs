@@ -37,7 +37,7 @@ impl Hosts {
         let shape =
             Shape { name: "ip", profile, apps: 3, caches: 0, hosts: Some(HOSTS), patience: START_TIMEOUT };
         let running = Running::start(root, &shape)?;
-        let names = HostNames::new(running.keeper.cluster, shape.hosts)?;
+        let names = HostNames::new(running.reaper.cluster, shape.hosts)?;
         let open = |name: &Name| Observer::open(root, *name).map_err(Failure::failed);
         let observers = names.all().iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { running, observers })

@@ -3,7 +3,7 @@
 
 use super::Figure;
 use crate::commands::up::hosts::{self, HostNames};
-use crate::running::{Keeper, dies_with_parent};
+use crate::running::{Reaper, dies_with_parent};
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
@@ -61,7 +61,7 @@ pub(super) struct Acceptors {
     stop: Arc<AtomicBool>,
     holders: Vec<std::thread::JoinHandle<()>>,
     gateways: Vec<Child>,
-    _cleanup: Vec<Keeper>,
+    _cleanup: Vec<Reaper>,
 }
 
 /// What the proposer reaches the acceptors over.
@@ -107,7 +107,7 @@ impl Acceptors {
         let (mut sites, mut cleanup) = (Vec::new(), Vec::new());
         let deployments = hosts::deployments(&deployment, &root, &names)?;
         for (name, deployment) in names.all().iter().zip(&deployments) {
-            cleanup.push(Keeper::of_own_cluster(&root, *name, None)?);
+            cleanup.push(Reaper::of_own_cluster(&root, *name, None)?);
             let site = Site::create(&root, *name, deployment.clone()).map_err(Failure::failed)?;
             sites.push(Arc::new(site));
         }

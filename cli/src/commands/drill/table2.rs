@@ -102,7 +102,7 @@ impl Setting<'_> {
             let _ =
                 output::remark(format_args!("table2: {} by {}, {how}", cell.failed, cell.detector.name()));
             let how_to_run = How { count: Some(count), undo_early: true, ssh: None, progress: false };
-            match go(&running.keeper.root, running.keeper.cluster, &drill, how_to_run) {
+            match go(&running.reaper.root, running.reaper.cluster, &drill, how_to_run) {
                 Ok(journal) => {
                     self.keep(options, &drill, &journal)?;
                     last = Some(journal.verdict);

@@ -3,7 +3,7 @@
 
 use super::guard::{Input, guarded};
 use super::hooks::{Call, names};
-use super::program::{Environment, Kept, Stayed};
+use super::program::{Children, Environment, Stayed};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ pub(super) struct Feed {
     words: Vec<OsString>,
     /// So long it may take to read a line, and to end.
     timeout: Duration,
-    kept: Arc<Kept>,
+    children: Arc<Children>,
     running: Option<(Stayed, UnixStream)>,
 }
 
@@ -38,8 +38,8 @@ fn line(call: &Call, newest: u64) -> String {
 }
 
 impl Feed {
-    pub(super) const fn new(words: Vec<OsString>, timeout: Duration, kept: Arc<Kept>) -> Self {
-        Self { words, timeout, kept, running: None }
+    pub(super) const fn new(words: Vec<OsString>, timeout: Duration, children: Arc<Children>) -> Self {
+        Self { words, timeout, children, running: None }
     }
 
     /// Starts it if it does not run.
@@ -54,7 +54,7 @@ impl Feed {
                 own.set_write_timeout(Some(self.timeout))?;
                 let mut command = guarded(&self.words, environment, Input::Command)?;
                 command.stdin(Stdio::from(OwnedFd::from(its)));
-                (self.kept.stay(&mut command)?, own)
+                (self.children.stay(&mut command)?, own)
             }
         };
         Ok(&mut self.running.insert(running).1)
@@ -70,7 +70,7 @@ impl Feed {
     pub(super) fn end(&mut self) {
         if let Some((hook, own)) = self.running.take() {
             drop(own);
-            hook.end(&self.kept, self.timeout);
+            hook.end(&self.children, self.timeout);
         }
     }
 }

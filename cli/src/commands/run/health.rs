@@ -1,7 +1,7 @@
 //! The health command: checks what the existence of the program's process does not show.
 
 use super::membership::Life;
-use super::program::{Environment, Kept, execute};
+use super::program::{Children, Environment, execute};
 use super::{Happening, Run};
 use obol_fabric::Nanos;
 use std::ffi::OsString;
@@ -39,13 +39,13 @@ impl Health {
     pub(super) fn start(
         self,
         life: Arc<Life>,
-        kept: Arc<Kept>,
+        children: Arc<Children>,
         tx: Sender<Happening>,
     ) -> io::Result<JoinHandle<()>> {
         let look = move || {
             let (mut was_healthy, mut failures) = (false, 0);
             loop {
-                if self.is_healthy(&kept) {
+                if self.is_healthy(&children) {
                     failures = 0;
                     if !was_healthy && tx.send(Happening::Healthy).is_err() {
                         return;
@@ -67,8 +67,8 @@ impl Health {
     }
 
     /// A command that cannot be executed, or takes too long, does not succeed.
-    fn is_healthy(&self, kept: &Kept) -> bool {
-        let status = execute(&self.words, &self.environment, kept, self.timeout, Stdio::null());
+    fn is_healthy(&self, children: &Children) -> bool {
+        let status = execute(&self.words, &self.environment, children, self.timeout, Stdio::null());
         matches!(status, Ok(Some(status)) if status.success())
     }
 }

@@ -3,7 +3,7 @@
 
 use super::feed::Feed;
 use super::journal::{Journal, Message};
-use super::program::{Environment, Kept, code, execute, words};
+use super::program::{Children, Environment, code, execute, words};
 use obol_fabric::{Incarnation, ViewId};
 use obol_membership::{Kind, View};
 use parking_lot::{Condvar, Mutex};
@@ -91,7 +91,7 @@ struct Queue {
 /// Shared by those who call hooks and the thread that runs them.
 struct Shared {
     setup: Setup,
-    kept: Arc<Kept>,
+    children: Arc<Children>,
     journal: Arc<Journal>,
     queue: Mutex<Queue>,
     more: Condvar,
@@ -118,8 +118,9 @@ impl Shared {
 
     fn run(&self) {
         let Setup { hook_stream, by_shell, timeout, environment, .. } = &self.setup;
-        let kept = || Arc::clone(&self.kept);
-        let mut feed = hook_stream.as_deref().map(|hook| Feed::new(words(hook, *by_shell), *timeout, kept()));
+        let children = || Arc::clone(&self.children);
+        let mut feed =
+            hook_stream.as_deref().map(|hook| Feed::new(words(hook, *by_shell), *timeout, children()));
         let log = |outcome: io::Result<()>| {
             if let Err(error) = outcome {
                 self.journal.write(&Message::Trouble { text: format!("hook-stream: {error}") });
@@ -150,7 +151,7 @@ impl Shared {
         execute(
             &words(hook, self.setup.by_shell),
             environment,
-            &self.kept,
+            &self.children,
             self.setup.timeout,
             Stdio::inherit(),
         )
@@ -178,9 +179,9 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    pub(super) fn start(setup: Setup, kept: Arc<Kept>, journal: Arc<Journal>) -> io::Result<Self> {
+    pub(super) fn start(setup: Setup, children: Arc<Children>, journal: Arc<Journal>) -> io::Result<Self> {
         let (queue, more, idle) = (Mutex::default(), Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { setup, kept, journal, queue, more, idle });
+        let shared = Arc::new(Shared { setup, children, journal, queue, more, idle });
         let runs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("obol-hooks".to_owned()).spawn(move || runs.run())?;
         Ok(Self { shared, thread: Some(thread) })

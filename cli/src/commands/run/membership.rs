@@ -3,12 +3,12 @@
 
 use crate::daemons::{START_TIMEOUT, leave, set_watched_thread_priority};
 use obol_agent::{AttachError, Attached, OwnView};
+use obol_console::ClusterLocation;
 use obol_fabric::host::{Held, Presence, Process, clock};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
 use obol_node::Site;
 use parking_lot::{Condvar, Mutex};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,17 +44,10 @@ pub(super) enum End {
     Leaves,
 }
 
-/// Where the cluster is. It is opened for each seat: one that went down and came up again has
-/// another memory.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) root: PathBuf,
-    pub(super) cluster: Name,
-}
-
 /// One life of the program.
 pub(super) struct Life {
-    place: Place,
+    /// It is opened for each seat: a cluster that went down and came up again has another memory.
+    location: ClusterLocation,
     node: Name,
     name: Name,
     /// The program itself; `None` if it had ended before it could be held.
@@ -70,11 +63,11 @@ pub(super) struct Life {
 }
 
 impl Life {
-    pub(super) fn new(place: Place, node: Name, name: Name, program: Process) -> Self {
+    pub(super) fn new(location: ClusterLocation, node: Name, name: Name, program: Process) -> Self {
         let (joins_no_more, is_in_doubt) = (AtomicBool::new(false), AtomicBool::new(false));
         let (end, ended) = (Mutex::default(), Condvar::new());
         let program = program.hold().ok();
-        Self { place, node, name, program, joins_no_more, is_in_doubt, end, ended }
+        Self { location, node, name, program, joins_no_more, is_in_doubt, end, ended }
     }
 
     /// Passes a signal on. A program that has ended needs none.
@@ -143,7 +136,8 @@ impl Life {
 
     /// Takes a seat and keeps it, at this agent.
     fn run_once(&self, report: &(impl Fn(MembershipEvent) + Sync)) -> Result<(), String> {
-        let site = Site::open(&self.place.root, self.place.cluster).map_err(|error| error.to_string())?;
+        let site =
+            Site::open(&self.location.root, self.location.cluster).map_err(|error| error.to_string())?;
         let beat_every = site.deployment.profile.timing.heartbeat_every;
         set_watched_thread_priority(&site);
         let (app, mut presence) =

@@ -2,8 +2,8 @@
 //!
 //! `run` sits in a seat of the node's agent for the program and ends the seat with it. It passes
 //! signals and the exit code on, starts the program again by policy, and leaves nothing behind. A
-//! process between the two, the keeper, is the program's parent. The membership is never given up
-//! before the keeper has proved that nothing of the program runs.
+//! process between the two, the shim, is the program's parent. The membership is never given up
+//! before the shim has proved that nothing of the program runs.
 
 mod feed;
 mod group;
@@ -11,10 +11,10 @@ mod guard;
 mod health;
 mod hooks;
 mod journal;
-mod keeper;
 mod membership;
 mod program;
 mod restart;
+mod shim;
 
 pub(crate) use guard::{RunGuarded, guard};
 pub(crate) use program::{ExecWithParent, exec_with_parent};
@@ -25,16 +25,17 @@ use clap::{Args, ValueEnum};
 use group::Group;
 use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Message};
-use keeper::{Cause, Keeper, Report, Request, Split};
-use membership::{End, Life, MembershipEvent, Place};
+use membership::{End, Life, MembershipEvent};
+use obol_console::ClusterLocation;
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::{Cluster, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::Kind;
 use obol_node::Site;
-use program::Kept;
+use program::Children;
 use restart::{Policy, Restarts};
+use shim::{Cause, Report, Request, Shim, Split};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -53,12 +54,12 @@ const PASSED: [i32; 5] = [SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH];
 const ENDING: [i32; 2] = [SIGTERM, SIGINT];
 /// Interval of checks for time-driven events.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Between two attempts to kill what a keeper left behind.
+/// Between two attempts to kill what a shim left behind.
 const KILL_EVERY: Duration = Duration::from_millis(2);
 /// Why a program is killed whose `run` was stopped by a signal.
 const RUN_STOPPED: &str = "obol run was frozen";
-/// How long the keeper has to end after the program has.
-const KEEPER_TIMEOUT: Nanos = Nanos::from_secs(5);
+/// How long the shim has to end after the program has.
+const SHIM_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 /// Run any program as a member, without a change to it
 #[derive(Debug, Args)]
@@ -143,8 +144,8 @@ enum Happening {
     NotYetHealthy,
     /// It has failed too often.
     Unhealthy,
-    /// A report of the keeper; `None` when it is gone.
-    Keeper(Option<Report>),
+    /// A report of the shim; `None` when it is gone.
+    Shim(Option<Report>),
 }
 
 /// A life of the program, as it goes.
@@ -154,18 +155,18 @@ struct Course {
     own: Incarnation,
     /// When it is killed, once it was asked to end.
     kill_at: Option<Instant>,
-    /// Why it is killed, once the keeper was asked to.
+    /// Why it is killed, once the shim was asked to.
     killed: Option<String>,
     status: Option<ExitStatus>,
 }
 
 struct Supervisor<'a> {
     options: &'a Run,
-    keeper: &'a Keeper,
-    place: Place,
+    shim: &'a Shim,
+    location: ClusterLocation,
     node: Name,
     environment: Vec<(&'static str, String)>,
-    kept: Arc<Kept>,
+    children: Arc<Children>,
     journal: Arc<Journal>,
     hooks: Hooks,
     tx: Sender<Happening>,
@@ -177,21 +178,21 @@ struct Supervisor<'a> {
 pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode, Failure> {
     // Before there is a second thread, and before anything is mapped that must not be in two
     // processes.
-    let keeper = match keeper::split(&options.words, !options.no_group).map_err(Failure::failed)? {
-        Split::Run(keeper) => keeper,
-        Split::Kept(code) => return Ok(code),
+    let shim = match shim::split(&options.words, !options.no_group).map_err(Failure::failed)? {
+        Split::Run(shim) => shim,
+        Split::Shim(code) => return Ok(code),
     };
-    let kept = Arc::new(Kept::default());
-    kept.keep(keeper.pid);
-    let ended = supervise(root, cluster, options, &keeper, &kept);
-    keeper.close();
-    keeper.end_if_stopped();
+    let children = Arc::new(Children::default());
+    children.add(shim.pid);
+    let ended = supervise(root, cluster, options, &shim, &children);
+    shim.close();
+    shim.end_if_stopped();
     // It has nothing left to end, or ends what a failure here left behind.
-    let held = Process::of(keeper.pid).and_then(Process::hold);
-    if held.is_ok_and(|held| !held.wait_ended(KEEPER_TIMEOUT)) {
+    let held = Process::of(shim.pid).and_then(Process::hold);
+    if held.is_ok_and(|held| !held.wait_ended(SHIM_TIMEOUT)) {
         return Err(Failure::Failed(format!(
             "processes of the program do not end; process {} still tries to kill them",
-            keeper.pid
+            shim.pid
         )));
     }
     ended
@@ -202,8 +203,8 @@ fn supervise(
     root: &Path,
     cluster: Name,
     options: &Run,
-    keeper: &Keeper,
-    kept: &Arc<Kept>,
+    shim: &Shim,
+    children: &Arc<Children>,
 ) -> Result<ExitCode, Failure> {
     unreserved(options.name)?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
@@ -220,9 +221,9 @@ fn supervise(
     let reports = tx.clone();
     let forward = move |what| {
         // There is no receiver any more when `run` ends.
-        let _ = reports.send(Happening::Keeper(what));
+        let _ = reports.send(Happening::Shim(what));
     };
-    keeper.listen(forward).map_err(Failure::failed)?;
+    shim.listen(forward).map_err(Failure::failed)?;
     let journal = Arc::new(Journal { name: options.name, json: options.json });
     let environment = vec![
         ("OBOL_CLUSTER", cluster.to_string()),
@@ -238,14 +239,14 @@ fn supervise(
         timeout: options.hook_timeout,
         environment: environment.clone(),
     };
-    let hooks = Hooks::start(setup, Arc::clone(kept), Arc::clone(&journal)).map_err(Failure::failed)?;
+    let hooks = Hooks::start(setup, Arc::clone(children), Arc::clone(&journal)).map_err(Failure::failed)?;
     let mut supervisor = Supervisor {
         options,
-        keeper,
-        place: Place { root: root.to_owned(), cluster },
+        shim,
+        location: ClusterLocation { root: root.to_owned(), cluster },
         node,
         environment,
-        kept: Arc::clone(kept),
+        children: Arc::clone(children),
         journal,
         hooks,
         tx,
@@ -255,7 +256,7 @@ fn supervise(
     let ended = supervisor.lives();
     supervisor.hooks.finish();
     // What hooks left behind.
-    kept.end_orphans().map_err(Failure::failed)?;
+    children.end_orphans().map_err(Failure::failed)?;
     ended.map(ExitCode::from).map_err(Failure::failed)
 }
 
@@ -317,7 +318,7 @@ impl Supervisor<'_> {
             let code = match self.begin()? {
                 Ok(course) => {
                     let status = self.live(course)?;
-                    if let Err(error) = self.kept.end_orphans() {
+                    if let Err(error) = self.children.end_orphans() {
                         self.journal.write(&Message::Trouble { text: error.to_string() });
                     }
                     program::code(status)
@@ -353,19 +354,19 @@ impl Supervisor<'_> {
     /// Starts the program; nothing joins before it was executed. If it cannot be, the error is the
     /// exit code that says so.
     fn begin(&mut self) -> io::Result<Result<Course, u8>> {
-        self.keeper.start(&self.environment)?;
+        self.shim.start(&self.environment)?;
         let process = loop {
             match self.next(None)? {
-                Some(Happening::Keeper(Some(Report::Started { pid, started }))) => {
+                Some(Happening::Shim(Some(Report::Started { pid, started }))) => {
                     break Process { pid, started };
                 }
-                Some(Happening::Keeper(Some(Report::NotStarted { text, is_missing }))) => {
+                Some(Happening::Shim(Some(Report::NotStarted { text, is_missing }))) => {
                     output::remark(format_args!("obol run: {text}"))?;
                     let code = if is_missing { program::NOT_FOUND } else { program::NOT_EXECUTABLE };
                     return Ok(Err(code));
                 }
-                Some(Happening::Keeper(None)) => return Err(self.keeper_died()),
-                Some(Happening::Keeper(Some(Report::Trouble(text)))) => {
+                Some(Happening::Shim(None)) => return Err(self.shim_died()),
+                Some(Happening::Shim(Some(Report::Trouble(text)))) => {
                     self.journal.write(&Message::Trouble { text });
                 }
                 // Asked again when it has started.
@@ -374,7 +375,7 @@ impl Supervisor<'_> {
             }
         };
         self.journal.write(&Message::Started { pid: process.pid });
-        let life = Arc::new(Life::new(self.place.clone(), self.node, self.options.name, process));
+        let life = Arc::new(Life::new(self.location.clone(), self.node, self.options.name, process));
         let own = Incarnation::NONE;
         let mut course = Course { life, threads: Vec::new(), own, kill_at: None, killed: None, status: None };
         if self.stopping {
@@ -382,7 +383,7 @@ impl Supervisor<'_> {
         } else if let Some(health) = health::Health::of(self.options, &self.environment) {
             course.threads.push(health.start(
                 Arc::clone(&course.life),
-                Arc::clone(&self.kept),
+                Arc::clone(&self.children),
                 self.tx.clone(),
             )?);
         } else {
@@ -391,11 +392,11 @@ impl Supervisor<'_> {
         Ok(Ok(course))
     }
 
-    /// The next happening, if there is one within [`POLL_INTERVAL`] and before that time. A keeper
+    /// The next happening, if there is one within [`POLL_INTERVAL`] and before that time. A shim
     /// that stands still is killed first; that it stands still wakes this thread as any end of a
     /// child does.
     fn next(&self, until: Option<Instant>) -> io::Result<Option<Happening>> {
-        self.keeper.end_if_stopped();
+        self.shim.end_if_stopped();
         let left = until.map_or(POLL_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
         match self.rx.recv_timeout(left.min(POLL_INTERVAL)) {
             Ok(happening) => Ok(Some(happening)),
@@ -413,7 +414,7 @@ impl Supervisor<'_> {
                 Some(Happening::Signal(signal)) if ENDING.contains(&signal) => {
                     self.stop(signal, &mut course)?;
                 }
-                Some(Happening::Signal(_)) => self.kept.reap_orphans()?,
+                Some(Happening::Signal(_)) => self.children.reap_orphans()?,
                 Some(Happening::Healthy) => self.join(&mut course)?,
                 Some(Happening::NotYetHealthy) => {
                     let failures = self.options.health_failures;
@@ -427,8 +428,8 @@ impl Supervisor<'_> {
                     self.kill(&mut course, "its health command fails")?;
                 }
                 Some(Happening::MembershipEvent(event)) => self.handle_membership(event, &mut course)?,
-                Some(Happening::Keeper(Some(Report::Gone))) => break,
-                Some(Happening::Keeper(report)) => self.handle_report(report, &mut course)?,
+                Some(Happening::Shim(Some(Report::Gone))) => break,
+                Some(Happening::Shim(report)) => self.handle_report(report, &mut course)?,
                 None => {}
             }
             if course.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
@@ -439,7 +440,7 @@ impl Supervisor<'_> {
         self.finish(course)
     }
 
-    /// Handles a report of the keeper about a running program.
+    /// Handles a report of the shim about a running program.
     fn handle_report(&mut self, report: Option<Report>, course: &mut Course) -> io::Result<()> {
         match report {
             // A frozen program must not wake up in a role that another has taken.
@@ -467,30 +468,30 @@ impl Supervisor<'_> {
             Some(Report::Trouble(text)) => self.journal.write(&Message::Trouble { text }),
             Some(Report::Started { .. } | Report::NotStarted { .. } | Report::Lives | Report::Gone) => {}
             None => {
-                let error = self.keeper_died();
+                let error = self.shim_died();
                 course.life.over(End::Dead);
-                self.lost("the process that kept it died", course);
+                self.lost("its shim process died", course);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// The keeper is gone, and `run` has adopted what it kept: ends that, however long it takes.
-    fn keeper_died(&self) -> io::Error {
-        self.kept.drop_keeper(self.keeper.pid);
-        let group = Group::left_by(self.keeper.pid);
+    /// The shim is gone, and `run` has adopted its children: ends them, however long it takes.
+    fn shim_died(&self) -> io::Error {
+        self.children.forget_shim(self.shim.pid);
+        let group = Group::left_by(self.shim.pid);
         let kill_group = || group.as_ref().inspect(|group| group.kill()).is_none_or(Group::is_empty);
         loop {
             let is_empty = kill_group();
-            match self.kept.end_orphans() {
+            match self.children.end_orphans() {
                 Ok(()) if is_empty => break,
                 Ok(()) => std::thread::sleep(KILL_EVERY),
                 Err(error) => self.journal.write(&Message::Trouble { text: error.to_string() }),
             }
         }
-        let what = if self.keeper.was_stopped() { "stood still and was killed" } else { "was killed" };
-        io::Error::other(format!("the process that kept the program {what}, and so was the program"))
+        let what = if self.shim.was_stopped() { "stood still and was killed" } else { "was killed" };
+        io::Error::other(format!("the shim, the parent of the program, {what}, and so was the program"))
     }
 
     /// Asks the program to end; kills it at the second request.
@@ -507,7 +508,7 @@ impl Supervisor<'_> {
     }
 
     /// Kills the program and all that it started.
-    /// The keeper says when it has.
+    /// The shim says when it has.
     fn kill(&self, course: &mut Course, why: &str) -> io::Result<()> {
         course.kill_at = None;
         course.life.stop_joining();
@@ -519,8 +520,8 @@ impl Supervisor<'_> {
     }
 
     fn ask(&self, request: &Request) -> io::Result<()> {
-        match self.keeper.ask(request) {
-            // The next report of the keeper is that it is gone.
+        match self.shim.ask(request) {
+            // The next report of the shim is that it is gone.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,
         }
@@ -609,14 +610,16 @@ impl Supervisor<'_> {
             match happening {
                 Happening::MembershipEvent(event) => self.handle_membership(event, &mut course)?,
                 Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
-                Happening::Keeper(None) => return Err(self.keeper_died()),
+                Happening::Shim(None) => return Err(self.shim_died()),
                 _ => {}
             }
         }
-        if later.iter().any(|happening| matches!(happening, Happening::Keeper(None))) {
-            return Err(self.keeper_died());
+        if later.iter().any(|happening| matches!(happening, Happening::Shim(None))) {
+            return Err(self.shim_died());
         }
-        let status = course.status.ok_or_else(|| io::Error::other("the keeper does not say how it ended"))?;
+        let status = course
+            .status
+            .ok_or_else(|| io::Error::other("the shim, the program's parent, does not say how it ended"))?;
         if course.own != Incarnation::NONE && !self.stopping {
             self.lost(&program::how(status), &mut course);
         }

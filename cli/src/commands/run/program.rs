@@ -105,29 +105,29 @@ pub(super) fn words(command: &OsStr, by_shell: bool) -> Vec<OsString> {
 pub(super) fn execute(
     words: &[OsString],
     environment: &Environment,
-    kept: &Kept,
+    children: &Children,
     timeout: Duration,
     out: Stdio,
 ) -> io::Result<Option<ExitStatus>> {
     let (mut own, its) = UnixStream::pair()?;
     own.set_read_timeout(Some(timeout.max(TIMEOUT_MIN)))?;
     let mut command = guarded(words, environment, Input::Guard)?;
-    let guard = kept.spawn(command.stdin(Stdio::from(OwnedFd::from(its))).stdout(out))?;
+    let guard = children.spawn(command.stdin(Stdio::from(OwnedFd::from(its))).stdout(out))?;
     // With it this process's copy of the guard's end is closed, so that its end is seen.
     drop(command);
     let mut word = Word::default();
     match own.read_exact(&mut word) {
         Ok(()) => {
-            kept.forget(&guard);
-            kept.reap_orphans()?;
+            children.forget(&guard);
+            children.reap_orphans()?;
             Ok(Some(ExitStatus::from_raw(i32::from_le_bytes(word))))
         }
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Stayed(guard).kill(kept);
+            Stayed(guard).kill(children);
             Ok(None)
         }
         // The guard has ended, and says why.
-        Err(_) => Ok(Some(Stayed(guard).reap(kept)?)),
+        Err(_) => Ok(Some(Stayed(guard).reap(children)?)),
     }
 }
 
@@ -141,17 +141,17 @@ impl Stayed {
     }
 
     /// Waits for its end, and kills it if that takes longer than this.
-    pub(super) fn end(self, kept: &Kept, timeout: Duration) {
+    pub(super) fn end(self, children: &Children, timeout: Duration) {
         if self.ends_within(timeout) {
             // It was a child, so there is something to reap.
-            let _ = self.reap(kept);
+            let _ = self.reap(children);
         } else {
-            self.kill(kept);
+            self.kill(children);
         }
     }
 
     /// Kills it with all that it has started.
-    fn kill(mut self, kept: &Kept) {
+    fn kill(mut self, children: &Children) {
         // Its guard knows what is to be killed. One that has ended meanwhile is reaped all the
         // same.
         if let Ok(held) = self.hold() {
@@ -160,7 +160,7 @@ impl Stayed {
         if !self.ends_within(GUARD_TIMEOUT) {
             let _ = self.0.kill();
         }
-        let _ = self.reap(kept);
+        let _ = self.reap(children);
     }
 
     /// Its number is its own until it is reaped.
@@ -172,9 +172,9 @@ impl Stayed {
         self.hold().map_or(true, |held| held.wait_ended(Nanos::from_std(timeout)))
     }
 
-    fn reap(mut self, kept: &Kept) -> io::Result<ExitStatus> {
+    fn reap(mut self, children: &Children) -> io::Result<ExitStatus> {
         let status = self.0.wait();
-        kept.forget(&self.0);
+        children.forget(&self.0);
         status
     }
 }
@@ -182,15 +182,15 @@ impl Stayed {
 /// The children that a thread waits for. Every other child of this process is an orphan that it
 /// adopted.
 #[derive(Default)]
-pub(super) struct Kept(Mutex<BTreeSet<u32>>);
+pub(super) struct Children(Mutex<BTreeSet<u32>>);
 
-impl Kept {
+impl Children {
     /// Starts a child that the caller waits for, and then forgets.
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         // Locked while it starts, so that it is never taken for an orphan.
-        let mut kept = self.0.lock();
+        let mut own = self.0.lock();
         let child = command.spawn()?;
-        kept.insert(child.id());
+        own.insert(child.id());
         Ok(child)
     }
 
@@ -204,19 +204,19 @@ impl Kept {
     }
 
     /// A child that was started otherwise is no orphan.
-    pub(super) fn keep(&self, child: u32) {
+    pub(super) fn add(&self, child: u32) {
         self.0.lock().insert(child);
     }
 
     /// It has ended, and may be reaped as an orphan.
-    pub(super) fn drop_keeper(&self, child: u32) {
+    pub(super) fn forget_shim(&self, child: u32) {
         self.0.lock().remove(&child);
     }
 
     /// Reaps orphans that have ended.
     pub(super) fn reap_orphans(&self) -> io::Result<()> {
-        let kept = self.0.lock();
-        for pid in children()?.into_iter().filter(|pid| !kept.contains(pid)) {
+        let own = self.0.lock();
+        for pid in children()?.into_iter().filter(|pid| !own.contains(pid)) {
             reap(pid);
         }
         Ok(())
@@ -227,8 +227,8 @@ impl Kept {
         let end = Instant::now() + ORPHANS_TIMEOUT;
         let mut looks_in_vain = 0;
         loop {
-            let kept = self.0.lock();
-            let orphans: Vec<u32> = children()?.into_iter().filter(|pid| !kept.contains(pid)).collect();
+            let own = self.0.lock();
+            let orphans: Vec<u32> = children()?.into_iter().filter(|pid| !own.contains(pid)).collect();
             // One that comes while another ends may be missed by a look.
             looks_in_vain = if orphans.is_empty() { looks_in_vain + 1 } else { 0 };
             if looks_in_vain > 1 {
@@ -241,7 +241,7 @@ impl Kept {
                 }
                 reap(pid);
             }
-            drop(kept);
+            drop(own);
             if Instant::now() > end {
                 let text = format!("processes that it left behind do not end: {orphans:?}");
                 return Err(io::Error::new(ErrorKind::TimedOut, text));

@@ -14,9 +14,9 @@ use clap::builder::ArgPredicate;
 use hosts::HostNames;
 use live::{Live, SummaryJson};
 use obol_chaos::control::{self, Answer, Request};
+use obol_console::ClusterLocation;
 use obol_console::options::{Look, duration};
 use obol_console::output::{self, Failure};
-use obol_console::poll::Place;
 use obol_console::{Background, Console};
 use obol_fabric::Name;
 use obol_fabric::host::peer::{peer, user};
@@ -489,9 +489,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let live = Live::new(cluster, observer, options.json, console || options.headless && !options.json);
     let spares = Spares::new(&deployment);
-    let place = Place { root: root.to_owned(), cluster };
+    let location = ClusterLocation { root: root.to_owned(), cluster };
     let shown = console.then(|| {
-        let console = Console::new(place, options.look.clone(), config, true);
+        let console = Console::new(location, options.look.clone(), config, true);
         Background::start(console.record(options.record.clone()).arm(options.arm), Arc::clone(&stop))
     });
     let shown = shown.transpose()?;

@@ -2,7 +2,7 @@
 //! counters advance. One process holds them all, and no protocol runs, so it takes little of the
 //! machine that the console is measured on.
 
-use crate::running::Keeper;
+use crate::running::Reaper;
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
@@ -50,7 +50,7 @@ pub(super) struct Synthetic {
     /// Its drop ends the advance.
     stop: Option<Sender<()>>,
     advance: Option<JoinHandle<()>>,
-    _cleanup: Keeper,
+    _cleanup: Reaper,
 }
 
 fn name(text: &str) -> Result<Name, Failure> {
@@ -116,7 +116,7 @@ impl Synthetic {
         let made = deployment(frame.next_multiple_of(64).max(4096))?;
         let view = view(&made.genesis(), nodes)?;
         let lease = made.profile.timing.lease;
-        let cleanup = Keeper::of_own_cluster(root, cluster, Some(&super::pty::folder()))?;
+        let cleanup = Reaper::of_own_cluster(root, cluster, Some(&super::pty::folder()))?;
         let site = Site::create(root, cluster, made).map_err(Failure::refused)?;
         let mut this = Self {
             root: root.to_owned(),

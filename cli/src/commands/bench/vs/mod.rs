@@ -6,7 +6,7 @@ mod serf;
 mod zookeeper;
 
 use super::failover::drill;
-use crate::running::{Keeper, Running, START_TIMEOUT, Shape};
+use crate::running::{Reaper, Running, START_TIMEOUT, Shape};
 use clap::ValueEnum;
 use obol_chaos::drills::{Host, Victims};
 use obol_console::output::{self, Failure};
@@ -145,7 +145,7 @@ pub(super) fn run(root: &Path, against: &[Against], count: u32, as_json: bool) -
     }
     let folder = std::env::temp_dir().join(format!("obol-bench-vs-{}", std::process::id()));
     let cleanup = Name::new(&format!("vs-{}", std::process::id())).map_err(Failure::failed)?;
-    let _cleanup = Keeper::of_own_cluster(root, cleanup, Some(&folder))?;
+    let _cleanup = Reaper::of_own_cluster(root, cleanup, Some(&folder))?;
     let kinds = [Victims::App, Victims::Leader];
     let mut own = kinds.map(|_| Distribution::new());
     for round in 1..=ROUNDS {

@@ -3,7 +3,7 @@
 //! ended: a process that adopts orphans and has no child has no descendant. So nothing depends on
 //! the program's user, session or parent.
 //!
-//! `run` and the keeper talk over a socket, a line of JSON for each message.
+//! `run` and the shim talk over a socket, a line of JSON for each message.
 
 use super::group::Group;
 use super::program::{Environment, kill_descendants};
@@ -27,14 +27,14 @@ const KILL_EVERY_LATER: Duration = Duration::from_millis(100);
 /// Processes that have not ended this long after SIGKILL are reported.
 const KILL_IS_SLOW: Duration = Duration::from_secs(5);
 
-/// How often the keeper checks whether `run` is stopped. The kernel notifies only the parent of a
+/// How often the shim checks whether `run` is stopped. The kernel notifies only the parent of a
 /// stopped process.
 const LOOK_AT_RUN: Duration = Duration::from_millis(20);
 
 /// How often it checks whether the program's control group is frozen, of which it is not notified.
 const LOOK_AT_GROUP: Duration = Duration::from_millis(100);
 
-/// What the keeper is asked for.
+/// What the shim is asked for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// Start the program with this added to its environment.
@@ -45,7 +45,7 @@ pub(super) enum Request {
     Confirm,
 }
 
-/// What the keeper says.
+/// What the shim says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     /// The program runs: its `exec` has succeeded.
@@ -68,7 +68,7 @@ pub(super) enum Report {
     Trouble(String),
 }
 
-/// Why the keeper kills a program that has not ended.
+/// Why the shim kills a program that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Cause {
     /// `run` has asked for it.
@@ -78,7 +78,7 @@ pub(super) enum Cause {
     RunStopped,
 }
 
-/// What happens to the keeper.
+/// What happens to the shim.
 enum Event {
     Request(Request),
     /// `run` is gone, or wants nothing any more.
@@ -87,7 +87,7 @@ enum Event {
 }
 
 /// `run`'s end.
-pub(super) struct Keeper {
+pub(super) struct Shim {
     pub(super) pid: u32,
     stream: UnixStream,
     was_stopped: Cell<bool>,
@@ -95,27 +95,27 @@ pub(super) struct Keeper {
 
 /// Which of the two processes this is after [`split`].
 pub(super) enum Split {
-    Run(Keeper),
-    /// The keeper, which has nothing to do any more.
-    Kept(ExitCode),
+    Run(Shim),
+    /// The shim, which has nothing to do any more.
+    Shim(ExitCode),
 }
 
-/// Splits this process in two. The keeper returns from here at its end.
+/// Splits this process in two. The shim returns from here at its end.
 pub(super) fn split(words: &[OsString], uses_group: bool) -> io::Result<Split> {
     let (own, its) = UnixStream::pair()?;
     let run = std::process::id();
     match supervise::fork()? {
-        Some(pid) => Ok(Split::Run(Keeper { pid, stream: own, was_stopped: Cell::new(false) })),
+        Some(pid) => Ok(Split::Run(Shim { pid, stream: own, was_stopped: Cell::new(false) })),
         None => {
             drop(own);
             let code =
                 if keep(run, words, uses_group, its).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-            Ok(Split::Kept(code))
+            Ok(Split::Shim(code))
         }
     }
 }
 
-impl Keeper {
+impl Shim {
     pub(super) fn ask(&self, request: &Request) -> io::Result<()> {
         send(&self.stream, request)
     }
@@ -125,7 +125,7 @@ impl Keeper {
         self.ask(&Request::Start(environment))
     }
 
-    /// Starts a thread that passes on the reports of the keeper, until it ends.
+    /// Starts a thread that passes on the reports of the shim, until it ends.
     pub(super) fn listen(
         &self,
         mut on_report: impl FnMut(Option<Report>) + Send + 'static,
@@ -138,11 +138,11 @@ impl Keeper {
             }
             on_report(None);
         };
-        std::thread::Builder::new().name("obol-keeper".to_owned()).spawn(listen).map(drop)
+        std::thread::Builder::new().name("obol-shim".to_owned()).spawn(listen).map(drop)
     }
 
-    /// Kills it if it was stopped by a signal: it can end nothing any more. `run` then adopts what
-    /// it kept.
+    /// Kills it if it was stopped by a signal: it can end nothing any more. `run` then adopts
+    /// its descendants.
     pub(super) fn end_if_stopped(&self) {
         if is_stopped(self.pid) {
             self.was_stopped.set(true);
@@ -188,7 +188,7 @@ struct Life {
     looked: Instant,
 }
 
-struct Kept<'a> {
+struct ShimState<'a> {
     /// `run`'s process id, as long as the stream is open.
     run: u32,
     words: &'a [OsString],
@@ -202,24 +202,24 @@ struct Kept<'a> {
     slow_reported: bool,
 }
 
-/// The keeper's life. Its error is that `run` is gone, so it is not reported.
+/// The shim's life. Its error is that `run` is gone, so it is not reported.
 fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> io::Result<()> {
     // What `ps` shows; nothing depends on it.
-    let _ = std::fs::write("/proc/self/comm", "obol-keeper");
+    let _ = std::fs::write("/proc/self/comm", "obol-shim");
     supervise::leave_group()?;
     sched::adopt_orphans()?;
     let (tx, rx) = mpsc::channel();
     listen_for_signals(tx.clone())?;
     listen_for_requests(stream.try_clone()?, tx)?;
     let group = if uses_group { Group::make() } else { None };
-    let mut kept =
-        Kept { run, words, group, stream, life: None, killing: None, cause: None, slow_reported: false };
-    let ended = kept.serve(&rx);
+    let mut state =
+        ShimState { run, words, group, stream, life: None, killing: None, cause: None, slow_reported: false };
+    let ended = state.serve(&rx);
     // Whatever went wrong, it leaves nothing behind, so this need not be reported.
-    kept.killing.get_or_insert_with(Instant::now);
+    state.killing.get_or_insert_with(Instant::now);
     while supervise::reap_any().is_ok_and(|reaped| reaped != Reaped::None) {
-        kept.kill();
-        let _ = rx.recv_timeout(kept.pause());
+        state.kill();
+        let _ = rx.recv_timeout(state.pause());
     }
     ended
 }
@@ -252,7 +252,7 @@ fn listen_for_requests(stream: UnixStream, tx: Sender<Event>) -> io::Result<()> 
     std::thread::Builder::new().name("obol-requests".to_owned()).spawn(listen).map(drop)
 }
 
-impl Kept<'_> {
+impl ShimState<'_> {
     fn serve(&mut self, rx: &Receiver<Event>) -> io::Result<()> {
         loop {
             let event = match (self.killing, &self.life) {
