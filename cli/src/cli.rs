@@ -4,9 +4,9 @@ mod daemon;
 #[cfg(test)]
 mod reference;
 
-use crate::commands::Command;
+use crate::commands;
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, FromArgMatches, Parser};
+use clap::{Arg, Args, Command, FromArgMatches, Parser};
 use daemon::Daemon;
 use obol_fabric::Nanos;
 use obol_observe::plain;
@@ -27,14 +27,35 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: commands::Command,
 }
 
 /// The cluster that is meant where none is named.
 pub(crate) const DEFAULT: &str = "default";
 
-/// Heads the options that every command has.
-const WHICH: &str = "Which cluster";
+/// Heads the options of the commands that work on a cluster.
+const HEADING: &str = "Cluster options";
+
+/// Commands that work on no cluster. Their help leaves out the cluster options, which they accept.
+const WITHOUT_CLUSTER: [&str; 14] = [
+    "replay",
+    "drill list",
+    "drill show",
+    "drill schema",
+    "sim",
+    "profile",
+    "config",
+    "fabric",
+    "host example",
+    "host check",
+    "host keys",
+    "detector",
+    "man",
+    "completions",
+];
+
+/// Commands that make clusters of their own, or learn a cluster's name from a file.
+const WITHOUT_NAME: [&str; 4] = ["tune", "bench", "host prepare", "host clean"];
 
 /// The options that every command has.
 #[derive(Clone, Debug, Args)]
@@ -47,11 +68,11 @@ pub(crate) struct ClusterArgs {
         default_value = DEFAULT,
         env = "OBOL_CLUSTER",
         hide_env = true,
-        help_heading = WHICH
+        help_heading = HEADING
     )]
     pub(crate) cluster: obol_fabric::Name,
     /// Directory that holds the clusters of this host [default: /dev/shm/obol-UID]
-    #[arg(long, global = true, value_name = "DIR", env = "OBOL_ROOT", hide_env = true, help_heading = WHICH)]
+    #[arg(long, global = true, value_name = "DIR", env = "OBOL_ROOT", hide_env = true, help_heading = HEADING)]
     pub(crate) root: Option<PathBuf>,
 }
 
@@ -61,7 +82,7 @@ impl Cli {
         if let Some(daemon) = Daemon::read() {
             return daemon;
         }
-        let command = <Self as clap::CommandFactory>::command().color(colours());
+        let command = command().color(colours());
         let parsed = command.clone().try_get_matches();
         parsed.and_then(|found| Self::from_arg_matches(&found)).unwrap_or_else(|mut error| {
             let shown =
@@ -90,6 +111,26 @@ impl Cli {
             error.exit()
         })
     }
+}
+
+/// The command line. What it reads is the same for all commands; only the help differs.
+pub(crate) fn command() -> Command {
+    let command = <Cli as clap::CommandFactory>::command();
+    let hidden: Vec<Arg> = command.get_arguments().map(|option| option.clone().hide(true)).collect();
+    hide_cluster_options(command, "", &hidden)
+}
+
+/// Hides the cluster options of the commands below this one that do not use them.
+fn hide_cluster_options(command: Command, path: &str, hidden: &[Arg]) -> Command {
+    command.mut_subcommands(|below| {
+        let path = format!("{path} {}", below.get_name());
+        let is_in = |list: &[&str]| list.contains(&path.trim_start());
+        let unused =
+            |option: &&Arg| is_in(&WITHOUT_CLUSTER) || is_in(&WITHOUT_NAME) && option.get_id() == "cluster";
+        // An option that a command has itself is not inherited.
+        let below = below.args(hidden.iter().filter(unused).cloned());
+        hide_cluster_options(below, &path, hidden)
+    })
 }
 
 /// Whether help and errors may be coloured. Left to itself, the library also colours on terminals
@@ -122,7 +163,25 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        <Cli as clap::CommandFactory>::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn commands_without_a_cluster_accept_the_options_and_do_not_show_them() {
+        let mut all = command();
+        all.build();
+        for path in WITHOUT_CLUSTER.iter().chain(&WITHOUT_NAME) {
+            let mut at = &mut all;
+            for name in path.split(' ') {
+                at = at.find_subcommand_mut(name).expect("a command");
+            }
+            let help = at.render_help().to_string();
+            assert!(!help.contains("--cluster <NAME>"), "{help}");
+            assert_eq!(help.contains("--root <DIR>"), WITHOUT_NAME.contains(path), "{help}");
+        }
+        assert!(command().try_get_matches_from(["obol", "sim", "table2", "--cluster", "x"]).is_ok());
+        let set = command().try_get_matches_from(["obol", "drill", "list", "--root", "/x"]).expect("valid");
+        assert_eq!(set.get_one::<PathBuf>("root").map(|root| root.as_path()), Some("/x".as_ref()));
     }
 
     #[test]

@@ -330,7 +330,7 @@ impl Tuned {
             ),
             None => format!(
                 "No pause that was tried gives {} % in time with 95 % confidence. Use longer steps (--time) for a tighter \
-                 bound, a smaller --share, or give the cluster cores and priority (profile dedicated).",
+                 bound, a smaller --timely, or give the cluster cores and priority (profile dedicated).",
                 self.wanted_percent
             ),
         }

@@ -1,7 +1,7 @@
 //! `obol completions`: what shells propose.
 
-use crate::cli::Cli;
-use clap::{Args, CommandFactory as _};
+use crate::cli::command;
+use clap::Args;
 use clap_complete::Shell;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
@@ -34,7 +34,7 @@ fn script(shell: Shell) -> Vec<u8> {
         bare.args(command.get_arguments().cloned()).subcommands(below)
     }
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut shown(&Cli::command()), "obol", &mut script);
+    clap_complete::generate(shell, &mut shown(&command()), "obol", &mut script);
     script
 }
 
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn every_shell_proposes_what_operators_type_and_nothing_else() {
-        let whole = Cli::command();
+        let whole = command();
         for shell in Shell::value_variants() {
             let script = String::from_utf8(script(*shell)).expect("text");
             for command in whole.get_subcommands() {

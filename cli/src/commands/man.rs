@@ -1,8 +1,8 @@
 //! `obol man`: manual pages, made of the command line's own help.
 
-use crate::cli::Cli;
+use crate::cli::command;
 use clap::builder::Resettable;
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, Command};
 use clap_mangen::Man;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
@@ -26,7 +26,7 @@ const SOURCE: &str = concat!("obol ", env!("CARGO_PKG_VERSION"));
 /// The page of every command that operators see, obol's own first: the file that it goes to, and
 /// what is in it.
 pub(crate) fn pages() -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let mut whole = Cli::command().disable_help_subcommand(true);
+    let mut whole = command().disable_help_subcommand(true);
     whole.build();
     let mut all = Vec::new();
     walk(&whole, &mut all)?;

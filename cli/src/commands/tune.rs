@@ -26,15 +26,15 @@ use std::{fmt, thread};
     after_help = "Starts clusters of its own: leases and heartbeats of rising length, without load and with all \
     cores and memory busy (stress-ng where it is installed), as in uKharon's Figure 3. What is recommended is tried \
     before it is written.\n\
-    \nA share is a lower bound with 95 % confidence: 99.99 % needs 29,957 renewals in time in a row.\n\
+    \nA percentage is a lower bound with 95 % confidence: 99.99 % needs 29,957 timely renewals in a row.\n\
     \nExit codes: 0 a profile is recommended, 1 none is, or its trial failed, 2 refused.\n\
     \nTry: obol tune --write mine.toml --html tune.html && obol up --profile ./mine.toml"
 )]
 pub(crate) struct Tune {
-    /// Renewals that must come in time, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 99.99, value_parser = share)]
-    pub(crate) share: f64,
-    /// How long each step is measured; one that can no longer reach the share more ends early
+    /// Percentage of renewals that must be in time
+    #[arg(long, alias = "share", value_name = "PERCENT", default_value_t = 99.99, value_parser = percent)]
+    pub(crate) timely: f64,
+    /// How long each step is measured; one that can no longer reach the percentage ends early
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
     pub(crate) time: Duration,
     /// The profile to start from: a name that `obol profile list` knows, or a file
@@ -51,10 +51,10 @@ pub(crate) struct Tune {
     pub(crate) json: bool,
 }
 
-/// A share in percent that some number of samples can claim.
-fn share(text: &str) -> Result<f64, String> {
+/// A percentage that some number of samples can claim.
+fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(share) if share > 0.0 && share < 100.0 => Ok(share),
+        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent),
         _ => Err("a number between 0 and 100, such as 99.99".to_owned()),
     }
 }
@@ -158,7 +158,7 @@ impl Drop for Busy {
 struct Bench<'a> {
     root: &'a Path,
     time: Duration,
-    share: f64,
+    timely: f64,
     stop: Arc<AtomicBool>,
     /// Steps that were begun.
     begun: Cell<usize>,
@@ -209,7 +209,7 @@ impl Bench<'_> {
         let counted = loop {
             let part = began.elapsed().as_secs_f64() / self.time.as_secs_f64();
             let counted = Counted::of(&observer.snapshot()).since(before);
-            if part >= 1.0 || part > 0.0 && tune::is_hopeless(counted, part, self.share) {
+            if part >= 1.0 || part > 0.0 && tune::is_hopeless(counted, part, self.timely) {
                 break counted;
             }
             self.sleep(LOOK_AT_COUNTS.min(self.time.saturating_sub(began.elapsed())))?;
@@ -237,7 +237,7 @@ pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Fail
         return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
     }
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
-    let bench = Bench { root, time: options.time, share: options.share, stop, begun: Cell::new(0) };
+    let bench = Bench { root, time: options.time, timely: options.timely, stop, begun: Cell::new(0) };
     let loads = [Load::None, Load::best()];
     let most = (options.time + SETTLE + AROUND).saturating_mul(u32::try_from(STEPS_MAX).unwrap_or(u32::MAX));
     if base.scheduling.priority().is_some_and(|priority| !sched::may_run_fifo(priority)) {
@@ -260,7 +260,7 @@ pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Fail
         let mut clean = 0;
         for pause in PAUSES {
             let measured = bench.measure(&tune::step(&base, pause), pause, load)?;
-            let good = measured.claimed_percent >= options.share && measured.false_suspicions == 0;
+            let good = measured.claimed_percent >= options.timely && measured.false_suspicions == 0;
             clean = if good { clean + 1 } else { 0 };
             sweep.push(measured);
             if clean == CLEAN_STEPS {
@@ -271,13 +271,13 @@ pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Fail
     let mut tuned = Tuned {
         base: base.name.to_string(),
         host: Host::this(),
-        wanted_percent: options.share,
+        wanted_percent: options.timely,
         step_seconds: options.time.as_secs_f64(),
         recommended: None,
         sweep,
     };
     let mut profile = None;
-    if let Some((lease, silence)) = tune::choose(&tuned.sweep, options.share) {
+    if let Some((lease, silence)) = tune::choose(&tuned.sweep, options.timely) {
         let made = tune::for_pause(&base, lease, silence).map_err(Failure::failed)?;
         let tried =
             loads.map(|load| bench.measure(&made, lease, load)).into_iter().collect::<Result<_, _>>()?;
