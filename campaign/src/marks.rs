@@ -134,7 +134,7 @@ named_enum! {
         /// A missing coordinator stopped being an acceptor without a request of an operator.
         Replaced = "replaced",
         /// One coordinator after the other failed for good, and was replaced automatically.
-        Succession = "succession",
+        RepeatedLoss = "succession",
         /// A permanent partition left a clique, and a live process outside of it.
         Clique = "clique",
         /// The same, with a link that was cut in one direction only.

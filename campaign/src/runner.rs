@@ -6,9 +6,9 @@ use super::fault_schedule::{FaultSchedule, lease};
 use super::faults::until;
 use super::marks::{Mark, Marks};
 use super::oracle::{Cue, Verdict, Violation};
+use super::repeated_loss::lose_coordinators;
 use super::scenario::{Scenario, Trial};
 use super::script::{Script, ScriptReplay};
-use super::succession::succession;
 use super::{crash_loop, split};
 use obol_fabric::Nanos;
 use obol_membership::metrics::Counter;
@@ -99,7 +99,7 @@ fn play(scenario: Scenario, script: Option<&Script>, log: bool) -> Run {
                 }
             }
             if driver.scenario.config.timing.replace {
-                recovery = recovery.max(succession(&mut driver)?);
+                recovery = recovery.max(lose_coordinators(&mut driver)?);
             }
             Ok(())
         }),
@@ -152,7 +152,7 @@ fn inject_faults(driver: &mut Driver) -> Verdict {
         driver.oracle.merge(&driver.world)?;
     }
     if driver.scenario.outpaced {
-        let end = driver.world.now() + schedule.outpace_frozen(driver);
+        let end = driver.world.now() + schedule.wrap_ring_under_frozen(driver);
         until(driver, &mut schedule, end)?;
         driver.oracle.merge(&driver.world)?;
     }

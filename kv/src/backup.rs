@@ -1,12 +1,12 @@
 //! The primary's state of one backup: records to send, and what the backup has.
 
 use crate::area::{Area, LogAt};
+use crate::completeness::{Position, Tail};
 use crate::entry::{Entry, Kind};
 use crate::follow::Report;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::server::{Part, token};
 use crate::store::Store;
-use crate::whole::{Position, Tail};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 use std::collections::VecDeque;
 
@@ -43,7 +43,7 @@ struct Record {
 pub(crate) struct Backup {
     pub(crate) who: Incarnation,
     at: Address,
-    /// It may have a whole state of the previous primary: it existed at takeover, and has not
+    /// It may have a complete state of the previous primary: it existed at takeover, and has not
     /// reported yet.
     may_go_on: bool,
     /// The ring that it reads; `None` until it has reported.
@@ -64,7 +64,7 @@ pub(crate) struct Backup {
     clients: Vec<u64>,
     /// It has all that existed when it joined.
     is_sent: bool,
-    is_whole: bool,
+    is_complete: bool,
     /// It has all PUTs up to this one.
     has: u64,
 }
@@ -92,7 +92,7 @@ impl Backup {
             keys: Vec::new(),
             clients: Vec::new(),
             is_sent: false,
-            is_whole: false,
+            is_complete: false,
             has,
         }
     }
@@ -107,13 +107,13 @@ impl Backup {
     }
 
     /// Whether it has all that existed when it joined.
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.is_whole
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Whether it has everything.
     pub(crate) fn is_redundant(&self) -> bool {
-        self.is_whole && self.records.is_empty()
+        self.is_complete && self.records.is_empty()
     }
 
     /// Whether records have to be sent, or a report is due.
@@ -138,7 +138,7 @@ impl Backup {
             return;
         }
         self.ring = Some(report.ring);
-        let missing = origin.position.zip(report.whole).and_then(|(own, its)| {
+        let missing = origin.position.zip(report.position).and_then(|(own, its)| {
             let missing = own.number.checked_sub(its.number)?;
             (self.may_go_on && own.of == its.of && missing <= origin.tail.len()).then_some(missing)
         });
@@ -245,8 +245,8 @@ impl Backup {
         match record.kind {
             // From now on it is like a new one, or known to have a prefix of the primary's state.
             Kind::Reset => self.may_go_on = false,
-            Kind::Resume => (self.may_go_on, self.is_whole) = (false, true),
-            Kind::Synced => self.is_whole = true,
+            Kind::Resume => (self.may_go_on, self.is_complete) = (false, true),
+            Kind::Synced => self.is_complete = true,
             _ => {}
         }
         self.has = self.has.max(record.put);

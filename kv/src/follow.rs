@@ -7,11 +7,11 @@
 
 use crate::area::{Area, LogAt, RING_BYTES};
 use crate::backup::first_record;
+use crate::completeness::{Position, Provenance, Tail};
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::server::{Part, token};
 use crate::store::Store;
-use crate::whole::{Position, Provenance, Tail};
 use crate::words;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 
@@ -40,16 +40,16 @@ pub(crate) struct Report {
     pub(crate) ring: u32,
     /// Up to where the ring may be overwritten.
     pub(crate) applied: LogAt,
-    /// Its state, if that is whole.
-    pub(crate) whole: Option<Position>,
+    /// The position of its state, if that is complete.
+    pub(crate) position: Option<Position>,
     /// Set by a server without a state: it has sent no answer, and yields to the addressee.
     pub(crate) yields: bool,
 }
 
 impl Report {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let of = self.whole.map_or(Incarnation::NONE, |whole| whole.of);
-        let number = self.whole.map_or(0, |whole| whole.number);
+        let of = self.position.map_or(Incarnation::NONE, |position| position.of);
+        let number = self.position.map_or(0, |position| position.number);
         let ring = u64::from(self.ring);
         words::seal([self.who.0, self.to.0, ring, self.applied.0, of.0, number, u64::from(self.yields)], out);
     }
@@ -59,9 +59,9 @@ impl Report {
         let words = fabric.own(slot, 8 * (REPORT_WORDS + 1))?;
         let [who, to, ring, applied, of, number, yields] = words::unseal::<REPORT_WORDS>(words)?;
         let (who, to, of) = (Incarnation(who), Incarnation(to), Incarnation(of));
-        let whole = (of != Incarnation::NONE).then_some(Position { of, number });
+        let position = (of != Incarnation::NONE).then_some(Position { of, number });
         let ring = u32::try_from(ring).ok()?;
-        (to == own).then_some(Self { who, to, ring, applied: LogAt(applied), whole, yields: yields != 0 })
+        (to == own).then_some(Self { who, to, ring, applied: LogAt(applied), position, yields: yields != 0 })
     }
 }
 
@@ -69,8 +69,8 @@ impl Report {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) store: Store,
-    /// Set while it is whole.
-    pub(crate) whole: Option<Position>,
+    /// Set while its state is complete.
+    pub(crate) position: Option<Position>,
     pub(crate) tail: Tail,
     /// Set for the state of an earlier life, which is the newest only if the oldest server has none
     /// and yields.
@@ -122,13 +122,13 @@ impl Follow {
                     state.write(&record);
                     state.store.record_put(record.client, record.request);
                     state.tail.push(record.key, record.client, record.request, record.value);
-                    if let Some(whole) = &mut state.whole {
-                        whole.number += 1;
+                    if let Some(position) = &mut state.position {
+                        position.number += 1;
                     }
                 }
                 Kind::Copy => state.write(&record),
                 Kind::ClientSeq => state.store.record_put(record.client, record.request),
-                Kind::Synced => state.whole = Some(Position { of: self.primary, number: record.key }),
+                Kind::Synced => state.position = Some(Position { of: self.primary, number: record.key }),
                 Kind::Reset => {
                     self.is_begun = true;
                     *state = State::default();
@@ -136,9 +136,9 @@ impl Follow {
                 Kind::Resume => {
                     self.is_begun = true;
                     state.carried = None;
-                    if let Some(whole) = &mut state.whole {
+                    if let Some(position) = &mut state.position {
                         // The primary has matched the numbers.
-                        whole.of = self.primary;
+                        position.of = self.primary;
                     }
                 }
                 Kind::Get => {}
@@ -163,8 +163,8 @@ impl Follow {
         let report_in = if self.is_begun { REPORT_EVERY } else { self.report_in };
         (self.reported, self.report_at) = (self.at, now + report_in);
         self.report_in = self.report_in.saturating_mul(2).min(REPORT_FIRST_MAX);
-        let (primary, ring, applied, whole) = (self.primary, self.ring, self.at, state.whole);
-        let report = Report { who: own, to: primary, ring, applied, whole, yields: false };
+        let (primary, ring, applied, position) = (self.primary, self.ring, self.at, state.position);
+        let report = Report { who: own, to: primary, ring, applied, position, yields: false };
         report.encode(&mut self.record);
         fabric.write_unsignaled(Remote { at: to, offset: slot }, &self.record, token(Part::Send, 0));
     }
@@ -188,12 +188,12 @@ impl State {
     }
 
     /// Whether it certainly has everything that was ever answered.
-    pub(crate) const fn is_certainly_whole(&self) -> bool {
-        self.whole.is_some() && self.carried.is_none()
+    pub(crate) const fn is_certainly_complete(&self) -> bool {
+        self.position.is_some() && self.carried.is_none()
     }
 
     /// Whether it may serve.
     pub(crate) fn is_usable(&self, mutant: ActiveMutant) -> bool {
-        self.is_certainly_whole() || mutant.has(Mutant::ServeWithHoles)
+        self.is_certainly_complete() || mutant.has(Mutant::ServeWithHoles)
     }
 }

@@ -8,7 +8,7 @@
 //! copy of the state through the same kind of log while the primary serves, which restores
 //! redundancy.
 //!
-//! If no server has a whole copy left, the service stops until a server with the newest state
+//! If no server has a complete copy left, the service stops until a server with the newest state
 //! returns, for example one that was frozen. Only a server created by [`Server::beginning`] starts
 //! with an empty state.
 //!
@@ -24,6 +24,7 @@ mod answer;
 mod area;
 mod backup;
 mod client;
+mod completeness;
 mod entry;
 mod follow;
 mod mutants;
@@ -33,17 +34,16 @@ mod server;
 mod session;
 mod shard;
 mod store;
-mod whole;
 mod words;
 
 pub use answer::Status;
 pub use area::{Area, WINDOW};
 pub use client::{BeginError, Client, ClientError, Done, Operation};
+pub use completeness::Copy;
 pub use mutants::Mutant;
 pub use node::{Node, Service};
 pub use server::{Server, ServerState};
 pub use shard::{SERVER_PREFIX, SHARDS_MAX, Shard};
-pub use whole::Copy;
 
 use obol_membership::view::Member;
 use obol_membership::{Kind, View};

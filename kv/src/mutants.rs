@@ -18,7 +18,7 @@ pub enum Mutant {
     ShowSpeculative,
     /// The primary answers when only one of its backups has the PUT.
     OneCopyIsEnough,
-    /// A server without the whole state serves what it has.
+    /// A server without the complete state serves what it has.
     ServeWithHoles,
     /// A server that was excluded serves its old state although others have served since.
     StaleCopy,

@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// The whole state of a server that was excluded, for [`Server::carrying`].
+    /// The complete state of a server that was excluded, for [`Server::carrying`].
     pub fn take_copy(&mut self) -> Option<Box<Copy>> {
         match &mut self.service {
             Service::Server(server) => server.take_copy(),

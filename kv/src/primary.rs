@@ -8,13 +8,13 @@
 use crate::answer::{Answer, Status};
 use crate::area::{Area, BACKUPS_MAX, Block, CLIENT_HEAD_WORDS, WINDOW};
 use crate::backup::{Backup, Origin, first_record};
+use crate::completeness::Position;
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::follow::Report;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::node::WAKEUP;
 use crate::server::{Part, token};
 use crate::store::Store;
-use crate::whole::Position;
 use crate::{AHEAD_MAX, words};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Remote, ViewId};
@@ -109,7 +109,7 @@ impl Primary {
 
     /// Whether there are backups, and all of them have what existed when they joined.
     pub(crate) fn has_synced_backups(&self) -> bool {
-        !self.backups.is_empty() && self.backups.iter().all(Backup::is_whole)
+        !self.backups.is_empty() && self.backups.iter().all(Backup::is_complete)
     }
 
     /// Its position.
@@ -117,7 +117,7 @@ impl Primary {
         Position { of: self.own, number: self.number }
     }
 
-    /// The backups that may have a whole state.
+    /// The backups that may have a complete state.
     pub(crate) fn others(&self) -> Vec<Incarnation> {
         self.backups.iter().filter(|backup| backup.counts()).map(|backup| backup.who).collect()
     }
@@ -340,9 +340,9 @@ impl Primary {
         }
     }
 
-    /// Continues the copy for the oldest backup that is not whole.
+    /// Continues the copy for the oldest backup that is not complete.
     fn copy(&mut self, store: &Store) {
-        if let Some(backup) = self.backups.iter_mut().find(|backup| !backup.is_whole()) {
+        if let Some(backup) = self.backups.iter_mut().find(|backup| !backup.is_complete()) {
             backup.copy(self.number, store);
         }
     }

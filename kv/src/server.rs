@@ -2,10 +2,10 @@
 
 use crate::area::{Area, BACKUPS_MAX, RINGS};
 use crate::backup::Origin;
+use crate::completeness::{Copy, Provenance, departure};
 use crate::follow::{Follow, Report, State};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::primary::Primary;
-use crate::whole::{Copy, Provenance, departure};
 use crate::{POLLS_PER_TICK, Shard};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
 use obol_membership::View;
@@ -56,7 +56,7 @@ pub enum ServerState {
         /// Its backup has everything.
         redundant: bool,
     },
-    /// It is the oldest and lacks the whole state: the shard is not served until a server with the
+    /// It is the oldest and lacks the complete state: the shard is not served until a server with the
     /// state returns.
     Stopped,
     /// It is stopped, and another server has the state: it has to leave, so that the other becomes
@@ -139,7 +139,7 @@ impl Server {
     }
 
     /// The same, but starts with an empty state if it is the first. Any other server that is the
-    /// oldest without a whole state waits for one that has it: lost keys must not look as if they
+    /// oldest without a complete state waits for one that has it: lost keys must not look as if they
     /// had never existed.
     #[must_use]
     pub fn beginning(self) -> Self {
@@ -153,7 +153,7 @@ impl Server {
         Self { carried: copy, ..self }
     }
 
-    /// The whole state that this server had when it was excluded, if any.
+    /// The complete state that this server had when it was excluded, if any.
     pub const fn take_copy(&mut self) -> Option<Box<Copy>> {
         self.carried.take()
     }
@@ -170,7 +170,7 @@ impl Server {
         match &self.role {
             Role::Out => ServerState::Out,
             Role::Spare => ServerState::Spare,
-            Role::Backup(_) => ServerState::Backup { synced: self.state.is_certainly_whole() },
+            Role::Backup(_) => ServerState::Backup { synced: self.state.is_certainly_complete() },
             Role::TakingOver(_) => ServerState::TakingOver,
             Role::Primary(primary) => ServerState::Primary { redundant: primary.is_redundant() },
             Role::Stopped { .. } => ServerState::Stopped,
@@ -255,7 +255,7 @@ impl Server {
         self.configure_primary();
     }
 
-    /// Keeps its state at exclusion, if that is whole.
+    /// Keeps its state at exclusion, if that is complete.
     fn set_aside<F: Fabric>(&mut self, fabric: &F) {
         let Some(own) = self.own else { return };
         let next_incarnation = self.view.next_incarnation;
@@ -265,9 +265,9 @@ impl Server {
                 while follow.apply(self.area, &mut self.state, fabric) {}
                 let all = crate::servers(&self.view, self.shard).take(1 + BACKUPS_MAX as usize);
                 let others = all.map(|member| member.incarnation).filter(|other| *other != own);
-                (self.state.whole, others.collect())
+                (self.state.position, others.collect())
             }
-            _ => (self.state.whole, Vec::new()),
+            _ => (self.state.position, Vec::new()),
         };
         let State { store, tail, carried, .. } = std::mem::take(&mut self.state);
         let Some(position) = position else { return };
@@ -283,7 +283,7 @@ impl Server {
         if let Some(copy) = copy {
             let Copy { store, position, tail, provenance } = *copy;
             let carried = Some(provenance).filter(|_| !is_stale);
-            self.state = State { store, whole: Some(position), tail, carried };
+            self.state = State { store, position: Some(position), tail, carried };
         }
     }
 
@@ -291,7 +291,7 @@ impl Server {
     fn take_first(&mut self, may_begin: bool) -> Role {
         // No older server could have a newer state.
         self.state.carried = None;
-        if may_begin && self.state.whole.is_none() { self.serve() } else { self.take_over() }
+        if may_begin && self.state.position.is_none() { self.serve() } else { self.take_over() }
     }
 
     /// Handles the yield of an older server, which had no state. No other can have served after it:
@@ -333,7 +333,7 @@ impl Server {
     }
 
     fn serve(&mut self) -> Role {
-        let origin = Origin { position: self.state.whole, tail: std::mem::take(&mut self.state.tail) };
+        let origin = Origin { position: self.state.position, tail: std::mem::take(&mut self.state.tail) };
         let own = self.own.unwrap_or_default();
         Role::Primary(Box::new(Primary::new(self.area, self.mutant, own, origin)))
     }
@@ -387,7 +387,7 @@ impl Server {
             }
             // The primary has two backups already; but if it is stopped, it has to know who has the
             // state.
-            Role::Spare if self.state.whole.is_some() && now >= self.claim_at => {
+            Role::Spare if self.state.position.is_some() && now >= self.claim_at => {
                 self.claim_at = now + CLAIM_EVERY;
                 if let Some(((primary, at), own)) = self.primary.zip(self.own) {
                     let mut claim = Follow::of(own, primary, 0, self.mutant);
@@ -469,7 +469,7 @@ fn drain<F: Fabric>(follow: &mut Follow, may_drain: bool, area: Area, fabric: &m
     }
 }
 
-/// Notifies a server that reports the whole state that this one, the oldest, has none and has sent
+/// Notifies a server that reports the complete state that this one, the oldest, has none and has sent
 /// no answer. Returns whether there is such a server.
 fn yield_to_whole<F: Fabric>(
     own: Incarnation,
@@ -479,14 +479,14 @@ fn yield_to_whole<F: Fabric>(
     fabric: &mut F,
 ) -> bool {
     let said = (1..=BACKUPS_MAX).filter_map(|place| Report::read(area.report(place), own, fabric));
-    let whole = said.into_iter().find_map(|said| {
+    let complete = said.into_iter().find_map(|said| {
         let member = crate::servers(view, shard).find(|member| member.incarnation == said.who)?;
-        said.whole.map(|_| (said.who, member.address))
+        said.position.map(|_| (said.who, member.address))
     });
-    let Some((who, at)) = whole else { return false };
+    let Some((who, at)) = complete else { return false };
     let mut bytes = Vec::new();
     let nothing =
-        Report { who: own, to: who, ring: 0, applied: Default::default(), whole: None, yields: true };
+        Report { who: own, to: who, ring: 0, applied: Default::default(), position: None, yields: true };
     nothing.encode(&mut bytes);
     fabric.write(Remote { at, offset: area.yielded() }, &bytes, token(Part::Yield, 0));
     true

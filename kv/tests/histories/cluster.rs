@@ -54,7 +54,7 @@ pub(crate) enum Faults {
     Single,
     /// A server is frozen, and another dies before redundancy is restored.
     Overlapping,
-    /// Servers are frozen and die until possibly none with the whole state is left.
+    /// Servers are frozen and die until possibly none with the complete state is left.
     Catastrophic,
 }
 
@@ -471,7 +471,7 @@ impl Cluster {
 
     /// The primaries by shard, if all processes run and know the newest view, and all backups have
     /// everything.
-    fn whole(&self) -> Option<Vec<u32>> {
+    fn complete(&self) -> Option<Vec<u32>> {
         Shard::split(self.shards).map(|shard| self.whole_shard(shard)).collect()
     }
 
@@ -484,7 +484,7 @@ impl Cluster {
             self.server_state(*node).filter(|_| knows && self.world.state(*node) == State::Running)
         };
         let server_states: Vec<Option<ServerState>> = named.iter().map(stand).collect();
-        let is_whole = matches!(
+        let is_complete = matches!(
             server_states[..],
             [
                 Some(ServerState::Primary { redundant: true }),
@@ -492,7 +492,7 @@ impl Cluster {
                 Some(ServerState::Backup { synced: true })
             ]
         );
-        named.first().copied().filter(|_| is_whole)
+        named.first().copied().filter(|_| is_complete)
     }
 
     /// Runs until all are members and the primaries have backups.
@@ -501,7 +501,7 @@ impl Cluster {
             let end = self.world.now() + LEASE.0;
             self.world.run_until(end);
             let all = self.world.machine(0).view().members.len() == NODES as usize;
-            if let Some(primaries) = self.whole().filter(|_| all) {
+            if let Some(primaries) = self.complete().filter(|_| all) {
                 self.primaries = primaries.into_iter().map(Some).collect();
                 self.has_begun = true;
                 return Ok(());
@@ -602,7 +602,7 @@ impl Cluster {
         }
         let deadline = self.world.now() + RECOVERY_MAX;
         let primaries = loop {
-            if let Some(primaries) = self.whole() {
+            if let Some(primaries) = self.complete() {
                 break primaries;
             }
             if self.world.now() > deadline {
@@ -678,7 +678,7 @@ impl Cluster {
         self.work_until(end)?;
         let deadline = self.world.now() + RECOVERY_MAX;
         loop {
-            if let Some(primaries) = self.whole() {
+            if let Some(primaries) = self.complete() {
                 return Ok(Some(primaries));
             }
             if self.world.now() > deadline {

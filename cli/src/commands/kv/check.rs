@@ -210,7 +210,7 @@ impl Work for Checker<'_> {
     }
 }
 
-/// Set when a server reports that no server has the whole state.
+/// Set when a server reports that no server has the complete state.
 #[derive(Default)]
 pub(super) struct Fate {
     stopped: AtomicBool,
@@ -452,7 +452,7 @@ struct Summary {
     gets: u64,
     puts: u64,
     wrong: u64,
-    /// The cache stopped: no server had the whole state.
+    /// The cache stopped: no server had the complete state.
     stopped: bool,
     kills: u64,
     freezes: u64,
@@ -567,7 +567,7 @@ fn inject(servers: &mut Servers<'_>, options: &Options, kills: &mut u64) -> Resu
         let left = end.saturating_duration_since(std::time::Instant::now());
         let pause = options.kill_every.unwrap_or(options.time).min(left);
         std::thread::sleep(pause);
-        // At the end, too: the cache has to be whole again.
+        // At the end, too: the cache has to be complete again.
         let primary = servers.redundant()?;
         if std::time::Instant::now() >= end {
             return Ok(());
@@ -634,7 +634,7 @@ fn verdict(summary: &Summary) -> Result<(), Failure> {
     let why = match summary {
         Summary { wrong, .. } if *wrong > 0 => format!("{wrong} answers were wrong"),
         Summary { stopped: true, .. } => {
-            "the cache stopped, because no server had the whole state any more; see `obol events` for who failed".to_owned()
+            "the cache stopped, because no server had the complete state any more; see `obol events` for who failed".to_owned()
         }
         Summary { gets: 0, .. } | Summary { puts: 0, .. } => "no answers came".to_owned(),
         _ => return Ok(()),

@@ -122,7 +122,7 @@ fn note(site: &Site, name: Name, whose: Whose, standing: ServerState) {
         ServerState::Stopped => {
             // It waits whether or not this is read.
             let _ = output::remark(format_args!(
-                "obol: {}: the cache has stopped: no server that runs has the whole state. It continues when a server returns that \
+                "obol: {}: the cache has stopped: no server that runs has the complete state. It continues when a server returns that \
                  has it, such as one that was frozen. If there is none, end all servers of the cache and start the first one \
                  with --force-empty: the keys are lost then",
                 name
@@ -175,7 +175,7 @@ impl Act for Reporter<'_> {
 }
 
 /// Ends all threads when one ends, however it does: a server without one of its shards would never
-/// be whole again.
+/// be complete again.
 struct EndAll<'a>(&'a AtomicBool);
 
 impl Drop for EndAll<'_> {

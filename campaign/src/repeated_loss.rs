@@ -12,7 +12,7 @@ const POLL_INTERVAL: u32 = 64;
 
 /// Lets acceptors fail until no spare is left and one more has failed. The cluster is healthy at
 /// the beginning; returns the longest wait, in permille of the allowed time.
-pub(super) fn succession(driver: &mut Driver) -> Result<u64, Violation> {
+pub(super) fn lose_coordinators(driver: &mut Driver) -> Result<u64, Violation> {
     let mut rng = Rng::new(driver.scenario.seed ^ 0x50cc_e551_0400_0000);
     restart_departed(driver)?;
     assemble(driver)?;
@@ -39,7 +39,7 @@ pub(super) fn succession(driver: &mut Driver) -> Result<u64, Violation> {
     }
     longest = longest.max(settle(driver, &gone, None)?);
     if spares > 0 {
-        driver.oracle.marks.hit(Mark::Succession);
+        driver.oracle.marks.hit(Mark::RepeatedLoss);
     }
     Ok(longest)
 }

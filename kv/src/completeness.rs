@@ -7,7 +7,7 @@ use obol_fabric::{Incarnation, ViewId};
 use obol_membership::View;
 use std::collections::VecDeque;
 
-/// A whole state: all PUTs of this primary up to this one, and all before them.
+/// A complete state: all PUTs of this primary up to this one, and all before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Position {
     pub(crate) of: Incarnation,
@@ -52,7 +52,7 @@ impl Tail {
     }
 }
 
-/// The whole state of a server that was excluded, and its provenance.
+/// The complete state of a server that was excluded, and its provenance.
 #[derive(Clone, Debug)]
 pub struct Copy {
     pub(crate) store: Store,
@@ -66,7 +66,7 @@ pub struct Copy {
 pub(crate) struct Provenance {
     /// Its server.
     pub(crate) own: Incarnation,
-    /// The others that may have had a whole state in its last view.
+    /// The others that may have had a complete state in its last view.
     pub(crate) others: Vec<Incarnation>,
     /// The next free incarnation in that view.
     pub(crate) next_incarnation: Incarnation,
@@ -76,7 +76,7 @@ impl Provenance {
     /// Whether, by this view, no server can have answered anything that this copy lacks; `false` if
     /// unknown.
     ///
-    /// Only servers with a whole state at this server's removal can have served later, or servers
+    /// Only servers with a complete state at this server's removal can have served later, or servers
     /// that received the state from them. So the copy is the newest if there were none. It also is
     /// if all of them were removed no later than this server, and no server has joined and gone
     /// since: that one could have brought a copy of its own, served, and died.

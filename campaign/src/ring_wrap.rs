@@ -1,4 +1,4 @@
-//! A coordinator is frozen in the middle of a proposal while the ring of slots goes round under
+//! A coordinator is frozen in the middle of a proposal while the ring of slots wraps under
 //! other acceptors.
 
 use super::act::Act;
@@ -11,8 +11,8 @@ use super::targeted::longest;
 const JOIN_LEASES: u64 = 4;
 
 impl FaultSchedule {
-    /// The second of three acceptors must not read the value of a slot before the ring has gone
-    /// round, and must find enough words that have not. Returns the duration.
+    /// The second of three acceptors must not read the value of a slot before the ring has
+    /// wrapped, and must find enough words that have not. Returns the duration.
     ///
     /// 1. The leader's operations do not reach the second acceptor, so it decides a slot with the
     ///    third. The second one suspects it and takes over in that slot.
@@ -24,7 +24,7 @@ impl FaultSchedule {
     ///    of the first slot holds another value.
     /// 4. The second one resumes. It and the third are a majority of the acceptors that it knows,
     ///    and their words are still of the first slot.
-    pub(super) fn outpace_frozen(&mut self, driver: &Driver) -> u64 {
+    pub(super) fn wrap_ring_under_frozen(&mut self, driver: &Driver) -> u64 {
         let (leader, second, third, spare) = (0, 1, 2, driver.scenario.deciders());
         let (unit, network, timing) = (lease(driver), driver.scenario.rough, driver.scenario.config.timing);
         let round_trip = 2 * (longest(network.one_way) + longest(network.step));
