@@ -38,6 +38,8 @@ enum State {
 struct Holder {
     incarnation: Incarnation,
     page: Address,
+    /// Its number in the tokens of its fences.
+    label: u16,
     /// All processes that can read the page, including the holder.
     readers: BTreeSet<Incarnation>,
     state: State,
@@ -76,7 +78,33 @@ pub struct Known<'a> {
     pub suspected: &'a dyn Fn(Incarnation) -> bool,
 }
 
-/// The clearing of all views below one base.
+impl Known<'_> {
+    /// The fence that is probably on a member's page: the leader before, or this one, has raised
+    /// those of all holders of views below `cleared`.
+    fn fence_of(&self, holder: Incarnation) -> ViewId {
+        let before = self.cleared.0.checked_sub(1).and_then(|id| self.log.get(ViewId(id)));
+        let was_raised = before.is_some_and(|entry| entry.view.member(holder).is_some());
+        if was_raised { self.cleared } else { ViewId::GENESIS }
+    }
+
+    fn lives(&self, who: Incarnation) -> bool {
+        self.log.newest().view.member(who).is_some() && !(self.suspected)(who)
+    }
+
+    fn caches(&self) -> Vec<Address> {
+        let caches = self.log.newest().view.of_kind(Kind::LeaseCache);
+        caches.filter(|m| self.lives(m.incarnation)).map(|m| m.address).collect()
+    }
+
+    /// Whether there are so many holders that the caches raise their fences.
+    fn caches_raise(&self, holders: &[Holder], config: &Config) -> bool {
+        let living = holders.iter().filter(|holder| self.lives(holder.incarnation)).count();
+        living >= config.timing.fan_out_from as usize && !self.caches().is_empty()
+    }
+}
+
+/// The clearing of all views below one base. It begins when the view of that base is decided, or,
+/// as far as the fences go, when it is proposed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Clearing {
     base: ViewId,
@@ -89,10 +117,39 @@ pub struct Clearing {
 }
 
 impl Clearing {
+    /// The fences for a view that is being proposed: `base` is its slot, the one after the newest
+    /// view. [`Self::raise_all`] posts them. A fence only revokes, so it may precede the decision;
+    /// see `docs/design/leases.md` for who makes sure that the slot is decided. `None` if the
+    /// caches raise the fences, after the decision, or if the holders are not known.
+    pub fn prepare(
+        known: &Known<'_>,
+        base: ViewId,
+        round: u32,
+        config: &Config,
+        now: Instant,
+    ) -> Option<Self> {
+        let mut holders = BTreeMap::new();
+        known.log.range(known.cleared, base)?.for_each(|entry| collect(&entry.view, &mut holders));
+        let mut early =
+            Self { base, began: now, holders: Vec::new(), blind_until: None, round, fan_out: None };
+        for (label, (incarnation, (page, readers, _))) in (0..).zip(holders) {
+            let state = State::Outstanding(known.fence_of(incarnation));
+            early.holders.push(Holder { incarnation, page, label, readers, state, over: Instant::NEVER });
+        }
+        (config.timing.fencing && !known.caches_raise(&early.holders, config)).then_some(early)
+    }
+
+    /// Posts all fences, once.
+    pub fn raise_all<F: Fabric>(&self, config: &Config, fabric: &mut F) {
+        (0..self.holders.len()).for_each(|at| self.raise(at, config, fabric));
+    }
+
     /// Starts to clear all views in `[cleared, base)`, where `base` is the newest view's. `round`
-    /// and `nonce` must differ from those of all earlier attempts.
+    /// and `nonce` must differ from those of all earlier attempts. Fences that were raised for this
+    /// base while it was proposed count.
     pub fn begin<F: Fabric>(
         known: &Known<'_>,
+        early: Option<Self>,
         (round, nonce): (u32, u64),
         config: &Config,
         now: Instant,
@@ -118,8 +175,9 @@ impl Clearing {
                     let since = log.get(last.next()).map_or(learned_base, |entry| entry.learned);
                     let since =
                         if config.mutant.has(Mutant::TimerFromProposal) { since - view.lease } else { since };
-                    let state = State::Outstanding(ViewId::GENESIS);
-                    clearing.holders.push(Holder { incarnation, page, readers, state, over: since + wait });
+                    let state = State::Outstanding(known.fence_of(incarnation));
+                    let (label, over) = (clearing.holders.len() as u16, since + wait);
+                    clearing.holders.push(Holder { incarnation, page, label, readers, state, over });
                 }
             }
         }
@@ -127,14 +185,35 @@ impl Clearing {
             clearing.holders.clear();
             clearing.blind_until = None;
         }
-        if config.timing.fencing {
+        if let Some(early) = early.filter(|early| early.base == base) {
+            clearing.continue_with(early, config, fabric);
+        } else if config.timing.fencing {
             let delegated = clearing.delegate(known, nonce, config, now, fabric);
             for at in (0..clearing.holders.len()).filter(|at| !delegated.contains(&(*at as u16))) {
-                clearing.raise(at, ViewId::GENESIS, config, fabric);
+                clearing.raise(at, config, fabric);
             }
         }
         clearing.proved(proofs, config, fabric);
         clearing
+    }
+
+    /// Takes over the fences that were raised while the view was proposed, and raises those that
+    /// are missing.
+    fn continue_with<F: Fabric>(&mut self, early: Self, config: &Config, fabric: &mut F) {
+        self.round = early.round;
+        let mut labels = early.holders.len() as u16;
+        let raised: BTreeMap<Address, Holder> =
+            early.holders.into_iter().map(|holder| (holder.page, holder)).collect();
+        for at in 0..self.holders.len() {
+            let holder = &mut self.holders[at];
+            if let Some(early) = raised.get(&holder.page) {
+                (holder.label, holder.state) = (early.label, early.state);
+            } else {
+                holder.label = labels;
+                labels += 1;
+                self.raise(at, config, fabric);
+            }
+        }
     }
 
     /// Asks the caches to raise the fences of holders that are probably alive, if there are many.
@@ -148,16 +227,13 @@ impl Clearing {
         now: Instant,
         fabric: &mut F,
     ) -> BTreeSet<u16> {
-        let view = &known.log.newest().view;
-        let lives = |who: Incarnation| view.member(who).is_some() && !(known.suspected)(who);
-        let living: Vec<u16> = (0..self.holders.len() as u16)
-            .filter(|at| lives(self.holders[usize::from(*at)].incarnation))
-            .collect();
-        let caches: Vec<Address> =
-            view.of_kind(Kind::LeaseCache).filter(|m| lives(m.incarnation)).map(|m| m.address).collect();
-        if caches.is_empty() || living.len() < config.timing.fan_out_from as usize {
+        if !known.caches_raise(&self.holders, config) {
             return BTreeSet::new();
         }
+        let caches = known.caches();
+        let living: Vec<u16> = (0..self.holders.len() as u16)
+            .filter(|at| known.lives(self.holders[usize::from(*at)].incarnation))
+            .collect();
         let room = (config.layout.limits().datagram_bytes as usize - RAISE_HEAD) / wire::ADDRESS_BYTES_MAX;
         let size = living.len().div_ceil(caches.len()).min(room).min(FENCES_MAX);
         let chunks: Vec<Vec<u16>> = living.chunks(size).map(<[u16]>::to_vec).collect();
@@ -198,7 +274,7 @@ impl Clearing {
                 holder.state = State::Fenced;
                 fabric.count(Counter::FencesFannedOut, 1);
             } else if !ours {
-                self.raise(usize::from(at), ViewId::GENESIS, config, fabric);
+                self.raise(usize::from(at), config, fabric);
             }
         }
     }
@@ -253,9 +329,12 @@ impl Clearing {
         outstanding.chain(self.blind_until).chain(delegated).min().unwrap_or(Instant::NEVER)
     }
 
-    fn raise<F: Fabric>(&self, at: usize, guess: ViewId, config: &Config, fabric: &mut F) {
-        let fence = Remote { at: self.holders[at].page, offset: config.layout.fence() };
-        let token = tokens::pack(Part::Fence, at as u16, self.round);
+    /// Posts the fence of a holder that is not clear.
+    fn raise<F: Fabric>(&self, at: usize, config: &Config, fabric: &mut F) {
+        let holder = &self.holders[at];
+        let State::Outstanding(guess) = holder.state else { return };
+        let fence = Remote { at: holder.page, offset: config.layout.fence() };
+        let token = tokens::pack(Part::Fence, holder.label, self.round);
         if config.mutant.has(Mutant::FenceByWrite) {
             fabric.write(fence, &self.base.0.to_le_bytes(), token);
         } else {
@@ -265,11 +344,11 @@ impl Clearing {
 
     /// Takes the completion of a fence.
     pub fn complete<F: Fabric>(&mut self, done: Labelled<'_>, config: &Config, fabric: &mut F) {
-        let at = usize::from(done.peer);
         if done.round != self.round {
             return;
         }
-        let Some(holder) = self.holders.get_mut(at) else { return };
+        let Some(at) = self.holders.iter().position(|holder| holder.label == done.peer) else { return };
+        let holder = &mut self.holders[at];
         let State::Outstanding(guess) = holder.state else { return };
         match done.result {
             Ok(Completion::Swapped(found)) if found == guess.0 || found >= self.base.0 => {
@@ -281,7 +360,7 @@ impl Clearing {
             }
             Ok(Completion::Swapped(found)) => {
                 holder.state = State::Outstanding(ViewId(found));
-                self.raise(at, ViewId(found), config, fabric);
+                self.raise(at, config, fabric);
             }
             Ok(Completion::Written) => holder.state = State::Fenced,
             Ok(Completion::Read(_)) | Err(_) => holder.state = State::Unreachable,
@@ -324,7 +403,7 @@ impl Clearing {
             fan_out.until = Instant::NEVER;
             let left: Vec<u16> = fan_out.chunks.iter().flatten().copied().collect();
             for at in left {
-                self.raise(usize::from(at), ViewId::GENESIS, config, fabric);
+                self.raise(usize::from(at), config, fabric);
             }
         }
         for holder in &mut self.holders {

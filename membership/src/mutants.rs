@@ -217,7 +217,7 @@ mutants! {
         NoRetry = "no-retry",
         /// The leader ignores reports of late renewals.
         DeafToStrain = "deaf-to-strain",
-        /// Holders are fenced up to a view that is only proposed.
+        /// Holders are fenced up to the view after the one that is proposed.
         FenceUndecided = "fence-undecided",
         /// A link that works in one direction counts as up.
         OneWayIsUp = "one-way-is-up",

@@ -112,6 +112,45 @@ fn the_leader_stays_and_members_that_lost_it_go() {
 }
 
 #[test]
+fn a_leader_that_has_raised_fences_decides_the_slot_though_the_reason_is_gone() {
+    let mut cluster = cluster(3);
+    let before = cluster.newest();
+    let aborts = cluster.counted(0, Counter::Aborts);
+    // The proposal to exclude node 5 reaches no acceptor, but the fences are raised.
+    cut(&mut cluster, 0, 5);
+    cluster.lost_swaps = vec![(0, 0), (0, 1), (0, 2)];
+    cluster.run(DECIDED);
+    assert!(cluster.counted(0, Counter::Aborts) > aborts);
+    assert!((3..5).all(|at| cluster.fence(at) == before.next() && !cluster.is_active(at, before)));
+    // Node 5 stays.
+    cluster.cuts.clear();
+    cluster.run(TIMEOUT);
+    assert_eq!(cluster.newest(), before);
+    cluster.lost_swaps.clear();
+    // After so many attempts it pauses for long.
+    cluster.run(Nanos::from_millis(200));
+    let newest = cluster.newest();
+    assert_eq!((newest, named(&cluster, 0).len()), (before.next(), 6));
+    assert!((3..6).all(|at| cluster.is_active(at, newest)));
+}
+
+#[test]
+fn a_leader_that_is_no_member_raises_no_fences_before_the_decision() {
+    let mut cluster = cluster(3);
+    let before = cluster.newest();
+    cluster.nodes[1].frozen = true;
+    cluster.nodes[2].frozen = true;
+    cluster.kill(0);
+    cluster.kill(5);
+    // It leads alone, and cannot decide.
+    cluster.lost_swaps = vec![(0, 0), (0, 1), (0, 2)];
+    cluster.restart_coordinator(0);
+    cluster.run(Nanos::from_millis(50));
+    assert!(cluster.is_leading(0));
+    assert!((3..5).all(|at| cluster.fence(at) <= before));
+}
+
+#[test]
 fn a_leader_that_lost_a_majority_of_coordinators_is_replaced() {
     let mut cluster = cluster(3);
     for other in [1, 2] {

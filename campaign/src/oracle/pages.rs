@@ -335,8 +335,12 @@ impl Pages {
             let old = copy.fence;
             return broken!(10, now, "the fence of node {node} fell from {old} to {fence}");
         }
-        if fence > decisions.newest().id {
-            return broken!(21, now, "node {node} is fenced at view {fence}, which was not decided");
+        if fence > decisions.newest().id.next() {
+            return broken!(
+                21,
+                now,
+                "node {node} is fenced at view {fence}, whose predecessor was not decided"
+            );
         }
         copy.fence = fence;
         if fence > copy.page.view && !self.plant.has(Mutant::IgnoreFence) {

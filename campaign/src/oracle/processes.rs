@@ -25,7 +25,7 @@ struct Process {
     proposes: Option<ViewId>,
     aborts: u64,
     vouches: u64,
-    /// Holders cleared by this coordinator when it last learned of a view.
+    /// Holders cleared by this coordinator when it last sent CLEAR.
     holders: u64,
 }
 
@@ -67,6 +67,7 @@ impl Processes {
                 clears: world.counter(node, Counter::ClearsSent),
                 takeovers: world.counter(node, Counter::Takeovers),
                 aborts: world.counter(node, Counter::Aborts),
+                holders: Self::cleared_holders(world, node),
                 ..Process::default()
             };
             let first = self.all[node as usize].generation == 0;
@@ -122,7 +123,6 @@ impl Processes {
         }
         let installs = world.counter(node, Counter::ViewsInstalled);
         let jumps = world.counter(node, Counter::ViewJumps);
-        let holders = self.cleared_holders(world, node);
         let process = &mut self.all[node as usize];
         let (steps, jumped) = (installs - process.installs, jumps > process.jumps);
         if let Some(old) = &process.view {
@@ -135,12 +135,11 @@ impl Processes {
         }
         process.installs = installs;
         process.jumps = jumps;
-        process.holders = holders;
         process.view = Some(Arc::clone(view));
         Ok(())
     }
 
-    fn cleared_holders(&self, world: &World, node: u32) -> u64 {
+    fn cleared_holders(world: &World, node: u32) -> u64 {
         [Counter::FencesRaised, Counter::FencesFannedOut, Counter::ClearedByProof, Counter::ClearedByWait]
             .into_iter()
             .map(|c| world.counter(node, c))
@@ -164,7 +163,8 @@ impl Processes {
             self.aborted(world, node, aborts - process.aborts, marks);
         }
         let base = world.machine(node).view().base;
-        if cleared && decisions.had_holders(base) && self.cleared_holders(world, node) == process.holders {
+        let holders = Self::cleared_holders(world, node);
+        if cleared && decisions.had_holders(base) && holders == process.holders {
             marks.hit(Mark::ClearByBlindWait);
         }
         if took_over {
@@ -181,6 +181,9 @@ impl Processes {
         }
         let proposes = world.machine(node).coordinator().and_then(obol_membership::Coordinator::proposes);
         let process = &mut self.all[node as usize];
+        if cleared {
+            process.holders = holders;
+        }
         (process.clears, process.takeovers, process.aborts) = (clears, takeovers, aborts);
         let proposed = std::mem::replace(&mut process.proposes, proposes) != proposes && proposes.is_some();
         Ok(Seen { cleared: cleared.then_some(base), took_over, proposed })

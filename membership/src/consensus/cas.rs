@@ -320,12 +320,22 @@ impl Consensus for CasEngine {
     /// The value is written before the slot is swapped, on the same link, so an acceptor never
     /// holds an accepted index without its value; and after its word is known to be of this slot,
     /// so a later lap never writes over bytes that a word of an earlier one names.
-    fn accept<F: Fabric>(&mut self, own: Arc<[u8]>, fabric: &mut F) -> Option<Outcome> {
+    fn accept<F: Fabric>(
+        &mut self,
+        own: Arc<[u8]>,
+        then: impl FnOnce(&mut F),
+        fabric: &mut F,
+    ) -> Option<Outcome> {
         let Phase::Prepared(adopted) = self.phase else { return None };
         self.adopted = adopted;
         let value = if adopted { Arc::clone(&self.value) } else { Arc::clone(&own) };
         self.phase = Phase::Accepting;
-        for at in 0..self.rows.len() {
+        let majority = self.rows.len() / 2 + 1;
+        for at in 0..majority.min(self.rows.len()) {
+            self.accept_at(at, &value, fabric);
+        }
+        then(fabric);
+        for at in majority..self.rows.len() {
             self.accept_at(at, &value, fabric);
         }
         self.value = if self.mutant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };

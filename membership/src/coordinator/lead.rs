@@ -32,6 +32,14 @@ impl Coordinator {
         }
     }
 
+    /// Whether it has raised fences for a slot that is not decided yet. Their holders are active
+    /// again only in the view of that slot, so it must be decided, whatever has become of the
+    /// reason to propose one. If this member dies or is cut off before, its removal decides it.
+    fn owes_slot(&self) -> bool {
+        let owes = self.early.as_ref().is_some_and(|early| early.base() > self.view().id);
+        owes && self.incarnation().is_some()
+    }
+
     /// Whether it prepares again when that timer expires.
     pub(super) fn may_retry(&self) -> bool {
         self.leading && self.engine.phase() == Phase::Idle && !self.lost_quorum
@@ -43,7 +51,7 @@ impl Coordinator {
         if self.peer.timers.is_due(Timer::Joins, now) {
             self.peer.timers.stop(Timer::Joins);
         }
-        let lead = self.should_lead(now);
+        let lead = self.should_lead(now) || self.owes_slot();
         if lead && !self.leading {
             self.take_over(now, fabric);
         }
@@ -110,7 +118,11 @@ impl Coordinator {
         // A join makes no view of its own before that time, but is included in any earlier one:
         // joins may share a view.
         let joins = self.requests.has_joins() && !self.peer.timers.is_set(Timer::Joins);
-        joins || !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor(now).is_some()
+        joins
+            || self.owes_slot()
+            || !self.suspects.is_empty()
+            || !self.requests.is_empty()
+            || self.wanted_acceptor(now).is_some()
     }
 
     /// Updates from a new view which names failed repeatedly, and when joins alone may make another
@@ -170,11 +182,29 @@ impl Coordinator {
         self.note_proposed(now);
         let next = Arc::new(next);
         self.proposal = Some(Arc::clone(&next));
-        if self.peer.config.mutant.has(Mutant::FenceUndecided) {
-            self.fence_early(next.id, fabric);
+        if let Some(early) = self.early_clearing(&next, now) {
+            self.early = Some(early);
         }
-        let outcome = self.engine.accept(next.to_frame(), fabric);
+        let (early, config) = (self.early.as_ref().filter(|early| early.base() >= next.id), self.peer.config);
+        let raise = |fabric: &mut F| early.into_iter().for_each(|early| early.raise_all(&config, fabric));
+        let outcome = self.engine.accept(next.to_frame(), raise, fabric);
         self.outcome(outcome, now, fabric);
+    }
+
+    /// The fences to raise while a view is decided, if leases on older views have to end for it.
+    /// Only a member raises them early: the death of another leader before the decision would
+    /// change no view, and so leave the slot undecided.
+    fn early_clearing(&mut self, next: &View, now: Instant) -> Option<Clearing> {
+        if next.base != next.id || self.incarnation().is_none() {
+            return None;
+        }
+        self.clearing_round = self.clearing_round.wrapping_add(1);
+        let suspected = |who| self.suspects.contains_key(&who);
+        let (log, cleared, proofs) = (&self.log, self.cleared, &self.proofs);
+        let known = Known { log, cleared, proofs, suspected: &suspected };
+        let (round, config) = (self.clearing_round, &self.peer.config);
+        let base = if config.mutant.has(Mutant::FenceUndecided) { next.id.next() } else { next.id };
+        Clearing::prepare(&known, base, round, config, now)
     }
 
     /// With the planted bug, the time of the takeover is kept in place of the time of the proposal.
@@ -196,7 +226,7 @@ impl Coordinator {
                 } else {
                     Arc::from([])
                 };
-                let outcome = self.engine.accept(own, fabric);
+                let outcome = self.engine.accept(own, |_| {}, fabric);
                 self.outcome(outcome, now, fabric);
             }
             Some(Outcome::Decided { value, adopted }) => self.decided(&value, adopted, now, fabric),
@@ -348,7 +378,9 @@ impl Coordinator {
         let (log, cleared, proofs) = (&self.log, self.cleared, &self.proofs);
         let known = Known { log, cleared, proofs, suspected: &suspected };
         let names = (self.clearing_round, self.peer.rng.next());
-        let mut clearing = Clearing::begin(&known, names, &self.peer.config, now, fabric);
+        let base = self.view().base;
+        let early = self.early.take_if(|early| early.base() == base);
+        let mut clearing = Clearing::begin(&known, early, names, &self.peer.config, now, fabric);
         if self.peer.config.mutant.has(Mutant::TimerFromTakeover) {
             clearing.backdate(self.proposed, log, &self.peer.config);
         }
@@ -383,13 +415,5 @@ impl Coordinator {
             fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
         }
         fabric.count(Counter::ClearsSent, 1);
-    }
-
-    /// The planted bug: holders are fenced before the view is decided.
-    fn fence_early<F: Fabric>(&self, base: ViewId, fabric: &mut F) {
-        for holder in self.view().members.iter().filter(|m| m.is_holder()) {
-            let fence = obol_fabric::Remote { at: holder.address, offset: self.peer.config.layout.fence() };
-            fabric.cas(fence, self.view().base.0, base.0, obol_fabric::Token(0));
-        }
     }
 }

@@ -56,6 +56,8 @@ pub struct Coordinator {
     /// The latest base with a CLEAR sent or received.
     cleared: ViewId,
     clearing: Option<Clearing>,
+    /// The fences of a proposal whose slot is not decided yet.
+    early: Option<Clearing>,
     clearing_round: u32,
     /// The newest view, framed, while its announcement is deferred until its CLEAR.
     held: Option<Arc<[u8]>>,
@@ -95,6 +97,7 @@ impl Coordinator {
             lease_scaler: LeaseScaler::default(),
             vacancies: Vacancies::default(),
             clearing: None,
+            early: None,
             clearing_round: 0,
             held: None,
             engine: Engine::new(me, config.layout, config.mutant),
@@ -280,6 +283,7 @@ impl Coordinator {
         }
         self.renew_join(now);
         self.peer.view_pending = true;
+        self.early = self.early.take().filter(|early| early.base() >= view.id);
         if self.engine.slot() <= view.id {
             let stale = self.peer.config.mutant.has(Mutant::StaleAcceptors);
             let acceptors = if stale { view.deciders() } else { view.acceptors.clone() };
@@ -500,7 +504,7 @@ impl Machine for Coordinator {
                         }
                     }
                     Part::Fence => {
-                        if let Some(clearing) = &mut self.clearing {
+                        for clearing in self.clearing.iter_mut().chain(&mut self.early) {
                             clearing.complete(done, &self.peer.config, fabric);
                         }
                     }

@@ -100,6 +100,8 @@ pub struct Cluster {
     pub lose_multicast: bool,
     /// Cut directions, from and to.
     pub cuts: Vec<(usize, usize)>,
+    /// The nodes at which the CASes of a node fail, from and to.
+    pub lost_swaps: Vec<(usize, usize)>,
     /// Seats with running programs: agent's region and seat.
     pub programs: Vec<Address>,
     seed: u64,
@@ -215,6 +217,7 @@ impl Cluster {
             nodes: Vec::new(),
             lose_multicast: false,
             cuts: Vec::new(),
+            lost_swaps: Vec::new(),
             programs: Vec::new(),
             seed: 1,
         };
@@ -393,7 +396,12 @@ impl Cluster {
                 self.nodes[from].inbox.push_back(Happening::Completion(token, wrote, Done::Written));
             }
             Post::Cas(r, expected, desired, token) => {
-                let found = self.linked(from, r.at).map(|to| {
+                let linked = self.linked(from, r.at);
+                let linked = linked.and_then(|to| match self.lost_swaps.contains(&(from, to)) {
+                    true => Err(LinkError::PeerDead),
+                    false => Ok(to),
+                });
+                let found = linked.map(|to| {
                     let word = &memory::span(&self.nodes[to].memory, r.offset, 8).expect("in bounds")[0];
                     match word.compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire) {
                         Ok(found) | Err(found) => found,
@@ -555,6 +563,11 @@ impl Cluster {
 
     pub fn is_leading(&self, at: usize) -> bool {
         matches!(&self.nodes[at].role, Role::Coordinator(c) if c.is_leading())
+    }
+
+    pub fn fence(&self, at: usize) -> ViewId {
+        let words = memory::span(&self.nodes[at].memory, self.config.layout.page(), page::WORDS * 8);
+        page::fenced(words.expect("a page").try_into().expect("a page"))
     }
 
     pub fn is_active(&self, at: usize, view: ViewId) -> bool {

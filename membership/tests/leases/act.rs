@@ -12,7 +12,11 @@ impl Leases {
                 let newest = &log.newest().view;
                 let edit = self.edit(newest, self.turns[state.views.len() - 1]);
                 let next = newest.successor(&edit, *cleared, self.config.mutant);
+                let base = (next.base == next.id).then_some(next.id);
                 state.views.push((Arc::new(next), 0));
+                if let Some(base) = base {
+                    self.fence_early(state, leader, base);
+                }
             }
             Step::Accept { acceptor } => {
                 if let Some((_, accepted)) = state.views.last_mut() {
@@ -139,13 +143,30 @@ impl Leases {
         if l.cleared >= base || l.clearing.as_ref().is_some_and(|clearing| clearing.base() == base) {
             return;
         }
-        l.round += 1;
-        for fence in &mut state.fences {
-            fence.awaited &= usize::from(fence.leader) != leader;
+        let early = l.early.take_if(|early| early.base() == base);
+        if early.is_none() {
+            l.round += 1;
+            for fence in &mut state.fences {
+                fence.awaited &= usize::from(fence.leader) != leader;
+            }
         }
         let mut fabric = Noted::default();
         let known = Known { log: &l.log, cleared: l.cleared, proofs: &l.proofs, suspected: &|_| false };
-        l.clearing = Some(Clearing::begin(&known, (l.round, 0), &self.config, now, &mut fabric));
+        l.clearing = Some(Clearing::begin(&known, early, (l.round, 0), &self.config, now, &mut fabric));
+        self.post(state, leader, fabric);
+    }
+
+    /// As `Coordinator::fence_early` does while it proposes.
+    fn fence_early(&self, state: &mut State, leader: usize, base: ViewId) {
+        let now = local(state.now, self.leader_rate);
+        let l = &mut state.leaders[leader];
+        l.round += 1;
+        let mut fabric = Noted::default();
+        let known = Known { log: &l.log, cleared: l.cleared, proofs: &l.proofs, suspected: &|_| false };
+        l.early = Clearing::prepare(&known, base, l.round, &self.config, now);
+        if let Some(early) = &l.early {
+            early.raise_all(&self.config, &mut fabric);
+        }
         self.post(state, leader, fabric);
     }
 
@@ -210,7 +231,8 @@ impl Leases {
             (_, _, found) => Ok(Completion::Swapped(found.expect("executed"))),
         };
         let mut fabric = Noted::default();
-        if let Some(clearing) = &mut state.leaders[usize::from(leader)].clearing {
+        let l = &mut state.leaders[usize::from(leader)];
+        for clearing in l.clearing.iter_mut().chain(&mut l.early) {
             let done = Labelled { part: Part::Fence, peer, round, result };
             clearing.complete(done, &self.config, &mut fabric);
         }

@@ -154,6 +154,8 @@ pub(crate) struct Leader {
     log: Log,
     pub(crate) cleared: ViewId,
     clearing: Option<Clearing>,
+    /// The fences of its proposal.
+    early: Option<Clearing>,
     round: u32,
     proofs: BTreeSet<Incarnation>,
 }
@@ -199,7 +201,7 @@ impl Hash for State {
                 let entry = leader.log.get(view.id);
                 (entry.is_some(), entry.map(|e| e.learned).filter(|_| view.id > leader.cleared)).hash(state);
             }
-            (leader.cleared, &leader.clearing, &leader.proofs).hash(state);
+            (leader.cleared, &leader.clearing, &leader.early, &leader.proofs).hash(state);
         }
         (self.app_alive, self.leaders.len(), &self.fences, &self.sent).hash(state);
         (self.deaths, self.failures, self.latest, self.broken).hash(state);
@@ -338,6 +340,7 @@ impl Leases {
             log: Log::new(Arc::clone(&self.first), now),
             cleared: ViewId(FIRST),
             clearing: None,
+            early: None,
             round: 0,
             proofs: BTreeSet::new(),
         }

@@ -13,7 +13,9 @@ impl Slots {
                 let proposer = &mut state.proposers[p];
                 let nth = usize::from(proposer.slot) * 4 + p * 2 + usize::from(proposer.spoke);
                 proposer.spoke = true;
-                self.drive(state, p, &|engine, fabric| engine.accept(Arc::clone(&self.values[nth]), fabric));
+                self.drive(state, p, &|engine, fabric| {
+                    engine.accept(Arc::clone(&self.values[nth]), |_| {}, fabric)
+                });
             }
             Step::Reopen { proposer, guess } => {
                 state.reopens[proposer] -= 1;
@@ -111,7 +113,7 @@ impl Slots {
                     true => Arc::clone(&self.values[nth]),
                     false => Arc::from([]),
                 };
-                self.drive(state, p, &|engine, fabric| engine.accept(Arc::clone(&own), fabric));
+                self.drive(state, p, &|engine, fabric| engine.accept(Arc::clone(&own), |_| {}, fabric));
             }
             Some(Outcome::Decided { value, .. }) => {
                 let slot = state.proposers[p].slot;

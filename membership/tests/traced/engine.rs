@@ -188,7 +188,7 @@ impl Traced for World {
                     [value] => frame::encode_frame(slot, value.as_bytes()),
                     _ => Arc::from([]),
                 };
-                self.call(who, trace, |engine, fabric| engine.accept(value, fabric))?;
+                self.call(who, trace, |engine, fabric| engine.accept(value, |_| {}, fabric))?;
             }
             ["deliver", who, ref rest @ ..] => self.deliver(who, rest, trace)?,
             ["cut", who, acceptor] => {
