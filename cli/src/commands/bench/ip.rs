@@ -151,7 +151,7 @@ impl Decisions<'_> {
                 let mut next = self.view.clone();
                 next.id = ViewId(self.slot);
                 self.proposed = Some(obol_fabric::host::clock::now());
-                let outcome = self.engine.accept(next.to_frame(), fabric);
+                let outcome = self.engine.accept(next.to_frame(), |_| {}, fabric);
                 self.take(outcome.as_ref(), fabric);
             }
         }

@@ -246,7 +246,7 @@ impl Act for Decide<'_> {
             until_done(endpoint, &mut first)?;
             let began = clock::now();
             if slot % 2 == 1 {
-                first.outcome = first.engine.accept(next.to_frame(), endpoint);
+                first.outcome = first.engine.accept(next.to_frame(), |_| {}, endpoint);
                 until_done(endpoint, &mut first)?;
                 decide.add(clock::now().since(began));
             } else {
@@ -254,7 +254,7 @@ impl Act for Decide<'_> {
                 second.engine.open(next.id, acceptors, Some(1));
                 second.outcome = second.engine.prepare(endpoint);
                 until_done(endpoint, &mut second)?;
-                second.outcome = second.engine.accept(next.to_frame(), endpoint);
+                second.outcome = second.engine.accept(next.to_frame(), |_| {}, endpoint);
                 until_done(endpoint, &mut second)?;
                 change.add(clock::now().since(began));
             }
