@@ -145,7 +145,7 @@ pub fn guard<'a, T>(
     now: impl Fn() -> Instant,
     work: impl FnOnce() -> T,
 ) -> Option<T> {
-    // Safety does not depend on this check, which only avoids useless work.
+    // Safety does not depend on this check, which only saves work.
     if !active(words(), view, &now) {
         return None;
     }

@@ -107,7 +107,7 @@ impl Remote {
         match connected {
             Ok((reading, stream)) => Ok(Self::over(child, reading, Box::new(Channel(stream)), dead_man)),
             Err(error) => {
-                // It is useless, and nothing has been injected.
+                // It cannot serve, and nothing has been injected.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(error)

@@ -82,7 +82,7 @@ commands! {
     #[command(hide = true)]
     ExecWithParent(run::ExecWithParent) => run::exec_with_parent,
     #[command(hide = true)]
-    RunGuarded(run::RunGuarded) => run::guard,
+    CommandShim(run::CommandShim) => run::command_shim,
     Drill(drill::Drill) => drill::run,
     Tune(tune::Tune) => tune::run,
     Bench(bench::Bench) => bench::run,

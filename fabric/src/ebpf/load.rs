@@ -62,7 +62,7 @@ pub fn load(group: Option<u32>) -> Result<Loaded, EbpfError> {
     // The one that processes open first is pinned last.
     pins.sort_by_key(|(pin, _)| *pin == Pin::Register);
     show(&pins, group).inspect_err(|_| {
-        // A partial installation is useless; report the first error.
+        // A partial installation reports no deaths; report the first error.
         let _ = unload();
     })?;
     Ok(Loaded { early })

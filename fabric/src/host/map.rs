@@ -97,7 +97,7 @@ pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
     };
     let mapped = reserved.and_then(|()| map(&file, path, Some(bytes), Access::ReadWrite));
     if mapped.is_err() {
-        // A file that could not be filled is useless.
+        // A file that could not be filled serves no process.
         let _ = std::fs::remove_file(path);
     }
     mapped

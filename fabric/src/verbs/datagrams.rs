@@ -220,7 +220,7 @@ impl Datagrams {
             if completion.status() == Status::SUCCESS {
                 self.waiting.push_back((index, completion.bytes()));
             }
-            // A receive fails only when the queue pair is stopped; reposting it would be useless.
+            // A receive fails only when the queue pair is stopped; reposting it would fail, too.
         }
         n > 0
     }

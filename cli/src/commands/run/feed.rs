@@ -1,9 +1,9 @@
 //! The hook that stays: started once, it reads a line on its standard input for each event that the
 //! other hooks are started for. Starting a program takes longer than all the rest of a failover.
 
-use super::guard::{Input, guarded};
+use super::command_shim::{Input, under_shim};
 use super::hooks::{Call, names};
-use super::program::{Children, Environment, Stayed};
+use super::program::{Children, Environment, ShimHandle};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -15,10 +15,10 @@ use std::time::Duration;
 /// A hook that stays, once there was a call.
 pub(super) struct Feed {
     words: Vec<OsString>,
-    /// So long it may take to read a line, and to end.
+    /// How long it may take to read a line, and to end.
     timeout: Duration,
     children: Arc<Children>,
-    running: Option<(Stayed, UnixStream)>,
+    running: Option<(ShimHandle, UnixStream)>,
 }
 
 /// The form of a call:
@@ -52,7 +52,7 @@ impl Feed {
             None => {
                 let (own, its) = UnixStream::pair()?;
                 own.set_write_timeout(Some(self.timeout))?;
-                let mut command = guarded(&self.words, environment, Input::Command)?;
+                let mut command = under_shim(&self.words, environment, Input::Command)?;
                 command.stdin(Stdio::from(OwnedFd::from(its)));
                 (self.children.stay(&mut command)?, own)
             }

@@ -5,18 +5,19 @@
 //! process between the two, the shim, is the program's parent. The membership is never given up
 //! before the shim has proved that nothing of the program runs.
 
+mod command_shim;
 mod feed;
 mod group;
-mod guard;
 mod health;
 mod hooks;
 mod journal;
+mod listen;
 mod membership;
 mod program;
 mod restart;
 mod shim;
 
-pub(crate) use guard::{RunGuarded, guard};
+pub(crate) use command_shim::{CommandShim, run as command_shim};
 pub(crate) use program::{ExecWithParent, exec_with_parent};
 
 use crate::commands::drill::DrillKind;
@@ -37,7 +38,6 @@ use program::Children;
 use restart::{Policy, Restarts};
 use shim::{Cause, Report, Request, Shim, Split};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
-use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -295,15 +295,8 @@ fn unreserved(name: Name) -> Result<(), Failure> {
 
 /// Forwards every relevant signal to the channel.
 fn pass_signals(tx: Sender<Happening>) -> io::Result<()> {
-    let mut signals = Signals::new(PASSED.iter().chain(&ENDING).chain(&[SIGCHLD]))?;
-    let listen = move || {
-        for signal in signals.forever() {
-            if tx.send(Happening::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    };
-    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(listen).map(drop)
+    let signals = [&PASSED[..], &ENDING, &[SIGCHLD]].concat();
+    listen::signals(&signals, move |signal| tx.send(Happening::Signal(signal)).is_ok())
 }
 
 impl Supervisor<'_> {
@@ -479,7 +472,7 @@ impl Supervisor<'_> {
 
     /// The shim is gone, and `run` has adopted its children: ends them, however long it takes.
     fn shim_died(&self) -> io::Error {
-        self.children.forget_shim(self.shim.pid);
+        self.children.forget(self.shim.pid);
         let group = Group::left_by(self.shim.pid);
         let kill_group = || group.as_ref().inspect(|group| group.kill()).is_none_or(Group::is_empty);
         loop {

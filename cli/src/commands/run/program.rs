@@ -1,7 +1,7 @@
 //! Commands that `run` starts for itself, hooks for example: none of them outlives it. How programs
 //! end, in words and codes.
 
-use super::guard::{Input, Word, guarded};
+use super::command_shim::{Input, Word, under_shim};
 use clap::Args;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::{Held, Process, children, reap, sched, supervise};
@@ -20,15 +20,44 @@ use std::time::{Duration, Instant};
 /// Becomes a program that dies with `run`
 #[derive(Debug, Args)]
 pub(crate) struct ExecWithParent {
-    /// The process that it must not outlive
-    #[arg(long)]
-    parent: u32,
     /// The core to pin it to
     #[arg(long)]
     core: Option<u32>,
+    #[command(flatten)]
+    tied: Tied,
+}
+
+/// A program, and the process that it must not outlive.
+#[derive(Debug, Args)]
+pub(super) struct Tied {
+    /// The process that it must not outlive
+    #[arg(long)]
+    pub(super) parent: u32,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
+}
+
+impl Tied {
+    /// The program as a command, if the process is still the parent of this one.
+    pub(super) fn command(&self) -> Result<Command, Failure> {
+        if parent_id() != self.parent {
+            return Err(Failure::Failed("the process that started this one is gone".to_owned()));
+        }
+        let [program, arguments @ ..] = self.words.as_slice() else {
+            return Err(Failure::Refused("no program is named".to_owned()));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        Ok(command)
+    }
+}
+
+/// Reports why a program cannot be executed; the exit code says so, too.
+pub(super) fn not_executed(command: &Command, error: &io::Error) -> Result<ExitCode, Failure> {
+    output::remark(format_args!("obol run: {}: {error}", command.get_program().display()))?;
+    let is_missing = error.kind() == ErrorKind::NotFound;
+    Ok(ExitCode::from(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE }))
 }
 
 /// What a shell's exit codes say: it cannot be executed, it is not there, it died of a signal.
@@ -36,15 +65,15 @@ pub(super) const NOT_EXECUTABLE: u8 = 126;
 pub(super) const NOT_FOUND: u8 = 127;
 const SIGNALLED: i32 = 128;
 
-/// The shell of people who asked for one.
+/// The shell of `--shell`.
 const SHELL: &str = "/bin/sh";
 /// How often the end of what a program left behind is looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How long what it left behind has to end after SIGKILL.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a guard has to end after it was asked to kill all; then it is killed itself, and the
-/// rest with the other orphans.
-const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a command's shim has to end after it was asked to kill all; then it is killed itself,
+/// and the rest with the other orphans.
+const COMMAND_SHIM_TIMEOUT: Duration = Duration::from_secs(5);
 /// The kernel takes a timeout of zero for none.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
@@ -64,20 +93,13 @@ pub(super) fn kill_descendants() {
 
 /// The other end of [`crate::running::dies_with_parent`]: becomes the program.
 pub(crate) fn exec_with_parent(_: &Path, _: Name, args: &ExecWithParent) -> Result<ExitCode, Failure> {
-    let ExecWithParent { parent, core, ref words } = *args;
     sched::die_with_parent().map_err(Failure::failed)?;
-    if parent_id() != parent {
-        return Err(Failure::Failed("the process that started this one is gone".to_owned()));
-    }
-    let [program, arguments @ ..] = words.as_slice() else {
-        return Err(Failure::Refused("no program is named".to_owned()));
-    };
-    if let Some(core) = core {
+    let mut command = args.tied.command()?;
+    if let Some(core) = args.core {
         sched::pin_to_core(core).map_err(Failure::failed)?;
     }
-    let error = Command::new(program).args(arguments).exec();
-    output::remark(format_args!("obol run: {}: {error}", program.display()))?;
-    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))
+    let error = command.exec();
+    not_executed(&command, &error)
 }
 
 /// The exit code for a program's end, as in shells.
@@ -111,30 +133,30 @@ pub(super) fn execute(
 ) -> io::Result<Option<ExitStatus>> {
     let (mut own, its) = UnixStream::pair()?;
     own.set_read_timeout(Some(timeout.max(TIMEOUT_MIN)))?;
-    let mut command = guarded(words, environment, Input::Guard)?;
-    let guard = children.spawn(command.stdin(Stdio::from(OwnedFd::from(its))).stdout(out))?;
-    // With it this process's copy of the guard's end is closed, so that its end is seen.
+    let mut command = under_shim(words, environment, Input::Shim)?;
+    let shim = children.spawn(command.stdin(Stdio::from(OwnedFd::from(its))).stdout(out))?;
+    // With it this process's copy of the shim's end is closed, so that its end is seen.
     drop(command);
     let mut word = Word::default();
     match own.read_exact(&mut word) {
         Ok(()) => {
-            children.forget(&guard);
+            children.forget(shim.id());
             children.reap_orphans()?;
             Ok(Some(ExitStatus::from_raw(i32::from_le_bytes(word))))
         }
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Stayed(guard).kill(children);
+            ShimHandle(shim).kill(children);
             Ok(None)
         }
-        // The guard has ended, and says why.
-        Err(_) => Ok(Some(Stayed(guard).reap(children)?)),
+        // The shim has ended, and says why.
+        Err(_) => Ok(Some(ShimHandle(shim).reap(children)?)),
     }
 }
 
-/// The guard of a command, which stays until it is ended.
-pub(super) struct Stayed(Child);
+/// The shim of a command that stays until it is ended.
+pub(super) struct ShimHandle(Child);
 
-impl Stayed {
+impl ShimHandle {
     /// Whether it has ended by itself.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.0.try_wait(), Ok(None))
@@ -152,12 +174,12 @@ impl Stayed {
 
     /// Kills it with all that it has started.
     fn kill(mut self, children: &Children) {
-        // Its guard knows what is to be killed. One that has ended meanwhile is reaped all the
+        // The shim knows what is to be killed. One that has ended meanwhile is reaped all the
         // same.
         if let Ok(held) = self.hold() {
             let _ = held.terminate();
         }
-        if !self.ends_within(GUARD_TIMEOUT) {
+        if !self.ends_within(COMMAND_SHIM_TIMEOUT) {
             let _ = self.0.kill();
         }
         let _ = self.reap(children);
@@ -174,7 +196,7 @@ impl Stayed {
 
     fn reap(mut self, children: &Children) -> io::Result<ExitStatus> {
         let status = self.0.wait();
-        children.forget(&self.0);
+        children.forget(self.0.id());
         status
     }
 }
@@ -195,22 +217,18 @@ impl Children {
     }
 
     /// Starts a child that stays.
-    pub(super) fn stay(&self, command: &mut Command) -> io::Result<Stayed> {
-        self.spawn(command).map(Stayed)
+    pub(super) fn stay(&self, command: &mut Command) -> io::Result<ShimHandle> {
+        self.spawn(command).map(ShimHandle)
     }
 
-    pub(super) fn forget(&self, child: &Child) {
-        self.0.lock().remove(&child.id());
+    /// It has ended, and may be reaped as an orphan.
+    pub(super) fn forget(&self, child: u32) {
+        self.0.lock().remove(&child);
     }
 
     /// A child that was started otherwise is no orphan.
     pub(super) fn add(&self, child: u32) {
         self.0.lock().insert(child);
-    }
-
-    /// It has ended, and may be reaped as an orphan.
-    pub(super) fn forget_shim(&self, child: u32) {
-        self.0.lock().remove(&child);
     }
 
     /// Reaps orphans that have ended.

@@ -6,15 +6,16 @@
 //! `run` and the shim talk over a socket, a line of JSON for each message.
 
 use super::group::Group;
+use super::listen;
 use super::program::{Environment, kill_descendants};
+use obol_chaos::control;
 use obol_fabric::host::supervise::{self, Reaped};
 use obol_fabric::host::{Process, sched};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU};
-use signal_hook::iterator::Signals;
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
@@ -117,7 +118,7 @@ pub(super) fn split(words: &[OsString], uses_group: bool) -> io::Result<Split> {
 
 impl Shim {
     pub(super) fn ask(&self, request: &Request) -> io::Result<()> {
-        send(&self.stream, request)
+        control::write_line(&self.stream, request)
     }
 
     pub(super) fn start(&self, environment: &Environment) -> io::Result<()> {
@@ -126,19 +127,8 @@ impl Shim {
     }
 
     /// Starts a thread that passes on the reports of the shim, until it ends.
-    pub(super) fn listen(
-        &self,
-        mut on_report: impl FnMut(Option<Report>) + Send + 'static,
-    ) -> io::Result<()> {
-        let stream = self.stream.try_clone()?;
-        let listen = move || {
-            for line in BufReader::new(stream).lines() {
-                let Some(report) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
-                on_report(Some(report));
-            }
-            on_report(None);
-        };
-        std::thread::Builder::new().name("obol-shim".to_owned()).spawn(listen).map(drop)
+    pub(super) fn listen(&self, on_report: impl FnMut(Option<Report>) + Send + 'static) -> io::Result<()> {
+        listen::messages(self.stream.try_clone()?, on_report)
     }
 
     /// Kills it if it was stopped by a signal: it can end nothing any more. `run` then adopts
@@ -170,12 +160,6 @@ fn is_stopped(pid: u32) -> bool {
     // all of them.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-}
-
-fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    stream.write_all(&line)
 }
 
 /// A program that was started and is not proved to have ended.
@@ -210,7 +194,10 @@ fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> i
     sched::adopt_orphans()?;
     let (tx, rx) = mpsc::channel();
     listen_for_signals(tx.clone())?;
-    listen_for_requests(stream.try_clone()?, tx)?;
+    listen::messages(stream.try_clone()?, move |request| {
+        // The receiver may be gone.
+        let _ = tx.send(request.map_or(Event::Closed, Event::Request));
+    })?;
     let group = if uses_group { Group::make() } else { None };
     let mut state =
         ShimState { run, words, group, stream, life: None, killing: None, cause: None, slow_reported: false };
@@ -227,29 +214,8 @@ fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> i
 /// Signals that end programs are for `run`, which says what is to be done. They are caught and not
 /// ignored, because a program inherits what is ignored.
 fn listen_for_signals(tx: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTTIN, SIGTTOU])?;
-    let listen = move || {
-        for signal in signals.forever() {
-            if signal == SIGCHLD && tx.send(Event::Child).is_err() {
-                return;
-            }
-        }
-    };
-    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(listen).map(drop)
-}
-
-fn listen_for_requests(stream: UnixStream, tx: Sender<Event>) -> io::Result<()> {
-    let listen = move || {
-        for line in BufReader::new(stream).lines() {
-            let Some(request) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
-            if tx.send(Event::Request(request)).is_err() {
-                return;
-            }
-        }
-        // The receiver may be gone.
-        let _ = tx.send(Event::Closed);
-    };
-    std::thread::Builder::new().name("obol-requests".to_owned()).spawn(listen).map(drop)
+    let signals = [SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTTIN, SIGTTOU];
+    listen::signals(&signals, move |signal| signal != SIGCHLD || tx.send(Event::Child).is_ok())
 }
 
 impl ShimState<'_> {
@@ -395,6 +361,6 @@ impl ShimState<'_> {
     }
 
     fn report(&self, report: &Report) -> io::Result<()> {
-        send(&self.stream, report)
+        control::write_line(&self.stream, report)
     }
 }

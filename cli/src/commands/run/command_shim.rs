@@ -1,37 +1,33 @@
-//! The process between `run` and a hook or health command: the command's parent. It adopts what the
-//! command leaves behind and stays as long as any of that runs. When `run` dies, or says that the
-//! command takes too long, it kills all of it.
+//! The shim of a hook or health command: the process between `run` and the command, whose parent it
+//! is. It adopts what the command leaves behind and stays as long as any of that runs. When `run`
+//! dies, or says that the command takes too long, it kills all of it.
 
-use super::program::{Environment, NOT_EXECUTABLE, NOT_FOUND, code, kill_descendants};
+use super::listen;
+use super::program::{Environment, NOT_EXECUTABLE, Tied, code, kill_descendants, not_executed};
 use clap::Args;
-use obol_console::output::{self, Failure};
+use obol_console::output::Failure;
 use obol_fabric::host::supervise::{self, Reaped};
 use obol_fabric::host::{Held, Process, sched};
 use obol_fabric::{Name, Nanos};
 use signal_hook::consts::{SIGCHLD, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-/// Runs a command of `run`'s, and ends all that it started with `run`
+/// Runs a hook or health command, and ends all that it started when `run` ends
 #[derive(Debug, Args)]
-pub(crate) struct RunGuarded {
-    /// The process that nothing of it must outlive
-    #[arg(long)]
-    parent: u32,
+pub(crate) struct CommandShim {
     /// The standard input is the command's, not for reporting how it ended
     #[arg(long)]
     feeds: bool,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    words: Vec<OsString>,
+    #[command(flatten)]
+    tied: Tied,
 }
 
 /// Between two attempts to kill what is left.
@@ -39,19 +35,19 @@ const KILL_EVERY: Duration = Duration::from_millis(2);
 /// One wait for the end of `run`; another one follows.
 const WAIT: Nanos = Nanos::from_secs(3600);
 
-/// Whose the guard's standard input is.
+/// Whose the shim's standard input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// The guard's channel, on which it reports how the command ended; descendants may live on.
-    Guard,
+    /// The shim's channel, on which it reports how the command ended; descendants may live on.
+    Shim,
     /// The command's. When it ends, what it left behind is ended as well.
     Command,
 }
 
-/// How a command under guard is given to this program.
-pub(super) fn guarded(words: &[OsString], environment: &Environment, input: Input) -> io::Result<Command> {
+/// A command of this program that runs these words under a shim.
+pub(super) fn under_shim(words: &[OsString], environment: &Environment, input: Input) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["run-guarded", "--parent", &std::process::id().to_string()]);
+    command.args(["command-shim", "--parent", &std::process::id().to_string()]);
     if input == Input::Command {
         command.arg("--feeds");
     }
@@ -61,7 +57,7 @@ pub(super) fn guarded(words: &[OsString], environment: &Environment, input: Inpu
     Ok(command)
 }
 
-/// A guard's report of its command's end, and its parser.
+/// A shim's report of its command's end: the status of `wait`.
 pub(super) type Word = [u8; 4];
 
 enum Event {
@@ -70,56 +66,38 @@ enum Event {
     End,
 }
 
-/// The guard's life.
-pub(crate) fn guard(_: &Path, _: Name, args: &RunGuarded) -> Result<ExitCode, Failure> {
-    let RunGuarded { parent, feeds, ref words } = *args;
-    let input = if feeds { Input::Command } else { Input::Guard };
+/// `obol command-shim`, the other end of [`under_shim`].
+pub(crate) fn run(_: &Path, _: Name, args: &CommandShim) -> Result<ExitCode, Failure> {
+    let CommandShim { feeds, ref tied } = *args;
+    let input = if feeds { Input::Command } else { Input::Shim };
     sched::adopt_orphans().map_err(Failure::failed)?;
-    let run = Process::of(parent).and_then(Process::hold).map_err(Failure::failed)?;
-    if parent_id() != parent {
-        return Err(Failure::Failed("the process that started this one is gone".to_owned()));
-    }
+    let run = Process::of(tied.parent).and_then(Process::hold).map_err(Failure::failed)?;
+    let mut command = tied.command()?;
     let (tx, rx) = mpsc::channel();
-    listen(run, tx).map_err(Failure::failed)?;
-    let [program, arguments @ ..] = words.as_slice() else {
-        return Err(Failure::Refused("no program is named".to_owned()));
-    };
-    let mut command = Command::new(program);
-    command.args(arguments);
-    if input == Input::Guard {
+    pass_events(run, tx).map_err(Failure::failed)?;
+    if input == Input::Shim {
         command.stdin(Stdio::null());
     }
     supervise::tie(&mut command, None);
     let child = match command.spawn() {
         Ok(child) => child.id(),
-        Err(error) => {
-            output::remark(format_args!("obol run: {}: {error}", program.display()))?;
-            let is_missing = error.kind() == ErrorKind::NotFound;
-            return Ok(ExitCode::from(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE }));
-        }
+        Err(error) => return not_executed(&command, &error),
     };
     let status = wait(child, input, &rx).map_err(Failure::failed)?;
     Ok(ExitCode::from(status.map_or(NOT_EXECUTABLE, code)))
 }
 
 /// Starts threads that report events.
-fn listen(run: Held, tx: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGCHLD, SIGTERM])?;
+fn pass_events(run: Held, tx: Sender<Event>) -> io::Result<()> {
     let signals_tx = tx.clone();
-    let forward = move || {
-        for signal in signals.forever() {
-            if signals_tx.send(if signal == SIGTERM { Event::End } else { Event::Child }).is_err() {
-                return;
-            }
-        }
-    };
-    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(forward)?;
-    let wait = move || {
+    listen::signals(&[SIGCHLD, SIGTERM], move |signal| {
+        signals_tx.send(if signal == SIGTERM { Event::End } else { Event::Child }).is_ok()
+    })?;
+    listen::spawn("obol-parent", move || {
         while !run.wait_ended(WAIT) {}
         // The receiver may be gone.
         let _ = tx.send(Event::End);
-    };
-    std::thread::Builder::new().name("obol-parent".to_owned()).spawn(wait).map(drop)
+    })
 }
 
 /// Waits until no process of the command is left; returns how the command itself ended.
@@ -130,7 +108,7 @@ fn wait(child: u32, input: Input, rx: &Receiver<Event>) -> io::Result<Option<Exi
             Reaped::Ended(pid, how) if pid == child && status.is_none() => {
                 status = Some(how);
                 match input {
-                    Input::Guard => report(how),
+                    Input::Shim => report(how),
                     Input::Command => ends = true,
                 }
                 continue;
