@@ -104,7 +104,7 @@ fn rows(model: &Model) -> Vec<&EventRow> {
                 ("process", event.process.as_str()),
                 ("kind", event.kind.name()),
                 ("event", event.event.name()),
-                ("level", event.reason.map_or("", |reason| reason.name())),
+                ("detector", event.reason.map_or("", |reason| reason.name())),
                 ("what", &data.describe(event)),
             ])
     };

@@ -204,7 +204,7 @@ fn rows(model: &Model) -> Vec<Failover> {
             let reason = failover.dead.first().and_then(|dead| dead.reason);
             filter.keeps(&[
                 ("dead", &dead(failover, data)),
-                ("level", reason.map_or("", |reason| reason.name())),
+                ("detector", reason.map_or("", |reason| reason.name())),
                 ("coordinator", failover.decider.as_str()),
             ])
         });

@@ -76,6 +76,8 @@ impl Filter {
                 None => (false, word),
             };
             let (label, word) = match word.split_once('=') {
+                // The former name of that label.
+                Some(("level", value)) if labelled => (Some("detector".to_owned()), value),
                 Some((label, value)) if labelled => (Some(label.to_lowercase()), value),
                 _ => (None, word),
             };
@@ -138,5 +140,7 @@ mod tests {
         assert!(!keeps("-l kind=~2$"));
         assert!(keeps("~") && keeps("-l name=~"), "an unfinished pattern does not either");
         assert!(!keeps("~app-["), "what is no pattern is looked for as it stands");
+        let event = [("event", "notice"), ("detector", "deadbeat")];
+        assert!(["-l detector=dead", "-l level=dead"].iter().all(|text| Filter::new(text).keeps(&event)));
     }
 }
