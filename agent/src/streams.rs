@@ -151,8 +151,7 @@ mod tests {
     }
 
     fn agent(text: &str, token: u64) -> Newcomer {
-        let address = Address::region(token as u32);
-        Newcomer { kind: Kind::Agent, name: name(text), address, host: Incarnation::NONE, token, proposer: 0 }
+        Newcomer::new(Kind::Agent, name(text), Address::region(token as u32), token)
     }
 
     fn failed(accused: u64) -> Change {

@@ -11,7 +11,7 @@ use super::watcher::{Watcher, watchers};
 use super::work::Work;
 use obol_fabric::layout::ViewHead;
 use obol_fabric::sim::{Network, Rng, State, StepInfo, What};
-use obol_fabric::{Address, Group, Incarnation, Instant, Name, SeatStatus, ViewId, memory, page, recorder};
+use obol_fabric::{Address, Group, Instant, Name, SeatStatus, ViewId, memory, page, recorder};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::recorder::Record;
 use obol_membership::view::{Edit, JOIN_WINDOW, Newcomer};
@@ -444,9 +444,8 @@ impl Driver {
             let Some(decided) = self.oracle.decisions.get(ViewId(id)) else { continue };
             for change in &decided.view.changes {
                 let Change::Joined(who) = *change else { continue };
-                let Some(&member) = decided.view.member(who) else { continue };
-                let obol_membership::view::Member { kind, name, address, host, token, proposer, .. } = member;
-                let newcomer = Newcomer { kind, name, address, host, token, proposer };
+                let Some(member) = decided.view.member(who) else { continue };
+                let newcomer = member.newcomer();
                 // It was requested before this view was decided.
                 let as_of = ViewId(id.saturating_sub(1));
                 joins.push(wire::Message::Join { newcomer, as_of, proved: true }.encode());
@@ -561,14 +560,7 @@ impl Driver {
     /// Whether the newest view has no room for another member, so that joins are rejected.
     fn is_full(&self) -> bool {
         let name = self.genesis.members.first().map(|m| m.name).unwrap_or_default();
-        let newcomer = Newcomer {
-            kind: Kind::Agent,
-            name,
-            address: Address::region(u32::MAX),
-            host: Incarnation::NONE,
-            token: 0,
-            proposer: 0,
-        };
+        let newcomer = Newcomer::new(Kind::Agent, name, Address::region(u32::MAX), 0);
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
         let newest = self.oracle.newest();
         let next = newest.successor(&edit, newest.cleared, ActiveMutant::NONE);

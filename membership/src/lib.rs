@@ -16,6 +16,7 @@ pub mod attached_apps;
 pub mod cache;
 pub mod clearing;
 pub mod clique;
+mod config;
 pub mod consensus;
 pub mod coordinator;
 pub mod detectors;
@@ -43,6 +44,7 @@ pub mod tokens;
 pub mod view;
 pub mod wire;
 
+pub use config::Config;
 pub use coordinator::Coordinator;
 pub use member::Member;
 pub use mutants::{ActiveMutant, Mutant};
@@ -50,16 +52,3 @@ pub use role::Role;
 pub use start::Start;
 pub use timing::Timing;
 pub use view::{Change, Kind, Reason, View};
-
-use obol_fabric::Layout;
-
-/// The configuration of every machine of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
-    /// Durations and counts.
-    pub timing: Timing,
-    /// The layout of a region.
-    pub layout: Layout,
-    /// The planted bug, in builds that support one.
-    pub mutant: ActiveMutant,
-}

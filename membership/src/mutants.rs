@@ -95,7 +95,7 @@ mutants! {
         /// Of row 9, which is row 5 over members with and without a cache.
         UncachedShortWait = "uncached-short-wait",
         /// Every announcement of a view says that it is cleared.
-        /// Of row 10 in what it forges; nobody sends a CLEAR, so pages overlap.
+        /// Of row 10 in what it forges; no CLEAR is sent, so pages overlap.
         AnnounceAsCleared = "announce-as-cleared",
         /// A CLEAR is applied to whatever view is held.
         /// Of row 10 in what it breaks; the CLEAR is right, so pages overlap.

@@ -154,8 +154,7 @@ impl Peer {
 
     /// This process, as the next view should name it.
     pub(crate) fn newcomer<F: Fabric>(&self, kind: Kind, token: u64, proposer: u16, fabric: &F) -> Newcomer {
-        let (name, address) = (self.name, fabric.address());
-        Newcomer { kind, name, address, host: Incarnation::NONE, token, proposer }
+        Newcomer { proposer, ..Newcomer::new(kind, self.name, fabric.address(), token) }
     }
 
     /// Sends a message to all acceptors but this process.

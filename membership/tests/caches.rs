@@ -54,14 +54,7 @@ fn the_wait_of_the_next_views_counts_the_caches_in() {
 }
 
 fn agent() -> Newcomer {
-    Newcomer {
-        kind: Kind::Agent,
-        name: obol_fabric::Name::new("late").expect("a name"),
-        address: Address::region(900),
-        host: obol_fabric::Incarnation::NONE,
-        token: 900,
-        proposer: 0,
-    }
+    Newcomer::new(Kind::Agent, obol_fabric::Name::new("late").expect("a name"), Address::region(900), 900)
 }
 
 #[test]

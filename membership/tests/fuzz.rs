@@ -25,14 +25,7 @@ fn name(text: &str) -> Name {
 }
 
 fn newcomer(region: u32, kind: Kind) -> Newcomer {
-    Newcomer {
-        kind,
-        name: name("n"),
-        address: Address { region, generation: 1, ..Address::default() },
-        host: Incarnation::NONE,
-        token: 7,
-        proposer: 0,
-    }
+    Newcomer::new(kind, name("n"), Address { region, generation: 1, ..Address::default() }, 7)
 }
 
 /// A view of every kind of change, and its predecessor.

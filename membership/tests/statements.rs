@@ -3,7 +3,7 @@
 mod instant;
 
 use instant::{Cluster, Happening, TIMING};
-use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, memory};
+use obol_fabric::{Address, Evidence, Name, Nanos, SeatRequest, SeatStatus, memory};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::holds::Hold;
 use obol_membership::metrics::Counter;
@@ -23,10 +23,17 @@ fn join(token: u64, address: Address) -> SeatRequest {
     SeatRequest::Join { name, token, address, progress_within: Nanos::ZERO }
 }
 
-fn attach(cluster: &mut Cluster, agent: usize, seat: u16, token: u64) -> Address {
+/// A program takes a seat of an agent and asks to join.
+fn ask(cluster: &mut Cluster, agent: usize, seat: u16, token: u64) -> Address {
     let address = Address { seat, generation: 1, ..cluster.nodes[agent].address };
     cluster.programs.push(address);
     cluster.seat(agent, seat, join(token, address));
+    address
+}
+
+/// The same, until it is a member.
+fn attach(cluster: &mut Cluster, agent: usize, seat: u16, token: u64) -> Address {
+    let address = ask(cluster, agent, seat, token);
     cluster.run(Nanos::from_millis(2));
     address
 }
@@ -126,9 +133,7 @@ fn an_attached_app_joins_dies_and_returns_as_a_new_incarnation() {
 #[test]
 fn an_app_learns_that_its_join_was_refused_or_waits_for_room() {
     let mut cluster = cluster(1);
-    let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
-    cluster.programs.push(address);
-    cluster.seat(3, 1, join(71, address));
+    ask(&mut cluster, 3, 1, 71);
     (0..3).for_each(|at| cluster.nodes[at].frozen = true);
     let leader = cluster.nodes[0].address;
     let mut refuse = |refusal| {
@@ -229,20 +234,10 @@ fn a_program_that_dies_while_its_join_is_on_hold_is_not_admitted() {
 fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
     let mut cluster = with_join_hold(Nanos::ZERO);
     crash_three_times(&mut cluster);
-    let newcomer = Newcomer {
-        kind: Kind::App,
-        name: Name::new("loop").expect("a name"),
-        address: Address { seat: 1, generation: 1, ..cluster.nodes[4].address },
-        host: cluster
-            .view(0)
-            .members
-            .iter()
-            .find(|m| m.address == cluster.nodes[4].address)
-            .expect("in")
-            .incarnation,
-        token: 59,
-        proposer: 0,
-    };
+    let name = Name::new("loop").expect("a name");
+    let address = Address { seat: 1, generation: 1, ..cluster.nodes[4].address };
+    let host = cluster.incarnation(4).expect("a member");
+    let newcomer = Newcomer { host, ..Newcomer::new(Kind::App, name, address, 59) };
     let as_of = cluster.newest();
     cluster.send_to_coordinators(&Message::Join { newcomer, as_of, proved: true }.encode());
     cluster.run(Nanos::from_millis(60));
@@ -253,10 +248,8 @@ fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
     assert!(is_in(&cluster, 59));
     // The leader's answer to its agent.
     let mut cluster = with_join_hold(Nanos::ZERO);
-    let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
-    cluster.programs.push(address);
     (0..3).for_each(|at| cluster.nodes[at].frozen = true);
-    cluster.seat(3, 1, join(71, address));
+    ask(&mut cluster, 3, 1, 71);
     let reply = Message::JoinReply { token: 71, outcome: Err(Refusal::OnHold(Nanos(u64::MAX))) }.encode();
     let (leader, asked) = (cluster.nodes[0].address, cluster.now);
     cluster.nodes[3].inbox.push_back(Happening::Datagram(leader, reply));
@@ -287,17 +280,13 @@ fn joins_that_come_together_share_a_view_and_the_first_does_not_wait() {
     cluster.run(Nanos::from_millis(10));
     let before = cluster.newest();
     let join_at = |cluster: &mut Cluster, at: usize, token: u64| {
-        let address = Address { seat: 1, generation: 1, ..cluster.nodes[at].address };
-        cluster.programs.push(address);
-        cluster.seat(at, 1, join(token, address));
+        ask(cluster, at, 1, token);
         cluster.run(Nanos(200_000));
     };
     join_at(&mut cluster, 3, 71);
     assert!(is_in(&cluster, 71), "at once");
     join_at(&mut cluster, 4, 72);
-    let address = Address { seat: 2, generation: 1, ..cluster.nodes[4].address };
-    cluster.programs.push(address);
-    cluster.seat(4, 2, join(73, address));
+    ask(&mut cluster, 4, 2, 73);
     cluster.run(Nanos::from_millis(1));
     assert!(!is_in(&cluster, 72) && !is_in(&cluster, 73), "they wait for each other");
     cluster.run(Nanos::from_millis(4));
@@ -348,9 +337,7 @@ fn a_program_that_takes_its_seat_again_while_it_leaves_leaves_all_the_same() {
 #[test]
 fn an_abandoned_member_is_removed_though_its_seat_is_taken_again() {
     let mut cluster = cluster(1);
-    let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
-    cluster.programs.push(address);
-    cluster.seat(3, 1, join(71, address));
+    let address = ask(&mut cluster, 3, 1, 71);
     cluster.nodes[0].frozen = true;
     cluster.run(Nanos(1));
     cluster.seat(3, 1, SeatRequest::Leave);
@@ -668,8 +655,7 @@ fn a_later_life_proves_that_the_earlier_one_is_gone() {
     let address = Address { generation: cluster.nodes[4].address.generation + 1, ..cluster.nodes[4].address };
     cluster.nodes[4].alive = false;
     let name = Name::new("node-2").expect("a name");
-    let newcomer =
-        Newcomer { kind: Kind::Agent, name, address, host: Incarnation::NONE, token: 99, proposer: 0 };
+    let newcomer = Newcomer::new(Kind::Agent, name, address, 99);
     cluster.send_to_coordinators(&Message::Join { newcomer, as_of: before, proved: true }.encode());
     cluster.run(Nanos(1));
     assert!(cluster.view(0).member(old).is_none() && cluster.view(0).by_token(99).is_none());

@@ -122,8 +122,7 @@ proptest! {
 
     #[test]
     fn a_join_round_trips(m in member(), as_of in number(), proved in any::<bool>()) {
-        let Member { kind, name, address, host, token, proposer, .. } = m;
-        let newcomer = Newcomer { kind, name, address, host, token, proposer };
+        let newcomer = m.newcomer();
         let join = Message::Join { newcomer, as_of: ViewId(as_of), proved };
         let bytes = join.encode();
         prop_assert_eq!(Message::decode(&bytes), Ok(join));
@@ -217,14 +216,8 @@ fn incarnations_that_would_overflow_are_refused_and_the_last_ones_are_not() {
         assert_eq!(View::from_frame(&counts(next).to_frame()), None, "{next}");
     }
     let last = decode_view(&encode_view(&counts(NUMBER_MAX))).expect("within the bounds");
-    let newcomer = |region| Newcomer {
-        kind: Kind::Agent,
-        name: Name::new("n").expect("a name"),
-        address: Address::region(region),
-        host: Incarnation::NONE,
-        token: region.into(),
-        proposer: 0,
-    };
+    let name = Name::new("n").expect("a name");
+    let newcomer = |region: u32| Newcomer::new(Kind::Agent, name, Address::region(region), region.into());
     let admit = vec![newcomer(2), newcomer(3)];
     let next = last.successor(&Edit { admit, ..Edit::default() }, last.cleared, ActiveMutant::NONE);
     assert_eq!(next.next_incarnation, Incarnation(NUMBER_MAX + 2));
@@ -250,13 +243,9 @@ proptest! {
     ) {
         let coordinator = Name::new("c").expect("a name");
         let genesis = View::genesis(&[(coordinator, Address::region(1))], Nanos(10), Nanos(10));
-        let newcomer = |(at, name): (usize, &String)| Newcomer {
-            kind: Kind::Agent,
-            name: Name::new(name).expect("a name"),
-            address: Address::region(2 + at as u32),
-            host: Incarnation::NONE,
-            token: 100 + at as u64,
-            proposer: 0,
+        let newcomer = |(at, name): (usize, &String)| {
+            let name = Name::new(name).expect("a name");
+            Newcomer::new(Kind::Agent, name, Address::region(2 + at as u32), 100 + at as u64)
         };
         let admit = names.iter().enumerate().map(newcomer).collect();
         let full = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, ActiveMutant::NONE);
@@ -289,13 +278,10 @@ proptest! {
     ) {
         let coordinator = Name::new("c").expect("a name");
         let genesis = View::genesis(&[(coordinator, Address::region(1))], Nanos(10), Nanos(10));
-        let newcomer = |at: usize| Newcomer {
-            kind: if at.is_multiple_of(3) { Kind::App } else { Kind::Agent },
-            name: Name::new(&format!("n-{at}")).expect("a name"),
-            address: Address::region(2 + at as u32),
-            host: Incarnation::NONE,
-            token: 100 + at as u64,
-            proposer: 0,
+        let newcomer = |at: usize| {
+            let kind = if at.is_multiple_of(3) { Kind::App } else { Kind::Agent };
+            let name = Name::new(&format!("n-{at}")).expect("a name");
+            Newcomer::new(kind, name, Address::region(2 + at as u32), 100 + at as u64)
         };
         let admit = (0..agents.len()).map(newcomer).collect();
         let mut before = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, ActiveMutant::NONE);

@@ -169,14 +169,8 @@ impl Deployment {
         let mut view = self.genesis();
         let mut admit = Vec::new();
         let mut add = |kind, name: String, n| {
-            admit.push(Newcomer {
-                kind,
-                name: Name::new(&name).unwrap_or_default(),
-                address: Address { seat: kind as u16, ..Address::region(100 + u32::from(n)) },
-                host: Incarnation::NONE,
-                token: u64::from(n),
-                proposer: 0,
-            });
+            let address = Address { seat: kind as u16, ..Address::region(100 + u32::from(n)) };
+            admit.push(Newcomer::new(kind, Name::new(&name).unwrap_or_default(), address, u64::from(n)));
         };
         for n in 1..=apps {
             let [node, app] = app_node_names(n);

@@ -4,9 +4,7 @@
 use super::shared::{Shared, Views};
 use crate::role::Role;
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
-use obol_fabric::{
-    Address, Group, Incarnation, Instant, Layout, Limits, Name, Nanos, ViewId, page, recorder,
-};
+use obol_fabric::{Address, Group, Instant, Layout, Limits, Name, Nanos, ViewId, page, recorder};
 use obol_membership::recorder::Stamped;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing, View};
@@ -175,7 +173,7 @@ fn populated(shape: &Shape, founders: &View, member: impl Fn(u32) -> Member) -> 
         let (kind, what) = shape.kind(node);
         let address = Address { generation: 1, ..Address::region(node) };
         let token = member(node).join_token()?;
-        Some(Newcomer { kind, name: name(what, node), address, host: Incarnation::NONE, token, proposer: 0 })
+        Some(Newcomer::new(kind, name(what, node), address, token))
     });
     let edit = Edit { admit: admit.collect(), ..Edit::default() };
     let view = founders.successor(&edit, founders.cleared, ActiveMutant::NONE);

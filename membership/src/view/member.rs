@@ -106,6 +106,12 @@ impl Member {
         self.kind.acts() && self.has_core()
     }
 
+    /// What it was when it asked to join.
+    pub const fn newcomer(&self) -> Newcomer {
+        let Self { kind, name, address, host, token, proposer, .. } = *self;
+        Newcomer { kind, name, address, host, token, proposer }
+    }
+
     /// Whether it runs a machine of its own.
     pub fn has_core(&self) -> bool {
         self.host == Incarnation::NONE
@@ -130,6 +136,17 @@ pub struct Newcomer {
 }
 
 impl Newcomer {
+    /// A process that runs a machine of its own and is no coordinator.
+    pub const fn new(kind: Kind, name: Name, address: Address, token: u64) -> Self {
+        Self { kind, name, address, host: Incarnation::NONE, token, proposer: 0 }
+    }
+
+    /// The member that it becomes.
+    pub const fn admitted(self, incarnation: Incarnation) -> Member {
+        let Self { kind, name, address, host, token, proposer } = self;
+        Member { incarnation, kind, name, address, host, token, proposer }
+    }
+
     /// Whether the layout has such a seat and number.
     pub fn fits(&self, layout: &Layout) -> bool {
         let Limits { seats, proposers, .. } = *layout.limits();

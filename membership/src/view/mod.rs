@@ -11,9 +11,7 @@ pub use member::{Departed, Kind, Member, Newcomer, Reason};
 pub use numbers::Numbers;
 pub use successor::{Edit, RECOVERY_SKIP};
 
-use crate::frame;
 use obol_fabric::{Address, Incarnation, Layout, Name, Nanos, ViewId};
-use std::sync::Arc;
 
 /// An acceptor: the location of one coordinator's slots. It outlives the process where its memory
 /// does.
@@ -225,23 +223,6 @@ impl View {
                 .iter()
                 .all(|a| proposers.contains(&u32::from(a.proposer)) && a.address.seat == 0)
     }
-
-    /// The encoded view in its frame.
-    pub fn to_frame(&self) -> Arc<[u8]> {
-        frame::encode_frame(self.id, &crate::wire::encode_view(self))
-    }
-
-    /// The view in a frame; `None` if the bytes are not a whole one.
-    pub fn from_frame(bytes: &[u8]) -> Option<Self> {
-        let (id, whole) = frame::decode_frame(bytes).ok()?;
-        let view = crate::wire::decode_view(frame::body(whole)).ok()?;
-        (view.id == id).then_some(view)
-    }
-
-    /// The same, checked against the layout.
-    pub fn from_frame_for(layout: &Layout, bytes: &[u8]) -> Option<Self> {
-        Self::from_frame(bytes).filter(|view| view.fits(layout))
-    }
 }
 
 #[cfg(test)]
@@ -259,25 +240,13 @@ mod tests {
     }
 
     fn agent(n: u32) -> Newcomer {
-        Newcomer {
-            kind: Kind::Agent,
-            name: name(&format!("node-{n}")),
-            address: Address { region: 7 + n, generation: 1, ..Address::default() },
-            host: Incarnation::NONE,
-            token: 1000 + u64::from(n),
-            proposer: 0,
-        }
+        let address = Address { region: 7 + n, generation: 1, ..Address::default() };
+        Newcomer::new(Kind::Agent, name(&format!("node-{n}")), address, 1000 + u64::from(n))
     }
 
     fn app(host: &Member, token: u64) -> Newcomer {
-        Newcomer {
-            kind: Kind::App,
-            name: name("app"),
-            address: Address { seat: 1, ..host.address },
-            host: host.incarnation,
-            token,
-            proposer: 0,
-        }
+        let address = Address { seat: 1, ..host.address };
+        Newcomer { host: host.incarnation, ..Newcomer::new(Kind::App, name("app"), address, token) }
     }
 
     fn admit(view: &View, admit: Vec<Newcomer>) -> View {

@@ -103,17 +103,17 @@ impl View {
     }
 
     fn admit(&mut self, newcomers: &[Newcomer], mutant: ActiveMutant) {
-        for &Newcomer { kind, name, address, host, token, proposer } in newcomers {
+        for newcomer in newcomers {
             // An attached app needs its agent: the page of any other member is not fenced for it.
-            let hosts = |m: &Member| m.incarnation == host && m.kind == Kind::Agent;
-            if host != Incarnation::NONE && !self.members.iter().any(hosts) {
+            let hosts = |m: &Member| m.incarnation == newcomer.host && m.kind == Kind::Agent;
+            if newcomer.host != Incarnation::NONE && !self.members.iter().any(hosts) {
                 continue;
             }
             let incarnation = self.next_incarnation;
-            if !(mutant.has(Mutant::ReuseIncarnation) && kind == Kind::App) {
+            if !(mutant.has(Mutant::ReuseIncarnation) && newcomer.kind == Kind::App) {
                 self.next_incarnation.0 = self.next_incarnation.0.saturating_add(1);
             }
-            self.members.push(Member { incarnation, kind, name, address, host, token, proposer });
+            self.members.push(newcomer.admitted(incarnation));
             self.changes.push(Change::Joined(incarnation));
         }
         self.members.sort_by_key(|m| m.incarnation);

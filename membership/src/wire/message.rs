@@ -3,7 +3,7 @@
 use super::DecodeError;
 use super::codec::{Reader, Writer};
 use super::views::{read_member, write_member};
-use crate::view::{Acceptor, Member, Newcomer, Reason, View};
+use crate::view::{Acceptor, Newcomer, Reason, View};
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Nanos, ViewId};
 
 /// Why a join is refused.
@@ -256,9 +256,8 @@ impl<'a> Message<'a> {
             }
             Self::Join { newcomer, as_of, proved } => {
                 w.u8(5).u64(as_of.0);
-                let Newcomer { kind, name, address, host, token, proposer } = newcomer;
                 let incarnation = Incarnation::NONE;
-                write_member(&mut w, &Member { incarnation, kind, name, address, host, token, proposer });
+                write_member(&mut w, &newcomer.admitted(incarnation));
                 w.flag(proved)
             }
             Self::JoinReply { token, outcome } => {
@@ -305,8 +304,7 @@ impl<'a> Message<'a> {
             },
             5 => {
                 let as_of = r.view()?;
-                let Member { kind, name, address, host, token, proposer, .. } = read_member(&mut r)?;
-                let newcomer = Newcomer { kind, name, address, host, token, proposer };
+                let newcomer = read_member(&mut r)?.newcomer();
                 Self::Join { newcomer, as_of, proved: r.u8()? != 0 }
             }
             6 => {

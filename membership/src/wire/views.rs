@@ -4,6 +4,7 @@ use super::codec::{Reader, Writer};
 use super::{DecodeError, MEMBERS_MAX};
 use crate::frame;
 use crate::view::{Acceptor, Change, Departed, Member, Numbers, View};
+use obol_fabric::Layout;
 use std::sync::Arc;
 
 pub(super) fn write_member(w: &mut Writer, m: &Member) {
@@ -29,6 +30,25 @@ fn write_acceptor<'w>(w: &'w mut Writer, a: &Acceptor) -> &'w mut Writer {
 
 fn read_acceptor(r: &mut Reader<'_>) -> Result<Acceptor, DecodeError> {
     Ok(Acceptor { proposer: r.u16()?, address: r.address()? })
+}
+
+impl View {
+    /// The encoded view in its frame.
+    pub fn to_frame(&self) -> Arc<[u8]> {
+        frame::encode_frame(self.id, &encode_view(self))
+    }
+
+    /// The view in a frame; `None` if the bytes are not a whole one.
+    pub fn from_frame(bytes: &[u8]) -> Option<Self> {
+        let (id, whole) = frame::decode_frame(bytes).ok()?;
+        let view = decode_view(frame::body(whole)).ok()?;
+        (view.id == id).then_some(view)
+    }
+
+    /// The same, checked against the layout.
+    pub fn from_frame_for(layout: &Layout, bytes: &[u8]) -> Option<Self> {
+        Self::from_frame(bytes).filter(|view| view.fits(layout))
+    }
 }
 
 /// The body of a view.

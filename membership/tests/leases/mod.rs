@@ -425,14 +425,7 @@ fn token(holder: usize, life: u64) -> u64 {
 }
 
 fn newcomer(holder: usize, life: u64) -> Newcomer {
-    Newcomer {
-        kind: Kind::Agent,
-        name: Name::new("h").expect("a name"),
-        address: page(holder),
-        host: Incarnation::NONE,
-        token: token(holder, life),
-        proposer: 0,
-    }
+    Newcomer::new(Kind::Agent, Name::new("h").expect("a name"), page(holder), token(holder, life))
 }
 
 /// The incarnation of a holder in a view, whichever life it is.

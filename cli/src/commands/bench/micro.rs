@@ -181,13 +181,10 @@ impl Drop for Acceptors {
 pub(super) fn nine(acceptors: u16) -> View {
     let coordinators: Vec<_> = (1..=acceptors).map(Deployment::coordinator).collect();
     let genesis = View::genesis(&coordinators, Nanos::from_millis(20), Nanos::from_millis(20));
-    let member = |n: u32, kind: Kind| Newcomer {
-        kind,
-        name: Name::new(&format!("{}-{n}", kind.name())).unwrap_or_default(),
-        address: obol_fabric::Address { generation: 1, ..obol_fabric::Address::region(100 + n) },
-        host: obol_fabric::Incarnation::NONE,
-        token: u64::from(n),
-        proposer: 0,
+    let member = |n: u32, kind: Kind| {
+        let name = Name::new(&format!("{}-{n}", kind.name())).unwrap_or_default();
+        let address = obol_fabric::Address { generation: 1, ..obol_fabric::Address::region(100 + n) };
+        Newcomer::new(kind, name, address, u64::from(n))
     };
     let admit = (0..6).map(|n| member(n, if n < 3 { Kind::Agent } else { Kind::App })).collect();
     genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, ActiveMutant::NONE)

@@ -7,9 +7,7 @@ use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
 use obol_fabric::shm::Endpoint;
-use obol_fabric::{
-    Address, Drive as _, Incarnation, Limits, Name, Nanos, Owner, Page, ViewId, Wait, metrics, page,
-};
+use obol_fabric::{Address, Drive as _, Limits, Name, Nanos, Owner, Page, ViewId, Wait, metrics, page};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View};
@@ -85,14 +83,8 @@ fn view(genesis: &View, nodes: u16) -> Result<View, Failure> {
     for n in 1..=nodes {
         let region = u32::from(COORDINATORS + n) + 100;
         for (kind, called, seat) in [(Kind::Agent, "node", 0), (Kind::App, "app", 1)] {
-            edit.admit.push(Newcomer {
-                kind,
-                name: name(&format!("{called}-{n}"))?,
-                address: Address { seat, generation: 1, ..Address::region(region) },
-                host: Incarnation::NONE,
-                token: u64::from(n),
-                proposer: 0,
-            });
+            let address = Address { seat, generation: 1, ..Address::region(region) };
+            edit.admit.push(Newcomer::new(kind, name(&format!("{called}-{n}"))?, address, u64::from(n)));
         }
     }
     Ok(genesis.successor(&edit, genesis.cleared, ActiveMutant::NONE))
