@@ -8,6 +8,7 @@
 
 use obol_console::config::state_home;
 use obol_fabric::Name;
+use obol_fabric::host::remove_if_present;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -58,10 +59,7 @@ pub(crate) fn begin(root: &Path, cluster: Name) -> Result<Option<PathBuf>, (Path
 pub(crate) fn end(root: &Path, cluster: Name) -> io::Result<()> {
     let Some(folder) = folder(root, cluster) else { return Ok(()) };
     for view in views(&folder)? {
-        match fs::remove_file(view) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_present(&view)?;
     }
     // The folders that are empty now go, too; in others something is kept.
     let _ = fs::remove_dir(&folder).and_then(|()| folder.parent().map_or(Ok(()), fs::remove_dir));

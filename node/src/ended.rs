@@ -2,8 +2,9 @@
 //! directory. They must not be reported as failed, and their memory may have another owner by then.
 
 use obol_fabric::Name;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use obol_fabric::host::remove_if_present;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The prefix of the process's name.
@@ -20,10 +21,7 @@ pub fn note(dir: &Path, name: Name) -> io::Result<()> {
 
 /// Removes the record: a process of this name runs again.
 pub fn forget(dir: &Path, name: Name) -> io::Result<()> {
-    match fs::remove_file(path(dir, name.as_str())) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    remove_if_present(&path(dir, name.as_str()))
 }
 
 /// Whether the last process of this name ended on request.

@@ -1,8 +1,9 @@
 //! Records which coordinators cannot save views, as files in the cluster's directory, for status
 //! displays.
 
+use obol_fabric::host::remove_if_present;
 use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The maximum length of a reason.
@@ -20,10 +21,7 @@ pub fn note(dir: &Path, number: u16, why: &str) -> io::Result<()> {
 
 /// Removes the record.
 pub fn forget(dir: &Path, number: u16) -> io::Result<()> {
-    match fs::remove_file(path(dir, number)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    remove_if_present(&path(dir, number))
 }
 
 /// Why coordinator `number` cannot save views, if so.

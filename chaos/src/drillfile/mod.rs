@@ -4,19 +4,22 @@
 //! repetitions are rejected, all at once, with line, column and the nearest known name. Nothing
 //! here touches a cluster.
 
+pub(crate) mod guards;
 mod read;
-pub(crate) mod schema;
+mod schema;
 pub(crate) mod section;
 mod shipped;
+pub(crate) mod target;
 
+pub use guards::{Abort, AbortMetric, Guards, Keep};
 pub use read::parse;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
+pub use target::{Select, Target, TargetKind};
 
 use crate::faults::Fault;
 use obol_fabric::{Name, Nanos};
 use obol_observe::{Percentile, named_enum};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The schema version of this program.
@@ -71,127 +74,6 @@ pub struct Repeat {
     pub gap: Nanos,
     /// The drill ends after this many failed repetitions.
     pub stop_after_failures: u32,
-}
-
-/// Limits for each repetition. The runner and each fault agent check them independently.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Guards {
-    /// Victims of one repetition, at most.
-    pub max_targets: u32,
-    /// Coordinators that must remain.
-    pub keep_acceptors: Keep,
-    /// Lease caches that must remain.
-    pub keep_lease_caches: u32,
-    /// Host names that are never touched; `*` matches any text.
-    pub deny_hosts: Vec<String>,
-    /// Whether the operator has to confirm.
-    pub require_confirm: bool,
-    /// Whether `CLOCK_REALTIME` may jump, for all programs of the host.
-    pub allow_clock_step: bool,
-    /// A fault agent undoes its faults after this time without a message from the runner.
-    pub dead_man: Nanos,
-    /// Conditions that abort the drill.
-    pub abort: Vec<Abort>,
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self {
-            max_targets: 3,
-            keep_acceptors: Keep::Majority,
-            keep_lease_caches: 0,
-            deny_hosts: Vec::new(),
-            require_confirm: false,
-            allow_clock_step: false,
-            dead_man: Nanos::from_secs(3),
-            abort: Vec::new(),
-        }
-    }
-}
-
-/// How many must remain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Keep {
-    /// More than half.
-    Majority,
-    /// This many.
-    Number(u32),
-}
-
-/// A condition that aborts the drill.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Abort {
-    /// The value that is checked.
-    pub metric: AbortMetric,
-    /// Aborts above this value.
-    pub above: f64,
-    /// In this many consecutive repetitions.
-    pub samples: u32,
-}
-
-named_enum! {
-    /// The value of an abort condition.
-    AbortMetric {
-        /// How long two incompatible views could be used at the same time, in nanoseconds.
-        OverlapNs = "overlap_ns",
-        /// Cue to the last survivor's `active`, in microseconds.
-        UnavailableUs = "unavailable_us",
-        /// Members that were removed although no fault had hit them.
-        FalseSuspicions = "false_suspicions",
-        /// Spread of the stamps of one cue, in microseconds.
-        SkewUs = "skew_us",
-    }
-}
-
-/// Possible victims.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Its name in the drill.
-    pub name: String,
-    /// The kind of process.
-    pub kind: TargetKind,
-    /// The selection among them.
-    pub select: Select,
-    /// For a lease cache: select the one that renews this target's leases.
-    pub serving: Option<String>,
-}
-
-named_enum! {
-    /// The kind of process.
-    TargetKind {
-        /// An application.
-        App = "app",
-        /// A node's agent, without its apps.
-        Agent = "agent",
-        /// An agent together with the apps in its seats.
-        Node = "node",
-        /// A coordinator.
-        Coordinator = "coordinator",
-        /// A lease cache.
-        LeaseCache = "lease-cache",
-    }
-}
-
-/// The selection among the processes of a kind, made for each repetition from the drill's seed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Select {
-    /// Any one.
-    One,
-    /// Every one.
-    All,
-    /// This many.
-    Fixed(u32),
-    /// A percentage, rounded down, at least one.
-    Percent(u32),
-    /// As many as can be lost without losing the majority.
-    Minority,
-    /// More than half.
-    Majority,
-    /// The leading coordinator.
-    Leader,
-    /// The process of this name.
-    Named(Name),
 }
 
 /// A state that must hold.

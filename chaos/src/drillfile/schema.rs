@@ -3,14 +3,12 @@
 use super::read::{
     COUNT_MAX, CUES, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES, TARGETS_MAX,
 };
-use super::section::{ID_CHARS_MAX, LINE_CHARS_MAX};
+use super::section::{ID_CHARS_MAX, LINE_CHARS_MAX, span_schema};
 use super::{AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
 use crate::faults::{Fault, KINDS};
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_observe::Percentile;
 use serde_json::{Map, Value, json};
-
-const DURATION: &str = "^[0-9]+(\\.[0-9]+)?(ns|us|ms|s|m)$";
 
 /// A pattern of names of at most `chars` characters.
 fn name(chars: usize, others: &str) -> String {
@@ -22,7 +20,9 @@ fn names<T>(all: &[(&'static str, T)]) -> Vec<&'static str> {
 }
 
 fn duration(doc: &str) -> Value {
-    json!({ "type": "string", "pattern": DURATION, "description": doc })
+    let mut schema = span_schema();
+    schema["description"] = doc.into();
+    schema
 }
 
 fn text(doc: &str) -> Value {
@@ -44,11 +44,6 @@ fn table(doc: &str, required: &[&str], properties: &Value) -> Value {
         "type": "object", "description": doc, "required": required,
         "additionalProperties": false, "properties": properties
     })
-}
-
-/// A duration.
-pub(crate) fn span() -> Value {
-    json!({ "type": "string", "pattern": DURATION })
 }
 
 fn fault() -> Value {

@@ -4,9 +4,15 @@
 use obol_fabric::{Name, Nanos};
 use obol_profiles::document::{Faults, bare, found, nearest, number, span};
 use obol_profiles::{Fault, Text};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+/// The JSON Schema of a duration.
+pub(crate) fn span_schema() -> Value {
+    json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(ns|us|ms|s|m)$" })
+}
 
 /// The shortest duration.
 pub(crate) const SPAN_MIN: Nanos = Nanos::from_micros(1);

@@ -1,7 +1,7 @@
 //! The protocol between runner and fault agent: lines of JSON over an authenticated channel.
 
 use crate::control::LINE_BYTES_MAX;
-use crate::drillfile::Keep;
+use crate::drillfile::guards::Keep;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

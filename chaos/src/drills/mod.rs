@@ -31,6 +31,7 @@ mod subject;
 pub mod table2;
 pub mod tune;
 pub mod undo;
+pub mod undo_record;
 
 pub use follow::healthy;
 pub use guard::Answer;

@@ -1,11 +1,10 @@
 //! `CLOCK_REALTIME` jumps, for all programs of the host; it must have no effect on the cluster.
 
 use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope};
-use crate::drillfile::schema;
-use crate::drillfile::section::{SPAN_MIN, Section};
+use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
 use crate::drills::channel::Injection;
 use crate::drills::clockstep::{ClockStep as Step, may_step};
-use crate::drills::undo::{Record, Undone};
+use crate::drills::undo_record::{Record, Undone};
 use obol_fabric::Nanos;
 use obol_fabric::host::Cluster;
 use obol_profiles::document::Faults;
@@ -40,7 +39,7 @@ impl Fault for ClockStep {
     }
 
     fn keys(&self) -> Vec<Key> {
-        vec![Key { name: "by", schema: schema::span(), doc: "how much" }]
+        vec![Key { name: "by", schema: span_schema(), doc: "how much" }]
     }
 
     fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {

@@ -2,8 +2,7 @@
 
 use super::links::LinkFault;
 use super::{Effect, Key};
-use crate::drillfile::schema;
-use crate::drillfile::section::{SPAN_MIN, Section};
+use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
 use crate::drills::channel::Links;
 use obol_fabric::Nanos;
 use obol_profiles::document::Faults;
@@ -31,7 +30,7 @@ impl LinkFault for Delay {
     }
 
     fn own_keys() -> Vec<Key> {
-        vec![Key { name: "by", schema: schema::span(), doc: "how much" }]
+        vec![Key { name: "by", schema: span_schema(), doc: "how much" }]
     }
 
     fn parse_own(section: &mut Section<'_, '_>, faults: &mut Faults) -> Self {

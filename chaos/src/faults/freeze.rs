@@ -3,7 +3,7 @@
 use super::{Armed, Arming, Effect, Fault, Scope, Simulated};
 use crate::drillfile::section::Section;
 use crate::drills::channel::Injection;
-use crate::drills::undo::{Record, Undone};
+use crate::drills::undo_record::{Record, Undone};
 use obol_fabric::host::{Cluster, Held, Process};
 use obol_profiles::document::Faults;
 use std::io;

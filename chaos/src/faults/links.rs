@@ -2,10 +2,10 @@
 //! layer, because netem does not affect one-sided operations.
 
 use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated, process};
-use crate::drillfile::TargetKind;
 use crate::drillfile::section::Section;
+use crate::drillfile::target::TargetKind;
 use crate::drills::channel::{Injection, Links};
-use crate::drills::undo::{Record, Undone};
+use crate::drills::undo_record::{Record, Undone};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Impairment};
 use obol_profiles::document::Faults;

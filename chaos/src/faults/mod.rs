@@ -21,10 +21,11 @@ pub use kill::Kill;
 
 use links::Network;
 
+use crate::drillfile::guards::Guards;
 use crate::drillfile::section::Section;
-use crate::drillfile::{Guards, TargetKind};
+use crate::drillfile::target::TargetKind;
 use crate::drills::channel::Injection;
-use crate::drills::undo::{Record, Undone};
+use crate::drills::undo_record::{Record, Undone};
 use obol_fabric::host::{Cluster, Held, Process};
 use obol_node::Deployment;
 use obol_observe::Snapshot;

@@ -5,6 +5,7 @@
 
 use crate::host::clock;
 use crate::host::error::HostError;
+use crate::host::file::remove_if_present;
 use crate::host::impair::Impairment;
 use crate::host::occupancy::Phase;
 use crate::host::peer::user;
@@ -189,10 +190,7 @@ impl Cluster {
             return check_empty(&dir);
         }
         // The table goes first, so that no process joins a cluster that is being removed.
-        let gone = |path: &Path| match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(HostError::io("remove", path)(error)),
-            _ => Ok(()),
-        };
+        let gone = |path: &Path| remove_if_present(path).map_err(HostError::io("remove", path));
         gone(&dir.join("table"))?;
         // All other files belong to the cluster, too: the directory is private to it.
         for entry in fs::read_dir(&dir).map_err(HostError::io("list", &dir))?.filter_map(Result::ok) {

@@ -6,6 +6,7 @@
 
 use crate::host::cluster::Cluster;
 use crate::host::error::HostError;
+use crate::host::file::remove_if_present;
 use crate::host::map::{self, Access, Mapping};
 use crate::host::process::Process;
 use crate::host::reader::Reader;
@@ -182,12 +183,7 @@ impl Region {
 
     fn fresh(cluster: &Cluster, number: u32, generation: u32) -> Result<Self, HostError> {
         let path = cluster.region_path(number);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(HostError::io("replace", path)(error));
-            }
-            _ => {}
-        }
+        remove_if_present(&path).map_err(HostError::io("replace", &path))?;
         let layout = *cluster.layout();
         let region = Self { map: Arc::new(map::create(&path, layout.bytes())?), layout };
         let limits = *layout.limits();

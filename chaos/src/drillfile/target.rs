@@ -1,0 +1,54 @@
+//! The possible victims of a drill.
+
+use obol_fabric::Name;
+use obol_observe::named_enum;
+
+/// Possible victims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its name in the drill.
+    pub name: String,
+    /// The kind of process.
+    pub kind: TargetKind,
+    /// The selection among them.
+    pub select: Select,
+    /// For a lease cache: select the one that renews this target's leases.
+    pub serving: Option<String>,
+}
+
+named_enum! {
+    /// The kind of process.
+    TargetKind {
+        /// An application.
+        App = "app",
+        /// A node's agent, without its apps.
+        Agent = "agent",
+        /// An agent together with the apps in its seats.
+        Node = "node",
+        /// A coordinator.
+        Coordinator = "coordinator",
+        /// A lease cache.
+        LeaseCache = "lease-cache",
+    }
+}
+
+/// The selection among the processes of a kind, made for each repetition from the drill's seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// Any one.
+    One,
+    /// Every one.
+    All,
+    /// This many.
+    Fixed(u32),
+    /// A percentage, rounded down, at least one.
+    Percent(u32),
+    /// As many as can be lost without losing the majority.
+    Minority,
+    /// More than half.
+    Majority,
+    /// The leading coordinator.
+    Leader,
+    /// The process of this name.
+    Named(Name),
+}
