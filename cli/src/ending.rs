@@ -221,7 +221,7 @@ impl NameClaim {
     /// Takes the name in the cluster of this directory, or says that another `obol run` has it.
     pub(crate) fn take(dir: &Path, name: Name) -> Result<Self, Failure> {
         let path = dir.join(format!("run-{name}.lock"));
-        let failed = |error| Failure::Failed(format!("{}: {error}", path.display()));
+        let failed = Failure::failed_at(&path);
         let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),

@@ -12,8 +12,9 @@ mod running;
 mod saved;
 mod signals;
 mod table;
+mod values;
 
-use cli::{Cli, ClusterArgs};
+use commands::root::{Cli, ClusterArgs};
 use obol_console::output::{self, Failure};
 use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ use obol_observe::plain;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Why a command failed. The text says what, where, and what to do next.
@@ -34,6 +35,16 @@ impl Failure {
     /// A failed attempt, with its reason.
     pub fn failed(error: impl fmt::Display) -> Self {
         Self::Failed(error.to_string())
+    }
+
+    /// A rejection because of a file or folder.
+    pub fn refused_at(path: &Path) -> impl Fn(io::Error) -> Self + Copy + '_ {
+        move |error| Self::Refused(format!("{}: {error}", path.display()))
+    }
+
+    /// A failed attempt at a file or folder.
+    pub fn failed_at(path: &Path) -> impl Fn(io::Error) -> Self + Copy + '_ {
+        move |error| Self::Failed(format!("{}: {error}", path.display()))
     }
 
     /// The exit code of the command.
@@ -73,6 +84,12 @@ pub fn json_or<T: Serialize>(
     text: impl FnOnce(&T) -> io::Result<()>,
 ) -> io::Result<()> {
     if as_json { json(value) } else { text(value) }
+}
+
+/// Writes a file.
+pub fn file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    std::fs::write(path, content)
+        .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
 }
 
 /// Prints a remark on standard error, separate from output for scripts.

@@ -1,12 +1,12 @@
 //! The command line of a cluster's own processes.
 
-use super::{Cli, ClusterArgs};
 use crate::commands::Command;
 use crate::commands::agent::Named;
 use crate::commands::app::DemoApp;
 use crate::commands::coordinator::Coordinator;
 use crate::commands::coordinator::run::CoordinatorRun;
 use crate::commands::gateway::Gateway;
+use crate::commands::root::{Cli, ClusterArgs};
 use clap::{Parser, Subcommand};
 
 /// The command line of a cluster's own processes, without those of all other commands: what is read

@@ -4,7 +4,7 @@
 //! What was changed on purpose: `OBOL_BLESS=1 cargo test --release -p obol cli`, then read the
 //! difference.
 
-use super::command;
+use crate::commands::root::command;
 use clap::Command;
 use std::fmt::Write as _;
 use std::path::PathBuf;

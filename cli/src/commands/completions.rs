@@ -1,6 +1,6 @@
 //! `obol completions`: what shells propose.
 
-use crate::cli::command;
+use super::root::command;
 use clap::Args;
 use clap_complete::Shell;
 use obol_console::output::{self, Failure};

@@ -234,8 +234,7 @@ fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) -> R
     let mut deployment = hosts.deployment(place, file).map_err(Failure::refused)?;
     let cluster = hosts.cluster;
     let dir = root.join(cluster.as_str());
-    let state = std::path::absolute(state)
-        .map_err(|error| Failure::Refused(format!("{}: {error}", state.display())))?;
+    let state = std::path::absolute(state).map_err(Failure::refused_at(state))?;
     if let Some(network) = &mut deployment.network {
         network.state = Some(state.clone());
     }

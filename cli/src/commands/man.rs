@@ -1,6 +1,6 @@
 //! `obol man`: manual pages, made of the command line's own help.
 
-use crate::cli::command;
+use super::root::command;
 use clap::builder::Resettable;
 use clap::{Args, Command};
 use clap_mangen::Man;
@@ -55,9 +55,7 @@ pub(crate) fn run(_: &Path, _: Name, args: &ManPages) -> Result<ExitCode, Failur
     match &args.dir {
         Some(dir) => {
             for (name, page) in pages {
-                let path = dir.join(name);
-                let failed = |error| Failure::Failed(format!("{}: {error}", path.display()));
-                std::fs::write(&path, page).map_err(failed)?;
+                output::file(&dir.join(name), page)?;
             }
         }
         None => {

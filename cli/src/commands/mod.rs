@@ -27,6 +27,7 @@ mod profile;
 mod record;
 mod replay;
 mod report;
+pub(crate) mod root;
 mod run;
 mod sim;
 mod status;

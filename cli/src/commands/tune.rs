@@ -284,15 +284,12 @@ pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Fail
         tuned.recommended = Some(Recommended::new(&made, lease, tried));
         profile = Some(made);
     }
-    let put = |path: &Path, text: &str| {
-        std::fs::write(path, text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
-    };
     if let (Some(path), Some(profile)) = (&options.write, profile.filter(|_| tuned.holds())) {
-        put(path, &profile.to_toml())?;
+        output::file(path, profile.to_toml())?;
         output::remark(format_args!("the profile is in {0}; try it: obol up --profile {0}", path.display()))?;
     }
     if let Some(path) = &options.html {
-        put(path, &tuned.html())?;
+        output::file(path, tuned.html())?;
         output::remark(format_args!("the evidence is in {}", path.display()))?;
     }
     output::json_or(options.json, &tuned, print)?;

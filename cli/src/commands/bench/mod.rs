@@ -14,7 +14,7 @@ mod ip_failover;
 mod micro;
 mod vs;
 
-use crate::cli::listen;
+use crate::values::listen;
 use clap::{Args, Subcommand};
 use obol_chaos::drills::Host;
 use obol_console::output::{self, Failure};

@@ -7,8 +7,8 @@
 
 use super::inspect::{self, Asked, is_there};
 use super::{shown, start};
-use crate::cli::span;
 use crate::commands::watch::save;
+use crate::values::span;
 use crate::{ending, signals};
 use clap::Args;
 use obol_chaos::control::{self, ControlError, Request};
@@ -211,7 +211,7 @@ impl<'a> Attempt<'a> {
         let before = match fs::read(&at) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(Failure::Refused(format!("{}: {error}", at.display()))),
+            Err(error) => return Err(Failure::refused_at(&at)(error)),
         };
         let (recovered, started) = (view.id, Vec::new());
         let attempt = Self { site, observer, stop, before, recovered, numbers, started, done: false };

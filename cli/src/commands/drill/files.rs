@@ -484,7 +484,7 @@ pub(crate) fn write_into(
     journal: &Journal,
     dir: &Path,
 ) -> Result<(), Failure> {
-    std::fs::create_dir(dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    std::fs::create_dir(dir).map_err(Failure::failed_at(dir))?;
     write(files, drill, journal, dir)
 }
 
@@ -495,8 +495,7 @@ fn write(
     journal: &Journal,
     dir: &Path,
 ) -> Result<(), Failure> {
-    drills::report::write(files, journal, drill, dir)
-        .map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))
+    drills::report::write(files, journal, drill, dir).map_err(Failure::failed_at(dir))
 }
 
 /// The heads of a table of distributions.

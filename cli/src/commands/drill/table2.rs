@@ -36,7 +36,7 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     let wanted = table2::cells().map_err(Failure::failed)?;
     let count = options.count.unwrap_or(table2::COUNT);
     if let Some(out) = &options.out {
-        std::fs::create_dir(out).map_err(|error| Failure::Refused(format!("{}: {error}", out.display())))?;
+        std::fs::create_dir(out).map_err(Failure::refused_at(out))?;
     }
     // A drill handles these signals, too, but not between two drills.
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
@@ -62,12 +62,9 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
         cells,
     };
     if let Some(out) = &options.out {
-        let put = |name: &str, text: String| {
-            let at = out.join(name);
-            std::fs::write(&at, text).map_err(|error| Failure::Failed(format!("{}: {error}", at.display())))
-        };
-        put("table2.md", table.markdown())?;
-        put("table2.json", serde_json::to_string_pretty(&table).map_err(Failure::failed)?)?;
+        output::file(&out.join("table2.md"), table.markdown())?;
+        let json = serde_json::to_string_pretty(&table).map_err(Failure::failed)?;
+        output::file(&out.join("table2.json"), json)?;
         output::remark(format_args!("the report is in {}", out.display()))?;
     }
     output::json_or(options.file.json, &table, |table| output::text(&table.markdown()))?;

@@ -3,7 +3,7 @@
 //! would be lost if it began with nothing. Servers that a check or a measurement starts for itself
 //! have marks of their own: their keys may be lost with it.
 
-use obol_console::output::Failure;
+use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_kv::Shard;
 use obol_node::Site;
@@ -47,8 +47,7 @@ impl Whose {
 
     /// This member has the state.
     pub(super) fn set(self, site: &Site, member: Name) -> Result<(), Failure> {
-        let path = self.path(site, member.as_str());
-        fs::write(&path, "").map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+        output::file(&self.path(site, member.as_str()), "")
     }
 
     /// It has left, and its state is not needed.

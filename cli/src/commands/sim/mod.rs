@@ -335,8 +335,7 @@ fn save_shrunk(script: &Script, plant: ActiveMutant, file: &Path, budget: u32) -
         ))
     })?;
     let text = shrunk.script.to_string();
-    std::fs::write(file, &text)
-        .map_err(|e| Failure::failed(format_args!("cannot write {}: {e}", file.display())))?;
+    output::file(file, &text)?;
     let (before, after, runs) = (shrunk.acts_before, shrunk.script.acts.len(), shrunk.runs);
     output::remark(format_args!("  {before} acts shrunk to {after} in {runs} runs:"))?;
     for line in text.lines() {

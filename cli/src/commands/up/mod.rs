@@ -5,9 +5,10 @@ pub(crate) mod hosts;
 mod live;
 mod spares;
 
+use crate::commands::root;
 use crate::directory::Made;
 use crate::ending::{DYING_TIMEOUT, is_dying, unused};
-use crate::{cli, running, saved, signals};
+use crate::{running, saved, signals, values};
 use child_logs::{ChildLogs, by_reason};
 use clap::Args;
 use clap::builder::ArgPredicate;
@@ -79,7 +80,7 @@ pub(crate) struct Up {
     pub(crate) environment: obol_fabric::Name,
     /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the
     /// profile soft-roce
-    #[arg(long, value_name = "IP[:PORT]", value_parser = cli::listen)]
+    #[arg(long, value_name = "IP[:PORT]", value_parser = values::listen)]
     pub(crate) rdma: Option<SocketAddr>,
     /// Do not show the cluster; print one line when it is up
     #[arg(long)]
@@ -397,7 +398,7 @@ impl Ask {
 
 fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
     let at = dir.join(control::SOCKET);
-    let failed = |error| Failure::Refused(format!("{}: {error}", at.display()));
+    let failed = Failure::refused_at(&at);
     let listener = UnixListener::bind(&at).map_err(failed)?;
     let (tx, rx) = mpsc::channel();
     let accept = move || {
@@ -507,7 +508,7 @@ fn announce(hosts: &HostNames, deployment: &Deployment) -> std::io::Result<()> {
         profile.name
     ))?;
     let place =
-        if cluster.as_str() == cli::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
+        if cluster.as_str() == root::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
     output::line(format_args!(
         "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
     ))?;
