@@ -141,15 +141,16 @@ fn a_report_has_all_results_and_is_self_contained() {
     let leases = leases(&testbed, 1, 1).expect("all loads run");
     let scaling = scale(&testbed, 16, 1, 1, 2).expect("every failover comes");
     let report = report(&table, &leases, &scaling).expect("there are points to draw");
-    assert_eq!(report.plots.len(), 10);
-    assert_eq!(report.html.matches("<svg ").count(), report.plots.len());
+    assert_eq!(report.figures().count(), 10);
+    let html = report.html();
+    assert_eq!(html.matches("<svg ").count(), 10);
     for cell in &table.cells {
-        assert!(report.html.contains(&format!("{:.1}", cell.waited.p50)), "{cell:?}");
+        assert!(html.contains(&format!("{:.1}", cell.waited.p50)), "{cell:?}");
     }
     for parameter in &table.inputs {
-        assert!(report.html.contains(parameter.key), "{parameter:?}");
+        assert!(html.contains(parameter.key), "{parameter:?}");
     }
     for outside in ["src=", "href=", "@import", "url("] {
-        assert!(!report.html.contains(outside), "{outside}");
+        assert!(!html.contains(outside), "{outside}");
     }
 }

@@ -12,6 +12,6 @@ mod table2;
 
 pub use cluster::ExperimentError;
 pub use leases::{LENGTHS_US, Leases, Load, leases};
-pub use report::{Report, report};
+pub use report::report;
 pub use scale::{MEMBERS, Method, Point, Scaling, scale};
 pub use table2::{Cell, Detector, Figure, Scenario, Table2, table2};

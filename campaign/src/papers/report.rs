@@ -1,65 +1,35 @@
-//! The papers' experiments as one page with plots.
+//! The papers' experiments as one page with charts.
 
 use super::leases::Leases;
 use super::scale::{Method, Point, Scaling};
 use super::table2::{Cell as Failovers, Detector, Table2};
-use obol_observe::plot::{Axis, Bars, Cell, Chart, Page, PlotError, Series};
+use obol_observe::plot::{Axis, Bars, Cell, Chart, Document, PlotError, Series};
 use obol_profiles::testbed::Parameter;
 use strum::VariantArray;
 
-/// A report: the page, and each of its plots separately.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// A self-contained HTML document.
-    pub html: String,
-    /// Names without extension, and SVG documents.
-    pub plots: Vec<(&'static str, String)>,
-}
-
-/// A page under construction, with its plots.
-struct Draft {
-    page: Page,
-    plots: Vec<(&'static str, String)>,
-}
-
-impl Draft {
-    fn plot(&mut self, name: &'static str, svg: String, caption: &str) {
-        self.page.figure(&svg, caption);
-        self.plots.push((name, svg));
-    }
-}
-
-fn text(text: impl std::fmt::Display) -> Cell {
-    Cell::Text(text.to_string())
-}
-
-fn number(text: impl std::fmt::Display) -> Cell {
-    Cell::Number(text.to_string())
-}
-
 /// Renders the results of the three experiments.
-pub fn report(table: &Table2, leases: &Leases, scaling: &Scaling) -> Result<Report, PlotError> {
-    let mut draft = Draft { page: Page::new("uKharon's experiments, simulated"), plots: Vec::new() };
-    draft.page.paragraph(&format!(
+pub fn report(table: &Table2, leases: &Leases, scaling: &Scaling) -> Result<Document, PlotError> {
+    let mut doc = Document::new("uKharon's experiments, simulated");
+    doc.say(format!(
         "obol's own state machines ran in its simulator on the testbed \"{}\". Most of its parameters are published; the \
          others are assumed, as marked in the list at the end. The paper is uKharon (Guerraoui et al., USENIX ATC \
          2022). The same seed gives the same report.",
         table.testbed
     ));
-    failovers(&mut draft, table)?;
-    renewals(&mut draft, leases)?;
-    sizes(&mut draft, scaling)?;
-    inputs(&mut draft.page, &table.inputs);
-    Ok(Report { html: draft.page.finish(), plots: draft.plots })
+    failovers(&mut doc, table)?;
+    renewals(&mut doc, leases)?;
+    sizes(&mut doc, scaling)?;
+    inputs(&mut doc, &table.inputs);
+    Ok(doc)
 }
 
 fn row_name(cell: &Failovers) -> String {
     format!("{}{}", cell.failed, if cell.scenario.caches { ", caches" } else { "" })
 }
 
-fn failovers(draft: &mut Draft, table: &Table2) -> Result<(), PlotError> {
-    draft.page.heading("Table 2: failover times");
-    draft.page.paragraph(
+fn failovers(doc: &mut Document, table: &Table2) -> Result<(), PlotError> {
+    doc.heading("Table 2: failover times");
+    doc.say(
         "From the failure of an app (A), alone or with the leader (C) or a lease cache (L), to the first moment at which \
          another app is active in a view without it. Waited: the paper's setting, old leases run out. Fenced: fences are \
          raised instead. Early: kernels report the fatal signal, not the exit.",
@@ -79,35 +49,31 @@ fn failovers(draft: &mut Draft, table: &Table2) -> Result<(), PlotError> {
             bars = bars.with("fenced, early notice", all(|c| c.early.map(|early| early.p50)));
         }
         let bars = bars.with_mark("published", all(|c| Some(c.scenario.published)));
-        draft.plot(name, bars.svg()?, &format!("{caption} {} failovers per bar.", table.repetitions));
+        doc.figure(name, bars.svg()?, format!("{caption} {} failovers per bar.", table.repetitions));
     }
-    let rows: Vec<Vec<Cell>> = table
-        .cells
-        .iter()
-        .map(|cell| {
-            let p50 = |p50: f64| number(format!("{p50:.1}"));
-            vec![
-                text(row_name(cell)),
-                text(cell.scenario.detector.name()),
-                number(cell.scenario.published),
-                p50(cell.waited.p50),
-                number(format!("{:.1} to {:.1}", cell.waited.p50_interval[0], cell.waited.p50_interval[1])),
-                number(format!("{:+.1} %", cell.deviation_percent)),
-                p50(cell.fenced.p50),
-                cell.early.map_or(number("-"), |early| p50(early.p50)),
-            ]
-        })
-        .collect();
-    draft.page.table(
+    let rows = table.cells.iter().map(|cell| {
+        let p50 = |p50: f64| Cell::number(format!("{p50:.1}"));
+        vec![
+            Cell::text(row_name(cell)),
+            Cell::text(cell.scenario.detector.name()),
+            Cell::number(cell.scenario.published),
+            p50(cell.waited.p50),
+            Cell::number(format!("{:.1} to {:.1}", cell.waited.p50_interval[0], cell.waited.p50_interval[1])),
+            Cell::number(format!("{:+.1} %", cell.deviation_percent)),
+            p50(cell.fenced.p50),
+            cell.early.map_or(Cell::number("-"), |early| p50(early.p50)),
+        ]
+    });
+    doc.table(
         &["failed", "detector", "published", "waited", "95 % interval", "deviation", "fenced", "early"],
-        &rows,
+        rows,
     );
     Ok(())
 }
 
-fn renewals(draft: &mut Draft, leases: &Leases) -> Result<(), PlotError> {
-    draft.page.heading("Figure 3: how long leases must be");
-    draft.page.paragraph(&format!(
+fn renewals(doc: &mut Document, leases: &Leases) -> Result<(), PlotError> {
+    doc.heading("Figure 3: how long leases must be");
+    doc.say(format!(
         "{} members renew while other traffic loads the network and other programs load the memory. The share of \
          renewals that would have been timely with leases of that length.",
         leases.renewers
@@ -124,14 +90,14 @@ fn renewals(draft: &mut Draft, leases: &Leases) -> Result<(), PlotError> {
             chart =
                 chart.with(Series::line(&format!("network at {} %", load.network_percent), points.collect()));
         }
-        draft.plot(name, chart.svg()?, &format!("Memory load {memory} %."));
+        doc.figure(name, chart.svg()?, format!("Memory load {memory} %."));
     }
     Ok(())
 }
 
-fn sizes(draft: &mut Draft, scaling: &Scaling) -> Result<(), PlotError> {
-    draft.page.heading("From 8 to thousands of members");
-    draft.page.paragraph(
+fn sizes(doc: &mut Document, scaling: &Scaling) -> Result<(), PlotError> {
+    doc.heading("From 8 to thousands of members");
+    doc.say(
         "Each member has a lease page of its own. Up to 32 members, leases are as published; beyond that they, and all other \
          periods, grow with the members, so that renewals cost a coordinator the same at any size. Views of more than about 60 \
          members exceed a datagram: only the difference from the previous view is announced, and no member has to fetch the view.",
@@ -177,32 +143,25 @@ fn sizes(draft: &mut Draft, scaling: &Scaling) -> Result<(), PlotError> {
     ] {
         let mut chart = Chart::new(Axis::log("members"), Axis::log(title));
         chart.series = lines(value, caches);
-        draft.plot(name, chart.svg()?, caption);
+        doc.figure(name, chart.svg()?, caption);
     }
-    let best: Vec<Vec<Cell>> = scaling
-        .sizes()
-        .into_iter()
-        .filter_map(|members| scaling.best(members))
-        .map(|p| {
-            vec![
-                number(p.members),
-                text(p.method.name()),
-                number(format!("{:.1}", p.first_us)),
-                number(format!("{:.1}", p.last_us)),
-                number(format!("{:.0}", p.lease_us)),
-            ]
-        })
-        .collect();
-    draft.page.paragraph("The best method at each size, by the first survivor:");
-    draft.page.table(&["members", "method", "first survivor, us", "last survivor, us", "lease, us"], &best);
+    let best = scaling.sizes().into_iter().filter_map(|members| scaling.best(members)).map(|p| {
+        vec![
+            Cell::number(p.members),
+            Cell::text(p.method.name()),
+            Cell::number(format!("{:.1}", p.first_us)),
+            Cell::number(format!("{:.1}", p.last_us)),
+            Cell::number(format!("{:.0}", p.lease_us)),
+        ]
+    });
+    doc.say("The best method at each size, by the first survivor:");
+    doc.table(&["members", "method", "first survivor, us", "last survivor, us", "lease, us"], best);
     Ok(())
 }
 
-fn inputs(page: &mut Page, inputs: &[Parameter]) {
-    page.heading("Parameters");
-    page.folded(&format!("{} parameters of the testbed with their sources", inputs.len()), |page| {
-        let rows: Vec<Vec<Cell>> =
-            inputs.iter().map(|p| vec![text(p.key), text(&p.value), text(&p.source)]).collect();
-        page.table(&["parameter", "value", "source"], &rows);
-    });
+fn inputs(doc: &mut Document, inputs: &[Parameter]) {
+    doc.heading("Parameters");
+    let title = format!("{} parameters of the testbed with their sources", inputs.len());
+    let row = |p: &Parameter| vec![Cell::text(p.key), Cell::text(&p.value), Cell::text(&p.source)];
+    doc.folded(title, &["parameter", "value", "source"], inputs.iter().map(row));
 }

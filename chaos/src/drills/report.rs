@@ -1,6 +1,5 @@
 //! The output files of a run: for scripts, trace viewers, monitoring, and readers.
 
-pub(super) mod document;
 mod figures;
 mod histogram;
 mod metrics;

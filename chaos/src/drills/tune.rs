@@ -7,12 +7,11 @@
 //! of [`for_pause`] give the profile for a pause, which is tried before it is recommended.
 
 use super::journal::Host;
-use super::report::document::{Document, Part, number, words};
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::Snapshot;
-use obol_observe::plot::{Axis, Chart, Series};
+use obol_observe::plot::{Axis, Cell, Chart, Document, Series};
 use obol_profiles::{FileError, Profile};
 use serde::{Serialize, Serializer};
 
@@ -337,7 +336,7 @@ impl Tuned {
     }
 
     fn document(&self) -> Document {
-        let mut doc = Document::new("Which lease and heartbeat this machine sustains".to_owned());
+        let mut doc = Document::new("Which lease and heartbeat this machine sustains");
         doc.say(self.advice());
         doc.say(format!(
             "Started from profile {}, {} cores, Linux {}, up to {} s for each step; a step ends early when it can no longer reach the wanted share. With fences, a failover does not wait for \
@@ -352,18 +351,17 @@ impl Tuned {
                  late renewal."
             ));
         }
-        doc.add(Part::Heading("The sweep"));
+        doc.heading("The sweep");
         if let Some(svg) = self.chart() {
             let caption = "Upper bound of late renewals with 95 % confidence, by the pause that a lease outlasts. \
                            Dashed: the wanted share. No point: the cluster did not come up. The lease of a profile is its pause / \
-                           0.7."
-                .to_owned();
-            doc.add(Part::Figure { name: "sweep", svg, caption });
+                           0.7.";
+            doc.figure("sweep", svg, caption);
         }
-        doc.add(table(&self.sweep));
+        table(&mut doc, &self.sweep);
         if let Some(found) = &self.recommended {
-            doc.add(Part::Heading("The recommended profile, tried"));
-            doc.add(table(&found.tried));
+            doc.heading("The recommended profile, tried");
+            table(&mut doc, &found.tried);
         }
         doc
     }
@@ -392,15 +390,14 @@ impl Tuned {
     }
 }
 
-fn table(rows: &[Measured]) -> Part {
+fn table(doc: &mut Document, rows: &[Measured]) {
     let row = |m: &Measured| {
-        let mut row = vec![words(m.load.clone()), number(m.pause_us.to_string())];
-        row.extend(m.cells("did not come up").map(number));
+        let mut row = vec![Cell::text(m.load.clone()), Cell::number(m.pause_us.to_string())];
+        row.extend(m.cells("did not come up").map(Cell::number));
         row
     };
-    let heads =
-        vec!["load", "pause", "renewals", "late", "in time", "lower bound (95 %)", "false suspicions"];
-    Part::Table { heads, rows: rows.iter().map(row).collect() }
+    let heads = ["load", "pause", "renewals", "late", "in time", "lower bound (95 %)", "false suspicions"];
+    doc.table(&heads, rows.iter().map(row));
 }
 
 #[cfg(test)]

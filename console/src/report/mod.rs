@@ -2,10 +2,9 @@
 //! as on the screens.
 
 mod csv;
+mod document;
 mod hdr;
-mod html;
 mod json;
-mod markdown;
 mod openmetrics;
 mod outages;
 mod perfetto;
@@ -23,11 +22,10 @@ use clap::ValueEnum;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
-use obol_observe::failovers::{self, Failover, PHASES};
+use obol_observe::failovers::{self, Failover};
 use obol_observe::histograms::Counts;
 use obol_observe::{ObservedEvent, calendar, plain};
 use outages::Outages;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -159,11 +157,11 @@ impl Report {
     /// The report in one format.
     pub(crate) fn text(&self, format: ReportFormat) -> Result<String, Failure> {
         let text = match format {
-            ReportFormat::Md => markdown::text(self),
+            ReportFormat::Md => document::document(self)?.markdown(None),
             ReportFormat::Json => json::text(self)?,
             ReportFormat::Csv => csv::text(self),
             ReportFormat::Perfetto => perfetto::text(self)?,
-            ReportFormat::Html => html::text(self)?,
+            ReportFormat::Html => document::document(self)?.html(),
             ReportFormat::Hdr => hdr::text(self)?,
             ReportFormat::Openmetrics => openmetrics::text(self),
         };
@@ -184,33 +182,17 @@ impl Report {
             match std::fs::create_dir(&dir) {
                 Ok(()) => break dir,
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(Failure::Failed(format!("{}: {error}", dir.display()))),
+                Err(error) => return Err(Failure::failed_at(&dir)(error)),
             }
         };
         for &format in ReportFormat::value_variants() {
-            put(&dir.join(format.file()), &self.text(format)?)?;
+            output::file(&dir.join(format.file()), self.text(format)?)?;
         }
         if let Some(screen) = screen {
-            put(&dir.join("screen.svg"), screen)?;
+            output::file(&dir.join("screen.svg"), screen)?;
         }
         Ok(dir.display().to_string())
     }
-}
-
-fn put(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
-}
-
-/// The known phases of a failover as text.
-fn phases(failover: &Failover) -> String {
-    let mut text = String::new();
-    for (name, span) in PHASES.iter().zip(failover.phases()) {
-        let shown = span.map_or("--".to_owned(), |span| span.to_string());
-        let gap = if text.is_empty() { "" } else { ", " };
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{gap}{name} {shown}");
-    }
-    text
 }
 
 /// A moment in nanoseconds since 1970 as ISO 8601 in UTC, to the microsecond.
@@ -280,7 +262,7 @@ pub fn run(location: &ClusterLocation, options: &Options) -> Result<ExitCode, Fa
         report.ok_or_else(|| Failure::Refused(format!("{what}: there is no sample to report on")))?;
     let text = report.text(options.format)?;
     match &options.output {
-        Some(path) => put(path, &text)?,
+        Some(path) => output::file(path, &text)?,
         None => output::text(&text)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -11,6 +11,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use obol_fabric::{Incarnation, ViewId};
 use obol_observe::Health;
 use obol_observe::annotations::DrillMark;
+use obol_observe::failovers::PHASES;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,12 +128,7 @@ fn the_log_is_read_by_a_standard_reader() {
 fn markdown_and_html_escape_untrusted_text() {
     let markdown = text(ReportFormat::Md);
     assert!(markdown.contains("deploy \"1.4\" \\| \\<b>, \\*now\\*"), "{markdown}");
-    assert!(
-        markdown.contains(
-            "propose 5.00us, decide 13.0us, fence 12.0us, clear 1.00us, active 125us | 156us | app-1"
-        ),
-        "{markdown}"
-    );
+    assert!(markdown.contains("| 5.00us | 13.0us | 12.0us | 1.00us | 125us | 156us | app-1 |"), "{markdown}");
     for table in markdown.split("\n\n").filter(|part| part.starts_with('|')) {
         let columns: Vec<usize> =
             table.lines().map(|line| line.replace("\\|", "").matches('|').count()).collect();

@@ -1,14 +1,14 @@
-//! Charts as SVG text, and self-contained HTML pages around them. Callers provide points, bars and
+//! Charts as SVG text, and reports around them in HTML or Markdown. Callers provide points, bars and
 //! cells; nothing here depends on what they mean.
 
 mod bars;
 mod chart;
-mod page;
+mod document;
 mod ticks;
 
 pub use bars::{Bars, Values};
 pub use chart::{Axis, Chart, Scale, Series, Style};
-pub use page::{Cell, Page};
+pub use document::{Cell, Document};
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

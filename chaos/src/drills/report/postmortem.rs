@@ -1,7 +1,6 @@
 //! The postmortem, in the usual form of SRE teams: what happened, how certain the figures are, and
 //! what to do.
 
-use super::document::{Document, Part, number, words};
 use super::figures;
 use crate::drillfile::{Drill, Metric};
 use crate::drills::follow::UNSEEN;
@@ -9,6 +8,7 @@ use crate::drills::journal::{
     Journal, Judged, Outcome, Trial, Verdict, counted, distribution, measured, samples,
 };
 use obol_fabric::Nanos;
+use obol_observe::plot::{Cell, Document};
 use obol_observe::stats::shown as us;
 use obol_observe::timeline::Phases;
 use obol_observe::{Percentile, calendar};
@@ -56,25 +56,25 @@ pub(super) fn document(journal: &Journal, drill: &Drill) -> Document {
         Trials { counted: counted(&journal.trials).collect(), measured: measured(&journal.trials).collect() };
     let mut doc = Document::new(format!("Drill {}: {}", journal.drill, journal.verdict.name()));
     doc.say(journal.title.clone());
-    doc.add(Part::Heading("Summary"));
+    doc.heading("Summary");
     summary(journal, &trials, &mut doc);
-    doc.add(Part::Heading("Impact"));
+    doc.heading("Impact");
     impact(journal, &trials, &mut doc);
-    doc.add(Part::Heading("Trigger"));
+    doc.heading("Trigger");
     trigger(drill, &mut doc);
-    doc.add(Part::Heading("Detection and resolution"));
+    doc.heading("Detection and resolution");
     detection(journal, &mut doc);
-    doc.add(Part::Heading("How certain the figures are"));
+    doc.heading("How certain the figures are");
     sureness(journal, &trials, &mut doc);
     if let Some(trial) = trials.counted.iter().find(|trial| trial.outcome == Outcome::Failed) {
-        doc.add(Part::Heading("Time line of the failure"));
+        doc.heading("Time line of the failure");
         time_line(trial, &mut doc);
     }
     if let Some(trial) = trials.measured.iter().max_by_key(|trial| trial.failover_ns) {
-        doc.add(Part::Heading("Time line of the slowest failover"));
+        doc.heading("Time line of the slowest failover");
         time_line(trial, &mut doc);
     }
-    doc.add(Part::Heading("Expected and found"));
+    doc.heading("Expected and found");
     expected(journal, &mut doc);
     lessons(journal, &trials, &mut doc);
     doc
@@ -111,9 +111,9 @@ fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
         )
     }));
     if !why.is_empty() {
-        doc.add(Part::List(why));
+        doc.list(why);
     }
-    let fact = |what: &str, value: String| vec![words(what), words(value)];
+    let fact = |what: &str, value: String| vec![Cell::text(what), Cell::text(value)];
     let mut rows = vec![
         fact("repetitions", format!("{}, of which {} void", journal.count, journal.void)),
         fact("begun", date(journal.began)),
@@ -125,7 +125,7 @@ fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
         fact("afterwards", format!("{} {state}: {}", one.probe.name(), one.saw))
     }));
     rows.extend(journal.ssh.as_ref().map(|host| fact("fault agent", format!("reached by ssh: {host}"))));
-    doc.add(Part::Table { heads: vec!["what", "value"], rows });
+    doc.table(&["what", "value"], rows);
 }
 
 fn reason(trial: &Trial) -> &str {
@@ -166,19 +166,19 @@ fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     }
     let falsely: u64 = trials.counted.iter().map(|t| t.falsely_failed).sum();
     let overlap = journal.trials.iter().map(|t| t.overlap_ns).max().unwrap_or(0);
-    doc.add(Part::List(vec![
+    doc.list(vec![
         format!("Members that were removed although no fault had hit them: {falsely}."),
         format!(
             "Longest time for which a victim could still act in the old view after the new one was active (must be 0): {}.",
             Nanos(overlap)
         ),
-    ]));
+    ]);
     if let Some((svg, shown)) = figures::repetitions(journal) {
         let caption = format!(
             "All measured repetitions in their order: {}. A drift or a step indicates that the machine changed meanwhile.",
             count(shown, "repetition")
         );
-        doc.add(Part::Figure { name: "repetitions", svg, caption });
+        doc.figure("repetitions", svg, caption);
     }
 }
 
@@ -193,7 +193,7 @@ fn trigger(drill: &Drill, doc: &mut Document) {
             lines.push(format!("Step {}: {} at {whom}{lasts}{cue}.", step.name, fault.kind.describe()));
         }
     }
-    doc.add(Part::List(lines));
+    doc.list(lines);
 }
 
 /// Figures, their meanings, and the usual causes of long ones.
@@ -243,20 +243,20 @@ fn detection(journal: &Journal, doc: &mut Document) {
     for (metric, meaning, _) in MEANINGS {
         let Some(s) = journal.figures_us.get(metric.name()) else { continue };
         let percentiles = [s.p50, s.p90, s.p99];
-        let mut row = vec![words(metric.name()), words(meaning)];
-        row.extend(percentiles.map(|value| number(value.map_or("not claimed".to_owned(), us))));
-        row.push(number(us(s.max)));
+        let mut row = vec![Cell::text(metric.name()), Cell::text(meaning)];
+        row.extend(percentiles.map(|value| Cell::number(value.map_or("not claimed".to_owned(), us))));
+        row.push(Cell::number(us(s.max)));
         rows.push(row);
     }
     if rows.is_empty() {
         doc.say("Nothing was measured, so there are no figures.");
         return;
     }
-    doc.add(Part::Table { heads: vec!["figure", "what it is", "p50", "p90", "p99", "max"], rows });
+    doc.table(&["figure", "what it is", "p50", "p90", "p99", "max"], rows);
     if let Some(svg) = figures::phases(journal) {
         let caption =
             "Where the time goes: the phases of the median and of the slowest failovers.".to_owned();
-        doc.add(Part::Figure { name: "phases", svg, caption });
+        doc.figure("phases", svg, caption);
     }
 }
 
@@ -288,7 +288,7 @@ fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
         None => "unknown, because there are too few repetitions".to_owned(),
     };
     if !sorted.is_empty() {
-        doc.add(Part::List(vec![
+        doc.list(vec![
             format!("With 95 %, the true median is {}.", within(0.5)),
             format!("With 95 %, the true 90th percentile is {}.", within(0.9)),
             format!(
@@ -299,12 +299,12 @@ fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
             ),
             "The figures hold for this machine at that time. Another profile, kernel or load gives others."
                 .to_owned(),
-        ]));
+        ]);
     }
     if let Some(svg) = figures::distribution(journal) {
         let caption =
             "Share of failovers by their longest duration. Dashed: the bounds of the drill.".to_owned();
-        doc.add(Part::Figure { name: "distribution", svg, caption });
+        doc.figure("distribution", svg, caption);
     }
 }
 
@@ -321,19 +321,19 @@ fn time_line(trial: &Trial, doc: &mut Document) {
             Some(error) => format!("{} is missed: {error}", stamp.name),
             None => format!("{} is hit", stamp.name),
         };
-        rows.push(vec![number(format!("+{at}")), words(injection)]);
+        rows.push(vec![Cell::number(format!("+{at}")), Cell::text(injection)]);
     }
     let mut at = 0;
     for (phase, done) in Phases::NAMES.into_iter().zip(DONE) {
         let Some(span) = trial.phases_ns.get(phase) else { continue };
         at += span;
         let done = format!("{done}, {} later ({phase})", Nanos(*span));
-        rows.push(vec![number(format!("+{}", Nanos(at))), words(done)]);
+        rows.push(vec![Cell::number(format!("+{}", Nanos(at))), Cell::text(done)]);
     }
     if trial.outcome == Outcome::Failed {
-        rows.push(vec![number("then"), words(reason(trial))]);
+        rows.push(vec![Cell::number("then"), Cell::text(reason(trial))]);
     }
-    doc.add(Part::Table { heads: vec!["at", "what"], rows });
+    doc.table(&["at", "what"], rows);
 }
 
 fn expected(journal: &Journal, doc: &mut Document) {
@@ -349,29 +349,29 @@ fn expected(journal: &Journal, doc: &mut Document) {
             None => "too few samples",
         };
         vec![
-            words(format!("{metric} {of}")),
-            number(shown(*bound)),
-            number(found.map_or("not claimed".to_owned(), shown)),
-            number(samples.to_string()),
-            words(holds),
+            Cell::text(format!("{metric} {of}")),
+            Cell::number(shown(*bound)),
+            Cell::number(found.map_or("not claimed".to_owned(), shown)),
+            Cell::number(samples.to_string()),
+            Cell::text(holds),
         ]
     };
-    let rows = journal.judged.iter().map(row).collect();
-    doc.add(Part::Table { heads: vec!["figure", "bound", "found", "samples", "holds"], rows });
+    let rows = journal.judged.iter().map(row);
+    doc.table(&["figure", "bound", "found", "samples", "holds"], rows);
 }
 
 fn lessons(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let of = |outcome: Outcome| trials.counted.iter().filter(move |trial| trial.outcome == outcome);
-    doc.add(Part::Heading("What went well"));
+    doc.heading("What went well");
     let mut well = match trials.measured.len() {
         0 => vec!["Nothing was measured.".to_owned()],
         n => vec![format!("{n} of {} were measured.", count(trials.counted.len(), "trial"))],
     };
     let held = journal.judged.iter().filter(|one| one.holds == Some(true));
     well.extend(held.map(|one| format!("{} {} held its bound.", one.metric, one.of)));
-    doc.add(Part::List(well));
+    doc.list(well);
 
-    doc.add(Part::Heading("What went wrong"));
+    doc.heading("What went wrong");
     let missed: Vec<&Judged> = journal.judged.iter().filter(|one| one.holds == Some(false)).collect();
     let mut wrong: Vec<String> = missed.iter().map(|one| self::missed(one)).collect();
     wrong.extend(of(Outcome::Failed).map(|t| format!("Repetition {} failed: {}.", t.number, reason(t))));
@@ -381,9 +381,9 @@ fn lessons(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     if wrong.is_empty() {
         wrong.push("Nothing.".to_owned());
     }
-    doc.add(Part::List(wrong));
+    doc.list(wrong);
 
-    doc.add(Part::Heading("Where we got lucky"));
+    doc.heading("Where we got lucky");
     let void: Vec<&&Trial> = of(Outcome::Void).collect();
     let mut lucky: Vec<String> = void
         .iter()
@@ -398,10 +398,10 @@ fn lessons(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     } else if void.is_empty() {
         lucky.push("No repetition was void.".to_owned());
     }
-    doc.add(Part::List(lucky));
+    doc.list(lucky);
 
-    doc.add(Part::Heading("Action items"));
-    doc.add(Part::List(actions(journal, &missed, of(Outcome::Failed).count())));
+    doc.heading("Action items");
+    doc.list(actions(journal, &missed, of(Outcome::Failed).count()));
 }
 
 fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> {

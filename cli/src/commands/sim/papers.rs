@@ -7,7 +7,6 @@ use obol_campaign::papers::{self, Figure};
 use obol_console::output::{self, Failure, json, line};
 use obol_observe::timeline::Phases;
 use obol_profiles::Testbed;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -182,16 +181,11 @@ pub(super) fn scale(largest: u32, repetitions: u32, options: &PapersOptions) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn put(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text)
-        .map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))
-}
-
 pub(super) fn report(to: &Path, largest: u32, model: &str, seed: u64) -> Result<ExitCode, Failure> {
     let testbed = testbed(model)?;
     let page: PathBuf = if to.is_dir() { to.join(REPORT_PAGE) } else { to.to_owned() };
     // Fail now, not after minutes, if the result cannot be written.
-    put(&page, "")?;
+    output::file(&page, "")?;
     output::remark(format_args!("Table 2: {REPORT_REPETITIONS} failovers of each kind"))?;
     let table = papers::table2(&testbed, REPORT_REPETITIONS, seed, threads()).map_err(Failure::failed)?;
     output::remark(format_args!("Figure 3: {REPORT_SPAN_MS} ms of each load"))?;
@@ -200,10 +194,10 @@ pub(super) fn report(to: &Path, largest: u32, model: &str, seed: u64) -> Result<
     let scaling = papers::scale(&testbed, largest, REPORT_SCALE_REPETITIONS, seed, threads())
         .map_err(Failure::failed)?;
     let report = papers::report(&table, &leases, &scaling).map_err(Failure::failed)?;
-    put(&page, &report.html)?;
+    output::file(&page, report.html())?;
     if to.is_dir() {
-        for (name, svg) in &report.plots {
-            put(&to.join(format!("{name}.svg")), svg)?;
+        for (name, svg) in report.figures() {
+            output::file(&to.join(format!("{name}.svg")), svg)?;
         }
     }
     line(format_args!("{}", page.display()))?;
