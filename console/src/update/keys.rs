@@ -234,10 +234,7 @@ impl Model {
             | Action::PanRight
             | Action::LineUp
             | Action::LineDown => false,
-            Action::Theme => {
-                self.theme = self.theme.next();
-                self.say(&format!("theme {}", self.theme.name()))
-            }
+            Action::Theme => self.next_theme(),
             Action::Help => {
                 self.help_page = 0;
                 self.turn_to(Mode::Help)
@@ -248,6 +245,11 @@ impl Model {
             Action::Quit => emit(Effect::Quit(false), false),
             Action::QuitKeep => emit(Effect::Quit(true), false),
         }
+    }
+
+    fn next_theme(&mut self) -> bool {
+        self.theme = self.theme.next();
+        self.say(&format!("theme {}", self.theme.name()))
     }
 
     /// Shows a note.
