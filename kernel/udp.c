@@ -64,7 +64,7 @@ static int udp_set_hops(struct udp_group *group, int hops)
 
 /*
  * Whatever would sleep is done here, not when a notice is sent. So the socket is connected: for
- * one that is not, a program that somebody attached to the cgroup (BPF_CGROUP_UDP4_SENDMSG) is
+ * one that is not, a program that is attached to the cgroup (BPF_CGROUP_UDP4_SENDMSG) is
  * run at every datagram under the lock of the socket, which may sleep. Such a program for
  * connections runs here, and may have changed where it leads.
  */

@@ -39,7 +39,7 @@ fn a_host_that_is_cut_off_is_excluded_and_does_not_act_and_comes_back() {
     until_seen_on(&root, 3, "the host that is cut off does not act", |status| {
         ["node-3", "app-3"].iter().all(|name| !status.is_active(name))
     });
-    root.network().mend();
+    root.network().heal();
     for host in 1..=3 {
         until_seen_on(&root, host, "all act again", |status| {
             status.code == Some(0) && status.active().len() == 6
@@ -63,7 +63,7 @@ fn a_leader_that_is_cut_off_is_replaced_and_comes_back() {
     root.until("the former leader's host does not act", |status| {
         ["node-1", "app-1"].iter().all(|name| !status.is_active(name))
     });
-    root.network().mend();
+    root.network().heal();
     root.until("all act again", |status| status.code == Some(0) && status.active().len() == 6);
 }
 

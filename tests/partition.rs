@@ -31,7 +31,7 @@ impl Cut {
         self.impair(from, Impairment { unheard_at, ..Impairment::default() });
     }
 
-    fn mend(&self, names: &[&str]) {
+    fn heal(&self, names: &[&str]) {
         names.iter().for_each(|name| self.impair(name, Impairment::default()));
     }
 
@@ -70,7 +70,7 @@ fn of_two_nodes_that_lost_each_other_the_younger_goes_and_returns_when_the_link_
     assert!(said.contains(&format!("no link to {older}")), "{said}");
     let apart = cut.root.until("the others go on", |s| s.is_active(older) && !s.is_active(younger));
     assert_eq!(apart.pid(younger), before.pid(younger), "its process lives");
-    cut.mend(&[older, younger]);
+    cut.heal(&[older, younger]);
     let after = cut.root.healthy();
     assert!(after.incarnation(younger) > before.incarnation(younger));
     assert_eq!(after.incarnation(older), before.incarnation(older));
@@ -88,7 +88,7 @@ fn a_leader_that_its_peers_can_not_answer_is_replaced_though_all_live() {
     let without =
         cut.root.until("the nodes go on", |s| ["app-1", "app-2", "app-3"].iter().all(|a| s.is_active(a)));
     assert_eq!(without.pid("coord-1"), before.pid("coord-1"));
-    cut.mend(&["coord-2", "coord-3"]);
+    cut.heal(&["coord-2", "coord-3"]);
     let after = cut.root.healthy();
     assert!(after.incarnation("coord-1") > before.incarnation("coord-1"));
 }

@@ -52,7 +52,7 @@ pub(crate) fn schedule(site: &Site, reports: bool) -> Result<(), Failure> {
 /// others of this host are refused alike.
 pub(crate) fn report_kernel_refusal(endpoint: &Endpoint) {
     if let Some(refusal) = endpoint.kernel_refusal() {
-        // The process works without it; whether anybody reads this does not matter to it.
+        // The process works without the kernel's help, and without a reader of this message.
         let _ = output::remark(format_args!(
             "obol: deaths are detected by {}, not by the kernel: {refusal}",
             endpoint.detection().name()

@@ -163,7 +163,7 @@ impl Made {
                     return Err(runs(&path, cluster, false));
                 }
                 Err(error) if ours => {
-                    // Half a cluster is of no use to anybody.
+                    // A cluster that is made in part cannot be used.
                     drop(spare);
                     let _ = directory.remove();
                     return Err(Failure::refused(error));

@@ -13,6 +13,8 @@ mod raw;
 use crate::ebpf::EbpfError;
 use crate::pidfd;
 use crate::types::mapped;
+pub use raw::NOTICE_BYTES_MAX;
+
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -29,8 +31,6 @@ use zerocopy::FromZeros;
 
 /// The path of the device.
 pub const DEVICE: &str = "/dev/deadbeat";
-/// The maximum length of a notice in bytes.
-pub const NOTICE_BYTES_MAX: usize = 256;
 /// The maximum length of an RDMA device's name.
 pub const DEVICE_NAME_MAX: usize = DEVICE_NAME_BYTES - 1;
 

@@ -131,7 +131,7 @@ fn over_a_link_that_is_cut_nothing_gets_there_and_no_answer_comes_back() {
         assert!(cluster.impair(from.region, from.generation, Impairment::default()));
     }
     // One question got there, but its answer came while the way back was cut; or it was sent when
-    // all was mended.
+    // the link was whole again.
     endpoint.send(peer, b"last");
     until(&mut endpoint, &mut probe, |p| p.datagrams.iter().any(|(_, b)| b == b"last"));
     endpoint.read(word, 8, Token(4));

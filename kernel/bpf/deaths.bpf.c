@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The deaths of processes, told by eBPF programs for hosts where a module is not welcome.
+ * The deaths of processes, reported by eBPF programs on hosts that do not allow the module.
  *
  * A process registers itself by running `on_register` with two random tokens and a slot that it
  * proposes. Its slot of the array `deaths` shows the first token when a fatal signal was sent to it
  * and the second when no thread of it runs user code any more. User space can only read the array.
  *
- * Dead is told at the entry of taskstats_exit by the last thread, before the memory goes, as the
+ * Dead is reported at the entry of taskstats_exit by the last thread, before the memory goes, as the
  * module does (hooks.c); and again at the tracepoint sched_process_exit, when no thread is live,
  * because a program at a function's entry is left out where it interrupts itself.
  *
@@ -110,8 +110,8 @@ int on_register(struct process *request)
 }
 
 /*
- * Called by a thread of the process when no thread is live. Nobody registers under this number
- * before the process is reaped, so whoever deletes the entry has read it whole, and tells alone;
+ * Called by a thread of the process when no thread is live. No process registers under this number
+ * before this one is reaped, so whoever deletes the entry has read it whole, and alone reports it;
  * another thread that comes as late may have read what is a successor's already.
  */
 ALWAYS int tell_dead(void)

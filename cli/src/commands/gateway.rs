@@ -17,7 +17,7 @@ pub(crate) struct Gateway {
 pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
     let served = site.gateway(args.name, &stop, |address| {
-        // Whether anybody reads this does not matter to it.
+        // A gateway serves without a reader of this message.
         let _ = output::remark(format_args!("obol: the gateway of cluster {cluster} listens on {address}"));
     });
     ended(args.name, served)

@@ -152,7 +152,7 @@ impl GatewayJson {
         let names = GatewayCounter::ALL.iter().map(|counter| counter.name());
         Some(Self {
             alive: counted.is_some(),
-            // Whoever cannot read the keys is told so by every process that needs them.
+            // Keys that cannot be read are reported by every process that needs them.
             certificate_days: Identity::load(keys).ok().and_then(|identity| identity.days_left()),
             counters: names.zip(counted.unwrap_or_default()).collect(),
         })

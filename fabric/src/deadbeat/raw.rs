@@ -1,11 +1,13 @@
 //! `kernel/deadbeat.h` in Rust.
 #![allow(unsafe_code)]
 
-use super::NOTICE_BYTES_MAX;
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 use std::fs::File;
 use std::io;
 use zerocopy::FromZeros;
+
+/// The maximum length of a notice in bytes.
+pub const NOTICE_BYTES_MAX: usize = 256;
 
 pub(super) const ABI: u32 = 1;
 pub(super) const DEVICE_NAME_BYTES: usize = 64;

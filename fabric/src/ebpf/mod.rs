@@ -196,7 +196,7 @@ impl Deaths {
 
 impl Drop for Deaths {
     fn drop(&mut self) {
-        // SAFETY: made by mmap with this length, and nobody holds a part of it.
+        // SAFETY: made by mmap with this length, and no reference into it is left.
         let gone = unsafe { munmap(self.words.as_ptr().cast(), MAPPED_BYTES) };
         debug_assert!(gone.is_ok(), "{gone:?}");
     }

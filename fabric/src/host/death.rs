@@ -86,7 +86,7 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
     // SAFETY: `list` stays valid until `Drop` has put the previous list back.
     if unsafe { libc::syscall(libc::SYS_set_robust_list, list, HEAD_BYTES) } != 0 {
         let error = kernel("register the thread's robust list");
-        // SAFETY: the kernel has refused `list`, so nobody else knows it.
+        // SAFETY: the kernel has refused `list`, so nothing else refers to it.
         drop(unsafe { Box::from_raw(list) });
         return Err(error);
     }

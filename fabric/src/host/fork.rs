@@ -59,14 +59,14 @@ fn mark() -> io::Result<&'static AtomicU64> {
         let made = empty(PAGE_BYTES)?;
         // SAFETY: the range is the mapping that was just made.
         if let Err(error) = unsafe { madvise(made.cast(), PAGE_BYTES, Advice::LinuxWipeOnFork) } {
-            // SAFETY: nobody else knows the mapping.
+            // SAFETY: nothing else refers to the mapping.
             unsafe { munmap(made.cast(), PAGE_BYTES) }?;
             return Err(error.into());
         }
         found = match MARK.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(other) => {
-                // SAFETY: another thread was first, so nobody knows this one.
+                // SAFETY: another thread was first, so nothing refers to this one.
                 unsafe { munmap(made.cast(), PAGE_BYTES) }?;
                 other
             }

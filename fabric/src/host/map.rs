@@ -158,7 +158,7 @@ impl Mapping {
         };
         let first = self.empty.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
         first.err().map_or(made, |other| {
-            // SAFETY: another thread was first, so nobody knows this one.
+            // SAFETY: another thread was first, so nothing refers to this one.
             let gone = unsafe { munmap(made.cast(), self.len * 8) };
             debug_assert!(gone.is_ok(), "{gone:?}");
             other

@@ -125,8 +125,8 @@ impl Trust {
                 format!("lies in {path}, where user {owner} can exchange it")
             });
         }
-        // The mode of a link is meaningless, and in a sticky directory nobody can exchange the
-        // files of others.
+        // The mode of a link is meaningless, and in a sticky directory no user can
+        // exchange the files of another.
         if meta.is_symlink() || mode & 0o1000 != 0 {
             return None;
         }

@@ -69,7 +69,7 @@ struct Peer {
 
 impl Observer {
     /// Opens a device for reading the regions of a cluster. In the configuration, `listen` is the
-    /// own address; nobody listens there.
+    /// own address; no process listens there.
     pub fn open(config: &Config, nonce: u64, layout: &Layout) -> Result<Self, OpenError> {
         config.check()?;
         let selector = DeviceSelector { address: Some(config.listen.ip()), ..config.device.clone() };

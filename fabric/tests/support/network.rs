@@ -79,7 +79,7 @@ impl Network {
     }
 
     /// Drops no more.
-    pub(crate) fn mend(&self) {
+    pub(crate) fn heal(&self) {
         self.filter(&["6 0 0 4294967295".to_owned()]);
     }
 

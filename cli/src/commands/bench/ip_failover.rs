@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const HOSTS: u8 = 3;
 /// The victims: the apps of the hosts without the first leader.
 const VICTIMS: [&str; 2] = ["app-2", "app-3"];
-/// After a kill nobody reads the cluster for this time: nearly every failover is over by then.
+/// After a kill the cluster is not read for this time: nearly every failover is over by then.
 const REST: Duration = Duration::from_millis(20);
 /// Between two reads after that.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

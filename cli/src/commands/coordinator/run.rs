@@ -37,8 +37,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
                     return;
                 };
                 let why = format!("{}: {error}", path.display());
-                // A coordinator decides without it; whether anybody reads this does not matter to
-                // it.
+                // A coordinator decides without saving, and without a reader of this message.
                 let _ = unsaved::note(&dir, number, &why);
                 let _ = output::remark(format_args!("obol: coord-{number} cannot save views to {why}"));
             };

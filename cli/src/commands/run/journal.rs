@@ -75,7 +75,7 @@ pub(super) struct Journal {
 
 impl Journal {
     pub(super) fn write(&self, message: &Message) {
-        // The program matters more than whether anybody reads this.
+        // The program runs on without a reader of this message.
         let _ = match serde_json::to_string(message) {
             Ok(text) if self.json => output::remark(text),
             _ if message.matters() => output::remark(format_args!("obol run: {}: {message}", self.name)),

@@ -588,7 +588,7 @@ impl Supervisor<'_> {
             if course.own != Incarnation::NONE {
                 self.hooks.call(Call::Lost { why: "it was asked to end".to_owned(), own: course.own });
             }
-            // Whatever role a hook has taken is given up before anybody else can have it.
+            // Whatever role a hook has taken is given up before another member can take it.
             self.hooks.settle();
             course.life.over(End::Leaves);
         } else {
