@@ -67,6 +67,7 @@ impl Hosts {
     fn on(&self, host: u8, arguments: &[&str]) -> Command {
         let mut command = obol();
         command.arg("--root").arg(self.file(&format!("host-{host}/root"))).args(arguments);
+        command.env("XDG_STATE_HOME", self.file("user-state"));
         command
     }
 

@@ -21,6 +21,7 @@ mod kv;
 mod leases;
 mod leftovers;
 mod life;
+mod logs;
 mod names;
 mod namespaces;
 mod network;

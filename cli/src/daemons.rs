@@ -1,5 +1,6 @@
 //! What the daemons of a cluster share: find the cluster, set up the process, say how it ended.
 
+use crate::logging::{self, LogOptions};
 use crate::signals;
 use obol_agent::Attached;
 use obol_console::output::{self, Failure};
@@ -22,10 +23,18 @@ pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and
 /// SIGINT.
-pub(crate) fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>), Failure> {
+/// Its log begins here, before the process has real-time scheduling. `agent` is the one in whose
+/// region it has its seat.
+pub(crate) fn enter(
+    root: &Path,
+    cluster: Name,
+    log: &LogOptions,
+    (process, agent): (Name, Option<Name>),
+) -> Result<(Site, Arc<AtomicBool>), Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    log.start(root, &site, process, agent);
     // Command line and files are read, and nothing has run of what a failover needs.
     program::release();
     Ok((site, stop))
@@ -33,18 +42,21 @@ pub(crate) fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>
 
 /// Schedules a process with a core as the profile asks for, where it is allowed; the process works
 /// without.
-pub(crate) fn schedule(site: &Site, reports: bool) -> Result<(), Failure> {
+pub(crate) fn schedule(site: &Site, reports: bool) {
     let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else {
         // An older kernel only schedules it like any other.
         let _ = sched::set_slice(None, Slice::Short);
-        return Ok(());
+        return;
     };
-    match sched::run_fifo(priority) {
-        Err(error) if reports => Ok(output::remark(format_args!(
-            "obol: no real-time scheduling ({error}); leases may be renewed late, and healthy \
-             processes removed while the machine is busy. Grant CAP_SYS_NICE or use the profile laptop"
-        ))?),
-        _ => Ok(()),
+    let Err(error) = sched::run_fifo(priority) else { return };
+    let text = format!(
+        "no real-time scheduling ({error}); leases may be renewed late, and healthy processes removed while the machine \
+         is busy. Grant CAP_SYS_NICE or use the profile laptop"
+    );
+    if reports {
+        logging::warn(text);
+    } else {
+        tracing::warn!(target: "process", "{text}");
     }
 }
 
@@ -52,9 +64,8 @@ pub(crate) fn schedule(site: &Site, reports: bool) -> Result<(), Failure> {
 /// others of this host are refused alike.
 pub(crate) fn report_kernel_refusal(endpoint: &Endpoint) {
     if let Some(refusal) = endpoint.kernel_refusal() {
-        // The process works without the kernel's help, and without a reader of this message.
-        let _ = output::remark(format_args!(
-            "obol: deaths are detected by {}, not by the kernel: {refusal}",
+        logging::warn(format_args!(
+            "deaths are detected by {}, not by the kernel: {refusal}",
             endpoint.detection().name()
         ));
     }

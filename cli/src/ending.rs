@@ -4,6 +4,7 @@
 
 use crate::commands::up::hosts::further_hosts;
 use crate::directory::Directory;
+use crate::logging;
 use crate::saved;
 use clap::Args;
 use obol_chaos::control::{self, ControlError, Request};
@@ -271,6 +272,7 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     for name in further.into_iter().filter(|name| root.join(name.as_str()).exists()) {
         end_cluster(root, name)?;
     }
+    logging::retire();
     Ok(ExitCode::SUCCESS)
 }
 

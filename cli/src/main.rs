@@ -5,6 +5,7 @@ mod commands;
 mod daemons;
 mod directory;
 mod ending;
+mod logging;
 mod names;
 mod peer_server;
 mod replacement;
@@ -27,7 +28,14 @@ fn main() -> ExitCode {
         return failure.code();
     }
     let root = root.unwrap_or_else(obol_fabric::host::default_root);
-    match command.run(&root, cluster) {
+    let result = command.run(&root, cluster);
+    if let Err(failure) = &result {
+        tracing::error!(target: "process", "ends: {failure}");
+    } else {
+        tracing::info!(target: "process", "ends");
+    }
+    obol_logs::finish();
+    match result {
         Ok(code) => code,
         // The reader of the output has closed it.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

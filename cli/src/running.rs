@@ -39,6 +39,8 @@ pub(crate) struct Shape<'a> {
     pub(crate) hosts: Option<u8>,
     /// It must be healthy within this time.
     pub(crate) patience: Duration,
+    /// Its processes write logs, of every level.
+    pub(crate) logs: bool,
 }
 
 /// How long a reaper may take to end on request; then it is killed, and its files are removed here.
@@ -203,6 +205,11 @@ impl Running {
             .args(["up", "--headless", "--temporary"])
             .args(["--apps", &shape.apps.to_string(), "--caches", &shape.caches.to_string()])
             .args(shape.hosts.map(|hosts| format!("--hosts={hosts}")))
+            .args(if shape.logs {
+                ["--log-to=files", "--log-level=trace"]
+            } else {
+                ["--log-to=off", "--log-level=off"]
+            })
             .stderr(if shape.patience < START_TIMEOUT { Stdio::null() } else { Stdio::inherit() });
         let mut running = Self { reaper: Reaper::start(&mut command, root, cluster, &profile)? };
         let end = Instant::now() + shape.patience;

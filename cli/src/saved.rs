@@ -6,13 +6,12 @@
 //! What is there when a cluster begins is of one that was not ended, but crashed or went down with
 //! the host. It is kept beside the new one's, as `coord-N.view.old`.
 
-use obol_console::config::state_home;
 use obol_fabric::Name;
 use obol_fabric::host::remove_if_present;
+use obol_node::user;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::{fs, path};
 
 /// How saved views end.
 const SAVED: &str = "view";
@@ -21,9 +20,7 @@ const OLD: &str = ".old";
 
 /// The folder of a cluster's saved views; none if the user has no home.
 fn folder(root: &Path, cluster: Name) -> Option<PathBuf> {
-    let root = path::absolute(root).ok()?;
-    let root = root.to_string_lossy().replace('%', "%25").replace('/', "%");
-    Some(state_home()?.join("obol/views").join(root).join(cluster.as_str()))
+    Some(user::state_home()?.join("obol/views").join(user::folded(root)).join(cluster.as_str()))
 }
 
 /// The saved views in a folder.

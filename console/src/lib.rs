@@ -6,7 +6,6 @@
 
 pub mod config;
 mod drill_worker;
-pub mod event_text;
 #[cfg(test)]
 mod fuzz;
 mod input;
@@ -38,7 +37,6 @@ use obol_node::Site;
 use obol_observe::annotations::Mark;
 pub use past::HOUR;
 pub use poll::ClusterLocation;
-pub use poll::live::unix_now;
 pub use recording::record;
 pub use report::{iso, run as report};
 pub use session::{Background, Console, aged, is_possible, replay, run};

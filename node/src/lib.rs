@@ -14,6 +14,7 @@ pub mod network;
 pub mod saved_view;
 mod site;
 pub mod unsaved;
+pub mod user;
 pub mod voted;
 
 pub use deployment::{Deployment, DeploymentError};

@@ -5,10 +5,12 @@
 pub mod annotations;
 pub mod calendar;
 mod deciders;
+pub mod event_text;
 pub mod failovers;
 pub mod histograms;
 pub mod judge;
 mod named_enum;
+pub mod names;
 mod observer;
 mod percentile;
 pub mod plain;

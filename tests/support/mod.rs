@@ -126,7 +126,15 @@ pub(crate) fn obol() -> Command {
 }
 
 fn alone(mut command: Command) -> Command {
-    for name in ["OBOL_CLUSTER", "OBOL_ROOT", "NO_COLOR"] {
+    for name in [
+        "OBOL_CLUSTER",
+        "OBOL_ROOT",
+        "NO_COLOR",
+        "OBOL_LOG",
+        "OBOL_LOG_FORMAT",
+        "OBOL_LOG_TO",
+        "OBOL_LOG_DIR",
+    ] {
         command.env_remove(name);
     }
     command
@@ -205,7 +213,7 @@ impl Root {
     }
 
     /// The user's folder for what outlives a boot.
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.note("state")
     }
 
@@ -369,7 +377,8 @@ impl Drop for Root {
     }
 }
 
-fn files(path: &Path) -> Vec<PathBuf> {
+/// The files in a folder and below.
+pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     entries.flat_map(|e| if e.path().is_dir() { files(&e.path()) } else { vec![e.path()] }).collect()
 }

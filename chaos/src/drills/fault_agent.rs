@@ -276,6 +276,7 @@ struct FaultAgent<'a> {
 impl FaultAgent<'_> {
     /// Replies to the runner. If it is gone, the reading side notices.
     fn reply(&mut self, reply: &Reply) {
+        log(reply);
         let _ = write_line(&mut self.writer, reply);
     }
 
@@ -454,6 +455,30 @@ impl FaultAgent<'_> {
             // What remains is undone again by the next drill, which is idempotent.
             let _ = record.remove(self.observer.cluster().dir());
         }
+    }
+}
+
+/// A reply as a line of the log. Replies to a cue come when the failover is over.
+fn log(reply: &Reply) {
+    match reply {
+        Reply::Armed => tracing::info!(target: "drill", "armed"),
+        Reply::Refused { reason } => tracing::warn!(target: "drill", "refuses to be armed: {reason}"),
+        Reply::Fired { stamps } => {
+            for Stamp { name, at, error } in stamps {
+                match error {
+                    None => {
+                        tracing::warn!(target: "drill", who = name.as_str(), at_ns = at, "injected at {name}")
+                    }
+                    Some(error) => {
+                        tracing::warn!(target: "drill", who = name.as_str(), "not injected at {name}: {error}")
+                    }
+                }
+            }
+        }
+        Reply::Expired => tracing::warn!(target: "drill", "disarmed: no cue came in time"),
+        Reply::Disarmed => tracing::info!(target: "drill", "disarmed"),
+        Reply::Undone { failed } if failed.is_empty() => tracing::info!(target: "drill", "faults are undone"),
+        Reply::Undone { failed } => tracing::error!(target: "drill", "not undone: {}", failed.join("; ")),
     }
 }
 

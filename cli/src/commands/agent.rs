@@ -2,6 +2,7 @@
 //! others.
 
 use crate::daemons::{enter, expected, schedule};
+use crate::logging::LogOptions;
 use clap::Args;
 use obol_console::output::Failure;
 use obol_fabric::Name;
@@ -14,18 +15,21 @@ pub(crate) struct Named {
     /// Its name
     #[arg(long)]
     pub(crate) name: obol_fabric::Name,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Named) -> Result<ExitCode, Failure> {
-    member(root, cluster, Kind::Agent, args.name)
+    member(root, cluster, Kind::Agent, args)
 }
 
 pub(crate) fn run_lease_cache(root: &Path, cluster: Name, args: &Named) -> Result<ExitCode, Failure> {
-    member(root, cluster, Kind::LeaseCache, args.name)
+    member(root, cluster, Kind::LeaseCache, args)
 }
 
-fn member(root: &Path, cluster: Name, kind: Kind, name: Name) -> Result<ExitCode, Failure> {
-    let (site, stop) = enter(root, cluster)?;
-    schedule(&site, false)?;
+fn member(root: &Path, cluster: Name, kind: Kind, args: &Named) -> Result<ExitCode, Failure> {
+    let name = args.name;
+    let (site, stop) = enter(root, cluster, &args.log, (name, None))?;
+    schedule(&site, false);
     expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop))
 }

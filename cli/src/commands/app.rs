@@ -2,6 +2,7 @@
 //! notes the first success in each.
 
 use crate::daemons::{START_TIMEOUT, enter, expected, leave, set_watched_thread_priority};
+use crate::logging::LogOptions;
 use clap::Args;
 use obol_agent::{AttachError, Attached, OwnView};
 use obol_console::output::Failure;
@@ -31,11 +32,13 @@ pub(crate) struct DemoApp {
     /// The agent that it attaches to
     #[arg(long)]
     pub(crate) node: obol_fabric::Name,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &DemoApp) -> Result<ExitCode, Failure> {
-    let DemoApp { name, node } = *args;
-    let (site, stop) = enter(root, cluster)?;
+    let DemoApp { name, node, ref log } = *args;
+    let (site, stop) = enter(root, cluster, log, (name, Some(node)))?;
     expected(&site, name, || serve_at(&site, name, node, &stop))
 }
 

@@ -1,14 +1,15 @@
 //! `obol events`: the flight recorders of all processes, merged by their own stamps.
 
-use crate::names::Names;
+use crate::names;
 use clap::Args;
+use obol_console::iso;
 use obol_console::output::{self, Failure};
-use obol_console::{event_text, iso, unix_now};
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Reason;
 use obol_node::Site;
-use obol_observe::{ObservedEvent, Observer};
+use obol_observe::calendar::unix_now;
+use obol_observe::{ObservedEvent, Observer, event_text};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,7 +56,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
             "obol: the events of {member}, on another host, cannot be read and are missing: {why}"
         ))?;
     }
-    let names = Names::of(&site, &mut observer, &events);
+    let names = names::known(&site, &mut observer, &events).names;
     let shown = &events[events.len().saturating_sub(last)..];
     if !json && !shown.is_empty() {
         output::line(format_args!(

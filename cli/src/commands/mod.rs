@@ -20,6 +20,8 @@ pub(crate) mod gateway;
 mod host;
 mod kv;
 mod lease;
+mod log;
+mod logs;
 mod man;
 mod mark;
 mod prefilled_console;
@@ -68,6 +70,9 @@ commands! {
     Report(report::Report) => report::run,
     Status(status::Status) => status::run,
     Events(events::Events) => events::run,
+    Logs(logs::Logs) => logs::run,
+    #[command(subcommand)]
+    Log(log::LogCommand) => log::run,
     Watch(watch::Watch) => watch::run,
     Mark(mark::Mark) => mark::run,
     /// Kill a process with SIGKILL, by name (app-2) or by role (leader)

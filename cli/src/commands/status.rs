@@ -110,6 +110,20 @@ struct ProcessJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     acceptor: Option<AcceptorJson>,
     counters: BTreeMap<&'static str, u64>,
+    /// Its log, if it writes one on this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogJson>,
+}
+
+/// What a process says of its log.
+#[derive(Serialize)]
+struct LogJson {
+    levels: String,
+    to: String,
+    /// Lines that were dropped because too many waited.
+    dropped: u64,
+    /// Lines that could not be written.
+    unwritten: u64,
 }
 
 /// A cluster in JSON. Times in microseconds.
@@ -209,6 +223,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         }),
         acceptor: (p.kind == Kind::Coordinator).then(|| AcceptorJson::of(p.head)),
         counters: Counter::ALL.iter().map(|c| (c.name(), p.counter(*c))).filter(|(_, n)| *n > 0).collect(),
+        log: None,
     }
 }
 
@@ -244,12 +259,12 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         let profile = observer.deployment().profile.name.to_string();
         let warnings = warnings(&observer, &snapshot);
         let replacement = Some(replacement);
-        output::json(&StatusJson {
-            warnings,
-            replacement,
-            gateway: GatewayJson::of(&observer),
-            ..json(&cluster, &profile, &snapshot)
-        })?;
+        let gateway = GatewayJson::of(&observer);
+        let mut status = StatusJson { warnings, replacement, gateway, ..json(&cluster, &profile, &snapshot) };
+        for process in status.processes.iter_mut().filter(|process| !process.distant) {
+            process.log = log(&observer, process);
+        }
+        output::json(&status)?;
     } else {
         output::line(table::headline(cluster, &snapshot))?;
         for reason in &snapshot.reasons {
@@ -276,6 +291,23 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
     Ok(ExitCode::from(snapshot.health.exit_code()))
 }
 
+/// What a process says of its log. One that has no log has that of an earlier process of its name.
+fn log(observer: &Observer, process: &ProcessJson<'_>) -> Option<LogJson> {
+    let state = obol_logs::state(observer.cluster().dir(), process.name).ok().flatten()?;
+    let obol_logs::State { pid, levels, to, dropped, unwritten, .. } = state;
+    (pid == process.pid).then_some(LogJson { levels, to, dropped, unwritten })
+}
+
+/// Logs that lack lines.
+fn lost_lines(observer: &Observer) -> impl Iterator<Item = String> {
+    let lacks = |(name, state): (String, obol_logs::State)| {
+        let lost = state.dropped + state.unwritten;
+        let why = state.trouble.map_or(String::new(), |why| format!(": {why}"));
+        (lost > 0).then(|| format!("{lost} lines are missing in the log of {name}{why}"))
+    };
+    obol_logs::states(observer.cluster().dir()).filter_map(lacks)
+}
+
 /// What may go wrong later, and what waits.
 fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
     let held = snapshot.all_processes().filter_map(|p| {
@@ -288,7 +320,12 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
         })
     });
     let gateway = GatewayJson::of(observer).and_then(|gateway| gateway.warning());
-    not_real_time(observer, snapshot).into_iter().chain(gateway).chain(held).collect()
+    not_real_time(observer, snapshot)
+        .into_iter()
+        .chain(gateway)
+        .chain(held)
+        .chain(lost_lines(observer))
+        .collect()
 }
 
 /// Processes of this host that are not scheduled as the profile asks. They may be suspected

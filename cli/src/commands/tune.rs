@@ -189,8 +189,15 @@ impl Bench<'_> {
     /// Counts what a cluster of this profile does while the load runs.
     fn measure(&self, profile: &Profile, pause: Nanos, load: Load) -> Result<Measured, Failure> {
         self.begun.set(self.begun.get() + 1);
-        let shape =
-            Shape { name: "tune", profile, apps: APPS, caches: 0, hosts: None, patience: START_TIMEOUT };
+        let shape = Shape {
+            name: "tune",
+            profile,
+            apps: APPS,
+            caches: 0,
+            hosts: None,
+            patience: START_TIMEOUT,
+            logs: false,
+        };
         let running = match Running::start(self.root, &shape) {
             Ok(running) => running,
             // Its leases are so short that it does not even begin: that is the result of

@@ -1,6 +1,6 @@
 //! `obol watch`: the views of a cluster as a stream, for people and scripts.
 
-use crate::names::Names;
+use crate::names::{self, Names};
 use clap::Args;
 use obol_agent::{Item, Observer};
 use obol_console::output::{self, Failure};
@@ -170,7 +170,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
     // The first printed view may lack a member already.
     let mut recorders = obol_observe::Observer::open(root, cluster).map_err(Failure::refused)?;
     let events = recorders.events();
-    let mut names = Names::of(&site, &mut recorders, &events);
+    let mut names = names::known(&site, &mut recorders, &events).names;
     drop(recorders);
     let mut shown = 0;
     while options.count.is_none_or(|count| shown < count) {

@@ -13,9 +13,9 @@ use crate::output::{self, Failure};
 use crate::screens::{self, Screen};
 use crate::state::{Model, ScreenId};
 use crate::theme::Theme;
+use obol_node::user;
 use obol_profiles::document;
 pub use options::ConfigCommand;
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -88,19 +88,9 @@ fn own() -> Option<PathBuf> {
 }
 
 /// The console's file in a user folder, given by the variable or else by its default below the home
-/// directory. (XDG Base Directory Specification: an empty or relative path does not count.)
+/// directory.
 pub(super) fn of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
-    Some(folder_of_user(variable, at_home)?.join("obol/console.toml"))
-}
-
-fn folder_of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute(variable).or_else(|| Some(absolute("HOME")?.join(at_home)))
-}
-
-/// The user's folder for program state.
-pub fn state_home() -> Option<PathBuf> {
-    folder_of_user("XDG_STATE_HOME", ".local/state")
+    Some(user::folder(variable, at_home)?.join("obol/console.toml"))
 }
 
 /// The screens whose lists can be configured.

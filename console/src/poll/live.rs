@@ -5,12 +5,13 @@ use crate::poll::{ClusterLocation, Sink, Update};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::annotations::Marks;
+use obol_observe::calendar::unix_now;
 use obol_observe::{Health, Observer};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{self, Duration, SystemTime, UNIX_EPOCH};
+use std::time::{self, Duration};
 use std::{fs, io};
 
 /// Default interval of samples.
@@ -195,9 +196,4 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     sample.cluster_id = Some(observer.cluster().nonce());
     sample.take_spans(&spans);
     sample
-}
-
-/// Nanoseconds since 1970, UTC.
-pub fn unix_now() -> u64 {
-    Nanos::from_std(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0
 }

@@ -1,7 +1,6 @@
 //! Data derived from the samples so far: rates, ages, names, time lines. It depends only on the
 //! sequence of samples, so a recording gives the same as the live console.
 
-use crate::event_text;
 use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample, ViewRow};
 use crate::state::alerts;
 use crate::state::store::Store;
@@ -10,6 +9,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
+use obol_observe::event_text;
 use obol_observe::failovers::{self, Departures, Failover};
 use obol_observe::timeline::History;
 use std::collections::{BTreeMap, HashSet, VecDeque};

@@ -260,6 +260,24 @@ impl Cluster {
         (1..REGIONS).filter_map(&mut each).collect()
     }
 
+    /// The regions of a process, those included that it has given up and no other has taken. Their
+    /// incarnations are all [`Incarnation::NONE`].
+    pub fn regions_of(&self, process: Process) -> Vec<RegionInfo> {
+        let own = |number| {
+            let entry = self.table.get(number).filter(|entry| entry.occupancy.process == process)?;
+            Some(RegionInfo::of(number, &entry, entry.occupancy.phase == Phase::Live, Incarnation::NONE))
+        };
+        (1..REGIONS).filter_map(own).collect()
+    }
+
+    /// The region of a running process of this name. Its incarnation is [`Incarnation::NONE`].
+    pub fn region_named(&self, name: Name) -> Option<RegionInfo> {
+        (1..REGIONS).find_map(|number| {
+            let entry = self.table.get(number).filter(|entry| entry.role.name == name && entry.is_alive())?;
+            Some(RegionInfo::of(number, &entry, true, Incarnation::NONE))
+        })
+    }
+
     /// The running gateway of this host, in a cluster over IP.
     pub fn gateway(&self) -> Option<RegionInfo> {
         let is_gateway = |number: &u32| {

@@ -90,6 +90,8 @@ pub(super) struct Link {
     detection: Nanos,
     back_off: Nanos,
     attempts: u64,
+    /// Attempts since there was a connection, or since it was lost.
+    failures: u32,
     /// Until when attempts may fail before the gateway counts as silent. In the past once there was a
     /// connection.
     starting_until: Option<Instant>,
@@ -114,6 +116,7 @@ impl Link {
             detection,
             back_off: BACK_OFF_MIN,
             attempts: 0,
+            failures: 0,
             starting_until: None,
             trouble: None,
         }
@@ -122,6 +125,11 @@ impl Link {
     /// Whether it is to be connected without being asked.
     pub(super) fn wants_connection(&self) -> bool {
         matches!(self.state, State::Starting(_)) || !self.watches.is_empty()
+    }
+
+    /// How often there was no connection since the last one, and why.
+    pub(super) fn failures(&self) -> (u32, Option<String>) {
+        (self.failures, self.trouble.clone())
     }
 
     pub(super) fn stream(&self) -> Option<&Stream> {
@@ -250,6 +258,7 @@ impl Link {
         }
         self.back_off = BACK_OFF_MIN;
         self.starting_until = Some(Instant::ZERO);
+        self.failures = 0;
         self.trouble = None;
         true
     }
@@ -259,6 +268,7 @@ impl Link {
         let retry_at = now + self.back_off;
         self.back_off = self.back_off.saturating_mul(2).min(BACK_OFF_MAX);
         self.trouble = Some(trouble);
+        self.failures = self.failures.saturating_add(1);
         if self.starting_until.is_some_and(|until| now < until) {
             self.state = State::Starting(retry_at);
             return;

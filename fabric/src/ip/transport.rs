@@ -143,6 +143,14 @@ impl Endpoint<Ip> {
     }
 }
 
+/// A line for the first loss of a connection, and ever fewer of those that follow.
+fn log_lost(host: u8, to: SocketAddr, failures: u32, why: &str) {
+    tracing::warn!(
+        target: "fabric", host, %to, failures,
+        "no connection to the gateway of host {host} at {to}: {why}; connecting again (failures: {failures})"
+    );
+}
+
 impl Ip {
     fn new(cluster: &Cluster, taken: &Taken<'_>, config: &Config, role: Role) -> std::io::Result<Self> {
         let me = taken.sender;
@@ -177,9 +185,16 @@ impl Ip {
         {
             let (config, hello, region) = (self.config.clone(), self.hello, self.region.clone());
             let results = self.attempts.0.clone();
+            let (failures, trouble) = link.failures();
             let patience = (config.detection.to_std() * CONNECT_FACTOR).max(CONNECT_MIN);
             let started = Builder::new().name("obol-connect".to_owned()).spawn(move || {
+                if let Some(why) = trouble.filter(|_| failures.is_power_of_two()) {
+                    log_lost(host, to, failures, &why);
+                }
                 let result = connect(from, to, host, &config.identity, &hello, patience);
+                if result.is_ok() {
+                    tracing::info!(target: "fabric", host, %to, failures, "connected to the gateway of host {host} at {to}");
+                }
                 // The endpoint may have been closed meanwhile.
                 let _ = results.send(Attempt::new(host, number, result));
                 region.ring();

@@ -86,6 +86,26 @@ pub(crate) enum ConnectorEvent {
     GroupLost { index: usize, error: String },
 }
 
+/// A change of connections as a line of the log. Attempts that fail are repeated, so they matter less
+/// than refusals.
+fn log(event: &ConnectorEvent) {
+    match event {
+        ConnectorEvent::Up { region, .. } => {
+            tracing::info!(target: "fabric", region, "connected to the owner of region {region}");
+        }
+        ConnectorEvent::Down { region, cause: Cause::Refused(refusal), .. } => {
+            tracing::warn!(target: "fabric", region, "the owner of region {region} refuses a connection: {refusal:?}");
+        }
+        ConnectorEvent::Down { region, cause, .. } => {
+            tracing::debug!(target: "fabric", region, "no connection to the owner of region {region}: {cause:?}");
+        }
+        ConnectorEvent::GroupLost { index, error } => {
+            tracing::warn!(target: "fabric", "the multicast group {index} is lost: {error}");
+        }
+        ConnectorEvent::Released { .. } | ConnectorEvent::Group { .. } => {}
+    }
+}
+
 /// This process's identity for its peers.
 #[derive(Debug)]
 pub(crate) struct Own {
@@ -266,6 +286,7 @@ impl Connector {
     }
 
     fn report(&self, event: ConnectorEvent) {
+        log(&event);
         // The receiver is gone only when the endpoint is being dropped, and this thread with it.
         let _ = self.events.send(event);
         self.has_events.store(true, Ordering::Release);

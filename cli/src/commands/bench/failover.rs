@@ -62,8 +62,15 @@ fn phase(trial: &Trial, name: &str) -> Nanos {
 
 pub(super) fn run(root: &Path, count: u32) -> Result<Vec<Figure>, Failure> {
     let profile = Profile::builtin(PROFILE).map_err(Failure::failed)?;
-    let shape =
-        Shape { name: "bench", profile: &profile, apps: 3, caches: 0, hosts: None, patience: START_TIMEOUT };
+    let shape = Shape {
+        name: "bench",
+        profile: &profile,
+        apps: 3,
+        caches: 0,
+        hosts: None,
+        patience: START_TIMEOUT,
+        logs: false,
+    };
     let running = Running::start(root, &shape)?;
     let mut figures = idle::run(&running)?;
     figures.extend(checks(&running)?);

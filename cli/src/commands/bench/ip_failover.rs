@@ -34,8 +34,15 @@ struct Hosts {
 
 impl Hosts {
     fn start(root: &Path, profile: &Profile) -> Result<Self, Failure> {
-        let shape =
-            Shape { name: "ip", profile, apps: 3, caches: 0, hosts: Some(HOSTS), patience: START_TIMEOUT };
+        let shape = Shape {
+            name: "ip",
+            profile,
+            apps: 3,
+            caches: 0,
+            hosts: Some(HOSTS),
+            patience: START_TIMEOUT,
+            logs: false,
+        };
         let running = Running::start(root, &shape)?;
         let names = HostNames::new(running.reaper.cluster, shape.hosts)?;
         let open = |name: &Name| Observer::open(root, *name).map_err(Failure::failed);

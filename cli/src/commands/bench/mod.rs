@@ -11,6 +11,7 @@ mod floor;
 mod idle;
 mod ip;
 mod ip_failover;
+mod logs;
 mod micro;
 mod vs;
 
@@ -68,6 +69,20 @@ pub(crate) enum BenchCommand {
     /// Measure operations over IP against bare echoes over TCP: four hosts on loopback addresses
     #[command(after_help = "Exit codes: 0 every figure is as it must be, 1 one is missed, 2 refused.")]
     Ip(BenchIp),
+    /// Measure what logs cost a failover: clusters with and without, in turns
+    #[command(after_help = "The clusters with logs write lines of every level to files.\n\
+        \nExit codes: 0 every figure is as it must be, 1 one is missed, 2 refused.")]
+    Logs(BenchLogs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchLogs {
+    /// Failovers with logs, and as many without
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..=10_000))]
+    count: u32,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -138,6 +153,9 @@ pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Fai
     match &options.what {
         Some(BenchCommand::Console(options)) => return console::run(root, options),
         Some(BenchCommand::Ip(options)) => return report("ip", "lan", ip::run(root)?, options.json),
+        Some(BenchCommand::Logs(options)) => {
+            return report("logs", PROFILE, logs::run(root, options.count)?, options.json);
+        }
         None => {}
     }
     if let Some(at) = options.rdma {

@@ -1,10 +1,12 @@
 //! `obol coordinator run`: a coordinator process.
 
 use crate::daemons::{ended, enter, report_kernel_refusal, schedule};
+use crate::logging::{self, LogOptions};
 use clap::Args;
-use obol_console::output::{self, Failure};
+use obol_console::output::Failure;
 use obol_coordinator::Saver;
 use obol_fabric::Name;
+use obol_membership::view::coordinator_name;
 use obol_node::unsaved;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,11 +21,13 @@ pub(crate) struct CoordinatorRun {
     /// after a disaster
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<ExitCode, Failure> {
     let number = args.number;
-    let (site, stop) = enter(root, cluster)?;
+    let (site, stop) = enter(root, cluster, &args.log, (coordinator_name(number), None))?;
     // Before this thread is scheduled in real time: the saver must not be.
     let _saver = match &args.save {
         Some(path) => {
@@ -39,7 +43,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
                 let why = format!("{}: {error}", path.display());
                 // A coordinator decides without saving, and without a reader of this message.
                 let _ = unsaved::note(&dir, number, &why);
-                let _ = output::remark(format_args!("obol: coord-{number} cannot save views to {why}"));
+                logging::warn(format_args!("coord-{number} cannot save views to {why}"));
             };
             let saver = Saver::start(site.cluster.clone(), number, path.clone(), on_save);
             Some(saver.map_err(Failure::failed)?)
@@ -47,7 +51,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
         None => None,
     };
     // All are rejected alike: the first one reports it.
-    schedule(&site, number == 1)?;
+    schedule(&site, number == 1);
     let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop, |endpoint| {
         if number == 1 {
             report_kernel_refusal(endpoint);

@@ -1,5 +1,6 @@
 //! `obol drill list|show|schema|plan|probes|run|recover`: drills from files.
 
+use crate::logging::LogOptions;
 use crate::signals;
 use clap::{Args, Subcommand};
 use obol_chaos::drillfile::{self, Drill};
@@ -107,6 +108,8 @@ pub(crate) struct DrillRun {
     /// With --sim or table2: the profile of the clusters, a name or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 #[derive(Debug, Args)]
@@ -355,7 +358,8 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
         program: options.ssh_program.clone(),
         ..ssh
     });
-    let how = How { count: options.count, undo_early: false, ssh, progress: options.progress };
+    let (progress, log) = (options.progress, options.log.clone());
+    let how = How { count: options.count, undo_early: false, ssh, progress, log };
     // Before anything is broken: what was found would have no place.
     let out = place(&drill, options.out.as_deref())?;
     let journal = match options.sim {
@@ -384,6 +388,7 @@ pub(crate) struct How {
     pub(crate) ssh: Option<Ssh>,
     /// Whether every repetition and step is reported, also to scripts.
     pub(crate) progress: bool,
+    pub(crate) log: LogOptions,
 }
 
 /// What reports progress, and stops at a signal to end.
@@ -394,7 +399,7 @@ struct Watched {
 
 fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
-    let How { count, undo_early, ssh, progress } = how;
+    let How { count, undo_early, ssh, progress, log: _ } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
         // As below.
@@ -437,6 +442,7 @@ fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> 
 
 /// Runs a drill until its end, or a signal to end.
 pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
+    how.log.start_command(root, cluster, "drill");
     let Watched { options, go_on } = watched(drill, how)?;
     // Consoles and recordings show that a drill ran. If it cannot be noted, the drill's
     // own report still does.
@@ -444,8 +450,11 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
         let _ = Mark::drill(clock::now(), &drill.id, verdict).write(&root.join(cluster.as_str()));
     };
     note(None);
+    tracing::info!(target: "drill", drill = drill.id.as_str(), "drill {} begins", drill.id);
     let found = drills::run(root, cluster, drill, &options, go_on).map_err(Failure::refused);
-    note(Some(found.as_ref().map_or("refused", |journal| journal.verdict.name())));
+    let verdict = found.as_ref().map_or("refused", |journal| journal.verdict.name());
+    tracing::info!(target: "drill", drill = drill.id.as_str(), verdict, "drill {}: {verdict}", drill.id);
+    note(Some(verdict));
     found
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod files;
 mod table2;
 
 use crate::commands::kv;
+use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::Victims;
 use obol_chaos::drills::quick::Report;
@@ -46,6 +47,8 @@ pub(crate) struct Drill {
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 /// Which processes a drill kills on one cue.
@@ -101,7 +104,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let gap = Nanos::from_std(options.gap);
     let drill = victims.drill(site.deployment.environment, options.count, gap);
-    let report = Report::of(&files::go(root, cluster, &drill, files::How::default())?);
+    let how = files::How { log: options.log.clone(), ..files::How::default() };
+    let report = Report::of(&files::go(root, cluster, &drill, how)?);
     output::json_or(options.json, &report, print)?;
     Ok(ExitCode::from(report.code()))
 }

@@ -98,7 +98,7 @@ impl Setting<'_> {
             let how = if self.fencing { "fenced" } else { "without fences" };
             let _ =
                 output::remark(format_args!("table2: {} by {}, {how}", cell.failed, cell.detector.name()));
-            let how_to_run = How { count: Some(count), undo_early: true, ssh: None, progress: false };
+            let how_to_run = How { count: Some(count), undo_early: true, ..How::default() };
             match go(&running.reaper.root, running.reaper.cluster, &drill, how_to_run) {
                 Ok(journal) => {
                     self.keep(options, &drill, &journal)?;
@@ -128,6 +128,7 @@ impl Setting<'_> {
                 caches,
                 hosts: None,
                 patience: START_TIMEOUT,
+                logs: false,
             },
         )
     }

@@ -129,7 +129,7 @@ pub(crate) struct ClientOptions {
 pub(crate) fn run(root: &Path, cluster: Name, command: &Kv) -> Result<ExitCode, Failure> {
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     match command {
-        Kv::Server(options) => server::run(&site, options),
+        Kv::Server(options) => server::run(root, &site, options),
         Kv::Get { key, client } => one(&site, client, Operation::Get(*key)),
         Kv::Put { key, value, client } => one(&site, client, Operation::Put(*key, value.as_bytes().into())),
         Kv::Bench(options) => bench::run(root, &site, options),

@@ -2,6 +2,7 @@
 
 use super::marks::Whose;
 use super::{Patience, Sharding, area, join};
+use crate::logging::LogOptions;
 use crate::signals;
 use clap::Args;
 use obol_console::options::duration;
@@ -9,12 +10,15 @@ use obol_console::output::{self, Failure};
 use obol_fabric::host::sched;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Node, SERVER_PREFIX, Server, ServerState, Service, Shard};
+use obol_logs::{Line, Severity};
 use obol_node::Site;
 use obol_node::endpoint::Act;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How a server runs.
@@ -43,6 +47,8 @@ pub(crate) struct Options {
     /// Its keys belong to the command that started it
     #[arg(long, hide = true)]
     temporary: bool,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 impl Options {
@@ -96,6 +102,56 @@ impl StandingJson {
     }
 }
 
+/// The state of a shard, where its thread leaves it and the log's thread finds it: a change is on the
+/// path of a failover, so nothing is formatted there.
+#[derive(Clone, Default)]
+struct LoggedState(Arc<AtomicUsize>);
+
+/// States as lines of the log have them, and how much they matter.
+const LOGGED: [(&str, Severity); 10] = [
+    ("out", Severity::Info),
+    ("a spare", Severity::Info),
+    ("a backup without the whole state", Severity::Info),
+    ("a backup", Severity::Info),
+    ("taking over", Severity::Warn),
+    ("the primary, without a backup that has everything", Severity::Warn),
+    ("the primary", Severity::Info),
+    ("stopped: no server that runs has the whole state", Severity::Error),
+    ("yielding", Severity::Info),
+    ("misfit: the cache has another number of shards", Severity::Error),
+];
+
+impl LoggedState {
+    fn set(&self, state: ServerState) {
+        let number = match state {
+            ServerState::Out => 0,
+            ServerState::Spare => 1,
+            ServerState::Backup { synced: false } => 2,
+            ServerState::Backup { synced: true } => 3,
+            ServerState::TakingOver => 4,
+            ServerState::Primary { redundant: false } => 5,
+            ServerState::Primary { redundant: true } => 6,
+            ServerState::Stopped => 7,
+            ServerState::Yields => 8,
+            ServerState::Misfit { .. } => 9,
+        };
+        self.0.store(number, Ordering::Relaxed);
+    }
+
+    /// Has changes logged, as far as they last until the log's thread sees them.
+    fn log(&self, name: Name) {
+        let (state, mut logged) = (self.clone(), 0);
+        obol_logs::probe(Box::new(move |unix, give| {
+            let now = state.0.load(Ordering::Relaxed);
+            if std::mem::replace(&mut logged, now) != now
+                && let Some((text, severity)) = LOGGED.get(now)
+            {
+                give(Line::new(unix, *severity, name, "kv", format!("is {text}")));
+            }
+        }));
+    }
+}
+
 /// Reports the state of a server until it is stopped, cannot serve any more, or was excluded.
 struct Reporter<'a> {
     shard: Shard,
@@ -105,6 +161,7 @@ struct Reporter<'a> {
     site: &'a Site,
     name: Name,
     whose: Whose,
+    logged: &'a LoggedState,
     /// It polls without a pause, so it yields its core to other processes instead of waiting until
     /// the kernel preempts it.
     yields: bool,
@@ -159,6 +216,7 @@ impl Act for Reporter<'_> {
             };
             if is_news {
                 reported = Some(standing);
+                self.logged.set(standing);
                 note(self.site, self.name, self.whose, standing);
                 if self.json {
                     // A server continues whether or not this is read.
@@ -205,6 +263,8 @@ fn serve(
         Failure::Refused(format!("--name {} with `.{shard}` at its end: {error}", options.name))
     })?;
     let yields = every == Nanos::ZERO;
+    let logged = LoggedState::default();
+    logged.log(name);
     // Scheduled as the agent that watches it; a thread that polls without a pause would block its
     // core for all others.
     if let Some(priority) = site.deployment.profile.scheduling.priority().filter(|_| !yields) {
@@ -222,7 +282,8 @@ fn serve(
         let (mut endpoint, node) = join(site, name, Service::Server(Box::new(server)))?;
         let mut node = node.once();
         let (json, whose) = (options.json, options.whose());
-        let reporter = Reporter { shard, node: &mut node, stop, json, yields, site, name, whose };
+        let logged = &logged;
+        let reporter = Reporter { shard, node: &mut node, stop, json, yields, site, name, whose, logged };
         let last = endpoint.each(reporter);
         let is_stopped = stop.load(Ordering::Relaxed);
         if last != ServerState::Out || is_stopped {
@@ -249,7 +310,7 @@ fn serve(
     }
 }
 
-pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
+pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     if options.tied {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
@@ -263,6 +324,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     }
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let stop = &*stop;
+    options.log.start(root, site, options.name, None);
     // Before any of its own shards has a state.
     let begins = options.force_empty || options.whose().left(site)?.is_empty();
     std::thread::scope(|scope| {

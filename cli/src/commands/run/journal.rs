@@ -75,6 +75,14 @@ pub(super) struct Journal {
 
 impl Journal {
     pub(super) fn write(&self, message: &Message) {
+        match message {
+            Message::Lost { .. } | Message::Killed { .. } | Message::Trouble { .. } => {
+                tracing::warn!(target: "run", "{message}");
+            }
+            Message::Hook { code: Some(0), .. } => tracing::debug!(target: "run", "{message}"),
+            Message::Hook { .. } => tracing::warn!(target: "run", "{message}"),
+            _ => tracing::info!(target: "run", "{message}"),
+        }
         // The program runs on without a reader of this message.
         let _ = match serde_json::to_string(message) {
             Ok(text) if self.json => output::remark(text),

@@ -22,6 +22,7 @@ pub(crate) use program::{ExecWithParent, exec_with_parent};
 
 use crate::commands::drill::DrillKind;
 use crate::ending::{NameClaim, unused};
+use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use group::Group;
 use hooks::{Call, Hooks, Setup};
@@ -129,6 +130,8 @@ pub(crate) struct Run {
     /// Report events as JSON lines on standard error
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    log: LogOptions,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     words: Vec<OsString>,
@@ -211,6 +214,7 @@ fn supervise(
     let node = agent(&site.cluster, options.node)?;
     let another = |failure| Failure::Refused(format!("{failure}; choose another --name"));
     let claim = NameClaim::take(site.cluster.dir(), options.name);
+    options.log.start(root, &site, options.name, Some(node));
     drop(site);
     // Its refusal says more than that of the claim.
     unused(root, cluster, options.name.as_str()).map_err(another)?;

@@ -8,6 +8,7 @@ mod spares;
 use crate::commands::root;
 use crate::directory::Made;
 use crate::ending::{DYING_TIMEOUT, is_dying, unused};
+use crate::logging::{self, LogOptions};
 use crate::{running, saved, signals, values};
 use child_logs::{ChildLogs, by_reason};
 use clap::Args;
@@ -106,6 +107,8 @@ pub(crate) struct Up {
     /// of their own)
     #[arg(long, hide = true)]
     pub(crate) temporary: bool,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 /// Poll interval for the cluster. Stamps come from the processes; this only bounds how late they
@@ -175,6 +178,8 @@ struct Supervisor {
     coordinators_max: u16,
     children: BTreeMap<String, Started>,
     child_logs: Arc<ChildLogs>,
+    /// How they log.
+    environment: [(&'static str, String); 3],
 }
 
 impl Supervisor {
@@ -182,7 +187,7 @@ impl Supervisor {
         root: &Path,
         hosts: HostNames,
         deployment: &Deployment,
-        kv: bool,
+        (kv, log): (bool, &LogOptions),
         saves: PathBuf,
     ) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
@@ -233,6 +238,7 @@ impl Supervisor {
             coordinators_max,
             children: BTreeMap::new(),
             child_logs: Arc::default(),
+            environment: log.environment(),
         })
     }
 
@@ -284,6 +290,7 @@ impl Supervisor {
             .args(["--cluster", cluster.as_str(), "--root"])
             .arg(&self.root)
             .args(arguments)
+            .envs(self.environment.clone())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -292,6 +299,7 @@ impl Supervisor {
             .spawn()
             .map_err(|error| format!("could not start {name}: {error}"))?;
         let pid = child.id();
+        tracing::info!(target: "up", who = name, pid, "started {name} (pid {pid})");
         let logged = child.stderr.take().map(|from| self.child_logs.listen(name, from)).transpose();
         let failed = logged
             .as_ref()
@@ -317,9 +325,12 @@ impl Supervisor {
 
     /// Takes away processes that have ended, so that no zombie is left.
     fn reap(&mut self) {
-        for started in self.children.values_mut().filter(|started| started.ended.is_none()) {
+        for (name, started) in self.children.iter_mut().filter(|(_, started)| started.ended.is_none()) {
             // An error means that it is no child any more, which is what reaping is for.
             started.ended = started.child.try_wait().ok().flatten();
+            if let Some(status) = started.ended {
+                log_end(name, started.child.id(), status);
+            }
             if let (Some(_), Some(listener)) =
                 (started.ended, started.listener.take_if(|_| started.ended.is_some()))
             {
@@ -366,6 +377,15 @@ impl Supervisor {
             (Some(started), None) => format!("{name} runs (pid {})", started.child.id()),
             (None, None) => format!("{name} was not started"),
         }
+    }
+}
+
+/// The end of a process, as a line of the log.
+fn log_end(name: &str, pid: u32, status: ExitStatus) {
+    if status.success() {
+        tracing::info!(target: "up", who = name, pid, "{name} (pid {pid}) ended");
+    } else {
+        tracing::warn!(target: "up", who = name, pid, "{name} (pid {pid}) ended with {status}");
     }
 }
 
@@ -471,9 +491,11 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let directories: Vec<Made> = made.collect::<Result<_, _>>()?;
     hosts::make_keys(&deployments)?;
     let requests = listen(&root.join(cluster.as_str()))?;
+    let log = if options.temporary { options.log.off_unless_asked() } else { options.log.clone() };
+    begin_log(root, &hosts, &log)?;
     let saves = if options.temporary { None } else { saves(root, cluster)? };
     let saves = saves.unwrap_or_else(|| root.join(cluster.as_str()));
-    let mut supervisor = Supervisor::new(root, hosts.clone(), &deployment, options.kv, saves)?;
+    let mut supervisor = Supervisor::new(root, hosts.clone(), &deployment, (options.kv, &log), saves)?;
     let order = |name: &String| {
         [GATEWAY, "coord", "cache", "node", "app", "kv-", KV_LOAD]
             .iter()
@@ -497,6 +519,19 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     });
     let shown = shown.transpose()?;
     event_loop(&directories, (live, spares), supervisor, &requests, &stop, options, shown)
+}
+
+/// Starts the log of this process. Logs of earlier clusters go when they are too old or too many.
+fn begin_log(root: &Path, hosts: &HostNames, log: &LogOptions) -> Result<(), Failure> {
+    if log.is_off() {
+        for cluster in hosts.all() {
+            obol_logs::switch_off(&root.join(cluster.as_str())).map_err(Failure::failed)?;
+        }
+        return Ok(());
+    }
+    logging::retire();
+    log.start_command(root, hosts.of(1), "up");
+    Ok(())
 }
 
 /// Says what was started, and what to do with it.
@@ -644,6 +679,7 @@ fn event_loop(
             let snapshot = live.snapshot();
             failed = start.judge(&snapshot, &supervisor).err();
             if start.up {
+                tracing::info!(target: "up", "the cluster is {}", snapshot.health.name());
                 report_up(&snapshot, began, options)?;
                 if shown.is_none() {
                     supervisor.child_logs.pass();
@@ -676,6 +712,10 @@ fn conclude(
     console: Result<(), Failure>,
     json: bool,
 ) -> Result<ExitCode, Failure> {
+    match &failed {
+        Some(reason) => tracing::error!(target: "up", "the cluster did not come up: {reason}"),
+        None => tracing::info!(target: "up", "the cluster has ended. {}", summary.words()),
+    }
     let Some(reason) = failed else {
         output::json_or(json, summary, |summary| {
             output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))
@@ -714,7 +754,12 @@ fn start_spare(
     let Some((view, spares)) = view.zip(spares) else { return Ok(()) };
     let Some(number) = spares.wanted(view, clock::now(), |n| supervisor.is_used(n)) else { return Ok(()) };
     // The console has the terminal; it shows views and events itself.
-    match supervisor.start_again(coordinator_name(number).as_str()) {
+    let started = supervisor.start_again(coordinator_name(number).as_str());
+    match &started {
+        Ok(_) => tracing::warn!(target: "up", "started coord-{number} as a spare: another is missing"),
+        Err(reason) => tracing::error!(target: "up", "no spare coordinator: {reason}"),
+    }
+    match started {
         Ok(pid) if !is_shown => spares::report(number, pid, view, json)?,
         Err(reason) if !is_shown => output::remark(format_args!("obol: {reason}"))?,
         Ok(_) | Err(_) => {}

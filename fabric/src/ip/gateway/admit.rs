@@ -13,7 +13,7 @@ use crate::rights::Role;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
 use std::collections::VecDeque;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ type Introduction = Result<(Hello, Role), Refusal>;
 
 struct Handshake {
     stream: Stream,
+    from: SocketAddr,
     until: Time,
 }
 
@@ -137,7 +138,7 @@ impl Admit {
     fn accept(&mut self) -> bool {
         loop {
             match self.listener.accept() {
-                Ok((socket, _)) => self.start(socket),
+                Ok((socket, from)) => self.start(socket, from),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
                 // The peer has given up.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {}
@@ -146,7 +147,7 @@ impl Admit {
         }
     }
 
-    fn start(&mut self, socket: TcpStream) {
+    fn start(&mut self, socket: TcpStream, from: SocketAddr) {
         self.renew_identity();
         if self.pending.len() == HANDSHAKES_MAX {
             self.pending.pop_front();
@@ -156,7 +157,8 @@ impl Admit {
         let stream = tls.and_then(|tls| Stream::new(socket, tls.into()).ok());
         match stream {
             Some(stream) => {
-                self.pending.push_back(Handshake { stream, until: Time::now() + HANDSHAKE_TIMEOUT });
+                let until = Time::now() + HANDSHAKE_TIMEOUT;
+                self.pending.push_back(Handshake { stream, from, until });
             }
             None => self.counts.add(GatewayCounter::Strangers),
         }
@@ -169,8 +171,14 @@ impl Admit {
             return;
         }
         self.version = version;
-        if let Ok(keys) = Identity::load(&self.config.identity).and_then(|identity| identity.server()) {
-            self.keys = keys;
+        match Identity::load(&self.config.identity).and_then(|identity| identity.server()) {
+            Ok(keys) => {
+                tracing::info!(target: "gateway", "uses the new keys of this host");
+                self.keys = keys;
+            }
+            Err(error) => {
+                tracing::error!(target: "gateway", "the new keys of this host cannot be used, the old ones stay: {error}");
+            }
         }
     }
 
@@ -183,11 +191,15 @@ impl Admit {
                 Ok(None) if now < handshake.until => self.pending.push_back(handshake),
                 Ok(Some(Ok((hello, role)))) => {
                     let Hello { region, generation, .. } = hello;
+                    let from = handshake.from;
+                    tracing::info!(target: "gateway", %from, region, generation, ?role, "admitted region {region} of {from}");
                     let admission = Admission { stream: handshake.stream, region, generation, role };
                     self.inbox.put(Input::Admitted(Box::new(admission)));
                 }
                 Ok(Some(Err(refusal))) => {
                     self.counts.add(GatewayCounter::Refused);
+                    let from = handshake.from;
+                    tracing::warn!(target: "gateway", %from, "refused a process of {from}: {refusal}");
                     Reply::Refused(refusal).encode(&mut handshake.stream.output);
                     // If it does not take this, it learns of the refusal by the end of the connection.
                     let _ = handshake.stream.send();

@@ -191,8 +191,15 @@ pub(super) fn run(root: &Path, against: &[Against], count: u32, as_json: bool) -
 /// the others' time.
 fn obol(root: &Path, kinds: [Victims; 2], count: u32, own: &mut [Distribution; 2]) -> Result<(), Failure> {
     let profile = Profile::builtin(super::PROFILE).map_err(Failure::failed)?;
-    let shape =
-        Shape { name: "bench", profile: &profile, apps: 3, caches: 0, hosts: None, patience: START_TIMEOUT };
+    let shape = Shape {
+        name: "bench",
+        profile: &profile,
+        apps: 3,
+        caches: 0,
+        hosts: None,
+        patience: START_TIMEOUT,
+        logs: false,
+    };
     let running = Running::start(root, &shape)?;
     for (victims, times) in kinds.into_iter().zip(own) {
         for trial in drill(&running, victims, count)? {

@@ -1,6 +1,6 @@
 //! Descriptions of flight recorder events.
 
-use obol_fabric::{Incarnation, Nanos};
+use obol_fabric::{Incarnation, Nanos, ViewId};
 use obol_membership::holds::Hold;
 use obol_membership::recorder::Kind as Event;
 
@@ -17,6 +17,31 @@ pub const fn members(kind: Event, a: u64, b: u64) -> (Option<Incarnation>, Optio
         | Event::ClockFast
         | Event::ClockSlow => (Some(Incarnation(a)), None),
         _ => (None, None),
+    }
+}
+
+/// The view in an event's values.
+pub const fn view(kind: Event, a: u64, b: u64) -> Option<ViewId> {
+    match kind {
+        Event::Propose
+        | Event::Decide
+        | Event::ViewReceived
+        | Event::Fenced
+        | Event::Clear
+        | Event::Active
+        | Event::LeaseLost
+        | Event::Takeover
+        | Event::Abort
+        | Event::Service => Some(ViewId(a)),
+        Event::Excluded | Event::Left | Event::Replacing | Event::Replaced => Some(ViewId(b)),
+        Event::Started
+        | Event::Notice
+        | Event::Joined
+        | Event::Suspect
+        | Event::Retract
+        | Event::ClockFast
+        | Event::ClockSlow
+        | Event::JoinHeld => None,
     }
 }
 

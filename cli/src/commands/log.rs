@@ -1,0 +1,122 @@
+//! `obol log level`: what the processes of a cluster log, shown and changed while they run.
+
+use clap::{Args, Subcommand};
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_logs::{Change, Levelled, MODULES, State};
+use obol_node::Site;
+use serde::Serialize;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Show or change what a process logs, while it runs
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Show the levels of a process, or change them
+    Level(Level),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Levels are error, warn, info, debug, trace and off. Modules are process, membership, fabric, gateway, kv, run, up, drill \
+    and hooks; membership is the flight recorder.\n\
+    \nA change holds until the cluster ends, also for a process that is started again. A frozen process has it when it continues.\n\
+    \nExamples:\n  obol log level node-2\n  obol log level node-2 membership=debug\n  obol log level coord-1 warn fabric=trace\n\
+    \nExit codes: 0 done, 1 the process has not answered yet, 2 no such cluster, process, module or level."
+)]
+pub(crate) struct Level {
+    /// The process
+    process: Name,
+    /// A level for all modules (debug), or for one (membership=debug)
+    #[arg(value_name = "[MODULE=]LEVEL")]
+    changes: Vec<Change>,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long a process may take to see a change.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+#[derive(Serialize)]
+struct LevelJson<'a> {
+    process: &'a str,
+    levels: &'a str,
+    /// Whether the process has them; none if nothing was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applied: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unwritten: Option<u64>,
+}
+
+pub(crate) fn run(
+    root: &Path,
+    cluster: Name,
+    LogCommand::Level(options): &LogCommand,
+) -> Result<ExitCode, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let dir = site.cluster.dir();
+    let process = options.process.as_str();
+    let asked = !options.changes.is_empty();
+    // Nothing to change also reports who has no log.
+    let now = if asked { None } else { obol_logs::state(dir, process).map_err(Failure::failed)? };
+    let levelled = match now {
+        Some(state) => Levelled::Now(state),
+        None => {
+            let patience = if asked { PATIENCE } else { Duration::ZERO };
+            obol_logs::request(dir, options.process, &options.changes, patience).map_err(Failure::refused)?
+        }
+    };
+    match levelled {
+        Levelled::Now(state) => show(options, &state, asked.then_some(true))?,
+        Levelled::Later(levels) => {
+            let levels = levels.to_string();
+            if options.json {
+                let (to, dropped, unwritten) = (None, None, None);
+                let applied = Some(false);
+                output::json(&LevelJson { process, levels: &levels, applied, to, dropped, unwritten })?;
+            } else {
+                output::remark(format_args!(
+                    "obol: {process} has not answered within {} s; it has the levels {levels} when it runs again (see `obol status`)",
+                    PATIENCE.as_secs()
+                ))?;
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(options: &Level, state: &State, applied: Option<bool>) -> Result<(), Failure> {
+    let process = options.process.as_str();
+    if options.json {
+        let State { levels, to, dropped, unwritten, .. } = state;
+        let (to, dropped, unwritten) = (Some(to.as_str()), Some(*dropped), Some(*unwritten));
+        return Ok(output::json(&LevelJson { process, levels, applied, to, dropped, unwritten })?);
+    }
+    output::line(format_args!("{process} logs {} to {}", state.levels, state.to))?;
+    if state.dropped > 0 || state.unwritten > 0 {
+        let why = state.trouble.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        output::line(format_args!(
+            "  ! {} lines were dropped because too many waited, {} could not be written{why}",
+            state.dropped, state.unwritten
+        ))?;
+    }
+    if applied.is_none() {
+        for (module, what) in MODULES {
+            let level = levels(state).of(module);
+            output::line(format_args!("  {module:<12} {level:<6} {what}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn levels(state: &State) -> obol_logs::Levels {
+    // A process of a later version may have levels that this one does not know.
+    state.levels.parse().unwrap_or_default()
+}

@@ -1,0 +1,231 @@
+//! Reads the flight recorders of the own process, as an observer reads those of others: nothing of
+//! the protocol waits for it, and a process that is busy is read all the same.
+
+use crate::events::{MODULE, event_line};
+use crate::levels::Severity;
+use crate::line::Line;
+use obol_fabric::host::{Cluster, Observed, Process, Reader, clock};
+use obol_fabric::ip::GatewayCounter;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::View;
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::{Kind as Event, Stamped};
+use obol_membership::view::Departed;
+use obol_observe::calendar::unix_now;
+use obol_observe::names::Names;
+use std::collections::BTreeMap;
+
+/// How often regions of this process are looked for: it may get one late, or another one.
+const SEARCH_INTERVAL: Nanos = Nanos::from_secs(1);
+/// Counters of what the process refused or lost: a line says when they have grown. The slot, its
+/// name, and what it counts.
+const REFUSALS: [(usize, &str, Severity, &str); 8] = [
+    refusal(Counter::DatagramsRefused, Severity::Warn, "invalid datagrams refused"),
+    refusal(
+        Counter::KernelNoticesRefused,
+        Severity::Warn,
+        "death notices refused: forged, or of another cluster",
+    ),
+    refusal(
+        Counter::MapFailures,
+        Severity::Error,
+        "times no region could be mapped: out of descriptors or memory",
+    ),
+    refusal(Counter::LinksLost, Severity::Warn, "links lost"),
+    refusal(Counter::DatagramsLost, Severity::Info, "datagrams lost because a receiver's lane was full"),
+    at_gateway(GatewayCounter::Strangers, "connections ended before a process had introduced itself"),
+    at_gateway(GatewayCounter::Invalid, "sessions ended for an invalid message"),
+    at_gateway(GatewayCounter::Denied, "operations denied that the peer's role does not allow"),
+];
+
+const fn refusal(
+    counter: Counter,
+    severity: Severity,
+    what: &'static str,
+) -> (usize, &'static str, Severity, &'static str) {
+    (counter as usize, counter.name(), severity, what)
+}
+
+const fn at_gateway(
+    counter: GatewayCounter,
+    what: &'static str,
+) -> (usize, &'static str, Severity, &'static str) {
+    (counter as usize, counter.name(), Severity::Warn, what)
+}
+
+/// A seat of this process.
+struct Source {
+    name: Name,
+    region: Observed,
+    seat: u16,
+    /// Of the seat's occupant.
+    generation: u32,
+    /// The next unread event.
+    next: u64,
+    own: Incarnation,
+    counted: [u64; REFUSALS.len()],
+}
+
+/// Follows the flight recorders of this process.
+pub(crate) struct Follower {
+    cluster: Cluster,
+    me: Process,
+    agent: Option<Name>,
+    /// By region, its owner's generation, and seat.
+    sources: BTreeMap<(u32, u32, u16), Source>,
+    searched: Option<Instant>,
+    names: Names,
+    view: Option<View>,
+}
+
+impl Follower {
+    pub(crate) fn new(cluster: Cluster, agent: Option<Name>) -> std::io::Result<Self> {
+        Ok(Self {
+            cluster,
+            me: Process::current()?,
+            agent,
+            sources: BTreeMap::new(),
+            searched: None,
+            names: Names::default(),
+            view: None,
+        })
+    }
+
+    /// Finds the seats of this process.
+    fn search(&mut self, now: Instant) {
+        if self.searched.is_some_and(|then| now.since(then) < SEARCH_INTERVAL) {
+            return;
+        }
+        self.searched = Some(now);
+        let own = self.cluster.regions_of(self.me);
+        let agent = self.agent.and_then(|agent| self.cluster.region_named(agent));
+        let mut found = Vec::new();
+        for info in own {
+            found.push((info, 0..1));
+        }
+        let seats = u16::try_from(self.cluster.layout().limits().seats).unwrap_or(u16::MAX);
+        found.extend(agent.map(|info| (info, 1..seats)));
+        // Of a region that another process has taken, the last events were read before.
+        self.sources.retain(|(region, generation, _), _| {
+            found.iter().any(|(info, _)| (info.number, info.generation) == (*region, *generation))
+        });
+        for (info, seats) in found {
+            let key = |seat| (info.number, info.generation, seat);
+            if seats.len() == 1 && self.sources.contains_key(&key(0)) {
+                continue;
+            }
+            // One that is being created is there at the next search.
+            let Ok(region) = Observed::open(&self.cluster, info.number) else { continue };
+            for seat in seats {
+                if self.sources.contains_key(&key(seat)) {
+                    continue;
+                }
+                let Some(taken) = region.reader().seat(seat).filter(|taken| taken.process == self.me) else {
+                    continue;
+                };
+                let source = Source {
+                    name: if seat == 0 { info.name } else { taken.name },
+                    region: region.clone(),
+                    seat,
+                    generation: taken.generation,
+                    next: 0,
+                    own: taken.incarnation,
+                    counted: [0; REFUSALS.len()],
+                };
+                self.sources.insert(key(seat), source);
+            }
+        }
+    }
+
+    /// Gives a line for everything that is new.
+    pub(crate) fn poll(&mut self, give: &mut dyn FnMut(Line)) {
+        let now = clock::now();
+        self.search(now);
+        // Two clocks at one moment.
+        let (unix, now) = (unix_now(), clock::now());
+        let utc = |at: Instant| unix.saturating_sub(now.since(at).0);
+        let Self { sources, names, view, me, .. } = self;
+        for source in sources.values_mut() {
+            learn(source.region.reader(), names, view);
+        }
+        sources.retain(|_, source| {
+            let region = source.region.clone();
+            let reader = region.reader();
+            let occupant = reader.seat(source.seat);
+            if occupant.is_none_or(|seat| seat.process != *me || seat.generation != source.generation) {
+                return false;
+            }
+            let events: Vec<Stamped> = reader.events(source.seat, source.next).unwrap_or_default();
+            for event in events {
+                if let Some(gap) = event.number.checked_sub(source.next).filter(|gap| *gap > 0) {
+                    let text = format!(
+                        "{gap} events of the flight recorder were overwritten before they were logged"
+                    );
+                    give(
+                        Line::new(utc(event.at), Severity::Warn, source.name, MODULE, text).with("lost", gap),
+                    );
+                }
+                source.next = event.number + 1;
+                give(source.line(&event, utc(event.at), names, view.as_ref()));
+            }
+            source.refusals(reader, unix, give);
+            true
+        });
+    }
+}
+
+/// Takes the newest view, and the names in it.
+fn learn(reader: Reader<'_>, names: &mut Names, view: &mut Option<View>) {
+    let known = view.as_ref().map(|view| view.id);
+    if reader.view_id().is_none_or(|id| known.is_some_and(|known| id <= known)) {
+        return;
+    }
+    if let Some(newest) = reader.view().and_then(|(_, bytes)| View::from_frame(&bytes)) {
+        names.know_all(&newest);
+        *view = Some(newest);
+    }
+}
+
+impl Source {
+    fn line(&mut self, event: &Stamped, unix: u64, names: &mut Names, view: Option<&View>) -> Line {
+        let record = &event.record;
+        if record.kind == Event::Joined {
+            self.own = Incarnation(record.a);
+            names.know(self.own, self.name);
+        }
+        let mut line = event_line(self.name, event, unix, Some(self.own), names);
+        if record.kind == Event::Decide {
+            let causes = causes(ViewId(record.a), names, view);
+            if !causes.is_empty() {
+                line.text = format!("{}: {causes}", line.text);
+            }
+        }
+        line
+    }
+
+    /// Gives a line for each counter of refusals that has grown.
+    fn refusals(&mut self, reader: Reader<'_>, unix: u64, give: &mut dyn FnMut(Line)) {
+        let counters = reader.counters(self.seat);
+        for ((slot, name, severity, what), known) in REFUSALS.into_iter().zip(&mut self.counted) {
+            let counted = counters.get(slot).copied().unwrap_or_default();
+            if let Some(more) = counted.checked_sub(*known).filter(|more| *more > 0) {
+                let text = format!("{more} {what} ({counted} in all)");
+                let line = Line::new(unix, severity, self.name, "fabric", text);
+                give(line.with("counter", name).with("more", more).with("incarnation", self.own));
+            }
+            *known = counted;
+        }
+    }
+}
+
+/// What a view changed. Of one that was followed by another before it was read, who departed by it.
+fn causes(id: ViewId, names: &Names, newest: Option<&View>) -> String {
+    let Some(view) = newest else { return String::new() };
+    if view.id == id {
+        return names.causes(view).join("; ");
+    }
+    let phrase = |gone: &Departed| {
+        format!("{} ({}) {}", gone.name, gone.incarnation, if gone.left { "left" } else { "failed" })
+    };
+    view.departed.iter().filter(|gone| gone.at == id).map(phrase).collect::<Vec<_>>().join("; ")
+}

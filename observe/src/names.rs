@@ -1,0 +1,88 @@
+//! Who is who: the names of incarnations, also of members that are gone, and what a view changed in
+//! words.
+
+use crate::ObservedEvent;
+use obol_fabric::{Incarnation, Name, Nanos};
+use obol_membership::recorder::Kind as Event;
+use obol_membership::view::{Acceptor, coordinator_name};
+use obol_membership::{Change, Reason, View};
+
+fn decider(acceptor: &Acceptor) -> Name {
+    coordinator_name(acceptor.proposer)
+}
+
+/// Members whose names are kept.
+const NAMES_MAX: usize = 1024;
+
+/// Names by incarnation.
+#[derive(Clone, Debug, Default)]
+pub struct Names(Vec<(Incarnation, Name)>);
+
+impl Names {
+    /// Takes the names of those who noted that they joined: some come and go between two views that
+    /// are seen.
+    pub fn know_joined(&mut self, events: &[ObservedEvent]) {
+        for seen in events.iter().filter(|seen| seen.event.record.kind == Event::Joined) {
+            self.know(Incarnation(seen.event.record.a), seen.process);
+        }
+    }
+
+    /// Takes a name.
+    pub fn know(&mut self, who: Incarnation, name: Name) {
+        if !self.0.iter().any(|(known, _)| *known == who) {
+            if self.0.len() == NAMES_MAX {
+                self.0.remove(0);
+            }
+            self.0.push((who, name));
+        }
+    }
+
+    /// Takes the names of a view's members, and of those who went lately.
+    pub fn know_all(&mut self, view: &View) {
+        for member in &view.members {
+            self.know(member.incarnation, member.name);
+        }
+        for gone in &view.departed {
+            self.know(gone.incarnation, gone.name);
+        }
+    }
+
+    /// The name of an incarnation, if it is known.
+    pub fn get(&self, who: Incarnation) -> Option<Name> {
+        self.0.iter().find(|(known, _)| *known == who).map(|(_, name)| *name)
+    }
+
+    /// A member as people see it.
+    pub fn shown(&self, who: Incarnation) -> String {
+        self.get(who).map_or(format!("incarnation {who}"), |name| format!("{name} ({who})"))
+    }
+
+    /// What a view changed, as text.
+    pub fn causes(&self, view: &View) -> Vec<String> {
+        view.changes.iter().map(|change| phrase(change, view.lease, |who| self.shown(who))).collect()
+    }
+}
+
+/// A change as text, of a view with these leases. `shown` gives a member as people see it.
+pub fn phrase(change: &Change, lease: Nanos, shown: impl Fn(Incarnation) -> String) -> String {
+    match *change {
+        Change::Joined(who) => format!("{} joined", shown(who)),
+        Change::Left(who) => format!("{} left", shown(who)),
+        Change::Failed { accused, accuser, reason } if accused == accuser => {
+            format!("{} failed: {}", shown(accused), reason.name())
+        }
+        // A link failed, not a process: of the two, the other one stayed.
+        Change::Failed { accused, accuser, reason: Reason::Timeout } => {
+            let reason = Reason::Timeout.name();
+            format!("{} failed: {reason}, no link to {}", shown(accused), shown(accuser))
+        }
+        Change::Failed { accused, accuser, reason } => {
+            format!("{} failed: {}, reported by {}", shown(accused), reason.name(), shown(accuser))
+        }
+        Change::Lease => format!("lease of {lease}"),
+        Change::AcceptorAdded(acceptor) => format!("{} decides from now on", decider(&acceptor)),
+        Change::AcceptorRemoved(acceptor) => format!("{} decides no more", decider(&acceptor)),
+        Change::Settled => "slot settled".to_owned(),
+        Change::Recovered(from) => format!("recovered by an operator from view {from}"),
+    }
+}

@@ -1,0 +1,141 @@
+//! Logs of real processes: one command says what happened to a process that is frozen, dead, or of a
+//! cluster that has ended.
+
+use crate::support::{Ran, Root, Up, freeze, signal, until, until_or};
+use serde_json::Value;
+
+/// The lines of a command.
+fn lines(ran: &Ran) -> Vec<Value> {
+    ran.out.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
+}
+
+fn logs(root: &Root, arguments: &[&str]) -> Vec<Value> {
+    lines(&root.run(&[&["logs", "--json"], arguments].concat()).ends(0))
+}
+
+/// Whether a line is of this process and about this event.
+fn is(line: &Value, process: &str, event: &str) -> bool {
+    line["process"] == process && line["event"] == event
+}
+
+/// Waits until a process is excluded while it is frozen; returns its incarnation.
+fn frozen_and_excluded(root: &Root, name: &str) -> u64 {
+    let status = root.healthy();
+    let incarnation = status.process(name)["incarnation"].as_u64().expect("a member");
+    freeze(status.pid(name));
+    root.until("it is excluded", |status| status.process(name)["incarnation"].is_null());
+    incarnation
+}
+
+#[test]
+fn what_happened_to_a_frozen_node_is_one_command_and_so_it_is_after_its_death_and_after_the_clusters_end() {
+    let (root, up): (Root, Up) = Root::with_cluster(&["--apps", "2"]);
+    let incarnation = frozen_and_excluded(&root, "node-2");
+    let pid = root.status().pid("node-2");
+    let told = |lines: &[Value]| {
+        let by_others = |line: &Value| {
+            line["event"] == "notice" && line["who"] == "node-2" && line["process"] != "node-2"
+        };
+        let number = |line: &Value| line["who_incarnation"].as_u64() == Some(incarnation);
+        lines.iter().any(|line| is(line, "node-2", "joined"))
+            && lines.iter().any(|line| by_others(line) && number(line))
+            && lines.iter().any(|line| {
+                line["event"] == "decide" && line["text"].as_str().is_some_and(|t| t.contains("node-2 ("))
+            })
+    };
+    let since = ["node-2", "--since", "10m"];
+    until("its exclusion is logged", || told(&logs(&root, &since)));
+    // Nothing is printed twice: the line of a process, or else the event of its recorder.
+    let all = logs(&root, &["--since", "10m", "--level", "debug"]);
+    let mut stamps: Vec<(String, u64)> = all
+        .iter()
+        .filter_map(|line| Some((line["process"].as_str()?.to_owned(), line["at_ns"].as_u64()?)))
+        .collect();
+    let count = stamps.len();
+    stamps.sort();
+    stamps.dedup();
+    assert_eq!(stamps.len(), count);
+    let times: Vec<&str> = all.iter().filter_map(|line| line["time"].as_str()).collect();
+    assert!(times.is_sorted(), "lines are in the order of time");
+    signal("KILL", &[pid]);
+    until("its death is logged", || {
+        logs(&root, &since)
+            .iter()
+            .any(|line| line["process"] == "up" && line["who"] == "node-2" && line["level"] == "warn")
+    });
+    assert!(told(&logs(&root, &since)));
+    root.run(&["down"]).ends(0);
+    drop(up);
+    assert!(told(&logs(&root, &since)), "files are there when the cluster is not");
+    assert!(!root.run(&["logs", "node-2", "--until", "2020-01-01"]).ends(0).err.is_empty());
+    root.run(&["logs", "nodde-2"]).refused(&["no process nodde-2 has logs", "did you mean node-2?"]);
+}
+
+#[test]
+fn levels_change_while_a_process_runs_and_reach_one_that_is_frozen_when_it_continues() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let level = |arguments: &[&str]| root.run(&[&["log", "level", "--json"], arguments].concat());
+    assert_eq!(level(&["node-1"]).ends(0).json()["levels"], "info");
+    let changed = level(&["node-1", "membership=debug"]).ends(0).json();
+    assert_eq!((&changed["levels"], &changed["applied"]), (&"info,membership=debug".into(), &true.into()));
+    root.run(&["kill", "app-1"]).ends(0);
+    root.run(&["start", "app-1"]).ends(0);
+    // Read from its file alone: others see all events in its memory.
+    let folder = root.state().join("obol/logs");
+    let written = || {
+        let found = crate::support::files(&folder).into_iter().find(|path| path.ends_with("node-1.log"));
+        std::fs::read_to_string(found.expect("it has a log")).expect("text")
+    };
+    until_or(
+        "steps of a view change are written",
+        || written().contains("view received").then_some(()),
+        written,
+    );
+    let pid = root.status().pid("node-1");
+    freeze(pid);
+    let later = level(&["node-1", "warn"]).ends(1).json();
+    assert_eq!(later["applied"], false);
+    signal("CONT", &[pid]);
+    until("it has the levels", || level(&["node-1"]).ends(0).json()["levels"] == "warn,membership=debug");
+    let status = root.status();
+    let log = &status.process("node-1")["log"];
+    assert_eq!((&log["dropped"], &log["unwritten"]), (&0.into(), &0.into()), "{log}");
+    level(&["node-9", "debug"]).refused(&["node-9 has no log", "node-1"]);
+    level(&["node-1", "membrship=debug"]).refused(&["did you mean membership?"]);
+}
+
+#[test]
+fn a_log_is_followed_until_the_cluster_ends() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1", "--log-format", "json"]);
+    let mut command = root.command(&["logs", "--follow", "--json", "--last", "0"]);
+    let follower = std::thread::spawn(move || Ran::of(&mut command));
+    // It follows once it is there, which nothing shows: a kill is repeated until it was seen.
+    for _ in 0..3 {
+        root.run(&["kill", "app-1"]).ends(0);
+        root.until("its death is seen", |status| !status.is_active("app-1"));
+        root.run(&["start", "app-1"]).ends(0);
+        root.until("it is back", |status| status.is_active("app-1"));
+    }
+    root.run(&["down"]).ends(0);
+    let ran = follower.join().expect("it ends").ends(0);
+    let followed = lines(&ran);
+    assert!(followed.iter().any(|line| line["event"] == "notice" && line["who"] == "app-1"), "{followed:?}");
+    assert!(ran.err.contains("the cluster has ended"));
+}
+
+#[test]
+fn processes_run_without_logs_where_there_is_no_place_for_them_or_none_are_wanted() {
+    let root = Root::new();
+    let logs = root.state().join("obol/logs");
+    std::fs::create_dir_all(logs.parent().expect("a folder")).expect("made");
+    std::fs::write(&logs, "in the way").expect("written");
+    let up = root.up(&["--apps", "1", "--log-to", "files"]);
+    assert!(root.healthy().process("node-1")["log"].is_null());
+    root.run(&["down"]).ends(0);
+    drop(up);
+    std::fs::remove_file(&logs).expect("removed");
+    let up = root.up(&["--apps", "1", "--log-to", "off"]);
+    assert!(root.healthy().process("node-1")["log"].is_null());
+    assert!(!logs.exists());
+    drop(up);
+}
