@@ -15,6 +15,7 @@ mod faults;
 mod floor;
 mod frozen;
 mod handles;
+mod hooks;
 mod hosts;
 mod joins;
 mod kv;

@@ -17,6 +17,7 @@ mod events;
 mod fabric;
 mod fault_agent;
 pub(crate) mod gateway;
+mod hooks;
 mod host;
 mod kv;
 mod lease;
@@ -75,6 +76,8 @@ commands! {
     Log(log::LogCommand) => log::run,
     Watch(watch::Watch) => watch::run,
     Mark(mark::Mark) => mark::run,
+    #[command(subcommand)]
+    Hooks(hooks::HooksCommand) => hooks::run,
     /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
     Kill(ending::Target) => ending::kill,
     /// Let a process leave the cluster gracefully and end, without counting as failed

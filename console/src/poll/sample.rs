@@ -1,11 +1,11 @@
 //! The state of a cluster at one moment, as plain data that is polled, recorded, replayed and
 //! drawn. It holds only what one-sided READs returned; nothing is derived here.
 
-use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Record, Stamped};
-use obol_membership::view::{Departed, coordinator_name};
+use obol_membership::view::{Acceptor, Departed, coordinator_name};
 use obol_membership::{Change, Kind, Reason, View};
 use obol_observe::annotations::{DrillMark, Mark};
 use obol_observe::failovers::Dead;
@@ -351,6 +351,23 @@ impl ChangeRow {
             Change::AcceptorRemoved(acceptor) => Self::AcceptorRemoved { proposer: acceptor.proposer },
             Change::Settled => Self::Settled,
             Change::Recovered(from) => Self::Recovered { from },
+        }
+    }
+}
+
+impl ChangeRow {
+    /// The change in the form of views; the addresses of acceptors are not known.
+    pub(crate) fn change(self) -> Change {
+        let acceptor = |proposer| Acceptor { proposer, address: Address::default() };
+        match self {
+            Self::Joined { who } => Change::Joined(who),
+            Self::Left { who } => Change::Left(who),
+            Self::Failed { who, accuser, reason } => Change::Failed { accused: who, accuser, reason },
+            Self::Lease => Change::Lease,
+            Self::AcceptorAdded { proposer } => Change::AcceptorAdded(acceptor(proposer)),
+            Self::AcceptorRemoved { proposer } => Change::AcceptorRemoved(acceptor(proposer)),
+            Self::Settled => Change::Settled,
+            Self::Recovered { from } => Change::Recovered(from),
         }
     }
 }

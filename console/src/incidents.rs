@@ -1,0 +1,444 @@
+//! What happens in a cluster, as events for hooks: what the console derives from its samples, compared
+//! from one sample to the next. Nothing is derived here that a screen does not show.
+
+use crate::poll::live::Live;
+use crate::poll::sample::{MarkRow, Sample};
+use crate::poll::{ClusterLocation, Update};
+use crate::state::data::Data;
+use obol_fabric::{Instant, Name, Nanos, ViewId};
+use obol_hooks::{Event, Kind, Severity, State};
+use obol_node::network::print_id;
+use obol_observe::calendar::unix_now;
+use obol_observe::failovers::{Failover, PHASES};
+use obol_observe::names::phrase;
+use obol_observe::{Health, failovers};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A failover is reported when so much time has passed since its first notice: then its stamps are
+/// there, and the view that says who failed.
+const SETTLE: Nanos = Nanos::from_secs(1);
+/// Reported failovers that are kept.
+const REPORTED_MAX: usize = 4096;
+
+/// Polls a cluster for events.
+pub struct Incidents {
+    live: Live,
+    derive: Derive,
+}
+
+impl Incidents {
+    /// Of a cluster, which may come later.
+    pub fn new(place: &ClusterLocation) -> Self {
+        Self { live: Live::new(place.clone()), derive: Derive::new(place.cluster) }
+    }
+
+    /// Reads the cluster once. The first reading reports only what is wrong at that time.
+    pub fn poll(&mut self) -> Vec<Event> {
+        match self.live.poll(true) {
+            Update::Sample(sample) => self.derive.take(Arc::new(*sample)),
+            Update::Lost { why } => self.derive.lost(&why, unix_now()),
+        }
+    }
+}
+
+/// An alert by its name, and the process that it is about.
+type AlertKey = (&'static str, Option<Name>);
+
+/// Derives events from samples.
+struct Derive {
+    cluster: Name,
+    data: Data,
+    /// What was reported of the cluster that is there now.
+    known: Option<Known>,
+    /// Whether it was reported that the cluster cannot be read.
+    lost: bool,
+}
+
+/// What was reported.
+struct Known {
+    /// Annotations and failovers of before are not reported.
+    began: Instant,
+    health: Health,
+    view: ViewId,
+    alerts: BTreeMap<AlertKey, String>,
+    failovers: BTreeSet<ViewId>,
+    /// Until when flight recorders may complete a failover.
+    unsettled: Instant,
+}
+
+impl Derive {
+    fn new(cluster: Name) -> Self {
+        Self { cluster, data: Data::default(), known: None, lost: false }
+    }
+
+    fn event(&self, kind: Kind, unix: u64, id: &str, title: String) -> Event {
+        let identity = self.data.sample.as_ref().and_then(|sample| sample.cluster_id);
+        let identity = identity.map_or("unknown".to_owned(), print_id);
+        Event {
+            id: format!("{identity}-{}-{id}", kind.name()),
+            kind,
+            unix,
+            cluster: self.cluster.to_string(),
+            identity,
+            severity: Severity::Info,
+            state: State::Event,
+            subject: String::new(),
+            title,
+            details: Map::new(),
+        }
+    }
+
+    /// The cluster cannot be read.
+    fn lost(&mut self, why: &str, unix: u64) -> Vec<Event> {
+        // One that was never there is awaited.
+        if self.lost || self.known.is_none() {
+            return Vec::new();
+        }
+        self.lost = true;
+        let event =
+            self.event(Kind::Health, unix, &format!("{unix}"), format!("the cluster cannot be read: {why}"));
+        vec![Event {
+            severity: Severity::Critical,
+            state: State::Firing,
+            subject: "unreachable".to_owned(),
+            ..event
+        }]
+    }
+
+    fn take(&mut self, sample: Arc<Sample>) -> Vec<Event> {
+        if self.data.is_of_another_cluster(&sample) {
+            self.known = None;
+        }
+        self.data.take(Arc::clone(&sample));
+        let was_lost = std::mem::take(&mut self.lost);
+        let is_first = self.known.is_none();
+        let view = sample.view.as_ref().map_or(ViewId::GENESIS, |view| view.id);
+        let mut known = self.known.take().unwrap_or_else(|| Known {
+            began: sample.at,
+            health: Health::Healthy,
+            view,
+            alerts: BTreeMap::new(),
+            failovers: BTreeSet::new(),
+            unsettled: Instant::ZERO,
+        });
+        if was_lost {
+            // It is reported how it is now, also if it is healthy.
+            known.health = Health::Unreachable;
+        }
+        let mut events: Vec<Event> = self.views(&mut known, &sample).into_iter().collect();
+        events.extend(self.failovers(&mut known, &sample, is_first));
+        events.extend(self.health(&mut known, &sample));
+        events.extend(self.alerts(&mut known, &sample));
+        let marks = sample.marks.iter().filter(|mark| mark.at >= known.began);
+        events.extend(marks.map(|mark| self.mark(mark, &sample)));
+        self.known = Some(known);
+        events
+    }
+
+    fn health(&self, known: &mut Known, sample: &Sample) -> Option<Event> {
+        if std::mem::replace(&mut known.health, sample.health) == sample.health {
+            return None;
+        }
+        let (name, is_healthy) = (sample.health.name(), sample.health == Health::Healthy);
+        let why = if sample.reasons.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", sample.reasons.join("; "))
+        };
+        let event = self.event(
+            Kind::Health,
+            sample.unix,
+            &sample.unix.to_string(),
+            format!("the cluster is {name}{why}"),
+        );
+        Some(Event {
+            severity: match sample.health {
+                Health::Healthy => Severity::Info,
+                Health::Degraded => Severity::Warning,
+                Health::Unavailable | Health::Unreachable => Severity::Critical,
+            },
+            state: if is_healthy { State::Resolved } else { State::Firing },
+            subject: name.to_owned(),
+            details: details([("health", json!(name)), ("reasons", json!(sample.reasons))]),
+            ..event
+        })
+    }
+
+    fn alerts(&self, known: &mut Known, sample: &Sample) -> Vec<Event> {
+        let subject = |clause: &str| {
+            let first = Name::new(clause.split(' ').next()?).ok()?;
+            self.data.tracks.contains_key(&first).then_some(first)
+        };
+        let now: BTreeMap<AlertKey, String> = self
+            .data
+            .alerts
+            .iter()
+            .map(|(name, clause)| ((*name, subject(clause)), clause.clone()))
+            .collect();
+        let event = |(name, subject): &AlertKey, clause: &str, state: State| {
+            let about = subject.map_or(String::new(), |subject| subject.to_string());
+            let id = format!("{}-{about}-{}-{}", name.replace(' ', "-"), sample.unix, state.name());
+            let title = match state {
+                State::Resolved => format!("{name}: no longer: {clause}"),
+                _ => format!("{name}: {clause}"),
+            };
+            let event = self.event(Kind::Alert, sample.unix, &id, title);
+            let severity = match (state, *name) {
+                (State::Resolved, _) => Severity::Info,
+                (_, "clock drift") => Severity::Critical,
+                _ => Severity::Warning,
+            };
+            let details =
+                details([("alert", json!(name)), ("process", json!(about)), ("clause", json!(clause))]);
+            Event { severity, state, subject: (*name).to_owned(), details, ..event }
+        };
+        let before = std::mem::replace(&mut known.alerts, now);
+        let begun = known.alerts.iter().filter(|(key, _)| !before.contains_key(key));
+        let over = before.iter().filter(|(key, _)| !known.alerts.contains_key(key));
+        let begun = begun.map(|(key, clause)| event(key, clause, State::Firing));
+        begun.chain(over.map(|(key, clause)| event(key, clause, State::Resolved))).collect()
+    }
+
+    fn views(&self, known: &mut Known, sample: &Sample) -> Option<Event> {
+        let view = sample.view.as_ref().filter(|view| view.id > known.view)?;
+        let skipped = view.id.0 - known.view.0 - 1;
+        known.view = view.id;
+        let causes: Vec<String> = view
+            .changes
+            .iter()
+            .map(|change| phrase(&change.change(), view.lease, |who| self.data.who(who)))
+            .collect();
+        let more = if skipped > 0 { format!(" (after {skipped} more)") } else { String::new() };
+        let title = format!("view {}{more}: {}", view.id, causes.join("; "));
+        let event = self.event(Kind::View, sample.unix, &view.id.to_string(), title);
+        let details = details([
+            ("view", json!(view.id)),
+            ("base", json!(view.base)),
+            ("members", json!(view.members)),
+            ("skipped", json!(skipped)),
+            ("leader", json!(sample.leader)),
+            ("causes", json!(causes)),
+        ]);
+        Some(Event { details, ..event })
+    }
+
+    fn failovers(&self, known: &mut Known, sample: &Sample, is_first: bool) -> Vec<Event> {
+        if !sample.events.is_empty() {
+            known.unsettled = sample.at + SETTLE + SETTLE;
+        }
+        if sample.at > known.unsettled && !is_first {
+            return Vec::new();
+        }
+        let mut events = Vec::new();
+        for failover in self.data.failovers() {
+            let is_over = sample.at.since(failover.began) >= SETTLE;
+            if failover.began < known.began || !is_over || !known.failovers.insert(failover.view) {
+                continue;
+            }
+            events.push(self.failover(&failover, sample));
+        }
+        while known.failovers.len() > REPORTED_MAX {
+            known.failovers.pop_first();
+        }
+        events
+    }
+
+    fn failover(&self, failover: &Failover, sample: &Sample) -> Event {
+        let dead = |dead: &failovers::Dead| {
+            let reason = dead.reason.map_or(String::new(), |reason| format!(" ({})", reason.name()));
+            format!("{}{reason}", self.data.who(dead.who))
+        };
+        let names: Vec<String> = failover.dead.iter().map(dead).collect();
+        let total = failover.total();
+        let took = total.map_or("some stamps are missing".to_owned(), |total| {
+            format!("survivors were active after {total}")
+        });
+        let title = format!("{} failed; view {} without it: {took}", names.join(", "), failover.view);
+        let unix = utc(sample, failover.began);
+        let event = self.event(Kind::Failover, unix, &failover.view.to_string(), title);
+        let phases = PHASES.iter().zip(failover.phases());
+        let phases: Map<String, Value> =
+            phases.filter_map(|(name, span)| Some(((*name).to_owned(), json!(span?)))).collect();
+        let dead: Vec<Value> = failover
+            .dead
+            .iter()
+            .map(|dead| {
+                json!({
+                    "who": self.data.who(dead.who),
+                    "incarnation": dead.who,
+                    "reported_by": self.data.who(dead.accuser),
+                    "detector": dead.reason.map(|reason| reason.name()),
+                })
+            })
+            .collect();
+        let mut details = details([
+            ("view", json!(failover.view)),
+            ("decider", json!(failover.decider)),
+            ("dead", json!(dead)),
+            ("phases_ns", json!(phases)),
+        ]);
+        if let Some(total) = total {
+            details.insert("total_ns".to_owned(), json!(total));
+        }
+        let subject = names.first().cloned().unwrap_or_default();
+        Event { severity: Severity::Warning, subject, details, ..event }
+    }
+
+    fn mark(&self, mark: &MarkRow, sample: &Sample) -> Event {
+        let (unix, id) = (utc(sample, mark.at), mark.at.0.to_string());
+        let Some(drill) = &mark.drill else {
+            return self.event(Kind::Mark, unix, &id, mark.text.clone());
+        };
+        let event = self.event(Kind::Drill, unix, &id, mark.text.clone());
+        let (severity, state) = match drill.verdict.as_deref() {
+            None => (Severity::Info, State::Firing),
+            Some("passed") => (Severity::Info, State::Resolved),
+            Some(_) => (Severity::Warning, State::Resolved),
+        };
+        let details = details([("drill", json!(drill.name)), ("verdict", json!(drill.verdict))]);
+        Event { severity, state, subject: drill.name.clone(), details, ..event }
+    }
+}
+
+/// A moment on the host's clock in nanoseconds since 1970.
+fn utc(sample: &Sample, at: Instant) -> u64 {
+    if at > sample.at {
+        sample.unix.saturating_add(at.since(sample.at).0)
+    } else {
+        sample.unix.saturating_sub(sample.at.since(at).0)
+    }
+}
+
+fn details<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poll::sample::{ChangeRow, EventRow};
+    use crate::samples;
+    use obol_fabric::Incarnation;
+    use obol_membership::Reason;
+    use obol_membership::metrics::Counter;
+    use obol_membership::recorder::Kind as Recorded;
+    use obol_observe::annotations::DrillMark;
+
+    const START: u64 = 3_600_000_000_000;
+    const STEP: u64 = 250_000_000;
+
+    /// The events of samples that were changed like this.
+    fn events(samples: u64, change: impl Fn(u64, &mut Sample)) -> Vec<Event> {
+        let mut derive = Derive::new(samples::name("default"));
+        let each = |n| {
+            let mut sample = samples::healthy(Instant(START + n * STEP));
+            sample.events.clear();
+            change(n, &mut sample);
+            derive.take(Arc::new(sample))
+        };
+        (0..samples).flat_map(each).collect()
+    }
+
+    fn titles(events: &[Event]) -> Vec<&str> {
+        events.iter().map(|event| event.title.as_str()).collect()
+    }
+
+    #[test]
+    fn a_healthy_cluster_has_no_events() {
+        assert_eq!(titles(&events(40, |_, _| ())), [""; 0]);
+    }
+
+    #[test]
+    fn an_alert_begins_and_ends_once() {
+        let found = events(400, |n, sample| {
+            sample.processes[3].counters[Counter::RenewalsLate as usize] += n.min(20);
+        });
+        let states: Vec<State> = found.iter().map(|event| event.state).collect();
+        assert_eq!(states, [State::Firing, State::Resolved], "{:?}", titles(&found));
+        assert!(found.iter().all(|event| event.kind == Kind::Alert && event.subject == "late renewals"));
+        assert_ne!(found[0].id, found[1].id);
+    }
+
+    #[test]
+    fn health_is_reported_when_it_changes() {
+        let found = events(9, |n, sample| {
+            if (3..6).contains(&n) {
+                sample.health = Health::Unavailable;
+                sample.reasons = vec!["no majority".to_owned()];
+            }
+        });
+        assert_eq!(titles(&found), ["the cluster is unavailable: no majority", "the cluster is healthy"]);
+        assert_eq!((found[0].severity, found[1].state), (Severity::Critical, State::Resolved));
+    }
+
+    #[test]
+    fn a_lost_cluster_is_reported_once_and_its_return() {
+        let mut derive = Derive::new(samples::name("default"));
+        assert_eq!(derive.lost("not there yet", 1), []);
+        derive.take(Arc::new(samples::healthy(Instant(START))));
+        assert_eq!(titles(&derive.lost("gone", 2)), ["the cluster cannot be read: gone"]);
+        assert_eq!(derive.lost("gone", 3), []);
+        let back = derive.take(Arc::new(samples::healthy(Instant(START + STEP))));
+        assert_eq!(titles(&back), ["the cluster is healthy"]);
+    }
+
+    #[test]
+    fn marks_and_verdicts_are_events_unless_they_are_of_before() {
+        let mark = |n: u64, text: &str, drill: Option<DrillMark>| MarkRow {
+            at: Instant(START + n * STEP),
+            text: text.to_owned(),
+            drill,
+        };
+        let drill = |verdict: Option<&str>| DrillMark {
+            name: "freeze".to_owned(),
+            verdict: verdict.map(str::to_owned),
+        };
+        let found = events(6, |n, sample| match n {
+            0 => sample.marks.push(MarkRow { at: Instant(START - 1), ..mark(0, "long ago", None) }),
+            2 => sample.marks.push(mark(2, "deploy 1.4", None)),
+            3 => sample.marks.push(mark(3, "drill freeze begins", Some(drill(None)))),
+            4 => sample.marks.push(mark(4, "drill freeze: failed", Some(drill(Some("failed"))))),
+            _ => {}
+        });
+        assert_eq!(titles(&found), ["deploy 1.4", "drill freeze begins", "drill freeze: failed"]);
+        let kinds: Vec<(Kind, Severity)> = found.iter().map(|event| (event.kind, event.severity)).collect();
+        let info = Severity::Info;
+        assert_eq!(kinds, [(Kind::Mark, info), (Kind::Drill, info), (Kind::Drill, Severity::Warning)]);
+    }
+
+    #[test]
+    fn a_failover_is_reported_once_with_who_failed_and_how_long_it_took() {
+        let stamp = |event, us: u64, a| EventRow {
+            event,
+            a,
+            b: 1,
+            reason: (event == Recorded::Notice).then_some(Reason::Deadbeat),
+            ..samples::event(Instant(START + 5 * STEP + us * 1000), us)
+        };
+        let found = events(20, |n, sample| {
+            let view = sample.view.as_mut().expect("a view");
+            if n >= 5 {
+                view.id = ViewId(view.id.0 + 1);
+                let (who, accuser) = (Incarnation(7), Incarnation(1));
+                view.changes = vec![ChangeRow::Failed { who, accuser, reason: Reason::Deadbeat }];
+            }
+            let id = view.id.0;
+            if n == 5 {
+                sample.events = vec![
+                    stamp(Recorded::Notice, 0, 7),
+                    stamp(Recorded::Propose, 5, id),
+                    stamp(Recorded::Decide, 18, id),
+                    stamp(Recorded::Active, 156, id),
+                ];
+            }
+        });
+        let kinds: Vec<Kind> = found.iter().map(|event| event.kind).collect();
+        assert_eq!(kinds, [Kind::View, Kind::Failover], "{:?}", titles(&found));
+        assert!(found[0].title.contains("failed: deadbeat"), "{}", found[0].title);
+        assert_eq!(found[1].details["total_ns"], json!(156_000));
+        assert!(found[1].title.contains("after 156us"), "{}", found[1].title);
+        assert_eq!(found[1].details["dead"][0]["incarnation"], json!(7));
+    }
+}

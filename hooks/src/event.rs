@@ -1,0 +1,162 @@
+//! What hooks are called for.
+
+use obol_observe::calendar;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The kind of an event. A hook lists those that it is called for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// An alert of the console begins or ends.
+    Alert,
+    /// The health of the cluster changes.
+    Health,
+    /// A view is decided.
+    View,
+    /// A failover is over.
+    Failover,
+    /// A drill begins, or has a verdict.
+    Drill,
+    /// An operator annotates.
+    Mark,
+    /// `obol hooks test`. Every hook is called for it.
+    Test,
+}
+
+impl Kind {
+    /// Those that a hook can be called for.
+    pub const ALL: [Self; 6] =
+        [Self::Alert, Self::Health, Self::View, Self::Failover, Self::Drill, Self::Mark];
+
+    /// Its name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alert => "alert",
+            Self::Health => "health",
+            Self::View => "view",
+            Self::Failover => "failover",
+            Self::Drill => "drill",
+            Self::Mark => "mark",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// For the record.
+    Info,
+    /// Something is wrong, and programs may act.
+    Warning,
+    /// No program may act, or leases are not safe.
+    Critical,
+}
+
+impl Severity {
+    /// Its name in bodies.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// Whether an event begins or ends something that lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It happened.
+    Event,
+    /// It begins.
+    Firing,
+    /// It is over.
+    Resolved,
+}
+
+impl State {
+    /// Its name in bodies.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Firing => "firing",
+            Self::Resolved => "resolved",
+        }
+    }
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// The same for each attempt to deliver it, and for no other event.
+    pub id: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// When, in nanoseconds since 1970.
+    pub unix: u64,
+    /// The cluster.
+    pub cluster: String,
+    /// The identity of the cluster, which distinguishes those of one name.
+    pub identity: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// Whether it begins or ends something.
+    pub state: State,
+    /// What it is about: the name of an alert, of a drill, or of a member.
+    pub subject: String,
+    /// What happened, on one line.
+    pub title: String,
+    /// Figures and names for scripts.
+    pub details: Map<String, Value>,
+}
+
+impl Event {
+    /// The event as receivers get it. `suppressed` counts the events before it that the rate limit of
+    /// the hook has suppressed.
+    pub fn to_json(&self, suppressed: u64) -> Value {
+        json!({
+            "schema": 1,
+            "id": self.id,
+            "kind": self.kind.name(),
+            "time": self.time(),
+            "unix_ms": self.unix / 1_000_000,
+            "cluster": self.cluster,
+            "identity": self.identity,
+            "severity": self.severity.name(),
+            "state": self.state.name(),
+            "subject": self.subject,
+            "title": self.title,
+            "details": self.details,
+            "suppressed": suppressed,
+        })
+    }
+
+    /// When, in UTC.
+    pub fn time(&self) -> String {
+        calendar::utc(self.unix, "%FT%T.%6fZ")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn event(kind: Kind, title: &str) -> Event {
+        Event {
+            id: format!("00ff-{title}"),
+            kind,
+            unix: 1_795_572_847_120_394_811,
+            cluster: "default".to_owned(),
+            identity: "00000000000000ff".to_owned(),
+            severity: Severity::Warning,
+            state: State::Event,
+            subject: "node-2".to_owned(),
+            title: title.to_owned(),
+            details: Map::from_iter([("view".to_owned(), 8.into())]),
+        }
+    }
+}

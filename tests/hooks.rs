@@ -1,0 +1,80 @@
+//! Hooks of a real cluster: a program is called for a failover and for a drill's verdict.
+
+use crate::support::{Root, signal, until_or};
+use serde_json::Value;
+use std::fs;
+use std::process::{Child, Stdio};
+
+/// A daemon that the test ends.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn hooks_are_called_for_a_failover_an_annotation_and_a_verdict() {
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
+    let [file, got, dead] = ["hooks.toml", "hooks.got", "hooks.dead"].map(|name| root.note(name));
+    let script = format!("{{ cat; echo; }} >> {}", got.display());
+    let text = format!(
+        "schema = 1\ndead_letters = {dead:?}\n[[hook]]\nname = \"all\"\non = [\"failover\", \"mark\", \"drill\", \"view\"]\n\
+         exec = [\"/bin/sh\", \"-c\", {script:?}]\n[[hook]]\nname = \"bad\"\non = [\"mark\"]\nexec = [\"/bin/false\"]\n\
+         attempts = 2\nbackoff = \"1ms\"\n"
+    );
+    fs::write(&file, text).expect("written");
+    let path = file.to_str().expect("text");
+    root.run(&["hooks", "check", path]).ends(0);
+    let tested = root.run(&["hooks", "test", path, "--json"]).ends(1).out;
+    assert!(
+        tested.contains("\"hook\":\"all\",\"delivered\":true")
+            && tested.contains("\"hook\":\"bad\",\"delivered\":false")
+    );
+    let mut command = root.command(&["hooks", "run", path]);
+    let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut daemon = Daemon(child);
+    let events = || -> Vec<Value> {
+        let text = fs::read_to_string(&got).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    let seen = |what: &str, holds: &dyn Fn(&Value) -> bool| {
+        until_or(what, || events().into_iter().find(|event| holds(event)), || format!("{:#?}", events()))
+    };
+    // Events of before its start are not reported, and nothing shows when it has started: the
+    // annotation is repeated until one is.
+    until_or(
+        "it has begun",
+        || {
+            root.run(&["mark", "deploy 1.4"]).ends(0);
+            events()
+                .iter()
+                .any(|event| event["kind"] == "mark" && event["title"] == "deploy 1.4")
+                .then_some(())
+        },
+        || format!("{:#?}", events()),
+    );
+    root.run(&["drill", "app", "--count", "1"]);
+    let verdict =
+        seen("the verdict", &|event| event["kind"] == "drill" && event["details"]["verdict"].is_string());
+    assert_eq!(verdict["state"], "resolved");
+    let failover = seen("the failover", &|event| event["kind"] == "failover");
+    assert!(
+        failover["details"]["view"].is_u64() && failover["details"]["dead"][0]["incarnation"].is_u64(),
+        "{failover}"
+    );
+    seen("the view", &|event| {
+        event["kind"] == "view" && event["details"]["view"] == failover["details"]["view"]
+            || event["kind"] == "view" && event["details"]["skipped"].as_u64() > Some(0)
+    });
+    signal("TERM", &[i64::from(daemon.0.id())]);
+    assert!(daemon.0.wait().expect("a child").success());
+    let letters = root.run(&["hooks", "resend", path, "--list", "--json"]).ends(1).out;
+    let letter: Value =
+        letters.lines().next().and_then(|line| serde_json::from_str(line).ok()).expect("a letter");
+    assert_eq!((&letter["hook"], &letter["event"]["title"]), (&"bad".into(), &"deploy 1.4".into()));
+    root.run(&["hooks", "resend", path, "--hook", "al"]).refused(&["no hook \"al\""]);
+}
