@@ -151,6 +151,23 @@ impl Hosts {
 }
 
 #[test]
+fn an_annotation_reaches_all_hosts_and_a_missing_gateway_is_reported() {
+    let mut hosts = Hosts::booted();
+    let marks = |host: u8| {
+        let path = hosts.file(&format!("host-{host}/root/default/marks"));
+        fs::read_to_string(path).unwrap_or_default()
+    };
+    let marked = Ran::of(&mut hosts.on(2, &["mark", "deploy 1.4"])).ends(0);
+    assert_eq!(marked.err, "", "it has reached all hosts");
+    for host in 1..=HOSTS {
+        until_or("it is there", || marks(host).contains("deploy 1.4").then_some(()), || marks(host));
+    }
+    hosts.kill(3, "gateway");
+    let marked = Ran::of(&mut hosts.on(1, &["mark", "deploy 1.5"])).ends(0);
+    assert!(marked.err.contains("not on all others: host 3"), "{}", marked.err);
+}
+
+#[test]
 fn hosts_over_ip_are_one_cluster_through_the_deaths_of_its_processes() {
     let mut hosts = Hosts::booted();
     hosts.start(2, "run --name web -- sleep 1000");

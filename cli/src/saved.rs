@@ -9,6 +9,7 @@
 use obol_fabric::Name;
 use obol_fabric::host::remove_if_present;
 use obol_node::user;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

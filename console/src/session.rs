@@ -19,6 +19,7 @@ use crate::{past, remember, screens, view};
 use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
 use obol_fabric::host::{clock, program};
 use obol_fabric::{Name, Nanos};
+use obol_node::Site;
 use obol_observe::annotations::Mark;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
@@ -409,8 +410,12 @@ impl Session<'_> {
 /// Writes an annotation; returns it.
 fn note(location: &ClusterLocation, text: String) -> Result<String, String> {
     let dir = location.root.join(location.cluster.as_str());
-    let written = Mark::note(clock::now(), &text).and_then(|mark| mark.write(&dir));
-    written.map(|()| text).map_err(|error| error.to_string())
+    let mark = Mark::note(clock::now(), &text).map_err(|error| error.to_string())?;
+    mark.write(&dir).map_err(|error| error.to_string())?;
+    let location = location.clone();
+    // A host that does not answer must not hold up keys. It lacks the annotation then.
+    std::thread::spawn(move || Site::open(&location.root, location.cluster).map(|site| mark.forward(&site)));
+    Ok(text)
 }
 
 /// How long the console waits for updates.

@@ -17,6 +17,7 @@ use obol_profiles::{Profile, Rdma};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 
 /// How long a leaving process waits for the view without it; then it exits, and counts as failed.
 pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
@@ -237,6 +238,14 @@ pub enum RegionReader {
 }
 
 impl RegionReader {
+    /// Sends an annotation to the other hosts. Returns whom it did not reach, and why; `None` over a
+    /// network that carries none.
+    pub fn note(&mut self, bytes: &[u8]) -> Option<Vec<(u8, LinkError)>> {
+        let Self::Ip(observer) = self else { return None };
+        let others = observer.others();
+        Some(others.into_iter().filter_map(|host| Some((host, observer.note(host, bytes).err()?))).collect())
+    }
+
     /// Reads a region once. Blocks until its host has answered, or is given up.
     pub fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
         match self {
@@ -247,18 +256,20 @@ impl RegionReader {
 }
 
 impl Site {
-    /// Runs the gateway of this host until `stop` is set. `ready` is called with its address.
+    /// Runs the gateway of this host until `stop` is set. `notes` takes the annotations of other
+    /// hosts. `ready` is called with its address.
     pub fn gateway(
         &self,
         name: Name,
         stop: &AtomicBool,
+        notes: SyncSender<Vec<u8>>,
         ready: impl FnOnce(SocketAddr),
     ) -> Result<(), EndpointError> {
         let Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) = &self.deployment.network else {
             return Err(EndpointError::NoGateway(self.cluster.name()));
         };
         let config = ip_config(network, keys, &self.deployment.profile);
-        Ok(ip::serve(&self.cluster, name, &config, stop, ready)?)
+        Ok(ip::serve(&self.cluster, name, &config, stop, Some(notes), ready)?)
     }
 }
 

@@ -5,6 +5,7 @@
 //! with the cluster. Each line is one write, so annotations of several programs do not mix.
 
 use obol_fabric::Instant;
+use obol_node::Site;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "marks";
 /// Longest annotation, in characters.
 pub const CHARS_MAX: usize = 120;
+/// The file is not made larger than this.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Read at most this much of the file; older annotations are skipped.
 const READ_MAX: u64 = 1 << 20;
 
@@ -58,6 +61,15 @@ pub enum MarkError {
     },
 }
 
+/// Whether an annotation has reached the other hosts of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Forwarded {
+    /// All of them.
+    All,
+    /// Not all: why.
+    Not(String),
+}
+
 impl Mark {
     /// An operator's annotation.
     pub fn note(at: Instant, text: &str) -> Result<Self, MarkError> {
@@ -83,9 +95,45 @@ impl Mark {
         let written = || {
             let mut line = serde_json::to_vec(self)?;
             line.push(b'\n');
-            File::options().append(true).create(true).open(&path)?.write_all(&line)
+            let mut file = File::options().append(true).create(true).open(&path)?;
+            if file.metadata()?.len() + line.len() as u64 > FILE_BYTES_MAX {
+                return Err(io::Error::other(format!(
+                    "it has {FILE_BYTES_MAX} bytes of annotations already"
+                )));
+            }
+            file.write_all(&line)
         };
         written().map_err(|error| MarkError::Io { path: path.clone(), error })
+    }
+
+    /// Sends it to the other hosts of the cluster, whose gateways write it there. Blocks until each has
+    /// answered or is given up.
+    pub fn forward(&self, site: &Site) -> Forwarded {
+        if site.deployment.network.is_none() {
+            return Forwarded::All;
+        }
+        let bytes = serde_json::to_vec(self).unwrap_or_default();
+        match site.deployment.reader(&site.cluster) {
+            Ok(Some(mut reader)) => match reader.note(&bytes) {
+                None => Forwarded::Not("hosts that share memory by RDMA have no gateways".to_owned()),
+                Some(missed) if missed.is_empty() => Forwarded::All,
+                Some(missed) => {
+                    let each = missed.iter().map(|(host, why)| format!("host {host}: {why}"));
+                    Forwarded::Not(each.collect::<Vec<_>>().join("; "))
+                }
+            },
+            Ok(None) => Forwarded::All,
+            Err(error) => Forwarded::Not(error.to_string()),
+        }
+    }
+
+    /// An annotation that another host has sent, as of now on this host's clock; `None` if it is none.
+    pub fn received(bytes: &[u8], now: Instant) -> Option<Self> {
+        let Self { text, drill, .. } = serde_json::from_slice(bytes).ok()?;
+        let Self { at, text, .. } = Self::note(now, &text).ok()?;
+        let is_short = |text: &str| text.chars().count() <= CHARS_MAX && !text.chars().any(char::is_control);
+        let fits = |drill: &DrillMark| is_short(&drill.name) && drill.verdict.as_deref().is_none_or(is_short);
+        Some(Self { at, text, drill: drill.filter(fits) })
     }
 }
 
@@ -149,6 +197,22 @@ mod tests {
         assert_eq!(marks.news().expect("read"), [], "it was written into a line of nonsense");
         note(5).write(dir).expect("written");
         assert_eq!(marks.news().expect("read"), [note(5)]);
+    }
+
+    #[test]
+    fn what_another_host_sends_is_checked_and_has_the_time_of_this_one() {
+        let sent = |mark: &Mark| Mark::received(&serde_json::to_vec(mark).expect("JSON"), Instant(9));
+        let note = Mark::note(Instant(1), "deploy").expect("a note");
+        assert_eq!(sent(&note), Some(Mark { at: 9, ..note.clone() }));
+        let drill = Mark::drill(Instant(1), "freeze", Some("passed"));
+        assert_eq!(sent(&drill), Some(Mark { at: 9, ..drill }));
+        for text in ["a\nb".to_owned(), "x".repeat(CHARS_MAX + 1)] {
+            assert_eq!(sent(&Mark { text, ..note.clone() }), None);
+        }
+        let name = "x".repeat(CHARS_MAX + 1);
+        let hostile = Mark { drill: Some(DrillMark { name, verdict: None }), ..note };
+        assert_eq!(sent(&hostile).and_then(|mark| mark.drill), None);
+        assert_eq!(Mark::received(b"{}", Instant(9)), None);
     }
 
     #[test]

@@ -5,8 +5,14 @@ use crate::logging::LogOptions;
 use clap::Args;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
+use obol_fabric::host::clock;
+use obol_observe::annotations::Mark;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver};
+
+/// Annotations that wait to be written; further ones are refused.
+const NOTES_MAX: usize = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
@@ -18,11 +24,31 @@ pub(crate) struct Gateway {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode, Failure> {
+    let (notes, received) = mpsc::sync_channel(NOTES_MAX);
     let (site, stop) = enter(root, cluster, &args.log, (args.name, None))?;
-    let served = site.gateway(args.name, &stop, |address| {
+    annotate(site.cluster.dir(), received)?;
+    let served = site.gateway(args.name, &stop, notes, |address| {
         tracing::info!(target: "gateway", "listens on {address}");
         // A gateway serves without a reader of this message.
         let _ = output::remark(format_args!("obol: the gateway of cluster {cluster} listens on {address}"));
     });
     ended(args.name, served)
+}
+
+/// Writes annotations of other hosts to the file of this one, on a thread that serves nobody else.
+fn annotate(dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
+    let dir = dir.to_owned();
+    let write = move || {
+        for bytes in received {
+            match Mark::received(&bytes, clock::now()).map(|mark| mark.write(&dir)) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    tracing::warn!(target: "gateway", "an annotation of another host is lost: {error}")
+                }
+                None => tracing::warn!(target: "gateway", "another host has sent what is no annotation"),
+            }
+        }
+    };
+    std::thread::Builder::new().name("obol-notes".to_owned()).spawn(write).map_err(Failure::failed)?;
+    Ok(())
 }

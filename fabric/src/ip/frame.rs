@@ -81,14 +81,32 @@ impl Refusal {
 /// What a process asks of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request<'a> {
-    Read { at: Target, len: u32 },
-    Write { at: Target, bytes: &'a [u8] },
-    Cas { at: Target, expected: u64, desired: u64 },
-    Datagram { to: Seat, bytes: &'a [u8] },
-    Multicast { groups: u32, bytes: &'a [u8] },
+    Read {
+        at: Target,
+        len: u32,
+    },
+    Write {
+        at: Target,
+        bytes: &'a [u8],
+    },
+    Cas {
+        at: Target,
+        expected: u64,
+        desired: u64,
+    },
+    Datagram {
+        to: Seat,
+        bytes: &'a [u8],
+    },
+    Multicast {
+        groups: u32,
+        bytes: &'a [u8],
+    },
     Watch(Seat),
     Unwatch(Seat),
     Ping,
+    /// An annotation for the operators of the gateway's host.
+    Note(&'a [u8]),
 }
 
 /// What a gateway sends.
@@ -118,6 +136,7 @@ const MULTICAST: u8 = 5;
 const WATCH: u8 = 6;
 const UNWATCH: u8 = 7;
 const PING: u8 = 8;
+const NOTE: u8 = 9;
 const WELCOME: u8 = 32;
 const REFUSED: u8 = 33;
 const DATA: u8 = 34;
@@ -258,6 +277,7 @@ impl<'a> Request<'a> {
             Self::Watch(seat) => to.put(&[WATCH]).seat(seat),
             Self::Unwatch(seat) => to.put(&[UNWATCH]).seat(seat),
             Self::Ping => to.put(&[PING]),
+            Self::Note(bytes) => to.put(&[NOTE]).put(bytes),
         };
     }
 
@@ -272,6 +292,7 @@ impl<'a> Request<'a> {
             WATCH => Self::Watch(from.seat()?),
             UNWATCH => Self::Unwatch(from.seat()?),
             PING => Self::Ping,
+            NOTE => Self::Note(from.rest()),
             _ => return None,
         };
         from.ended(request)
@@ -363,6 +384,7 @@ mod tests {
             Request::Watch(SEAT),
             Request::Unwatch(SEAT),
             Request::Ping,
+            Request::Note(b"deploy"),
         ] {
             let mut out = Vec::new();
             request.encode(&mut out);

@@ -44,22 +44,48 @@ impl Observer {
     /// or for eight times the bound of detection.
     pub fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
         let host = self.config.host_of(at.region).ok_or(LinkError::PeerReplaced)?;
-        let patience = (self.config.detection.to_std() * PATIENCE_FACTOR).max(PATIENCE_MIN);
-        let mut stream = match self.gateways.remove(&host) {
-            Some(stream) => stream,
-            None => {
-                let to = self.config.gateway(host).ok_or(LinkError::PeerReplaced)?;
-                let from = self.config.gateway(self.host).map(|gateway| gateway.ip());
-                let connected = connect(from, to, host, &self.config.identity, &self.hello, patience);
-                connected.map_err(|_| LinkError::PeerDead)?
-            }
-        };
+        let patience = self.patience();
+        let mut stream = self.stream(host)?;
         let copied = self.read_region(&mut stream, at, patience)?;
         // A stream with an error is not used again: answers may still be on their way.
         if copied.is_ok() {
             self.gateways.insert(host, stream);
         }
         copied
+    }
+
+    fn patience(&self) -> Duration {
+        (self.config.detection.to_std() * PATIENCE_FACTOR).max(PATIENCE_MIN)
+    }
+
+    /// Takes the connection to a host's gateway, or makes one.
+    fn stream(&mut self, host: u8) -> Result<Stream, LinkError> {
+        if let Some(stream) = self.gateways.remove(&host) {
+            return Ok(stream);
+        }
+        let to = self.config.gateway(host).ok_or(LinkError::PeerReplaced)?;
+        let from = self.config.gateway(self.host).map(|gateway| gateway.ip());
+        let connected = connect(from, to, host, &self.config.identity, &self.hello, self.patience());
+        connected.map_err(|_| LinkError::PeerDead)
+    }
+
+    /// The numbers of the other hosts.
+    pub fn others(&self) -> Vec<u8> {
+        let hosts = u8::try_from(self.config.gateways.len()).unwrap_or(u8::MAX);
+        (1..=hosts).filter(|host| *host != self.host).collect()
+    }
+
+    /// Sends an annotation to the gateway of a host. Blocks as [`Observer::read`] does.
+    pub fn note(&mut self, host: u8, bytes: &[u8]) -> Result<(), LinkError> {
+        let mut stream = self.stream(host)?;
+        Request::Note(bytes).encode(&mut stream.output);
+        let answered = answer(&mut stream, Time::now() + self.patience(), |reply| match reply {
+            Reply::Written => Some(Ok(())),
+            Reply::Failed(error) => Some(Err(error)),
+            _ => None,
+        })?;
+        self.gateways.insert(host, stream);
+        answered
     }
 
     /// The outer error is the connection's, the inner one the operation's.

@@ -11,7 +11,8 @@ use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
 use obol_membership::ActiveMutant;
-use obol_observe::annotations::Mark;
+use obol_node::Site;
+use obol_observe::annotations::{Forwarded, Mark};
 use obol_observe::stats::{Summary, shown as us};
 use obol_observe::{Observer, Snapshot};
 use obol_profiles::Profile;
@@ -447,7 +448,13 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     // Consoles and recordings show that a drill ran. If it cannot be noted, the drill's
     // own report still does.
     let note = |verdict| {
-        let _ = Mark::drill(clock::now(), &drill.id, verdict).write(&root.join(cluster.as_str()));
+        let mark = Mark::drill(clock::now(), &drill.id, verdict);
+        let _ = mark.write(&root.join(cluster.as_str()));
+        if let Ok(site) = Site::open(root, cluster)
+            && let Forwarded::Not(why) = mark.forward(&site)
+        {
+            tracing::warn!(target: "drill", "the annotation is on this host, and not on all others: {why}");
+        }
     };
     note(None);
     tracing::info!(target: "drill", drill = drill.id.as_str(), "drill {} begins", drill.id);

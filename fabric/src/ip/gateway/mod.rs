@@ -27,6 +27,7 @@ use admit::Admission;
 use server::Server;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 
@@ -148,12 +149,14 @@ impl Machine for Relay {
 }
 
 /// Serves the regions of this host to the processes of others until `stop` is set and this thread
-/// gets a signal. `ready` is called with the address once it listens.
+/// gets a signal. `notes` takes the annotations of other hosts, as far as it has room; none is taken
+/// without it. `ready` is called with the address once it listens.
 pub fn serve(
     cluster: &Cluster,
     name: Name,
     config: &Config,
     stop: &AtomicBool,
+    notes: Option<SyncSender<Vec<u8>>>,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), GatewayError> {
     let host = cluster.host();
@@ -182,7 +185,8 @@ pub fn serve(
     let server =
         Server::new(cluster, endpoint.region(), me, config, (inputs, Arc::clone(&wake)), counts.clone())
             .map_err(kernel("wait for connections"))?
-            .with_watcher(commands, endpoint.waker());
+            .with_watcher(commands, endpoint.waker())
+            .with_notes(notes);
     let admit_wake = Wake::new().map_err(kernel("make an event descriptor"))?;
     let mut admit =
         admit::Admit::new(listener, (&identity, version), cluster, config, inbox.clone(), counts)?;

@@ -3,7 +3,7 @@
 use super::admit::Admission;
 use super::session::Session;
 use super::{Counts, GatewayCounter, Input, WatchCommand};
-use crate::contract::{Evidence, Group};
+use crate::contract::{Evidence, Group, LinkError};
 use crate::host::mapped::MappedRegions;
 use crate::host::region::{Region, Waker};
 use crate::host::wake::Wake;
@@ -20,7 +20,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
 /// Ready sessions that are taken at a time.
 const READY_MAX: usize = 64;
@@ -28,6 +28,9 @@ const READY_MAX: usize = 64;
 const WAKE: u64 = 0;
 /// The groups that a process of another host may send to.
 const GROUPS: u32 = Group::Coordinators.bit() | Group::Everyone.bit() | Group::Drills.bit();
+
+/// The longest annotation.
+const NOTE_BYTES_MAX: usize = 1024;
 
 /// Messages sent after one of a death, and the pause before the first; each further one is twice as
 /// long. The death was not asked for, so nobody would miss it if its packet were lost; TCP repeats it
@@ -63,6 +66,7 @@ pub(super) struct Server {
     followers: BinaryHeap<Reverse<Follower>>,
     watcher: Option<(Sender<WatchCommand>, Waker)>,
     counts: Counts,
+    notes: Option<SyncSender<Vec<u8>>>,
     /// The bytes of a READ, and of a datagram with its sender.
     buffer: Vec<u8>,
 }
@@ -90,12 +94,18 @@ impl Server {
             followers: BinaryHeap::new(),
             watcher: None,
             counts,
+            notes: None,
             buffer: Vec::new(),
         })
     }
 
     pub(super) fn with_watcher(self, commands: Sender<WatchCommand>, waker: Waker) -> Self {
         Self { watcher: Some((commands, waker)), ..self }
+    }
+
+    /// Passes annotations on.
+    pub(super) fn with_notes(self, notes: Option<SyncSender<Vec<u8>>>) -> Self {
+        Self { notes, ..self }
     }
 
     pub(super) fn run(mut self, ended: &AtomicBool) {
@@ -230,6 +240,17 @@ impl Server {
             Request::Unwatch(seat) => {
                 session.watches.retain(|watched| *watched != seat);
                 self.unwatch(number, seat);
+                0
+            }
+            Request::Note(bytes) => {
+                // Whoever takes them is not waited for.
+                let taken = bytes.len() <= NOTE_BYTES_MAX
+                    && self.notes.as_ref().is_some_and(|notes| notes.try_send(bytes.to_vec()).is_ok());
+                let reply = if taken { Reply::Written } else { Reply::Failed(LinkError::Denied) };
+                reply.encode(&mut session.stream.output);
+                if !taken {
+                    self.counts.add(GatewayCounter::Denied);
+                }
                 0
             }
             Request::Ping => {
