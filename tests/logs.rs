@@ -1,7 +1,7 @@
 //! Logs of real processes: one command says what happened to a process that is frozen, dead, or of a
 //! cluster that has ended.
 
-use crate::support::{Ran, Root, Up, freeze, signal, until, until_or};
+use crate::support::{Ran, Root, Up, files, freeze, signal, until, until_or};
 use serde_json::Value;
 
 /// The lines of a command.
@@ -18,8 +18,18 @@ fn is(line: &Value, process: &str, event: &str) -> bool {
     line["process"] == process && line["event"] == event
 }
 
+/// What is in the file of a process; nothing before there is one.
+fn written(root: &Root, name: &str) -> String {
+    let all = files(&root.state().join("obol/logs"));
+    let found = all.into_iter().find(|path| path.ends_with(format!("{name}.log")));
+    found.map_or(String::new(), |path| std::fs::read_to_string(path).expect("text"))
+}
+
 /// Waits until a process is excluded while it is frozen; returns its incarnation.
 fn frozen_and_excluded(root: &Root, name: &str) -> u64 {
+    // What it has not written yet when it is frozen is only in its memory.
+    let read = || written(root, name);
+    until_or("its join is written", || read().contains("joined").then_some(()), read);
     let status = root.healthy();
     let incarnation = status.process(name)["incarnation"].as_u64().expect("a member");
     freeze(status.pid(name));
@@ -81,16 +91,9 @@ fn levels_change_while_a_process_runs_and_reach_one_that_is_frozen_when_it_conti
     root.run(&["kill", "app-1"]).ends(0);
     root.run(&["start", "app-1"]).ends(0);
     // Read from its file alone: others see all events in its memory.
-    let folder = root.state().join("obol/logs");
-    let written = || {
-        let found = crate::support::files(&folder).into_iter().find(|path| path.ends_with("node-1.log"));
-        std::fs::read_to_string(found.expect("it has a log")).expect("text")
-    };
-    until_or(
-        "steps of a view change are written",
-        || written().contains("view received").then_some(()),
-        written,
-    );
+    let read = || written(&root, "node-1");
+    let has = || read().contains("view received").then_some(());
+    until_or("steps of a view change are written", has, read);
     let pid = root.status().pid("node-1");
     freeze(pid);
     let later = level(&["node-1", "warn"]).ends(1).json();

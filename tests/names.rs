@@ -1,7 +1,7 @@
 //! A name of the cluster belongs to one live process at a time, and commands never choose between
 //! two.
 
-use crate::support::{Ran, Root, signal, until};
+use crate::support::{Ran, Root, signal, until, until_or};
 use std::process::{Child, Command, Stdio};
 
 /// A process that the test ends.
@@ -86,4 +86,18 @@ fn a_name_that_two_live_processes_have_is_told_with_both_and_none_is_chosen() {
     drop(first);
     root.run(&["kill", "twin"]).ends(0);
     drop(second);
+}
+
+#[test]
+fn the_names_of_members_that_have_gone_are_kept() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    Ran::of(root.command(&["run", "--name", "guest", "--node", "node-1"]).args(["--", "sleep", "1"])).ends(0);
+    let status = root.until("it has gone", |status| status.incarnation("guest") == 0);
+    assert!(status.processes().contains_key("guest"), "its row is kept: {status:?}");
+    let names = || std::fs::read_to_string(root.cluster().join("names")).unwrap_or_default();
+    until_or(
+        "its name is kept",
+        || names().lines().any(|line| line.ends_with(" guest")).then_some(()),
+        names,
+    );
 }

@@ -4,7 +4,8 @@ use obol_agent::Item;
 use obol_fabric::{Incarnation, ViewId};
 use obol_node::Site;
 pub(crate) use obol_observe::names::Names;
-use obol_observe::{ObservedEvent, Observer};
+use obol_observe::names_file::NamesFile;
+use obol_observe::{ObservedEvent, Observer, event_text};
 use std::collections::BTreeMap;
 
 /// The names of incarnations, and what the views that are kept have changed, in words.
@@ -14,10 +15,22 @@ pub(crate) struct Known {
 }
 
 /// The names in everything that a cluster keeps: its first view, the views that coordinators still
-/// have, and what the processes have noted of themselves. A view that is kept no more may have been
-/// the only one with a name, so numbers remain.
+/// have, what the processes have noted of themselves, and the file of all members that it has had.
 pub(crate) fn known(site: &Site, recorders: &mut Observer, events: &[ObservedEvent]) -> Known {
     let mut names = Names::default();
+    let mut file = NamesFile::new(site.cluster.dir());
+    // What cannot be read of it is shown by number.
+    let _ = file.refresh();
+    let mentioned = events.iter().flat_map(|seen| {
+        let record = &seen.event.record;
+        let (who, by) = event_text::members(record.kind, record.a, record.b);
+        [who, by].into_iter().flatten()
+    });
+    for who in mentioned {
+        if let Some(name) = file.get(who) {
+            names.know(who, name);
+        }
+    }
     names.know_all(&site.genesis);
     let mut views = obol_agent::Observer::open(site, Some(ViewId::GENESIS));
     let mut kept = Vec::new();

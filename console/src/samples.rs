@@ -35,6 +35,7 @@ pub(crate) fn empty(at: Instant) -> Sample {
         events: Vec::new(),
         spans: Vec::new(),
         marks: Vec::new(),
+        names: Vec::new(),
         thresholds: Some(Alert {
             margin_percent: 10,
             late_renewals: 3,

@@ -4,15 +4,17 @@
 use crate::events::{MODULE, event_line};
 use crate::levels::Severity;
 use crate::line::Line;
-use obol_fabric::host::{Cluster, Observed, Process, Reader, clock};
+use obol_fabric::host::{Cluster, Observed, Process, Reader, RegionInfo, clock};
 use obol_fabric::ip::GatewayCounter;
+use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::View;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as Event, Stamped};
-use obol_membership::view::Departed;
+use obol_membership::view::{Departed, coordinator_name};
+use obol_membership::{Kind, View};
 use obol_observe::calendar::unix_now;
 use obol_observe::names::Names;
+use obol_observe::names_file::NamesFile;
 use std::collections::BTreeMap;
 
 /// How often regions of this process are looked for: it may get one late, or another one.
@@ -76,6 +78,8 @@ pub(crate) struct Follower {
     searched: Option<Instant>,
     names: Names,
     view: Option<View>,
+    /// Where the names of members are kept, if this process does that.
+    kept: Option<NamesFile>,
 }
 
 impl Follower {
@@ -88,6 +92,7 @@ impl Follower {
             searched: None,
             names: Names::default(),
             view: None,
+            kept: None,
         })
     }
 
@@ -98,6 +103,10 @@ impl Follower {
         }
         self.searched = Some(now);
         let own = self.cluster.regions_of(self.me);
+        self.kept = match self.kept.take() {
+            None if self.keeps_names(&own) => Some(NamesFile::new(self.cluster.dir())),
+            kept => kept,
+        };
         let agent = self.agent.and_then(|agent| self.cluster.region_named(agent));
         let mut found = Vec::new();
         for info in own {
@@ -137,6 +146,14 @@ impl Follower {
         }
     }
 
+    /// Whether this process keeps the names of members: a coordinator or, where none runs, an agent.
+    fn keeps_names(&self, own: &[RegionInfo]) -> bool {
+        let is = |kind: Kind| own.iter().any(|info| info.kind == kind as u32);
+        let runs =
+            || (1..=PROPOSERS_MAX as u16).any(|n| self.cluster.region_named(coordinator_name(n)).is_some());
+        is(Kind::Coordinator) || is(Kind::Agent) && !runs()
+    }
+
     /// Gives a line for everything that is new.
     pub(crate) fn poll(&mut self, give: &mut dyn FnMut(Line)) {
         let now = clock::now();
@@ -144,9 +161,16 @@ impl Follower {
         // Two clocks at one moment.
         let (unix, now) = (unix_now(), clock::now());
         let utc = |at: Instant| unix.saturating_sub(now.since(at).0);
-        let Self { sources, names, view, me, .. } = self;
+        let Self { sources, names, view, me, kept, .. } = self;
         for source in sources.values_mut() {
-            learn(source.region.reader(), names, view);
+            if learn(source.region.reader(), names, view)
+                && let (Some(kept), Some(view)) = (kept.as_mut(), view.as_ref())
+            {
+                let gone = view.departed.iter().map(|gone| (gone.incarnation, gone.name));
+                let members = view.members.iter().map(|member| (member.incarnation, member.name));
+                // Who is not in the file has a number instead of a name in time.
+                let _ = kept.add(&gone.chain(members).collect::<Vec<_>>());
+            }
         }
         sources.retain(|_, source| {
             let region = source.region.clone();
@@ -174,16 +198,16 @@ impl Follower {
     }
 }
 
-/// Takes the newest view, and the names in it.
-fn learn(reader: Reader<'_>, names: &mut Names, view: &mut Option<View>) {
+/// Takes the newest view, and the names in it. Returns whether it is another one.
+fn learn(reader: Reader<'_>, names: &mut Names, view: &mut Option<View>) -> bool {
     let known = view.as_ref().map(|view| view.id);
     if reader.view_id().is_none_or(|id| known.is_some_and(|known| id <= known)) {
-        return;
+        return false;
     }
-    if let Some(newest) = reader.view().and_then(|(_, bytes)| View::from_frame(&bytes)) {
-        names.know_all(&newest);
-        *view = Some(newest);
-    }
+    let Some(newest) = reader.view().and_then(|(_, bytes)| View::from_frame(&bytes)) else { return false };
+    names.know_all(&newest);
+    *view = Some(newest);
+    true
 }
 
 impl Source {

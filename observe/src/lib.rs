@@ -11,6 +11,7 @@ pub mod histograms;
 pub mod judge;
 mod named_enum;
 pub mod names;
+pub mod names_file;
 mod observer;
 mod percentile;
 pub mod plain;

@@ -426,7 +426,7 @@ impl Observer {
             all.retain(|p| p.alive || p.kind != Kind::Coordinator || deciders.includes(p));
             all.sort_by_key(|p| (p.kind, p.name));
         }
-        self.add_missing(&mut processes, &remote);
+        self.add_missing(&mut processes, &remote, view.as_deref());
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: clock::now(), view, processes, remote, health, reasons };
         self.judge(&mut snapshot);
@@ -522,7 +522,7 @@ impl Observer {
     }
 
     /// Who is missed or left has a row, also where its region has another owner by now.
-    fn add_missing(&self, processes: &mut Vec<Process>, remote: &[Process]) {
+    fn add_missing(&self, processes: &mut Vec<Process>, remote: &[Process], view: Option<&View>) {
         if self.trouble.is_some() {
             // Those of other hosts may well run.
             return;
@@ -541,6 +541,15 @@ impl Observer {
             let Ok(name) = Name::new(name) else { continue };
             let left = !expected.contains(name.as_str());
             missing.push(Process { left, ..Process::missing(name, self.deployment.kind(name)) });
+        }
+        // Whoever departed lately keeps its row also when its memory has another owner.
+        let departed = view.iter().flat_map(|view| view.departed.iter().rev());
+        for gone in departed.filter(|gone| gone.kind != Kind::Coordinator) {
+            let name = gone.name.as_str();
+            if known.contains(name) || missing.iter().any(|other| other.name == gone.name) {
+                continue;
+            }
+            missing.push(Process { left: gone.left, ..Process::missing(gone.name, gone.kind) });
         }
         if !missing.is_empty() {
             processes.append(&mut missing);

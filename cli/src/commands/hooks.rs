@@ -3,9 +3,9 @@
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::Subcommand;
+use obol_console::ClusterLocation;
 use obol_console::incidents::Incidents;
 use obol_console::output::{self, Failure};
-use obol_console::ClusterLocation;
 use obol_fabric::Name;
 use obol_hooks::{Action, Config, Dispatcher, Event, Kind, Receiver, Severity, State, dead};
 use obol_node::Site;

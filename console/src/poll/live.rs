@@ -6,6 +6,7 @@ use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::annotations::Marks;
 use obol_observe::calendar::unix_now;
+use obol_observe::names_file::NamesFile;
 use obol_observe::{Health, Observer};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ struct Open {
     /// When the histograms are due.
     spans_due: Instant,
     marks: Marks,
+    names: NamesFile,
 }
 
 /// Polls a cluster.
@@ -111,7 +113,8 @@ impl Live {
                         observer.read_all_buckets();
                     }
                     let marks = Marks::new(observer.cluster().dir());
-                    self.open = Some(Open { observer, inode, spans_due: Instant::ZERO, marks });
+                    let names = NamesFile::new(observer.cluster().dir());
+                    self.open = Some(Open { observer, inode, spans_due: Instant::ZERO, marks, names });
                 }
                 Err(error) => {
                     self.open = None;
@@ -127,6 +130,11 @@ impl Live {
         sample.thresholds = Some(open.observer.deployment().profile.alert);
         // Annotations that cannot be read now are read by the next poll.
         sample.marks = open.marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
+        if !sample.events.is_empty() {
+            // What cannot be read of it is shown by number.
+            let _ = open.names.refresh();
+            sample.take_names(|who| open.names.get(who));
+        }
         sample.neutralise();
         if due {
             open.spans_due = sample.at + SPANS_EVERY[usize::from(slow)];

@@ -11,7 +11,7 @@ use obol_observe::annotations::{DrillMark, Mark};
 use obol_observe::failovers::Dead;
 use obol_observe::histograms::{Counts, Histograms};
 use obol_observe::plain::line as harmless;
-use obol_observe::{Health, ObservedEvent, Process, Snapshot};
+use obol_observe::{Health, ObservedEvent, Process, Snapshot, event_text};
 use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -47,11 +47,21 @@ pub(crate) struct Sample {
     /// Annotations since the previous sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) marks: Vec<MarkRow>,
+    /// Names of members in its events that neither its view nor its processes have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) names: Vec<NameRow>,
     /// Alert thresholds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) thresholds: Option<Alert>,
     /// The cost of reading it.
     pub(crate) cost: Cost,
+}
+
+/// The name of a member that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameRow {
+    pub(crate) who: Incarnation,
+    pub(crate) name: Name,
 }
 
 /// A part of a distribution of durations.
@@ -413,6 +423,7 @@ impl Sample {
             events: events.iter().map(EventRow::of).collect(),
             spans: Vec::new(),
             marks: Vec::new(),
+            names: Vec::new(),
             thresholds: None,
             cost,
         }
@@ -422,6 +433,22 @@ impl Sample {
     pub(crate) fn has_agent(&self, row: &ProcessRow) -> bool {
         let runs = |p: &ProcessRow| matches!(p.life, Life::Runs | Life::Frozen);
         self.processes.iter().any(|p| (p.region, p.seat) == (row.region, 0) && runs(p))
+    }
+
+    /// Adds the names of members in its events, as far as they are known to `name` and not to it.
+    pub(crate) fn take_names(&mut self, name: impl Fn(Incarnation) -> Option<Name>) {
+        let mut missing: Vec<Incarnation> = self
+            .events
+            .iter()
+            .map(|event| event_text::members(event.event, event.a, event.b))
+            .flat_map(|(who, by)| [who, by].into_iter().flatten())
+            .filter(|who| {
+                *who != Incarnation::NONE && self.processes.iter().all(|row| row.incarnation != *who)
+            })
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        self.names = missing.into_iter().filter_map(|who| Some(NameRow { who, name: name(who)? })).collect();
     }
 
     /// Escapes untrusted text to one line each. Every sample passes here, polled or recorded.

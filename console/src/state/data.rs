@@ -381,6 +381,9 @@ impl Data {
     }
 
     fn pass_events(&mut self, sample: &Sample) {
+        for named in &sample.names {
+            self.names.entry(named.who).or_insert(named.name);
+        }
         for event in &sample.events {
             if event.event == Event::Joined {
                 self.names.insert(Incarnation(event.a), event.process);

@@ -57,7 +57,11 @@ impl Frame {
             self.rows = packed::merge(&gone.rows, &self.rows);
             self.from_zero = gone.from_zero;
         }
-        let Sample { mut events, mut spans, mut marks, .. } = gone.rest;
+        let Sample { mut events, mut spans, mut marks, mut names, .. } = gone.rest;
+        if !names.is_empty() {
+            names.append(&mut self.rest.names);
+            self.rest.names = names;
+        }
         if !events.is_empty() {
             events.append(&mut self.rest.events);
             self.rest.events = events;
@@ -176,6 +180,7 @@ impl Store {
                 events: sample.events.clone(),
                 spans: sample.spans.clone(),
                 marks: sample.marks.clone(),
+                names: sample.names.clone(),
                 thresholds: sample.thresholds,
                 cost: sample.cost,
             },

@@ -3,12 +3,13 @@
 mod child_logs;
 pub(crate) mod hosts;
 mod live;
+mod log;
 mod spares;
 
 use crate::commands::root;
 use crate::directory::Made;
 use crate::ending::{DYING_TIMEOUT, is_dying, unused};
-use crate::logging::{self, LogOptions};
+use crate::logging::LogOptions;
 use crate::{running, saved, signals, values};
 use child_logs::{ChildLogs, by_reason};
 use clap::Args;
@@ -329,7 +330,7 @@ impl Supervisor {
             // An error means that it is no child any more, which is what reaping is for.
             started.ended = started.child.try_wait().ok().flatten();
             if let Some(status) = started.ended {
-                log_end(name, started.child.id(), status);
+                log::end(name, started.child.id(), status);
             }
             if let (Some(_), Some(listener)) =
                 (started.ended, started.listener.take_if(|_| started.ended.is_some()))
@@ -377,15 +378,6 @@ impl Supervisor {
             (Some(started), None) => format!("{name} runs (pid {})", started.child.id()),
             (None, None) => format!("{name} was not started"),
         }
-    }
-}
-
-/// The end of a process, as a line of the log.
-fn log_end(name: &str, pid: u32, status: ExitStatus) {
-    if status.success() {
-        tracing::info!(target: "up", who = name, pid, "{name} (pid {pid}) ended");
-    } else {
-        tracing::warn!(target: "up", who = name, pid, "{name} (pid {pid}) ended with {status}");
     }
 }
 
@@ -492,7 +484,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     hosts::make_keys(&deployments)?;
     let requests = listen(&root.join(cluster.as_str()))?;
     let log = if options.temporary { options.log.off_unless_asked() } else { options.log.clone() };
-    begin_log(root, &hosts, &log)?;
+    log::begin(root, &hosts, &log)?;
     let saves = if options.temporary { None } else { saves(root, cluster)? };
     let saves = saves.unwrap_or_else(|| root.join(cluster.as_str()));
     let mut supervisor = Supervisor::new(root, hosts.clone(), &deployment, (options.kv, &log), saves)?;
@@ -519,19 +511,6 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     });
     let shown = shown.transpose()?;
     event_loop(&directories, (live, spares), supervisor, &requests, &stop, options, shown)
-}
-
-/// Starts the log of this process. Logs of earlier clusters go when they are too old or too many.
-fn begin_log(root: &Path, hosts: &HostNames, log: &LogOptions) -> Result<(), Failure> {
-    if log.is_off() {
-        for cluster in hosts.all() {
-            obol_logs::switch_off(&root.join(cluster.as_str())).map_err(Failure::failed)?;
-        }
-        return Ok(());
-    }
-    logging::retire();
-    log.start_command(root, hosts.of(1), "up");
-    Ok(())
 }
 
 /// Says what was started, and what to do with it.
