@@ -7,7 +7,7 @@ use toml::{Table, Value};
 /// A drill with every table and most keys, unlike the shipped ones.
 const FULL: &str = r#"
 steady = [{ probe = "view.converged", tolerance = true, phase = ["after"] }]
-report = { journal = "j.json", trace = "t.json", metrics = "m.txt", histogram = "h.hlog", markdown = "p.md", html = "p.html" }
+report = { journal = "j.json", trace = "t.json", metrics = "m.txt", histogram = "h.hlog", junit = "x.xml", markdown = "p.md", html = "p.html" }
 
 [drill]
 schema = 1

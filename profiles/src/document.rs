@@ -110,6 +110,11 @@ impl Faults {
     }
 }
 
+/// The line of a byte offset, from 1.
+pub fn line(text: &str, at: usize) -> usize {
+    place(text, at).0
+}
+
 /// Line and column of a byte offset, both from 1; columns count characters.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);

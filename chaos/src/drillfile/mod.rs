@@ -5,6 +5,7 @@
 //! here touches a cluster.
 
 pub(crate) mod guards;
+mod places;
 mod read;
 mod schema;
 pub(crate) mod section;
@@ -12,6 +13,7 @@ mod shipped;
 pub(crate) mod target;
 
 pub use guards::{Abort, AbortMetric, Guards, Keep};
+pub use places::Places;
 pub use read::parse;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
@@ -245,12 +247,14 @@ pub struct ReportFiles {
 
 impl ReportFiles {
     /// The keys, with the file names that are used by default.
-    pub const DEFAULTS: [(&'static str, &'static str); 6] = [
+    pub const DEFAULTS: [(&'static str, &'static str); 7] = [
         ("journal", "journal.json"),
         ("trace", "timeline.json"),
         ("metrics", "metrics.txt"),
         ("histogram", "figures.hlog"),
         ("markdown", "postmortem.md"),
+    /// JUnit XML, for build servers.
+    pub junit: Option<String>,
         ("html", "postmortem.html"),
     ];
 
@@ -264,6 +268,7 @@ impl ReportFiles {
             "markdown" => &mut self.markdown,
             "html" => &mut self.html,
             _ => return None,
+        ("junit", "junit.xml"),
         })
     }
 
@@ -275,6 +280,7 @@ impl ReportFiles {
                 *place = Some(name.to_owned());
             }
         }
+            "junit" => &mut self.junit,
         files
     }
 

@@ -1,5 +1,6 @@
 //! `obol drill list|show|schema|plan|probes|run|recover`: drills from files.
 
+use super::format::Format;
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::{Args, Subcommand};
@@ -98,6 +99,10 @@ pub(crate) struct DrillRun {
     pub(crate) ssh: Option<Ssh>,
     /// A configuration for ssh in place of your own
     #[arg(long, value_name = "FILE", requires = "ssh")]
+    /// How the result is printed: for people, as one JSON object, as JUnit XML, or for people with
+    /// workflow commands that annotate the file on GitHub
+    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "json")]
+    pub(crate) format: Format,
     pub(crate) ssh_config: Option<PathBuf>,
     /// The path of obol on that host [default: as here]
     #[arg(long, value_name = "FILE", requires = "ssh")]
@@ -347,7 +352,15 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
                 .to_owned(),
         ));
     }
-    let (drill, _) = load(&options.file.drill)?;
+    let format = if options.file.json { Format::Json } else { options.format };
+    run_file(root, cluster, options, format).inspect_err(|failure| {
+        // The failure itself is reported in any case.
+        let _ = format.refused(&options.file.drill, failure);
+    })
+}
+
+fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> Result<ExitCode, Failure> {
+    let (drill, text) = load(&options.file.drill)?;
     if drill.guards.require_confirm && !options.yes && !options.sim {
         return Err(Failure::Refused(format!(
             "drill {} requires confirmation: check `obol drill plan {}`, then add --yes",
@@ -371,7 +384,7 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
         // It is empty. If it cannot be removed, it stays so.
         let _ = out.as_deref().map(std::fs::remove_dir);
     })?;
-    output::json_or(options.file.json, &journal, print)?;
+    format.print(&options.file.drill, &drill, &text, &journal)?;
     if let Some(dir) = out {
         let files =
             if drill.report.is_empty() { drillfile::ReportFiles::all() } else { drill.report.clone() };
@@ -527,7 +540,7 @@ pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
     output::line(format_args!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n))
 }
 
-fn print(journal: &Journal) -> std::io::Result<()> {
+pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
     output::line(format_args!(
         "drill {}: {}, {} repetitions in {} s, {} void (profile {}, {} cores, kernel {})",
         journal.drill,

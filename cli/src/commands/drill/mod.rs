@@ -2,6 +2,7 @@
 
 pub(crate) mod files;
 mod table2;
+mod format;
 
 use crate::commands::kv;
 use crate::logging::LogOptions;
