@@ -1,6 +1,7 @@
 //! Real processes, for what only an operating system does. One program, because every one is linked
 //! for long.
 
+mod accountable;
 mod busy;
 mod caches;
 mod capi;

@@ -6,3 +6,4 @@ pub mod control;
 pub mod drillfile;
 pub mod drills;
 pub mod faults;
+mod http;

@@ -6,7 +6,12 @@ use toml::{Table, Value};
 
 /// A drill with every table and most keys, unlike the shipped ones.
 const FULL: &str = r#"
-steady = [{ probe = "view.converged", tolerance = true, phase = ["after"] }]
+steady = [
+    { probe = "view.converged", tolerance = true, phase = ["after"] },
+    { probe = "promql", url = "http://prom:9090/x", query = "sum(up)", comparison = ">= 2", timeout = "2s" },
+    { probe = "http", url = "https://shop/health", status = 204, timeout = "2s" },
+    { probe = "command", argv = ["true", "a"], timeout = "2s" },
+]
 report = { journal = "j.json", trace = "t.json", metrics = "m.txt", histogram = "h.hlog", junit = "x.xml", markdown = "p.md", html = "p.html" }
 
 [drill]
@@ -26,7 +31,11 @@ deny_hosts = ["prod-*"]
 require_confirm = true
 allow_clock_step = true
 dead_man = "2s"
-abort = [{ when = "skew_us > 5", samples = 2 }]
+require_approval = true
+abort = [
+    { when = "skew_us > 5", samples = 2 },
+    { probe = "http", url = "http://shop/health", status = 500, tolerance = false, every = "2s", samples = 3, timeout = "9s" },
+]
 
 [targets]
 app = { kind = "app", fixed = 2 }

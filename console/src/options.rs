@@ -76,6 +76,15 @@ fn theme(text: &str) -> Result<Theme, String> {
     text.parse().map_err(|_| format!("there are {}", Theme::NAMES.join(", ")))
 }
 
+/// The same, also in hours, such as `8h`: for what operators wait for.
+pub fn long_duration(text: &str) -> Result<Duration, String> {
+    let Some(hours) = text.strip_suffix('h') else { return duration(text) };
+    match hours.parse::<u32>() {
+        Ok(hours @ 1..=8760) => Ok(Duration::from_secs(u64::from(hours) * 3600)),
+        _ => Err(format!("`{text}` is no number of hours from 1h to 8760h")),
+    }
+}
+
 /// A time with its unit, at least a microsecond.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let span = obol_profiles::duration::parse(text).map_err(|error| error.to_string())?;

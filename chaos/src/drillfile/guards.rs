@@ -1,5 +1,6 @@
 //! The limits of a drill.
 
+use super::external::Watch;
 use obol_fabric::Nanos;
 use obol_observe::named_enum;
 use serde::{Deserialize, Serialize};
@@ -21,8 +22,12 @@ pub struct Guards {
     pub allow_clock_step: bool,
     /// A fault agent undoes its faults after this time without a message from the runner.
     pub dead_man: Nanos,
+    /// Whether another person has to approve the file.
+    pub require_approval: bool,
     /// Conditions that abort the drill.
     pub abort: Vec<Abort>,
+    /// Probes that abort the drill while it runs.
+    pub watch: Vec<Watch>,
 }
 
 impl Default for Guards {
@@ -35,7 +40,9 @@ impl Default for Guards {
             require_confirm: false,
             allow_clock_step: false,
             dead_man: Nanos::from_secs(3),
+            require_approval: false,
             abort: Vec::new(),
+            watch: Vec::new(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! repetitions are rejected, all at once, with line, column and the nearest known name. Nothing
 //! here touches a cluster.
 
+mod external;
 pub(crate) mod guards;
 mod places;
 mod read;
@@ -12,6 +13,7 @@ pub(crate) mod section;
 mod shipped;
 pub(crate) mod target;
 
+pub use external::{Comparison, External, Operator, Watch};
 pub use guards::{Abort, AbortMetric, Guards, Keep};
 pub use places::Places;
 pub use read::parse;
@@ -79,10 +81,12 @@ pub struct Repeat {
 }
 
 /// A state that must hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Steady {
     /// The probe.
     pub probe: Probe,
+    /// Its parameters, if it is one of something outside of the cluster.
+    pub external: Option<External>,
     /// The required result of the probe.
     pub tolerance: bool,
     /// Before the first cue.
@@ -104,6 +108,12 @@ named_enum! {
         LeasesActive = "lease.active",
         /// All processes that belong to the cluster run.
         ProcessesUp = "processes.up",
+        /// A query to a Prometheus server has the required result.
+        PromQl = "promql",
+        /// An HTTP request is answered with the required status.
+        Http = "http",
+        /// A command ends with exit code 0.
+        Command = "command",
     }
 }
 
@@ -239,6 +249,8 @@ pub struct ReportFiles {
     pub metrics: Option<String>,
     /// HdrHistogram log.
     pub histogram: Option<String>,
+    /// JUnit XML, for build servers.
+    pub junit: Option<String>,
     /// The postmortem as Markdown, with its charts beside it.
     pub markdown: Option<String>,
     /// The postmortem as one self-contained page.
@@ -252,9 +264,8 @@ impl ReportFiles {
         ("trace", "timeline.json"),
         ("metrics", "metrics.txt"),
         ("histogram", "figures.hlog"),
+        ("junit", "junit.xml"),
         ("markdown", "postmortem.md"),
-    /// JUnit XML, for build servers.
-    pub junit: Option<String>,
         ("html", "postmortem.html"),
     ];
 
@@ -265,10 +276,10 @@ impl ReportFiles {
             "trace" => &mut self.trace,
             "metrics" => &mut self.metrics,
             "histogram" => &mut self.histogram,
+            "junit" => &mut self.junit,
             "markdown" => &mut self.markdown,
             "html" => &mut self.html,
             _ => return None,
-        ("junit", "junit.xml"),
         })
     }
 
@@ -280,7 +291,6 @@ impl ReportFiles {
                 *place = Some(name.to_owned());
             }
         }
-            "junit" => &mut self.junit,
         files
     }
 

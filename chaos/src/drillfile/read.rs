@@ -1,5 +1,6 @@
 //! Parses a text into a drill, or into a list of all problems.
 
+use super::external;
 use super::section::{At, SPAN_MIN, Section, chosen};
 use super::{
     Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles, Rollback,
@@ -234,12 +235,18 @@ fn guards(section: &mut Section<'_, '_>, faults: &mut Faults) -> Guards {
     guards.deny_hosts =
         section.texts("deny_hosts", faults).unwrap_or_default().into_iter().map(|at| at.value).collect();
     guards.require_confirm = section.flag("require_confirm", faults).unwrap_or(false);
+    guards.require_approval = section.flag("require_approval", faults).unwrap_or(false);
     guards.allow_clock_step = section.flag("allow_clock_step", faults).unwrap_or(false);
     if let Some(span) = section.span("dead_man", DEAD_MAN, faults) {
         guards.dead_man = span.value;
     }
-    let aborts = section.sections("abort", faults).into_iter();
-    guards.abort = aborts.filter_map(|section| section.read(faults, abort)).collect();
+    for condition in section.sections("abort", faults) {
+        if condition.has("probe") {
+            guards.watch.extend(condition.read(faults, external::watch));
+        } else {
+            guards.abort.extend(condition.read(faults, abort));
+        }
+    }
     guards
 }
 
@@ -387,7 +394,14 @@ fn steady(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Steady> 
             Err(fault) => faults.add(at, fault),
         }
     }
-    Some(Steady { probe: probe?, tolerance, before, after })
+    let external = match probe {
+        Some(probe) => external::parse(probe, section, faults),
+        None => {
+            section.spare(external::keys().iter().map(|(key, _)| key.name));
+            None
+        }
+    };
+    Some(Steady { probe: probe?, external, tolerance, before, after })
 }
 
 fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mut Faults) -> Option<Step> {

@@ -1,5 +1,6 @@
 //! The JSON Schema of drill files, generated from the parser's tables.
 
+use super::external;
 use super::read::{
     COUNT_MAX, CUES, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES, TARGETS_MAX,
 };
@@ -46,6 +47,20 @@ fn table(doc: &str, required: &[&str], properties: &Value) -> Value {
     })
 }
 
+fn described(mut schema: Value, doc: &str) -> Value {
+    schema["description"] = doc.into();
+    schema
+}
+
+/// The keys of probes of things outside of the cluster.
+fn external_keys() -> Map<String, Value> {
+    let keyed = |(key, users): (crate::faults::Key, Vec<&str>)| {
+        let doc = format!("for {}: {}", users.join(", "), key.doc);
+        (key.name.to_owned(), described(key.schema, &doc))
+    };
+    external::keys().into_iter().map(keyed).collect()
+}
+
 fn fault() -> Value {
     let mut properties = Map::new();
     properties.insert(
@@ -60,9 +75,8 @@ fn fault() -> Value {
     for key in KINDS.iter().flat_map(|kind| kind.keys()) {
         let has = |kind: &&&dyn Fault| kind.keys().iter().any(|other| other.name == key.name);
         let users: Vec<&str> = KINDS.iter().filter(has).map(|kind| kind.name()).collect();
-        let mut schema = key.schema;
-        schema["description"] = format!("for {}: {}", users.join(", "), key.doc).into();
-        properties.insert(key.name.to_owned(), schema);
+        let doc = format!("for {}: {}", users.join(", "), key.doc);
+        properties.insert(key.name.to_owned(), described(key.schema, &doc));
     }
     table(
         "A fault. Reversible faults need `for`, faults of the network need `layer`.",
@@ -90,7 +104,7 @@ fn report() -> Value {
 }
 
 fn guards() -> Value {
-    let abort = table(
+    let by_figure = table(
         "Aborts the drill if `when` holds in this many consecutive repetitions.",
         &["when"],
         &json!({
@@ -98,6 +112,18 @@ fn guards() -> Value {
             "samples": number(1, COUNT_MAX, "repetitions")
         }),
     );
+    let mut keys = external_keys();
+    keys.insert("probe".to_owned(), json!({ "enum": names(&external::probes()) }));
+    keys.insert("samples".to_owned(), number(1, COUNT_MAX, "looks in a row"));
+    for key in external::watch_keys() {
+        keys.insert(key.name.to_owned(), described(key.schema, key.doc));
+    }
+    let by_probe = table(
+        "Aborts the drill, while it runs, if this many looks in a row do not have the required result.",
+        &["probe"],
+        &Value::Object(keys),
+    );
+    let abort = json!({ "oneOf": [by_figure, by_probe] });
     table(
         "Limits for each repetition; the runner and each fault agent check them.",
         &[],
@@ -106,7 +132,8 @@ fn guards() -> Value {
             "keep_acceptors": { "oneOf": [{ "const": "majority" }, number(0, KEEP_ACCEPTORS_MAX, "coordinators that must remain")] },
             "keep_lease_caches": number(0, KEEP_CACHES_MAX, "lease caches that must remain"),
             "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * matches any text" },
-            "require_confirm": { "type": "boolean" },
+            "require_confirm": { "type": "boolean", "description": "whether `obol drill run` needs --yes" },
+            "require_approval": { "type": "boolean", "description": "whether somebody else has to run `obol drill approve` on the file" },
             "allow_clock_step": { "type": "boolean", "description": "whether CLOCK_REALTIME may jump, for all programs of the host" },
             "dead_man": duration("a fault agent undoes its faults after this time without a message from the runner"),
             "abort": { "type": "array", "items": abort }
@@ -156,15 +183,12 @@ fn target() -> Value {
 }
 
 fn steady() -> Value {
-    table(
-        "A state that must hold.",
-        &["probe"],
-        &json!({
-            "probe": { "enum": names(Probe::ALL) },
-            "tolerance": { "type": "boolean", "description": "the required result of the probe" },
-            "phase": { "type": "array", "items": { "enum": names(&PHASES) } }
-        }),
-    )
+    let mut keys = external_keys();
+    keys.insert("probe".to_owned(), json!({ "enum": names(Probe::ALL) }));
+    let tolerance = described(json!({ "type": "boolean" }), "the required result of the probe");
+    keys.insert("tolerance".to_owned(), tolerance);
+    keys.insert("phase".to_owned(), json!({ "type": "array", "items": { "enum": names(&PHASES) } }));
+    table("A state that must hold.", &["probe"], &Value::Object(keys))
 }
 
 fn step() -> Value {

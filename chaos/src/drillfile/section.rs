@@ -131,6 +131,22 @@ impl<'d, 'i> Section<'d, 'i> {
         })
     }
 
+    /// A text of several lines, without other control characters.
+    pub(crate) fn text(
+        &mut self,
+        key: &'static str,
+        chars_max: usize,
+        faults: &mut Faults,
+    ) -> Option<At<String>> {
+        let wanted = format!("a text of 1 to {chars_max} characters");
+        self.take(key, &wanted, faults, |_, value| {
+            let text = value.as_str()?;
+            let odd = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+            let fits = !text.is_empty() && text.chars().count() <= chars_max && !text.chars().any(odd);
+            fits.then(|| Ok(text.to_owned()))
+        })
+    }
+
     /// A drill's id: 1 to 64 of `A-Z a-z 0-9 . _ + -`, the first a letter or digit.
     pub(crate) fn id(&mut self, key: &'static str, faults: &mut Faults) -> Option<String> {
         let wanted = format!("1 to {ID_CHARS_MAX} of A-Z a-z 0-9 . _ + -, the first a letter or digit");

@@ -167,6 +167,11 @@ pub enum Reply {
     Expired,
     /// It ignores every cue.
     Disarmed,
+    /// Drills are halted: it undoes everything and ends.
+    Halted {
+        /// By whom, and why.
+        reason: String,
+    },
     /// Everything reversible is undone.
     Undone {
         /// What could not be undone.

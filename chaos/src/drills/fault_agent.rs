@@ -12,9 +12,9 @@ use super::channel::{
 };
 use super::core_warmer::CoreWarmer;
 use super::cue::{REGION_KIND, Token};
-use super::guard;
 use super::select::Chosen;
 use super::undo::{Record, Undone};
+use super::{guard, halt};
 use crate::control::write_line;
 use crate::drillfile::Guards;
 use crate::faults::{self, Armed, Arming};
@@ -286,7 +286,9 @@ impl FaultAgent<'_> {
         let mut last_order = clock::now();
         loop {
             let now = clock::now();
-            let due = self.due().min(last_order + dead_man);
+            // However long a fault lasts, a halt is obeyed soon.
+            let halts = now + Nanos::from_std(halt::POLL_INTERVAL);
+            let due = self.due().min(last_order + dead_man).min(halts);
             match rx.recv_timeout(due.since(now).to_std()) {
                 Ok(Message::Order(order)) => {
                     last_order = clock::now();
@@ -301,6 +303,10 @@ impl FaultAgent<'_> {
                 // long that took.
                 Err(RecvTimeoutError::Timeout) if clock::now() >= last_order + dead_man => return,
                 Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(reason) = halt::in_force(self.observer.cluster().dir()) {
+                self.reply(&Reply::Halted { reason });
+                return;
             }
             let now = clock::now();
             self.expire(now);
@@ -373,6 +379,9 @@ impl FaultAgent<'_> {
     fn arm(&mut self, arm: Arm) -> Result<(), String> {
         if self.record.is_some() {
             return Err("it is armed already, or its faults are not undone yet".to_owned());
+        }
+        if let Some(reason) = halt::in_force(self.observer.cluster().dir()) {
+            return Err(reason);
         }
         let token = Token::from_hex(&arm.token).ok_or("the token is invalid")?;
         if arm.injections.is_empty() || arm.injections.len() > INJECTIONS_MAX {
@@ -477,6 +486,7 @@ fn log(reply: &Reply) {
         }
         Reply::Expired => tracing::warn!(target: "drill", "disarmed: no cue came in time"),
         Reply::Disarmed => tracing::info!(target: "drill", "disarmed"),
+        Reply::Halted { reason } => tracing::warn!(target: "drill", "halted: {reason}"),
         Reply::Undone { failed } if failed.is_empty() => tracing::info!(target: "drill", "faults are undone"),
         Reply::Undone { failed } => tracing::error!(target: "drill", "not undone: {}", failed.join("; ")),
     }

@@ -27,6 +27,9 @@ pub(super) const HEALTH_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// How long a process may take to leave.
 const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
 
+/// Polls between two questions whether the drill has to end.
+const STOP_POLLS: u64 = 10;
+
 /// Reason of a failover that did not even begin.
 pub(super) const UNSEEN: &str = "no view excludes the dead";
 
@@ -51,6 +54,9 @@ pub(super) fn healthy_within<S: Subject>(subject: &mut S, within: Nanos) -> Resu
     }
 }
 
+/// Why the drill has to end, if so.
+type Stopped<'a> = &'a dyn Fn() -> Option<String>;
+
 /// Follows a step and writes the outcome into the trial, which has the stamps of its faults.
 /// Returns the history.
 pub(super) fn follow<S: System>(
@@ -58,6 +64,7 @@ pub(super) fn follow<S: System>(
     step: &Step,
     chosen: &[Chosen],
     before: &Snapshot,
+    stopped: Stopped<'_>,
     trial: &mut Trial,
 ) -> Followed {
     let mut history = History::default();
@@ -80,7 +87,8 @@ pub(super) fn follow<S: System>(
         let stamping: Vec<Name> =
             before.processes.iter().filter(|p| system.stamps(p)).map(|p| p.name).collect();
         let stamps = |p: &Process| stamping.contains(&p.name);
-        failover(system.subject(), &mut history, &silent, (old, patience), (before, &stamps), trial);
+        let until = (old, patience, stopped);
+        failover(system.subject(), &mut history, &silent, until, (before, &stamps), trial);
     }
     let kills = by(|effect| effect == Effect::Ends);
     let injection = |p: &Process| {
@@ -123,7 +131,7 @@ fn failover<S: Subject>(
     subject: &mut S,
     history: &mut History,
     silent: &[Process],
-    (old, patience): (ViewId, Nanos),
+    until: (ViewId, Nanos, Stopped<'_>),
     (before, stamps): (&Snapshot, &dyn Fn(&Process) -> bool),
     trial: &mut Trial,
 ) {
@@ -141,7 +149,7 @@ fn failover<S: Subject>(
         .map(|p| p.name)
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
-    let outcome = until_active(subject, history, (old, patience), &ids, first, &survivors);
+    let outcome = until_active(subject, history, until, &ids, first, &survivors);
     if !matches!(outcome, Failover::Failed(..)) {
         trial.failed += ids.len() as u64;
     }
@@ -210,15 +218,21 @@ enum Failover {
 fn until_active<S: Subject>(
     subject: &mut S,
     history: &mut History,
-    (old, patience): (ViewId, Nanos),
+    (old, patience, stopped): (ViewId, Nanos, Stopped<'_>),
     dead: &[Incarnation],
     injected: Instant,
     survivors: &[Name],
 ) -> Failover {
+    let mut polls = 0u64;
     loop {
         subject.sleep(POLL_INTERVAL);
         history.take(&subject.events());
         let snapshot = subject.snapshot();
+        polls += 1;
+        // Undone early, a fault may never be detected.
+        if let Some(why) = polls.is_multiple_of(STOP_POLLS).then(stopped).flatten() {
+            return Failover::Void(why, None);
+        }
         let Some(view) = snapshot.view else { continue };
         let gone = |who: &Incarnation| view.departed.iter().find(|d| d.incarnation == *who).map(|d| d.at);
         let strangers =

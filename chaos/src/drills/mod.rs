@@ -4,13 +4,18 @@
 //! fault agent injects, stamps and undoes. Neither depends on the other: what one leaves behind,
 //! the next one undoes from the undo record.
 
+pub mod approval;
+pub mod audit;
+mod audited;
 pub mod channel;
 pub mod clockstep;
 mod core_warmer;
 pub mod cue;
+mod external;
 pub mod fault_agent;
 mod follow;
 pub mod guard;
+pub mod halt;
 pub mod journal;
 mod live;
 pub mod load;
@@ -27,14 +32,17 @@ mod schema;
 pub mod select;
 mod simulated;
 pub mod ssh;
+mod stop;
 mod subject;
 pub mod table2;
 pub mod tune;
 pub mod undo;
 pub mod undo_record;
 
+pub use audited::Accountable;
 pub use follow::healthy;
 pub use guard::Answer;
+pub use halt::Halt;
 pub use journal::{Host, Journal, Verdict};
 pub use plan::{Plan, plan};
 pub use probe::{Probed, probe};

@@ -1,5 +1,6 @@
 //! Probes of the steady state.
 
+use super::external;
 use super::subject::Subject;
 use crate::drillfile::{Probe, Steady};
 use obol_fabric::Incarnation;
@@ -20,6 +21,10 @@ pub struct Probed {
 
 /// Runs a probe.
 pub fn probe<S: Subject>(subject: &S, snapshot: &Snapshot, steady: &Steady) -> Probed {
+    if let Some(external) = &steady.external {
+        let (holds, saw) = external::look(external, steady.tolerance);
+        return Probed { probe: steady.probe, holds, saw };
+    }
     let (value, saw) = observe(subject, snapshot, steady.probe);
     Probed { probe: steady.probe, holds: value == steady.tolerance, saw }
 }
@@ -61,6 +66,7 @@ fn observe<S: Subject>(subject: &S, snapshot: &Snapshot, probe: Probe) -> (bool,
                 false => (false, format!("{} have no active lease", names(idle))),
             }
         }
+        Probe::PromQl | Probe::Http | Probe::Command => (false, "it has no parameters".to_owned()),
         Probe::ProcessesUp => {
             let deciders = Deciders::expected(subject.deployment(), snapshot.view.as_deref());
             let mut expected = deciders.names().to_vec();

@@ -74,7 +74,9 @@ impl Victims {
             timeout: TIMEOUT,
             guards: Guards::default(),
             targets,
-            steady: STEADY.map(|probe| Steady { probe, tolerance: true, before: true, after: true }).to_vec(),
+            steady: STEADY
+                .map(|probe| Steady { probe, external: None, tolerance: true, before: true, after: true })
+                .to_vec(),
             steps: vec![Step {
                 name: "kill".to_owned(),
                 on: On::Cue,

@@ -1,6 +1,7 @@
 //! The runner's side of a fault agent: starts it, connects, sends keep-alives, and ends it.
 
 use super::channel::{Arm, Lines, Order, Reply, socket_name};
+use super::halt;
 use super::ssh::Ssh;
 use crate::control::write_line;
 use obol_fabric::{Name, Nanos};
@@ -9,7 +10,7 @@ use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -83,6 +84,11 @@ pub struct Invocation<'a> {
 }
 
 impl Invocation<'_> {
+    /// The cluster's directory on this host, if that host has its clusters at the same place.
+    fn dir(&self) -> PathBuf {
+        self.root.join(self.cluster.as_str())
+    }
+
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let words = ["fault-agent", "--cluster", self.cluster.as_str(), "--root"].map(OsString::from);
         words.into_iter().chain([self.root.as_os_str().to_owned()]).collect()
@@ -105,7 +111,7 @@ impl Remote {
             Ok((reading, stream))
         });
         match connected {
-            Ok((reading, stream)) => Ok(Self::over(child, reading, Box::new(Channel(stream)), dead_man)),
+            Ok((reading, stream)) => Ok(Self::over(child, reading, Box::new(Channel(stream)), dead_man, dir)),
             Err(error) => {
                 // It cannot serve, and nothing has been injected.
                 let _ = child.kill();
@@ -138,7 +144,7 @@ impl Remote {
                 let _ = tx.send(line);
             }
         });
-        let remote = Self::over(child, reading, Box::new(writing), dead_man);
+        let remote = Self::over(child, reading, Box::new(writing), dead_man, &invocation.dir());
         // An answer proves that ssh connected, that the program runs there and can access the
         // cluster.
         remote.order(&Order::Disarm).and_then(|()| remote.reply(ANSWER_TIMEOUT, "answer")).map_err(
@@ -156,6 +162,7 @@ impl Remote {
         reading: impl Read + Send + 'static,
         writing: Box<dyn Write + Send>,
         dead_man: Nanos,
+        dir: &Path,
     ) -> Self {
         let (tx, rx) = mpsc::channel();
         thread::spawn(move || {
@@ -169,10 +176,19 @@ impl Remote {
         let writing: Writing = Arc::new(Mutex::new(Some(writing)));
         let for_thread = Arc::clone(&writing);
         let pause = Duration::from_nanos(dead_man.0 / ALIVE_PER_DEAD_MAN);
+        let dir = dir.to_owned();
         thread::spawn(move || {
             // Ends when the channel is closed, or the fault agent is gone.
             while send(&for_thread, &Order::Alive).is_ok() {
-                thread::sleep(pause);
+                let end = Instant::now() + pause;
+                while Instant::now() < end {
+                    thread::sleep(end.saturating_duration_since(Instant::now()).min(halt::POLL_INTERVAL));
+                    // The fault agent may be on a host that knows nothing of the halt.
+                    if halt::in_force(&dir).is_some() {
+                        drop(for_thread.lock().take());
+                        return;
+                    }
+                }
             }
         });
         Self { child, writing, rx }

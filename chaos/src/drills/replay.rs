@@ -5,13 +5,14 @@
 //! drill recover` can undo what this process does not.
 
 use super::follow::{healthy, healthy_within};
+use super::halt;
 use super::runner::{RunError, lock};
 use super::select::Supervisor;
 use super::undo::{self, Record, Undone};
 use crate::control::{self, Request};
 use obol_campaign::{Act, Scenario, Script};
 use obol_fabric::host::{Held, Impairment, Process as Pid, clock};
-use obol_fabric::{Name, Nanos};
+use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::ActiveMutant;
 use obol_membership::view::coordinator_name;
 use obol_node::Deployment;
@@ -145,6 +146,20 @@ fn slower(observer: &Observer, scenario: &Scenario) -> u64 {
     here.0.div_ceil(there.0.max(1)).max(1)
 }
 
+/// Waits for a moment; false if drills are halted before.
+fn wait_until(due: Instant, dir: &Path) -> bool {
+    loop {
+        if halt::in_force(dir).is_some() {
+            return false;
+        }
+        let left = due.since(clock::now()).to_std();
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(halt::POLL_INTERVAL));
+    }
+}
+
 /// Replays a script's faults, undoes them, and waits until the cluster is healthy. `go_on` is
 /// called before each act; `false` ends the replay early.
 pub fn replay_script(
@@ -157,6 +172,9 @@ pub fn replay_script(
     let dir = observer.cluster().dir().to_owned();
     let io = |error| RunError::Io(dir.clone(), error);
     let _held = lock(&dir)?;
+    if let Some(why) = halt::in_force(&dir) {
+        return Err(RunError::Halted(why));
+    }
     let undone = undo::recover(&mut observer).map_err(io)?;
     if !undone.failed.is_empty() {
         return Err(RunError::Recover(undone.failed));
@@ -175,8 +193,7 @@ pub fn replay_script(
     for timed in &script.acts {
         let Ok(meant) = map_act(timed.act, &scenario, player.observer.deployment()) else { continue };
         let due = began + Nanos(timed.at.saturating_mul(plan.slower));
-        thread::sleep(due.since(clock::now()).to_std());
-        if !go_on() {
+        if !wait_until(due, &dir) || !go_on() {
             break;
         }
         match player.play(&meant) {

@@ -4,9 +4,13 @@
 //! cluster's drill lock, so only one drill runs at a time, and first undoes what an earlier one
 //! left behind.
 
-use super::channel::Stamp;
+use super::approval::ApprovalError;
+use super::audit::AuditError;
+use super::audited::{Accountable, Audited};
+use super::channel::{Reply, Stamp};
 use super::follow::{Bystanders, HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within};
 use super::guard::Answer;
+use super::halt;
 use super::journal::{self, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
 use super::live::Live;
 use super::plan::{Plan, plan};
@@ -15,6 +19,7 @@ use super::progress::{Progress, Stage};
 use super::remote::RemoteError;
 use super::select::{Chosen, SelectError, Supervisor, choose};
 use super::ssh::Ssh;
+use super::stop::{self, Stop};
 use super::subject::{Subject, System};
 use super::undo::{self, Undone};
 use crate::control::ControlError;
@@ -45,6 +50,8 @@ pub struct Options {
     pub undo_early: bool,
     /// The host of the fault agent, if it is another one.
     pub ssh: Option<Ssh>,
+    /// What is checked and logged of the operator's request.
+    pub accountable: Accountable,
     /// Called while a repetition runs, with the drill and its progress.
     pub on_progress: Option<fn(&Drill, Progress<'_>)>,
     /// Called with the reasons while a run waits for the cluster to become healthy.
@@ -53,8 +60,17 @@ pub struct Options {
 
 impl Options {
     /// The file's repetitions, with fault agents of this program.
-    pub const fn new(program: PathBuf) -> Self {
-        Self { count: None, program, undo_early: false, ssh: None, on_progress: None, on_wait: None }
+    pub fn new(program: PathBuf) -> Self {
+        let accountable = Accountable::default();
+        Self {
+            count: None,
+            program,
+            undo_early: false,
+            ssh: None,
+            accountable,
+            on_progress: None,
+            on_wait: None,
+        }
     }
 }
 
@@ -85,6 +101,15 @@ pub enum RunError {
     /// What an earlier drill left behind cannot be undone.
     #[error("an earlier drill left something behind that cannot be undone: {}", .0.join("; "))]
     Recover(Vec<String>),
+    /// Drills are halted.
+    #[error("{0}")]
+    Halted(String),
+    /// Somebody else has to approve it.
+    #[error(transparent)]
+    Approval(#[from] ApprovalError),
+    /// What is not logged must not happen.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// A guard refuses.
     #[error("refused. {}", refusals(.0))]
     Guard(Vec<Answer>),
@@ -150,6 +175,10 @@ pub(super) struct Runner<'a, S> {
     bystanders: Bystanders,
     /// The requested repetitions.
     wanted: u32,
+    /// Reasons to end it at once; none in the simulator.
+    stop: Option<Stop>,
+    /// Why lasting faults were undone early.
+    cut: Option<String>,
 }
 
 /// Runs a drill. `go_on` is called after each repetition with its number; `false` ends the drill
@@ -161,17 +190,50 @@ pub fn run(
     options: &Options,
     go_on: impl FnMut(u32) -> bool,
 ) -> Result<Journal, RunError> {
+    let mut audited = Audited::new(&options.accountable, root, cluster, &drill.id);
+    match run_audited(root, cluster, drill, options, go_on, &mut audited) {
+        Ok(mut journal) => {
+            if let Err(error) = audited.ended(&journal) {
+                // The faults are undone, and the results are there.
+                journal.remarks.push(format!("the end of the drill is not logged: {error}"));
+            }
+            Ok(journal)
+        }
+        // The log cannot have this.
+        Err(error @ RunError::Audit(_)) => Err(error),
+        Err(error) => {
+            audited.failed(&error)?;
+            Err(error)
+        }
+    }
+}
+
+fn run_audited(
+    root: &Path,
+    cluster: Name,
+    drill: &Drill,
+    options: &Options,
+    go_on: impl FnMut(u32) -> bool,
+    audited: &mut Audited<'_>,
+) -> Result<Journal, RunError> {
     let mut observer = Observer::open(root, cluster)?;
     let dir = observer.cluster().dir().to_owned();
     let _held = lock(&dir)?;
+    if let Some(why) = halt::in_force(&dir) {
+        return Err(RunError::Halted(why));
+    }
+    audited.approved(drill)?;
     let undone = undo::recover(&mut observer).map_err(|error| RunError::Io(dir.clone(), error))?;
     if !undone.failed.is_empty() {
         return Err(RunError::Recover(undone.failed));
     }
     let supervisor = Supervisor::of(&dir);
     let before = Runner::<Live>::check(&mut observer, supervisor, drill, options)?;
+    let snapshot = observer.snapshot();
+    audited.begins(&plan(drill, &observer, &snapshot, supervisor, 1))?;
+    let stop = Stop::watch(&dir, &drill.guards.watch);
     let live = Live::start(root, cluster, drill, options, observer, supervisor)?;
-    Runner::new(drill, options, live, undone.done).run(before, go_on)
+    Runner { stop: Some(stop), ..Runner::new(drill, options, live, undone.done) }.run(before, go_on)
 }
 
 /// Whether all guards allow a plan.
@@ -232,6 +294,8 @@ impl<'a, S: System> Runner<'a, S> {
             failed: JoinHolds::default(),
             bystanders: Bystanders::default(),
             wanted,
+            stop: None,
+            cut: None,
         }
     }
 
@@ -280,7 +344,7 @@ impl<'a, S: System> Runner<'a, S> {
                 let aborts = self.aborts(&trial);
                 failures += u32::from(trial.outcome == Outcome::Failed);
                 self.trials.push(trial);
-                if let Some(why) = aborts {
+                if let Some(why) = aborts.or_else(|| self.stopped()) {
                     self.remarks.push(why);
                     return Ok((Some(Verdict::Aborted), done));
                 }
@@ -309,6 +373,14 @@ impl<'a, S: System> Runner<'a, S> {
                 self.remarks.extend(answers.into_iter().map(|a| format!("guard {}: {}", a.guard, a.says)));
                 return Ok((Verdict::Aborted, true));
             }
+            // Nothing of this repetition counts, but the results so far are kept.
+            RunError::Halted(why) => (why, Verdict::Aborted, true),
+            RunError::FaultAgent(RemoteError::Answer(Reply::Halted { reason })) => {
+                (reason, Verdict::Aborted, true)
+            }
+            RunError::FaultAgent(error) if self.stopped().is_some() => {
+                (self.stopped().unwrap_or_else(|| error.to_string()), Verdict::Aborted, true)
+            }
             RunError::FaultAgent(RemoteError::Refused(reason)) => {
                 (format!("the fault agent refused repetition {number}: {reason}"), Verdict::Aborted, true)
             }
@@ -325,6 +397,47 @@ impl<'a, S: System> Runner<'a, S> {
         };
         self.remarks.push(why);
         Ok((verdict, begun))
+    }
+
+    /// Why it has to end, if so.
+    fn stopped(&self) -> Option<String> {
+        self.cut.clone().or_else(|| self.stop.as_ref()?.reason())
+    }
+
+    /// Fails where it has to end.
+    fn go_on(&self) -> Result<(), RunError> {
+        self.stopped().map_or(Ok(()), |why| Err(RunError::Halted(why)))
+    }
+
+    /// Has temporary faults undone, at their end or early. Returns what could not be undone.
+    fn undo(&mut self, lasts: Nanos, trial: &Trial) -> Result<Vec<String>, RunError> {
+        if self.options.undo_early {
+            self.system.undo_early()?;
+        } else {
+            self.wait_out(lasts, trial)?;
+        }
+        self.system.undone(lasts)
+    }
+
+    /// Waits while temporary faults last. Undoes them early where it has to end.
+    fn wait_out(&mut self, lasts: Nanos, trial: &Trial) -> Result<(), RunError> {
+        if self.stop.is_none() {
+            return Ok(());
+        }
+        let injected = trial.stamps.iter().map(|stamp| Instant(stamp.at)).min();
+        let now = self.system.subject().now();
+        let end = injected.map_or(now, |injected| injected + lasts).min(now + lasts);
+        loop {
+            self.cut = self.stopped();
+            if self.cut.is_some() {
+                return self.system.undo_early();
+            }
+            let left = end.since(self.system.subject().now());
+            if left == Nanos::ZERO {
+                return Ok(());
+            }
+            self.system.subject().sleep(left.min(stop::POLL_INTERVAL));
+        }
     }
 
     fn report(&self, number: u32, step: &Step, stage: Stage<'_>) {
@@ -365,6 +478,7 @@ impl<'a, S: System> Runner<'a, S> {
 
     /// Arms, sends the cue, follows, and undoes.
     fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
+        self.go_on()?;
         self.report(number, step, Stage::Waits);
         let turn = if warmup { u32::MAX - number } else { number };
         let (before, chosen) = loop {
@@ -390,21 +504,28 @@ impl<'a, S: System> Runner<'a, S> {
             victims: chosen.iter().map(victim).collect(),
             ..Trial::default()
         };
+        self.go_on()?;
         let Some(stamps) = self.system.fire()? else {
             trial.ends(Outcome::Void, "the cue did not arrive in time, and nothing was injected");
             return Ok(trial);
         };
         trial.stamps = stamps;
         self.report(number, step, Stage::Injected);
-        let mut followed = follow(&mut self.system, step, &chosen, &before, &mut trial);
+        let stop = self.stop.as_ref();
+        let stopped = || stop.and_then(Stop::reason);
+        let mut followed = follow(&mut self.system, step, &chosen, &before, &stopped, &mut trial);
         self.report(number, step, Stage::Followed(&trial));
         self.check_cue(step, &mut trial);
         let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
         if lasts > Nanos::ZERO {
-            if self.options.undo_early {
-                self.system.undo_early()?;
-            }
-            let failed = self.system.undone(lasts)?;
+            let failed = match self.undo(lasts, &trial) {
+                Err(error) => {
+                    // A fault agent that is halted undoes and ends without orders.
+                    trial.ends(Outcome::Void, self.stopped().ok_or(error)?);
+                    return Ok(trial);
+                }
+                Ok(failed) => failed,
+            };
             if !failed.is_empty() {
                 trial.ends(Outcome::Failed, failed.join("; "));
             }

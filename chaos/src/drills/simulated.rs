@@ -176,6 +176,11 @@ pub fn simulate(
             missing.push(fault.kind.name());
         }
     }
+    let outside = drill.steady.iter().filter(|steady| steady.external.is_some());
+    missing.extend(outside.map(|steady| steady.probe.name()));
+    if !drill.guards.watch.is_empty() {
+        missing.push("abort conditions by probes");
+    }
     if !missing.is_empty() {
         return Err(RunError::NotSimulated(missing));
     }

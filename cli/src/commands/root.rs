@@ -26,11 +26,12 @@ pub(crate) const DEFAULT: &str = "default";
 const HEADING: &str = "Cluster options";
 
 /// Commands that work on no cluster. Their help leaves out the cluster options, which they accept.
-const WITHOUT_CLUSTER: [&str; 14] = [
+const WITHOUT_CLUSTER: [&str; 15] = [
     "replay",
     "drill list",
     "drill show",
     "drill schema",
+    "drill audit",
     "sim",
     "profile",
     "config",

@@ -1,13 +1,15 @@
 //! `obol drill list|show|schema|plan|probes|run|recover`: drills from files.
 
+use super::accountable::{self, Approve, Audit, HaltDrills};
 use super::format::Format;
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::{Args, Subcommand};
 use obol_chaos::drillfile::{self, Drill};
+use obol_chaos::drills::audit::Event;
 use obol_chaos::drills::journal::{Judged, counted};
 use obol_chaos::drills::ssh::Ssh;
-use obol_chaos::drills::{self, Journal, Options, Probed, Progress, Supervisor, table2};
+use obol_chaos::drills::{self, Accountable, Journal, Options, Probed, Progress, Supervisor, table2};
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
@@ -67,6 +69,29 @@ pub(crate) enum DrillCommand {
         out. Only processes that `obol up` started are hit. Without --yes nothing is touched."
     )]
     Replay(DrillReplay),
+    /// Halt all drills: fault agents undo their faults within a second, and new drills are refused
+    #[command(
+        after_help = "A drill is ended on all of its hosts if this is run where its runner or one of its fault agents is. \
+        Where it was run, it holds until `obol drill resume`.\n\
+        Exit codes: 0 halted and undone, 1 something is left to undo, 2 there is no such cluster."
+    )]
+    Halt(HaltDrills),
+    /// Allow drills again after `obol drill halt`
+    Resume(Json),
+    /// Approve a drill file that somebody else is to run, and that has require_approval in [guards]
+    #[command(
+        after_help = "The approval is for this text of the file, this cluster and a limited time. It is a file beside \
+        the drill's, whose owner has to be another user than the one who runs the drill."
+    )]
+    Approve(Approve),
+    /// Show who ran which drill on whom, and how it ended
+    #[command(
+        after_help = "Every run, refusal, halt and approval is a line of JSON in OBOL_AUDIT, or else in \
+        $XDG_STATE_HOME/obol/drill-audit.jsonl; drills are refused where it cannot be written. Each line has the hash \
+        of the one before it.\n\
+        Exit codes: 0 shown, 1 the log was altered, 2 it cannot be read."
+    )]
+    Audit(Audit),
     /// Undo what a drill left behind when its processes were killed; idempotent
     Recover(Json),
 }
@@ -75,6 +100,10 @@ pub(crate) enum DrillCommand {
 pub(crate) struct DrillRun {
     #[command(flatten)]
     pub(crate) file: DrillFile,
+    /// How the result is printed: for people, as one JSON object, as JUnit XML, or for people with
+    /// workflow commands that annotate the file on GitHub
+    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "json")]
+    pub(crate) format: Format,
     /// Repetitions, in place of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: Option<u32>,
@@ -93,16 +122,15 @@ pub(crate) struct DrillRun {
     /// the drill names files]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// The approval of somebody else, where the drill asks for one [default: FILE.approval]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) approval: Option<PathBuf>,
     /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and
     /// known hosts; it never prompts
     #[arg(long, value_name = "[USER@]HOST")]
     pub(crate) ssh: Option<Ssh>,
     /// A configuration for ssh in place of your own
     #[arg(long, value_name = "FILE", requires = "ssh")]
-    /// How the result is printed: for people, as one JSON object, as JUnit XML, or for people with
-    /// workflow commands that annotate the file on GitHub
-    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "json")]
-    pub(crate) format: Format,
     pub(crate) ssh_config: Option<PathBuf>,
     /// The path of obol on that host [default: as here]
     #[arg(long, value_name = "FILE", requires = "ssh")]
@@ -169,6 +197,10 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<
         DrillCommand::Run(options) => run_one(root, cluster, options),
         DrillCommand::Replay(options) => replay(root, cluster, options),
         DrillCommand::Recover(how) => recover(root, cluster, how.json),
+        DrillCommand::Halt(options) => accountable::halt(root, cluster, options),
+        DrillCommand::Resume(how) => accountable::resume(root, cluster, how.json),
+        DrillCommand::Approve(options) => accountable::approve(root, cluster, options),
+        DrillCommand::Audit(options) => accountable::audit(options),
     }
 }
 
@@ -290,6 +322,10 @@ fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Fail
 
 fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
     let undone = drills::recover(root, cluster).map_err(Failure::refused)?;
+    if !undone.done.is_empty() || !undone.failed.is_empty() {
+        let reason = undone.done.iter().chain(&undone.failed).cloned().collect::<Vec<_>>().join("; ");
+        accountable::note(root, cluster, Event::Recovered, |entry| entry.reason = Some(reason))?;
+    }
     if json {
         output::json(&undone)?;
     } else {
@@ -323,8 +359,21 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
         )));
     }
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
-    let replayed = drills::replay_script(root, cluster, &script, || !stop.load(Ordering::Relaxed))
-        .map_err(Failure::refused)?;
+    let name = options.script.display().to_string();
+    let logged = |event, outcome: Option<String>| {
+        accountable::note(root, cluster, event, |entry| {
+            (entry.drill, entry.file, entry.outcome) =
+                (Some("replay".to_owned()), Some(name.clone()), outcome);
+        })
+    };
+    logged(Event::Began, None)?;
+    let replayed = drills::replay_script(root, cluster, &script, || !stop.load(Ordering::Relaxed));
+    let outcome = match &replayed {
+        Ok(replayed) => format!("played {} of {} acts", replayed.played, script.acts.len()),
+        Err(error) => format!("refused: {error}"),
+    };
+    logged(Event::Ended, Some(outcome))?;
+    let replayed = replayed.map_err(Failure::refused)?;
     if options.json {
         output::json(&replayed)?;
     } else {
@@ -372,8 +421,10 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
         program: options.ssh_program.clone(),
         ..ssh
     });
+    let approval = options.approval.as_deref();
+    let accountable = accountable::of_file(&options.file.drill, &text, approval)?;
     let (progress, log) = (options.progress, options.log.clone());
-    let how = How { count: options.count, undo_early: false, ssh, progress, log };
+    let how = How { count: options.count, undo_early: false, ssh, accountable, progress, log };
     // Before anything is broken: what was found would have no place.
     let out = place(&drill, options.out.as_deref())?;
     let journal = match options.sim {
@@ -400,6 +451,7 @@ pub(crate) struct How {
     pub(crate) count: Option<u32>,
     pub(crate) undo_early: bool,
     pub(crate) ssh: Option<Ssh>,
+    pub(crate) accountable: Accountable,
     /// Whether every repetition and step is reported, also to scripts.
     pub(crate) progress: bool,
     pub(crate) log: LogOptions,
@@ -413,7 +465,7 @@ struct Watched {
 
 fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
-    let How { count, undo_early, ssh, progress, log: _ } = how;
+    let How { count, undo_early, ssh, accountable, progress, log: _ } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
         // As below.
@@ -428,8 +480,15 @@ fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
         ));
     };
     let on_progress = progress.then_some(on_progress);
-    let options =
-        Options { count, undo_early, ssh, on_progress, on_wait: Some(on_wait), ..Options::new(program) };
+    let options = Options {
+        count,
+        undo_early,
+        ssh,
+        accountable,
+        on_progress,
+        on_wait: Some(on_wait),
+        ..Options::new(program)
+    };
     let (id, count) = (drill.id.clone(), count.unwrap_or(drill.repeat.count));
     let chatty = std::io::stderr().is_terminal();
     let go_on = Box::new(move |n: u32| {

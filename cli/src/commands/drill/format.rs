@@ -6,7 +6,7 @@ use obol_chaos::drillfile::{self, Drill};
 use obol_chaos::drills::Journal;
 use obol_chaos::drills::report::{annotated_faults, annotated_refusal, annotations, junit, junit_refused};
 use obol_console::output::{self, Failure};
-use obol_console::unix_now;
+use obol_observe::calendar::unix_now;
 use std::io;
 
 /// A format of results.

@@ -1,14 +1,15 @@
 //! `obol drill`: run a drill and print its report.
 
+mod accountable;
 pub(crate) mod files;
-mod table2;
 mod format;
+mod table2;
 
 use crate::commands::kv;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
-use obol_chaos::drills::Victims;
 use obol_chaos::drills::quick::Report;
+use obol_chaos::drills::{Accountable, Victims};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::{Name, Nanos};
@@ -105,7 +106,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let gap = Nanos::from_std(options.gap);
     let drill = victims.drill(site.deployment.environment, options.count, gap);
-    let how = files::How { log: options.log.clone(), ..files::How::default() };
+    let accountable = Accountable { log: Some(accountable::log()?), source: None };
+    let how = files::How { accountable, log: options.log.clone(), ..files::How::default() };
     let report = Report::of(&files::go(root, cluster, &drill, how)?);
     output::json_or(options.json, &report, print)?;
     Ok(ExitCode::from(report.code()))

@@ -1,0 +1,341 @@
+//! Probes of things outside of the cluster, as drill files declare them: a query to Prometheus, an
+//! HTTP request, a command. Each kind is a row of [`KINDS`], from which the parser and the JSON
+//! Schema are made.
+
+use super::Probe;
+use super::read::COUNT_MAX;
+use super::section::{At, Section, span_schema};
+use crate::faults::Key;
+use obol_fabric::Nanos;
+use obol_profiles::Fault;
+use obol_profiles::document::{Faults, nearest, shortened};
+use serde_json::json;
+use std::fmt;
+
+/// Longest URL.
+const URL_CHARS_MAX: usize = 2000;
+/// Longest query.
+const QUERY_CHARS_MAX: usize = 4000;
+/// Arguments of a command.
+const ARGUMENTS_MAX: usize = 64;
+/// How long a probe may take. A drill waits for it.
+const TIMEOUT: (Nanos, Nanos) = (Nanos::from_millis(10), Nanos::from_secs(60));
+const TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(5);
+/// Pause between two looks at an abort condition.
+const EVERY: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(600));
+const EVERY_DEFAULT: Nanos = Nanos::from_secs(1);
+
+/// A probe of something outside of the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum External {
+    /// An instant query holds for every series of its result.
+    PromQl {
+        /// The server, without `/api/v1/query`.
+        url: String,
+        /// The query.
+        query: String,
+        /// What each value must be.
+        comparison: Comparison,
+        /// Limit of the whole request.
+        timeout: Nanos,
+    },
+    /// A GET request is answered with this status.
+    Http {
+        /// Its URL.
+        url: String,
+        /// The status.
+        status: u16,
+        /// Limit of the whole request.
+        timeout: Nanos,
+    },
+    /// A command ends with exit code 0.
+    Command {
+        /// The program and its arguments; there is no shell.
+        argv: Vec<String>,
+        /// After this time it is killed.
+        timeout: Nanos,
+    },
+}
+
+/// How a value compares with a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `>`
+    More,
+    /// `>=`
+    AtLeast,
+    /// `==`
+    Equal,
+    /// `!=`
+    Unequal,
+}
+
+const OPERATORS: [(&str, Operator); 6] = [
+    ("<", Operator::Less),
+    ("<=", Operator::AtMost),
+    (">", Operator::More),
+    (">=", Operator::AtLeast),
+    ("==", Operator::Equal),
+    ("!=", Operator::Unequal),
+];
+
+/// A comparison such as `< 0.01`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    operator: Operator,
+    number: f64,
+}
+
+impl Comparison {
+    /// Whether it holds for a value. None holds for a value that is no number.
+    #[expect(clippy::float_cmp, reason = "the file asks for equality")]
+    pub fn holds(self, value: f64) -> bool {
+        match self.operator {
+            _ if value.is_nan() => false,
+            Operator::Less => value < self.number,
+            Operator::AtMost => value <= self.number,
+            Operator::More => value > self.number,
+            Operator::AtLeast => value >= self.number,
+            Operator::Equal => value == self.number,
+            Operator::Unequal => value != self.number,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (operator, number) = text.trim().split_once(char::is_whitespace)?;
+        let (_, operator) = OPERATORS.into_iter().find(|(sign, _)| *sign == operator)?;
+        let number: f64 = number.trim().parse().ok()?;
+        number.is_finite().then_some(Self { operator, number })
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = OPERATORS.iter().find(|(_, operator)| *operator == self.operator);
+        write!(f, "{} {}", sign.map_or("", |(sign, _)| sign), self.number)
+    }
+}
+
+/// An abort condition that is looked at while the drill runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watch {
+    /// The probe.
+    pub external: External,
+    /// Its required result.
+    pub tolerance: bool,
+    /// Pause between two looks.
+    pub every: Nanos,
+    /// The drill is aborted if this many looks in a row do not have the required result.
+    pub samples: u32,
+}
+
+/// A kind of probe.
+struct Kind {
+    probe: Probe,
+    keys: fn() -> Vec<Key>,
+    parse: fn(&mut Section<'_, '_>, &mut Faults) -> Option<External>,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind { probe: Probe::PromQl, keys: promql_keys, parse: promql },
+    Kind { probe: Probe::Http, keys: http_keys, parse: http },
+    Kind { probe: Probe::Command, keys: command_keys, parse: command },
+];
+
+/// The names of these probes.
+pub(super) fn probes() -> Vec<(&'static str, Probe)> {
+    KINDS.iter().map(|kind| (kind.probe.name(), kind.probe)).collect()
+}
+
+/// The keys of all kinds, each once, with the names of the kinds that have it.
+pub(super) fn keys() -> Vec<(Key, Vec<&'static str>)> {
+    let mut all: Vec<(Key, Vec<&'static str>)> = Vec::new();
+    for kind in &KINDS {
+        for key in (kind.keys)() {
+            match all.iter_mut().find(|(known, _)| known.name == key.name) {
+                Some((_, users)) => users.push(kind.probe.name()),
+                None => all.push((key, vec![kind.probe.name()])),
+            }
+        }
+    }
+    all
+}
+
+/// Reads the keys of a probe, if it is one of these.
+pub(super) fn parse(probe: Probe, section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<External> {
+    let kind = KINDS.iter().find(|kind| kind.probe == probe)?;
+    (kind.parse)(section, faults)
+}
+
+fn timeout_key() -> Key {
+    Key { name: "timeout", schema: span_schema(), doc: "limit of the probe; \"5s\" by default" }
+}
+
+fn url_key() -> Key {
+    let schema = json!({ "type": "string", "pattern": "^https?://", "maxLength": URL_CHARS_MAX });
+    Key { name: "url", schema, doc: "an http or https URL; of promql, the server without /api/v1/query" }
+}
+
+fn promql_keys() -> Vec<Key> {
+    let signs: Vec<&str> = OPERATORS.iter().map(|(sign, _)| *sign).collect();
+    let query = json!({ "type": "string", "minLength": 1, "maxLength": QUERY_CHARS_MAX });
+    let pattern = format!("^({}) +-?[0-9.eE+-]+$", signs.join("|"));
+    vec![
+        url_key(),
+        Key { name: "query", schema: query, doc: "an instant query" },
+        Key {
+            name: "comparison",
+            schema: json!({ "type": "string", "pattern": pattern }),
+            doc: "what every value of the result must be, such as \"< 0.01\"",
+        },
+        timeout_key(),
+    ]
+}
+
+fn http_keys() -> Vec<Key> {
+    let status = json!({ "type": "integer", "minimum": 100, "maximum": 599 });
+    vec![url_key(), Key { name: "status", schema: status, doc: "the status; 200 by default" }, timeout_key()]
+}
+
+fn command_keys() -> Vec<Key> {
+    let argv = json!({
+        "type": "array", "items": { "type": "string" }, "minItems": 1, "maxItems": ARGUMENTS_MAX
+    });
+    vec![
+        Key { name: "argv", schema: argv, doc: "the program and its arguments, without a shell" },
+        timeout_key(),
+    ]
+}
+
+fn timeout(section: &mut Section<'_, '_>, faults: &mut Faults) -> Nanos {
+    section.span("timeout", TIMEOUT, faults).map_or(TIMEOUT_DEFAULT, |at| at.value)
+}
+
+fn url(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<String> {
+    let wanted = "an http or https URL such as \"http://prometheus:9090\"";
+    let read = section.text("url", URL_CHARS_MAX, faults);
+    let At { at, value } = section.need("url", wanted, read)?;
+    let uri = value.parse::<ureq::http::Uri>().ok();
+    let fits = uri.is_some_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    if fits {
+        return Some(value);
+    }
+    let (key, found) = (section.key("url").into(), format!("{:?}", shortened(&value)));
+    faults.add(at, Fault::WrongType { key, found, wanted: wanted.to_owned() });
+    None
+}
+
+fn promql(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<External> {
+    let url = url(section, faults);
+    let query = section.text("query", QUERY_CHARS_MAX, faults).map(|at| at.value);
+    let query = section.need("query", "an instant query", query);
+    let wanted = "a comparison such as \"< 0.01\"; <, <=, >, >=, == and != are known";
+    let text = section.line("comparison", faults);
+    let text = section.need("comparison", wanted, text);
+    let comparison = text.and_then(|At { at, value }| {
+        let comparison = Comparison::parse(&value);
+        if comparison.is_none() {
+            let (key, found) = (section.key("comparison").into(), format!("{:?}", shortened(&value)));
+            faults.add(at, Fault::WrongType { key, found, wanted: wanted.to_owned() });
+        }
+        comparison
+    });
+    let timeout = timeout(section, faults);
+    Some(External::PromQl { url: url?, query: query?, comparison: comparison?, timeout })
+}
+
+fn http(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<External> {
+    let url = url(section, faults);
+    let status = section.number("status", (100, 599), faults).map_or(200, |at| at.value);
+    let timeout = timeout(section, faults);
+    Some(External::Http { url: url?, status: u16::try_from(status).ok()?, timeout })
+}
+
+fn command(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<External> {
+    let argv = section.some_texts("argv", faults);
+    let argv =
+        section.need("argv", "a program and its arguments, such as [\"./smoke-test\", \"--quick\"]", argv);
+    if let Some(beyond) = argv.as_ref().and_then(|argv| argv.get(ARGUMENTS_MAX)) {
+        let (low, high) = ("1".to_owned(), ARGUMENTS_MAX.to_string());
+        let found = format!("{} arguments", argv.as_ref().map_or(0, Vec::len));
+        faults.add(beyond.at, Fault::Bounds { key: section.key("argv").into(), found, low, high });
+    }
+    if let Some(first) = argv.as_ref().and_then(|argv| argv.first()).filter(|first| first.value.is_empty()) {
+        let (key, found) = (section.key("argv").into(), "an empty string".to_owned());
+        faults.add(first.at, Fault::WrongType { key, found, wanted: "the name of a program".to_owned() });
+    }
+    let timeout = timeout(section, faults);
+    Some(External::Command { argv: argv?.into_iter().map(|at| at.value).collect(), timeout })
+}
+
+/// `{ probe = "http", url = "http://shop/health", samples = 3 }` among the abort conditions.
+pub(super) fn watch(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Watch> {
+    let samples = section.number("samples", (1, COUNT_MAX), faults).map_or(1, |at| at.value);
+    let every = section.span("every", EVERY, faults).map_or(EVERY_DEFAULT, |at| at.value);
+    let tolerance = section.flag("tolerance", faults).unwrap_or(true);
+    let path = section.key("probe");
+    let Some(At { at, value }) = section.line("probe", faults) else {
+        section.spare(keys().iter().map(|(key, _)| key.name));
+        return None;
+    };
+    let names = probes();
+    let Some((_, probe)) = names.iter().find(|(name, _)| *name == value) else {
+        section.spare(keys().iter().map(|(key, _)| key.name));
+        faults.add(
+            at,
+            Fault::Choice {
+                key: path.into(),
+                found: shortened(&value),
+                options: names.iter().map(|(name, _)| (*name).into()).collect(),
+                nearest: nearest(&value, names.iter().map(|(name, _)| *name)).map(Into::into),
+            },
+        );
+        return None;
+    };
+    Some(Watch { external: parse(*probe, section, faults)?, tolerance, every, samples })
+}
+
+/// The keys of an abort condition by a probe, beside those of the probe.
+pub(super) fn watch_keys() -> Vec<Key> {
+    vec![
+        Key { name: "every", schema: span_schema(), doc: "pause between two looks; \"1s\" by default" },
+        Key {
+            name: "tolerance",
+            schema: json!({ "type": "boolean" }),
+            doc: "the required result of the probe; true by default",
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_are_those_of_numbers() {
+        let holds = |text: &str, value| Comparison::parse(text).map(|comparison| comparison.holds(value));
+        for (text, value, expected) in [
+            ("< 0.01", 0.009, true),
+            ("< 0.01", 0.01, false),
+            ("<= 0.01", 0.01, true),
+            ("> -1", 0.0, true),
+            (">= 5", 4.9, false),
+            ("== 0", 0.0, true),
+            ("!=  1e3", 1000.0, false),
+            ("!= 1", f64::NAN, false),
+            ("< 1", f64::NEG_INFINITY, true),
+        ] {
+            assert_eq!(holds(text, value), Some(expected), "{text} {value}");
+        }
+        for text in ["", "<", "<0.01", "= 1", "< x", "< NaN", "< inf", "0.01 <"] {
+            assert_eq!(Comparison::parse(text), None, "{text}");
+        }
+        assert_eq!(Comparison::parse("<=  0.50").map(|it| it.to_string()).as_deref(), Some("<= 0.5"));
+    }
+}

@@ -1,0 +1,110 @@
+//! Reasons to end a drill at once: the kill switch, and abort conditions by probes, which are
+//! looked at on threads of their own while the drill runs.
+
+use super::{external, halt};
+use crate::drillfile::Watch;
+use obol_fabric::Nanos;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+
+/// How often a runner that waits looks at its reasons.
+pub(super) const POLL_INTERVAL: Nanos = Nanos::from_millis(20);
+
+/// Watches for reasons until it is dropped.
+pub(super) struct Stop {
+    dir: PathBuf,
+    /// The first abort condition that was met.
+    aborted: Arc<Mutex<Option<String>>>,
+    /// When they are gone, the threads end.
+    _running: Vec<Sender<()>>,
+}
+
+impl Stop {
+    /// Begins to watch. `dir` is the cluster's directory.
+    pub(super) fn watch(dir: &Path, conditions: &[Watch]) -> Self {
+        let aborted = Arc::new(Mutex::new(None));
+        let running = conditions
+            .iter()
+            .map(|condition| {
+                let (tx, rx) = mpsc::channel();
+                let (condition, aborted) = (condition.clone(), Arc::clone(&aborted));
+                thread::spawn(move || {
+                    let mut looks = Looks::new(&condition);
+                    loop {
+                        let (holds, saw) = external::look(&condition.external, condition.tolerance);
+                        if let Some(why) = looks.take(holds, &saw) {
+                            aborted.lock().get_or_insert(why);
+                            return;
+                        }
+                        let ended = rx.recv_timeout(condition.every.to_std());
+                        if ended != Err(RecvTimeoutError::Timeout) {
+                            return;
+                        }
+                    }
+                });
+                tx
+            })
+            .collect();
+        Self { dir: dir.to_owned(), aborted, _running: running }
+    }
+
+    /// Why the drill has to end, if so.
+    pub(super) fn reason(&self) -> Option<String> {
+        halt::in_force(&self.dir).or_else(|| self.aborted.lock().clone())
+    }
+}
+
+/// Counts looks that do not have the required result.
+struct Looks {
+    wanted: u32,
+    wrong: u32,
+}
+
+impl Looks {
+    const fn new(condition: &Watch) -> Self {
+        Self { wanted: condition.samples, wrong: 0 }
+    }
+
+    fn take(&mut self, holds: bool, saw: &str) -> Option<String> {
+        self.wrong = if holds { 0 } else { self.wrong + 1 };
+        let looks =
+            if self.wrong == 1 { "look".to_owned() } else { format!("{} looks in a row", self.wrong) };
+        (self.wrong >= self.wanted).then(|| format!("aborted by a probe after {looks}: {saw}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drillfile::External;
+
+    fn condition(argv: &[&str], samples: u32) -> Watch {
+        let argv = argv.iter().map(|&word| word.to_owned()).collect();
+        let external = External::Command { argv, timeout: Nanos::from_secs(60) };
+        Watch { external, tolerance: true, every: Nanos::from_millis(1), samples }
+    }
+
+    #[test]
+    fn only_looks_in_a_row_count() {
+        let mut looks = Looks::new(&condition(&["true"], 2));
+        assert_eq!([false, true, false].map(|holds| looks.take(holds, "x")), [None, None, None]);
+        let why = looks.take(false, "x").expect("the second in a row");
+        assert!(why.contains("2 looks in a row: x"), "{why}");
+    }
+
+    #[test]
+    fn a_condition_that_is_met_is_a_reason_to_stop() {
+        let dir = tempfile::tempdir().expect("made");
+        let stop = Stop::watch(dir.path(), &[condition(&["true"], 1), condition(&["false"], 3)]);
+        let why = loop {
+            match stop.reason() {
+                Some(why) => break why,
+                None => thread::yield_now(),
+            }
+        };
+        assert!(why.contains("3 looks in a row: false ended with exit status: 1"), "{why}");
+    }
+}

@@ -1,0 +1,251 @@
+//! `obol drill halt|resume|approve|audit`: who may run drills, who ran which, and the kill switch.
+
+use clap::Args;
+use obol_chaos::drillfile;
+use obol_chaos::drills::approval::{Approval, Source};
+use obol_chaos::drills::audit::{Entry, Event, Log, Who};
+use obol_chaos::drills::halt::{REASON_CHARS_MAX, await_undone};
+use obol_chaos::drills::{Accountable, Halt};
+use obol_console::options::long_duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_node::Site;
+use obol_node::user::state_home;
+use obol_observe::calendar::unix_now;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Names the audit log, in place of the one in the user's folder for state.
+const AUDIT: &str = "OBOL_AUDIT";
+/// How long fault agents may take to undo. They look for the switch five times a second.
+const OBEY_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(crate) struct HaltDrills {
+    /// Why, on one line
+    #[arg(long, default_value = "no reason given")]
+    reason: String,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Approve {
+    /// The drill file
+    file: String,
+    /// How long the approval counts
+    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = long_duration)]
+    time: Duration,
+    /// Where the approval is written [default: FILE.approval]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// Show only entries from this time on: 2h, or a time in UTC such as 2026-11-25 or
+    /// 2026-11-25T07:00
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Print one JSON object per entry
+    #[arg(long)]
+    json: bool,
+}
+
+/// The audit log of this user.
+pub(super) fn log() -> Result<Log, Failure> {
+    if let Some(path) = env::var_os(AUDIT).filter(|path| !path.is_empty()) {
+        return Ok(Log::new(path.into()));
+    }
+    let home = state_home().ok_or_else(|| {
+        Failure::Refused(format!(
+            "drills are logged, and there is no place for that: set {AUDIT} to a file, or HOME"
+        ))
+    })?;
+    Ok(Log::new(home.join("obol/drill-audit.jsonl")))
+}
+
+/// What is checked and logged of a drill from this file.
+pub(super) fn of_file(name: &str, text: &str, approval: Option<&Path>) -> Result<Accountable, Failure> {
+    let mut source = Source::new(name, text);
+    if let Some(approval) = approval {
+        source.approval = approval.to_owned();
+    }
+    Ok(Accountable { log: Some(log()?), source: Some(source) })
+}
+
+/// Logs something that is not the run of a drill.
+pub(super) fn note(
+    root: &Path,
+    cluster: Name,
+    event: Event,
+    fill: impl FnOnce(&mut Entry),
+) -> Result<(), Failure> {
+    let mut entry = Entry::new(event, root, cluster.as_str());
+    fill(&mut entry);
+    log()?.append(entry).map_err(Failure::failed)
+}
+
+/// The cluster's directory.
+fn dir(root: &Path, cluster: Name) -> Result<PathBuf, Failure> {
+    Ok(Site::open(root, cluster).map_err(Failure::refused)?.cluster.dir().to_owned())
+}
+
+pub(super) fn halt(root: &Path, cluster: Name, options: &HaltDrills) -> Result<ExitCode, Failure> {
+    let reason = options.reason.trim().to_owned();
+    if reason.is_empty() || reason.chars().count() > REASON_CHARS_MAX || reason.contains(char::is_control) {
+        return Err(Failure::Refused(format!(
+            "the reason is one line of 1 to {REASON_CHARS_MAX} characters"
+        )));
+    }
+    let dir = dir(root, cluster)?;
+    let halt = Halt { reason: reason.clone(), by: Who::this(), at: unix_now() };
+    // First of all: an audit log on a full disk must not keep drills going.
+    halt.write(&dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    let undone = await_undone(&dir, OBEY_TIMEOUT);
+    note(root, cluster, Event::Halted, |entry| entry.reason = Some(reason))?;
+    let undone = undone.map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    if options.json {
+        output::json(&serde_json::json!({ "halted": true, "undone": undone }))?;
+    } else {
+        output::line(format_args!(
+            "drills on cluster {cluster} are halted; `obol drill resume` allows them again"
+        ))?;
+    }
+    if !undone {
+        return Err(Failure::Failed(
+            "faults are left to undo on this host: `obol drill recover` undoes them once their drill has ended".to_owned(),
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn resume(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
+    let dir = dir(root, cluster)?;
+    let was = Halt::end(&dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    if was {
+        note(root, cluster, Event::Resumed, |_| {})?;
+    }
+    if json {
+        output::json(&serde_json::json!({ "halted": false, "was_halted": was }))?;
+    } else if was {
+        output::line(format_args!("drills on cluster {cluster} may run again"))?;
+    } else {
+        output::line(format_args!("drills on cluster {cluster} were not halted"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn approve(root: &Path, cluster: Name, options: &Approve) -> Result<ExitCode, Failure> {
+    // What cannot be read as a drill cannot be judged, either.
+    let (drill, text) = drillfile::load(&options.file).map_err(Failure::refused)?;
+    let mut source = Source::new(&options.file, &text);
+    if let Some(out) = &options.out {
+        source.approval.clone_from(out);
+    }
+    let approval = Approval::new(&source, cluster.as_str(), options.time.as_secs());
+    note(root, cluster, Event::Approved, |entry| {
+        entry.drill = Some(drill.id.clone());
+        entry.file = Some(source.name.clone());
+        entry.sha256 = Some(source.sha256.clone());
+    })?;
+    let path = &source.approval;
+    approval.write(path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+    output::line(format_args!(
+        "drill {} is approved by {} on cluster {cluster} until {}: {}",
+        drill.id,
+        approval.by.name(),
+        approval.expires(),
+        path.display()
+    ))?;
+    if !drill.guards.require_approval {
+        output::remark("the drill does not ask for an approval; require_approval = true in [guards] does")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The first time to show, as the log writes it.
+fn since(text: &str) -> Result<String, Failure> {
+    if let Ok(span) = long_duration(text) {
+        let from = unix_now().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        return Ok(obol_console::iso(from));
+    }
+    let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    let form: String = text.chars().map(shape).collect();
+    let known = ["0000-00-00", "0000-00-00T00:00", "0000-00-00T00:00:00", "0000-00-00T00:00:00Z"];
+    if known.contains(&form.as_str()) {
+        // Times of this form are sorted as texts.
+        return Ok(text.trim_end_matches('Z').to_owned());
+    }
+    Err(Failure::Refused(format!(
+        "--since {text:?} is neither a duration such as 2h nor a time in UTC such as 2026-11-25T07:00"
+    )))
+}
+
+pub(super) fn audit(options: &Audit) -> Result<ExitCode, Failure> {
+    let from = options.since.as_deref().map(since).transpose()?;
+    let log = log()?;
+    let found = log.read().map_err(Failure::refused)?;
+    let entries = found.entries.iter().filter(|entry| from.as_ref().is_none_or(|from| entry.at >= *from));
+    for entry in entries {
+        if options.json {
+            output::json(entry)?;
+        } else {
+            output::line(shown(entry))?;
+        }
+    }
+    if !options.json {
+        output::remark(format_args!("{}: SHA-256 of the last line {}", log.path().display(), found.last))?;
+    }
+    if found.broken.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lines: Vec<String> = found.broken.iter().map(ToString::to_string).collect();
+    Err(Failure::Failed(format!(
+        "{} was altered: before or at line {}, lines are damaged, missing or changed",
+        log.path().display(),
+        lines.join(", ")
+    )))
+}
+
+/// An entry as one line.
+fn shown(entry: &Entry) -> String {
+    let Entry { at, event, who, cluster, .. } = entry;
+    let mut line = format!("{at}  {:<9}  {cluster}", event.name());
+    let mut add = |label: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            line.push_str("  ");
+            line.push_str(label);
+            line.push_str(value);
+        }
+    };
+    add("", entry.drill.as_deref());
+    add("", entry.outcome.as_deref());
+    let victims = entry.victims.join(", ");
+    add("victims ", (!victims.is_empty()).then_some(&victims));
+    add("by ", Some(&who.name()));
+    add("from ", who.ssh.as_deref());
+    add("approved by ", entry.approved_by.as_deref());
+    add("sha256 ", entry.sha256.as_deref().and_then(|hash| hash.get(..12)));
+    add("because ", entry.reason.as_deref());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_a_duration_or_a_time() {
+        for text in ["2026-11-25", "2026-11-25T07:00", "2026-11-25T07:00:01Z", "2h"] {
+            let from = since(text).unwrap_or_else(|error| panic!("{error}"));
+            assert!(from.len() >= 10 && !from.ends_with("01Z"), "{from}");
+        }
+        for text in ["", "yesterday", "25.11.2026", "2026-11-25 07:00"] {
+            assert!(since(text).is_err(), "{text}");
+        }
+    }
+}
