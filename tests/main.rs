@@ -30,6 +30,7 @@ mod network;
 mod partition;
 mod planted;
 mod replayed;
+mod rollout;
 mod run;
 mod run_frozen;
 mod run_leftovers;

@@ -7,3 +7,4 @@ pub mod drillfile;
 pub mod drills;
 pub mod faults;
 mod http;
+pub mod rollout;

@@ -30,6 +30,9 @@ pub struct Mark {
     /// The drill that wrote it; `None` for an operator's annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drill: Option<DrillMark>,
+    /// The rollout that wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutMark>,
 }
 
 /// The begin or end of a drill.
@@ -40,6 +43,33 @@ pub struct DrillMark {
     /// Its verdict; `None` when it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
+}
+
+/// A rollout that the gate watches, as it is at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolloutMark {
+    /// What is rolled out.
+    pub name: String,
+    /// What happens now, such as `settling`; at the end the verdict.
+    pub phase: String,
+    /// Each limit with both sides, such as `failover p99 512us (before 480us, limit 576us)`.
+    pub compared: Vec<String>,
+    /// Why it fails, or cannot hold any more; empty while all is well.
+    pub wrong: Vec<String>,
+    /// What kind of mark it is.
+    pub step: RolloutStep,
+}
+
+/// Which moment of a rollout a mark is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RolloutStep {
+    /// Its command begins: from here on, figures are compared with those before.
+    Begins,
+    /// Something of it has changed, or some time has passed.
+    Goes,
+    /// It is over.
+    Over,
 }
 
 /// Why an annotation is rejected or cannot be written.
@@ -78,7 +108,7 @@ impl Mark {
         if !(1..=CHARS_MAX).contains(&chars) || text.chars().any(char::is_control) {
             return Err(MarkError::Text { chars });
         }
-        Ok(Self { at: at.0, text: text.to_owned(), drill: None })
+        Ok(Self { at: at.0, text: text.to_owned(), drill: None, rollout: None })
     }
 
     /// The begin of a drill, or its end with this verdict.
@@ -86,7 +116,16 @@ impl Mark {
         let text =
             verdict.map_or(format!("drill {name} begins"), |verdict| format!("drill {name}: {verdict}"));
         let drill = DrillMark { name: name.to_owned(), verdict: verdict.map(str::to_owned) };
-        Self { at: at.0, text, drill: Some(drill) }
+        Self { at: at.0, text, drill: Some(drill), rollout: None }
+    }
+
+    /// A moment of a rollout.
+    pub fn rollout(at: Instant, rollout: RolloutMark) -> Self {
+        let text = match rollout.step {
+            RolloutStep::Begins => format!("rollout {}", rollout.name),
+            RolloutStep::Goes | RolloutStep::Over => format!("rollout {}: {}", rollout.name, rollout.phase),
+        };
+        Self { at: at.0, text, drill: None, rollout: Some(rollout) }
     }
 
     /// Appends it to the file in the cluster's directory.

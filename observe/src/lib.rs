@@ -16,6 +16,7 @@ mod observer;
 mod percentile;
 pub mod plain;
 pub mod plot;
+pub mod poisson;
 mod remote_reader;
 mod snapshot;
 pub mod stats;

@@ -59,6 +59,11 @@ impl Distribution {
         self.0.saturating_record(span.0);
     }
 
+    /// Adds equal samples.
+    pub fn add_many(&mut self, span: Nanos, n: u64) {
+        self.0.saturating_record_n(span.0, n);
+    }
+
     /// Samples so far.
     pub fn len(&self) -> u64 {
         self.0.len()

@@ -30,6 +30,7 @@ mod profile;
 mod record;
 mod replay;
 mod report;
+mod rollout;
 pub(crate) mod root;
 mod run;
 mod sim;
@@ -93,6 +94,7 @@ commands! {
     #[command(hide = true)]
     CommandShim(run::CommandShim) => run::command_shim,
     Drill(drill::Drill) => drill::run,
+    Rollout(rollout::Rollout) => rollout::run,
     Tune(tune::Tune) => tune::run,
     Bench(bench::Bench) => bench::run,
     #[command(subcommand)]

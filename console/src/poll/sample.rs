@@ -7,7 +7,7 @@ use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Record, Stamped};
 use obol_membership::view::{Acceptor, Departed, coordinator_name};
 use obol_membership::{Change, Kind, Reason, View};
-use obol_observe::annotations::{DrillMark, Mark};
+use obol_observe::annotations::{DrillMark, Mark, RolloutMark, RolloutStep};
 use obol_observe::failovers::Dead;
 use obol_observe::histograms::{Counts, Histograms};
 use obol_observe::plain::line as harmless;
@@ -97,11 +97,28 @@ pub(crate) struct MarkRow {
     /// The drill that wrote it; `None` for an operator's annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) drill: Option<DrillMark>,
+    /// The rollout that wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rollout: Option<RolloutMark>,
 }
 
 impl From<Mark> for MarkRow {
     fn from(mark: Mark) -> Self {
-        Self { at: Instant(mark.at), text: mark.text, drill: mark.drill }
+        Self { at: Instant(mark.at), text: mark.text, drill: mark.drill, rollout: mark.rollout }
+    }
+}
+
+impl MarkRow {
+    /// Whether figures before and after it are compared: at an operator's annotation, and where a
+    /// rollout begins.
+    pub(crate) fn divides(&self) -> bool {
+        let begins = |rollout: &RolloutMark| rollout.step == RolloutStep::Begins;
+        self.drill.is_none() && self.rollout.as_ref().is_none_or(begins)
+    }
+
+    /// Whether it only says how a rollout goes.
+    pub(crate) fn is_progress(&self) -> bool {
+        self.rollout.as_ref().is_some_and(|rollout| rollout.step == RolloutStep::Goes)
     }
 }
 
@@ -455,10 +472,14 @@ impl Sample {
     pub(crate) fn neutralise(&mut self) {
         let Self { reasons, marks, .. } = self;
         let names = marks.iter_mut().flat_map(|mark| {
-            let MarkRow { text, drill, .. } = mark;
+            let MarkRow { text, drill, rollout, .. } = mark;
             let of_drill =
                 drill.iter_mut().flat_map(|drill| [&mut drill.name].into_iter().chain(&mut drill.verdict));
-            [text].into_iter().chain(of_drill)
+            let of_rollout = rollout.iter_mut().flat_map(|rollout| {
+                let RolloutMark { name, phase, compared, wrong, .. } = rollout;
+                [name, phase].into_iter().chain(compared).chain(wrong)
+            });
+            [text].into_iter().chain(of_drill).chain(of_rollout)
         });
         for text in reasons.iter_mut().chain(names) {
             if let Cow::Owned(shown) = harmless(text) {

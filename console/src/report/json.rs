@@ -83,7 +83,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         .collect();
     let marks: Vec<Value> = report
         .marks()
-        .map(|mark| json!({ "at": iso(report.unix(mark.at)), "text": mark.text, "drill": mark.drill }))
+        .map(|mark| json!({ "at": iso(report.unix(mark.at)), "text": mark.text, "drill": mark.drill, "rollout": mark.rollout }))
         .collect();
     let value = json!({
         "schema": SCHEMA,

@@ -179,7 +179,7 @@ mod tests {
         );
         let drill = |verdict: Option<&str>| {
             let drill = DrillMark { name: "freeze".to_owned(), verdict: verdict.map(str::to_owned) };
-            MarkRow { at: Instant(START), text: String::new(), drill: Some(drill) }
+            MarkRow { at: Instant(START), text: String::new(), drill: Some(drill), rollout: None }
         };
         let (void, passed) = (drill(Some("void")), drill(Some("passed")));
         assert_eq!(

@@ -262,6 +262,8 @@ pub(crate) struct Data {
     pub(crate) windows: Windows,
     /// Annotations, oldest first.
     pub(crate) marks: VecDeque<MarkRow>,
+    /// The newest mark of a rollout, and when it began.
+    pub(crate) rollout: Option<(Instant, MarkRow)>,
     /// When the first sample was read.
     pub(crate) began: Option<Instant>,
     /// Counts since the newest annotation of an operator.
@@ -411,7 +413,15 @@ impl Data {
 
     fn pass_marks(&mut self, marks: &[MarkRow]) {
         for mark in marks {
-            if mark.drill.is_none() {
+            if mark.rollout.is_some() {
+                let began =
+                    self.rollout.take().filter(|_| !mark.divides()).map_or(mark.at, |(began, _)| began);
+                self.rollout = Some((began, mark.clone()));
+            }
+            if mark.is_progress() {
+                continue;
+            }
+            if mark.divides() {
                 self.windows.mark(mark.at);
                 self.since = Since::default();
             }
@@ -440,9 +450,9 @@ impl Data {
         failovers::all(&self.events.iter().map(EventRow::seen), &self.departures)
     }
 
-    /// The newest annotation of an operator.
+    /// The newest annotation of an operator, or the begin of a rollout.
     pub(crate) fn note(&self) -> Option<&MarkRow> {
-        self.marks.iter().rev().find(|mark| mark.drill.is_none())
+        self.marks.iter().rev().find(|mark| mark.divides())
     }
 
     /// From when on the counts since the newest annotation are: later than it if there was no

@@ -15,6 +15,7 @@
 
 mod help;
 mod palette;
+mod rollout;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -130,7 +131,11 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
         let y = areas.reasons.y + u16::try_from(at).unwrap_or(0);
         let line = format!("{sign} {more}{text}");
         // A truncated count would be misleading.
-        let line = if *sign == "*" { fit(&line, "  ", areas.reasons.width.saturating_sub(1)) } else { &line };
+        let line = if [">", "*"].contains(sign) {
+            fit(&line, "  ", areas.reasons.width.saturating_sub(1))
+        } else {
+            &line
+        };
         canvas.put(areas.reasons, 1, y, line, *role);
     }
     screens::shown(model).draw(model, &mut canvas, areas.body);
@@ -190,6 +195,9 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
         let text = format!("{since} since \"{}\"{seen}: {}", mark.text, counted.join("  "));
         // It keeps its line, however many reasons there are.
         all.insert(all.len().min(usize::from(REASONS_MAX) - 1), ("*", text, Role::Text));
+    }
+    if let Some(banner) = rollout::banner(data) {
+        all.insert(0, banner);
     }
     all
 }

@@ -1,0 +1,54 @@
+//! The gate of a rollout: figures of a cluster before it and since its begin, limits on them, and
+//! a verdict. It reads the cluster and changes nothing; the command that rolls out is run by the
+//! caller.
+
+mod judge;
+mod limit;
+mod period;
+mod report;
+mod watcher;
+
+pub use judge::{Ahead, Compared, judge};
+pub use limit::{Bound, Limit, LimitError, Subject};
+pub use period::Period;
+pub use report::{Ended, Report};
+pub use watcher::{Stage, Watcher};
+
+use obol_observe::named_enum;
+
+named_enum! {
+    /// How a rollout ended.
+    Verdict {
+        /// The command succeeded, and every limit held.
+        Passed = "passed",
+        /// A limit did not hold, or what was exercised failed afterwards.
+        Failed = "failed",
+        /// The command failed.
+        CommandFailed = "command-failed",
+        /// A limit could not hold any more, and the command was ended.
+        Aborted = "aborted",
+        /// A signal ended it.
+        Interrupted = "interrupted",
+        /// A limit could not be judged, because there were too few samples.
+        Void = "void",
+    }
+}
+
+impl Verdict {
+    /// The exit code of the program.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Failed => 1,
+            Self::CommandFailed => 3,
+            Self::Aborted => 4,
+            Self::Interrupted => 5,
+            Self::Void => 6,
+        }
+    }
+
+    /// Whether the rollout should be undone: all but a success and an unknown outcome.
+    pub const fn is_bad(self) -> bool {
+        !matches!(self, Self::Passed | Self::Void)
+    }
+}

@@ -1,0 +1,127 @@
+//! The figures of one part of a rollout: the baseline, or everything since its command began.
+
+use obol_fabric::{Instant, Nanos, ViewId};
+use obol_observe::Percentile;
+use obol_observe::histograms::{Counts, floor};
+use std::collections::BTreeMap;
+
+/// The figures of a period.
+#[derive(Clone, Debug, Default)]
+pub struct Period {
+    /// How long it was observed.
+    pub span: Nanos,
+    /// The failovers that began in it, each with its duration; `None` where stamps are missing.
+    pub failovers: BTreeMap<ViewId, Option<Nanos>>,
+    /// Durations of renewals.
+    pub renewals: Counts,
+    /// Renewals in time.
+    pub timely: u64,
+    /// Renewals that were late, or found no majority.
+    pub late: u64,
+    /// For how long the cluster was unavailable, as far as polls saw it.
+    pub unavailable: Nanos,
+    /// Members that joined.
+    pub joined: u64,
+    /// Members that left on request.
+    pub left: u64,
+    /// Members that were removed as failed, without those of an exercise.
+    pub failed: u64,
+}
+
+/// A distribution of which only some questions are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Samples {
+    /// How many there are.
+    pub(super) n: u64,
+    /// How many are above a bound.
+    pub(super) above: u64,
+    /// The value at the percentile, if there are enough.
+    pub(super) value: Option<Nanos>,
+}
+
+impl Period {
+    /// The measured failovers.
+    pub fn measured(&self) -> impl Iterator<Item = Nanos> + '_ {
+        self.failovers.values().flatten().copied()
+    }
+
+    /// All renewals.
+    pub const fn renewed(&self) -> u64 {
+        self.timely.saturating_add(self.late)
+    }
+
+    /// The share of late ones.
+    pub fn late_share(&self) -> Option<f64> {
+        (self.renewed() > 0).then(|| self.late as f64 / self.renewed() as f64)
+    }
+
+    /// The failovers, judged by a percentile, and those longer than a bound.
+    pub(super) fn failover(&self, percentile: Percentile, bound: f64) -> Samples {
+        let mut spans: Vec<Nanos> = self.measured().collect();
+        spans.sort_unstable();
+        let n = spans.len() as u64;
+        let above = spans.iter().filter(|span| span.0 as f64 > bound).count() as u64;
+        let enough = n >= u64::from(percentile.samples_min());
+        let rank = (n as f64 * percentile.quantile()).ceil().max(1.0) as usize;
+        Samples { n, above, value: spans.get(rank - 1).copied().filter(|_| enough) }
+    }
+
+    /// The same for renewals, whose durations are known by buckets: a bucket's least value counts.
+    pub(super) fn renewal(&self, percentile: Percentile, bound: f64) -> Samples {
+        let n = self.renewals.len();
+        let longer = self.renewals.pairs().filter(|(bucket, _)| floor(*bucket).0 as f64 > bound);
+        let above = longer.map(|(_, n)| n).sum();
+        let enough = n >= u64::from(percentile.samples_min());
+        Samples { n, above, value: self.renewals.quantile(percentile.quantile()).filter(|_| enough) }
+    }
+}
+
+/// Adds the time between two polls if the cluster was unavailable at both ends; half of it if at one.
+pub(super) fn outage(before: Option<(Instant, bool)>, now: (Instant, bool)) -> Nanos {
+    let Some((at, served)) = before else { return Nanos::ZERO };
+    let span = now.0.since(at);
+    match (served, now.1) {
+        (true, true) => Nanos::ZERO,
+        (false, false) => span,
+        _ => Nanos(span.0 / 2),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::metrics::bucket;
+
+    #[test]
+    fn a_percentile_of_failovers_needs_its_samples() {
+        let mut period = Period::default();
+        for n in 1..=29 {
+            period.failovers.insert(ViewId(n), Some(Nanos(n * 1000)));
+        }
+        period.failovers.insert(ViewId(99), None);
+        let p90 = period.failover(Percentile::P90, 20_500.0);
+        assert_eq!((p90.n, p90.above, p90.value), (29, 9, Some(Nanos(27_000))));
+        assert_eq!(period.failover(Percentile::P99, 0.0).value, None);
+        assert_eq!(period.failover(Percentile::Max, 0.0).value, Some(Nanos(29_000)));
+        assert_eq!(Period::default().failover(Percentile::Max, 0.0).value, None);
+    }
+
+    #[test]
+    fn renewals_count_by_buckets() {
+        let one = |us: u64, n| (u16::try_from(bucket(us * 1000)).expect("small"), n);
+        let renewals = Counts::from_pairs([one(6, 290), one(900, 10)]);
+        let period = Period { renewals, ..Period::default() };
+        let p99 = period.renewal(Percentile::P99, 100_000.0);
+        assert_eq!((p99.n, p99.above), (300, 10));
+        assert!(p99.value.is_some_and(|value| value > Nanos::from_micros(800)), "{p99:?}");
+    }
+
+    #[test]
+    fn an_outage_is_as_long_as_the_polls_that_saw_it() {
+        let at = |ms: u64, serves| (Instant(ms * 1_000_000), serves);
+        assert_eq!(outage(None, at(5, false)), Nanos::ZERO);
+        assert_eq!(outage(Some(at(5, true)), at(9, true)), Nanos::ZERO);
+        assert_eq!(outage(Some(at(5, false)), at(9, false)), Nanos::from_millis(4));
+        assert_eq!(outage(Some(at(5, true)), at(9, false)), Nanos::from_millis(2));
+    }
+}

@@ -1,0 +1,108 @@
+//! The banner of a rollout, on every screen:
+//!
+//! ```text
+//! > rollout ./deploy 1.4: running for 1m 12s  failover p99 512us (before 480us, limit +20 % = 576us)
+//! ```
+
+use crate::state::data::Data;
+use crate::theme::Role;
+use crate::widgets::canvas::age;
+use obol_fabric::Nanos;
+use obol_observe::annotations::RolloutStep;
+
+/// How long the end of a rollout is shown.
+const SHOWN: Nanos = Nanos::from_secs(60);
+/// The gate writes more often than this; without news it has probably been killed.
+const SILENT: Nanos = Nanos::from_secs(15);
+
+/// The rollout that goes on, or ended just now: sign, text and role.
+pub(super) fn banner(data: &Data) -> Option<(&'static str, String, Role)> {
+    let (began, mark) = data.rollout.as_ref()?;
+    let rollout = mark.rollout.as_ref()?;
+    let now = data.sample.as_ref()?.at;
+    let old = now.since(mark.at);
+    let (what, role) = match rollout.step {
+        RolloutStep::Over if old > SHOWN => return None,
+        RolloutStep::Over => {
+            let role = if rollout.phase == "passed" { Role::Good } else { Role::Bad };
+            (format!("{} {} ago", rollout.phase, age(old)), role)
+        }
+        _ if old > SILENT => (format!("{}, and no news of it for {}", rollout.phase, age(old)), Role::Stale),
+        _ if rollout.wrong.is_empty() => {
+            (format!("{} for {}", rollout.phase, age(now.since(*began))), Role::Title)
+        }
+        _ => (format!("{} for {}", rollout.phase, age(now.since(*began))), Role::Bad),
+    };
+    let shown = if rollout.wrong.is_empty() { &rollout.compared } else { &rollout.wrong };
+    let mut text = format!("rollout {}: {what}", rollout.name);
+    for one in shown {
+        text.push_str("  ");
+        text.push_str(one);
+    }
+    Some((">", text, role))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poll::sample::{MarkRow, Sample};
+    use crate::samples;
+    use obol_fabric::Instant;
+    use obol_observe::annotations::{Mark, RolloutMark};
+    use std::sync::Arc;
+
+    const START: u64 = 3_600_000_000_000;
+
+    fn at(seconds: u64) -> Instant {
+        Instant(START + seconds * 1_000_000_000)
+    }
+
+    fn mark(seconds: u64, step: RolloutStep, phase: &str, wrong: &[&str]) -> MarkRow {
+        let rollout = RolloutMark {
+            name: "./deploy 1.4".to_owned(),
+            phase: phase.to_owned(),
+            compared: vec!["late renewals 0 % (before 0 %, limit 0.01 %)".to_owned()],
+            wrong: wrong.iter().map(|&text| text.to_owned()).collect(),
+            step,
+        };
+        Mark::rollout(at(seconds), rollout).into()
+    }
+
+    fn take(data: &mut Data, seconds: u64, marks: Vec<MarkRow>) -> Option<(String, Role)> {
+        data.take(Arc::new(Sample { marks, ..samples::healthy(at(seconds)) }));
+        banner(data).map(|(_, text, role)| (text, role))
+    }
+
+    #[test]
+    fn a_rollout_is_shown_from_its_begin_until_a_minute_after_its_end() {
+        let mut data = Data::default();
+        assert_eq!(take(&mut data, 0, Vec::new()), None);
+        let begins = mark(1, RolloutStep::Begins, "running", &[]);
+        let (text, role) = take(&mut data, 3, vec![begins]).expect("shown");
+        assert_eq!(role, Role::Title);
+        assert!(
+            text.starts_with("rollout ./deploy 1.4: running for 2") && text.contains("limit 0.01 %"),
+            "{text}"
+        );
+        assert_eq!(data.note().map(|mark| mark.text.as_str()), Some("rollout ./deploy 1.4"));
+        let goes = mark(30, RolloutStep::Goes, "settling", &["members failed 1"]);
+        let (text, role) = take(&mut data, 31, vec![goes]).expect("shown");
+        assert_eq!(role, Role::Bad);
+        assert!(
+            text.starts_with("rollout ./deploy 1.4: settling for 30") && text.ends_with("members failed 1"),
+            "{text}"
+        );
+        let (text, role) = take(&mut data, 50, Vec::new()).expect("shown");
+        assert!(role == Role::Stale && text.contains("no news of it for 20"), "{text}");
+        let (text, role) =
+            take(&mut data, 60, vec![mark(60, RolloutStep::Over, "aborted", &[])]).expect("shown");
+        assert!(role == Role::Bad && text.contains("aborted"), "{text}");
+        assert_eq!(take(&mut data, 121, Vec::new()), None);
+        assert_eq!(data.marks.len(), 2, "progress is no annotation");
+        assert_eq!(
+            data.note().map(|mark| mark.at),
+            Some(at(1)),
+            "figures are compared with those before the begin"
+        );
+    }
+}

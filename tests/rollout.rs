@@ -1,0 +1,107 @@
+//! The gate of a rollout, on a cluster that goes through one.
+
+use crate::support::{Ran, Root, freeze, until};
+use serde_json::Value;
+use std::path::Path;
+
+fn marks(root: &Root) -> Vec<Value> {
+    let text = std::fs::read_to_string(root.cluster().join("marks")).expect("there are marks");
+    let all = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    all.filter(|mark| mark["rollout"].is_object()).collect()
+}
+
+fn gate(root: &Root, options: &[&str], command: &[&str]) -> Ran {
+    let mut gate = root.command(&[&["rollout", "--baseline", "1s", "--settle", "1s"], options].concat());
+    Ran::of(gate.arg("--").args(command))
+}
+
+#[test]
+fn a_rollout_passes_if_its_limits_hold_and_fails_by_its_limits_or_its_command() {
+    let (root, _up) = Root::with_cluster(&[]);
+    let obol = env!("CARGO_BIN_EXE_obol");
+    let at = root.path().to_str().expect("text").to_owned();
+    // What leaves on request is no failure.
+    let restart =
+        format!("{obol} stop app-2 --root {at} && {obol} start app-2 --root {at} && echo rolled out");
+    let out = root.note("report");
+    let dir = out.to_str().expect("text");
+    let ran =
+        gate(&root, &["--max-failed", "0", "--max-failover", "10s", "--out", dir], &["sh", "-c", &restart])
+            .ends(0);
+    assert!(ran.out.contains("rolled out") && ran.out.contains("passed"), "{ran:?}");
+    let read = |name: &str| std::fs::read_to_string(Path::new(dir).join(name)).expect("it was written");
+    let json: Value = serde_json::from_str(&read("rollout.json")).expect("JSON");
+    assert_eq!((&json["verdict"], &json["since"]["left"]), (&"passed".into(), &1.into()), "{json}");
+    assert!(
+        read("rollout.md").contains("| members left on request |") && read("rollout.html").contains("<table")
+    );
+    let steps: Vec<Value> = marks(&root).iter().map(|mark| mark["rollout"]["step"].clone()).collect();
+    assert!(steps.first().is_some_and(|step| step == "begins"), "{steps:?}");
+    assert!(steps.last().is_some_and(|step| step == "over"), "{steps:?}");
+
+    root.healthy();
+    let ran = gate(&root, &["--max-failed", "0", "--json"], &["sh", "-c", "echo out; exit 7"]).ends(3);
+    assert!(ran.err.contains("out") && ran.json()["command"]["status"] == "exit status: 7", "{ran:?}");
+    let ran = gate(&root, &["--max-failover-p50", "+20%"], &["touch", "/nonexistent/never-run"]).ends(6);
+    assert!(ran.out.contains("5 more are needed") && ran.out.contains("not run"), "{ran:?}");
+    let ran = gate(&root, &["--max-failover-p50", "10s"], &["true"]).ends(6);
+    assert!(ran.out.contains("failover p50 was not judged: it needs 5 more samples since"), "{ran:?}");
+    gate(&root, &["--max-failed", "0"], &["no-such-program"])
+        .refused(&["there is no program \"no-such-program\""]);
+    gate(&root, &["--max-failed", "0", "--out", dir], &["true"]).refused(&["nothing is overwritten"]);
+}
+
+#[test]
+fn a_rollout_is_aborted_as_soon_as_a_limit_cannot_hold_any_more_and_the_hook_is_run() {
+    let (root, _up) = Root::with_cluster(&[]);
+    let obol = env!("CARGO_BIN_EXE_obol");
+    let at = root.path().to_str().expect("text").to_owned();
+    let undone = root.note("undone");
+    let hook = format!("echo $OBOL_ROLLOUT_VERDICT: $OBOL_ROLLOUT_REASONS > {}", undone.display());
+    let broken = format!("{obol} kill app-2 --root {at}; sleep 600");
+    let ran = gate(&root, &["--max-failed", "0", "--abort-hook", &hook], &["sh", "-c", &broken]).ends(4);
+    assert!(ran.out.contains("limit EXCEEDED   members failed 1"), "{ran:?}");
+    let said = std::fs::read_to_string(&undone).expect("the hook was run");
+    assert_eq!(said.trim(), "aborted: members failed 1 (before 0, limit 0)");
+    let last = marks(&root).pop().expect("marks");
+    assert_eq!((&last["rollout"]["phase"], &last["rollout"]["step"]), (&"aborted".into(), &"over".into()));
+
+    // A cluster that is not healthy is none to roll out on.
+    root.run(&["start", "app-2"]).ends(0);
+    let frozen = root.healthy().pid("app-1");
+    freeze(frozen);
+    root.until("it shows", |status| status.code == Some(1));
+    gate(&root, &["--max-failed", "0"], &["true"]).refused(&["so nothing is rolled out", "app-1"]);
+    crate::support::signal("CONT", &[frozen]);
+    root.healthy();
+
+    // A signal ends the command, too.
+    let mut command = root.command(&["rollout", "--baseline", "1s", "--max-failed", "9"]);
+    let child =
+        command.args(["--", "sleep", "600"]).stdin(std::process::Stdio::null()).spawn().expect("it starts");
+    until("the command runs", || {
+        marks(&root).last().is_some_and(|mark| mark["rollout"]["phase"] == "running")
+    });
+    crate::support::signal("TERM", &[i64::from(child.id())]);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(5));
+}
+
+#[test]
+fn an_exercise_gives_samples_on_both_sides() {
+    let (root, _up) = Root::with_cluster(&[]);
+    let obol = env!("CARGO_BIN_EXE_obol");
+    let exercise = format!("{obol} drill app --count 6 --root {}", root.path().display());
+    let ran = gate(
+        &root,
+        &["--max-failover-p50", "+100000%", "--max-failed", "0", "--exercise", &exercise, "--json"],
+        &["true"],
+    )
+    .ends(0);
+    let json = ran.json();
+    for side in ["before", "since"] {
+        assert!(json[side]["failovers_us"]["n"].as_u64() >= Some(5), "{json}");
+    }
+    assert_eq!(json["compared"][0]["holds"], true, "{json}");
+    assert_eq!(json["exercises"].as_array().map(Vec::len), Some(2), "{json}");
+}
