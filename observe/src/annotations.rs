@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "marks";
 /// Longest annotation, in characters.
 pub const CHARS_MAX: usize = 120;
+/// Most lines of one kind in the mark of a rollout of another host.
+const LINES_MAX: usize = 16;
 /// The file is not made larger than this.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Read at most this much of the file; older annotations are skipped.
@@ -168,11 +170,18 @@ impl Mark {
 
     /// An annotation that another host has sent, as of now on this host's clock; `None` if it is none.
     pub fn received(bytes: &[u8], now: Instant) -> Option<Self> {
-        let Self { text, drill, .. } = serde_json::from_slice(bytes).ok()?;
+        let Self { text, drill, rollout, .. } = serde_json::from_slice(bytes).ok()?;
         let Self { at, text, .. } = Self::note(now, &text).ok()?;
         let is_short = |text: &str| text.chars().count() <= CHARS_MAX && !text.chars().any(char::is_control);
         let fits = |drill: &DrillMark| is_short(&drill.name) && drill.verdict.as_deref().is_none_or(is_short);
-        Some(Self { at, text, drill: drill.filter(fits) })
+        let are_few = |lines: &[String]| lines.len() <= LINES_MAX && lines.iter().all(|line| is_short(line));
+        let shows = |rollout: &RolloutMark| {
+            is_short(&rollout.name)
+                && is_short(&rollout.phase)
+                && are_few(&rollout.compared)
+                && are_few(&rollout.wrong)
+        };
+        Some(Self { at, text, drill: drill.filter(fits), rollout: rollout.filter(shows) })
     }
 }
 

@@ -3,8 +3,8 @@
 use super::Verdict;
 use super::judge::Compared;
 use super::period::Period;
-use crate::drills::report::document::{Document, Part, number, words};
 use obol_observe::calendar;
+use obol_observe::plot::{Cell, Document};
 use obol_observe::stats::{Distribution, Summary, shown};
 use serde::Serialize;
 use std::io;
@@ -172,11 +172,11 @@ impl Report {
         let mut doc = Document::new(format!("Rollout on {}: {}", self.cluster, self.verdict.name()));
         doc.say(format!("Begun {}. Command: {}.", self.began, self.command.command));
         if !self.reasons.is_empty() {
-            doc.add(Part::List(self.reasons.clone()));
+            doc.list(self.reasons.clone());
         }
-        doc.add(Part::Heading("Limits"));
+        doc.heading("Limits");
         let value = |one: &Compared, value: Option<f64>| {
-            number(value.map_or("not claimed".to_owned(), |value| one.shown(value)))
+            Cell::number(value.map_or("not claimed".to_owned(), |value| one.shown(value)))
         };
         let rows = self.compared.iter().map(|one| {
             let holds = match one.holds {
@@ -185,33 +185,34 @@ impl Report {
                 None => "too few samples",
             };
             vec![
-                words(one.what.clone()),
+                Cell::text(&one.what),
                 value(one, one.before),
                 value(one, one.after),
-                number(one.change().unwrap_or_else(|| "--".to_owned())),
-                number(one.limit.clone()),
+                Cell::number(one.change().unwrap_or_else(|| "--".to_owned())),
+                Cell::number(&one.limit),
                 value(one, one.bound),
-                words(holds),
+                Cell::text(holds),
             ]
         });
-        let heads = vec!["figure", "before", "since", "change", "limit", "at most", "holds"];
-        doc.add(Part::Table { heads, rows: rows.collect() });
-        doc.add(Part::Heading("Before and since"));
+        doc.table(&["figure", "before", "since", "change", "limit", "at most", "holds"], rows);
+        doc.heading("Before and since");
         let both = self.before.rows().into_iter().zip(self.since.rows());
-        let rows = both.map(|((what, before), (_, since))| vec![words(what), number(before), number(since)]);
-        doc.add(Part::Table { heads: vec!["figure", "before", "since"], rows: rows.collect() });
+        let rows = both.map(|((what, before), (_, since))| {
+            vec![Cell::text(what), Cell::number(before), Cell::number(since)]
+        });
+        doc.table(&["figure", "before", "since"], rows);
         doc.say(
             "A percentile is reported only with enough samples for 95 % confidence that one of them reached it. \
              A failover lasts from the notice to the last process that became active. Members that leave on request \
              are no failures.",
         );
-        doc.add(Part::Heading("Commands"));
+        doc.heading("Commands");
         let ended = [&self.command].into_iter().chain(&self.exercises).chain(&self.hook);
         let rows = ended.map(|ended| {
             let status = ended.status.clone().unwrap_or_else(|| "not run".to_owned());
-            vec![words(ended.command.clone()), words(status), number(shown(ended.took * 1e6))]
+            vec![Cell::text(&ended.command), Cell::text(status), Cell::number(shown(ended.took * 1e6))]
         });
-        doc.add(Part::Table { heads: vec!["command", "ended with", "took"], rows: rows.collect() });
+        doc.table(&["command", "ended with", "took"], rows);
         doc
     }
 

@@ -11,10 +11,10 @@ use obol_chaos::rollout::{
 };
 use obol_console::options::long_duration;
 use obol_console::output::{self, Failure};
-use obol_console::unix_now;
 use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
 use obol_observe::annotations::{Mark, RolloutMark, RolloutStep};
+use obol_observe::calendar::unix_now;
 use obol_observe::{Health, Percentile};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{ErrorKind, IsTerminal, Write as _};
