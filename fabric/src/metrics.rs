@@ -56,16 +56,17 @@ impl HistogramSlot {
 }
 
 /// Declares an enum of slot names: `Variant = "name"`, counted from 0, or `Variant(slot) = "name"`.
-/// It converts into its slot type and back.
+/// It converts into its slot type and back. The comments of the variants are also the help that
+/// monitoring systems get.
 #[macro_export]
 macro_rules! slots {
     ($(#[$doc:meta])* $name:ident: $slot:ty {
-        $($(#[$variant_doc:meta])* $variant:ident $(($place:expr))? = $text:expr,)+
+        $($(#[doc = $variant_doc:literal])* $variant:ident $(($place:expr))? = $text:expr,)+
     }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
-        pub enum $name { $($(#[$variant_doc])* $variant $(= $place)?,)+ }
+        pub enum $name { $($(#[doc = $variant_doc])* $variant $(= $place)?,)+ }
 
         impl $name {
             /// All of them, in the order of their slots.
@@ -74,6 +75,11 @@ macro_rules! slots {
             /// The name for scripts.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// What it is, in a sentence or more: its documentation.
+            pub const fn help(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($variant_doc),*).trim_ascii(),)+ }
             }
         }
 
@@ -167,6 +173,14 @@ pub fn snapshot(words: &[AtomicU64]) -> Vec<u64> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_documentation_of_a_slot_is_its_help() {
+        assert_eq!(FabricCounter::DatagramsReceived.help(), "Datagrams received.");
+        let long =
+            "Times that this process could not map a peer's region: it is out of descriptors or memory.";
+        assert_eq!(FabricCounter::MapFailures.help(), long);
+    }
 
     #[test]
     fn every_value_lies_in_its_bucket() {

@@ -183,15 +183,23 @@ impl Identity {
     /// For how many more days the own certificate is valid, at most [`DAYS_MAX`]. `None` if its
     /// authorities do not make it valid now.
     pub fn days_left(&self) -> Option<u32> {
+        let left = self.valid_for()?;
+        u32::try_from(left.as_secs() / DAY.as_secs()).ok()
+    }
+
+    /// The same to the second, rounded down.
+    pub fn valid_for(&self) -> Option<Duration> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        let is_valid = |day: u32| self.is_valid_at(UnixTime::since_unix_epoch(now + DAY * day));
+        let is_valid = |after: u64| {
+            self.is_valid_at(UnixTime::since_unix_epoch(now.saturating_add(Duration::from_secs(after))))
+        };
         // The library verifies a certificate at a time, but does not tell its dates.
-        let (mut valid, mut expired) = (is_valid(0).then_some(0)?, DAYS_MAX + 1);
+        let (mut valid, mut expired) = (is_valid(0).then_some(0)?, (DAY * DAYS_MAX).as_secs() + 1);
         while expired - valid > 1 {
-            let middle = u32::midpoint(valid, expired);
+            let middle = u64::midpoint(valid, expired);
             if is_valid(middle) { valid = middle } else { expired = middle }
         }
-        Some(valid)
+        Some(Duration::from_secs(valid))
     }
 
     fn is_valid_at(&self, time: UnixTime) -> bool {
