@@ -4,9 +4,9 @@
 use crate::ObservedEvent;
 use crate::timeline::{Phases, waited_until};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::Reason;
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_membership::view::JOIN_WINDOW;
+use obol_membership::{Change, Reason, View};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A member that was removed.
@@ -187,6 +187,24 @@ impl Departures {
                 self.gone.retain(|who, _| dead.iter().all(|dead| dead.who != *who));
             }
         }
+    }
+
+    /// The same from a view itself.
+    pub fn learn_from(&mut self, view: &View) {
+        let dead = |who: Incarnation| {
+            let report = view.changes.iter().find_map(|change| match *change {
+                Change::Failed { accused, accuser, reason } if accused == who => Some((accuser, reason)),
+                _ => None,
+            });
+            let (accuser, reason) = report.unzip();
+            Dead { who, accuser: accuser.unwrap_or(Incarnation::NONE), reason }
+        };
+        let failed = view.changes.iter().filter_map(|change| match change {
+            Change::Failed { accused, .. } => Some((dead(*accused), view.id, false)),
+            _ => None,
+        });
+        let departed = view.departed.iter().map(|gone| (dead(gone.incarnation), gone.at, gone.left));
+        self.learn(view.id, failed.chain(departed));
     }
 
     fn is_gone(&self, who: Incarnation, by: ViewId) -> bool {

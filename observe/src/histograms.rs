@@ -2,6 +2,7 @@
 //! [`obol_fabric::metrics`]. They can be added and subtracted, so windows over them lose no sample
 //! between two polls.
 
+use obol_fabric::host::Reader;
 use obol_fabric::metrics::{HISTOGRAM_WORDS, bucket_floor};
 use obol_fabric::{Name, Nanos};
 use obol_membership::metrics::Histogram;
@@ -77,6 +78,11 @@ impl Counts {
         self.0.is_empty()
     }
 
+    /// The number of samples below a bucket.
+    pub fn below(&self, bucket: u16) -> u64 {
+        self.0.range(..bucket).fold(0, |sum, (_, n)| sum.saturating_add(*n))
+    }
+
     /// The lower bound of the bucket that holds quantile `q`.
     pub fn quantile(&self, q: f64) -> Option<Nanos> {
         let wanted = (self.len() as f64 * q).ceil().max(1.0) as u64;
@@ -103,11 +109,30 @@ pub const fn floor(bucket: u16) -> Nanos {
     Nanos(bucket_floor(bucket as usize))
 }
 
+/// Buckets and how many samples they hold.
+pub(crate) type Pairs = Box<[(u16, u64)]>;
+
+/// What the owner of a region counted since `known`, which is updated; in the order of
+/// [`Histogram::ALL`].
+pub(crate) fn advance(reader: Reader<'_>, known: &mut Vec<Pairs>) -> Vec<Counts> {
+    known.resize_with(Histogram::ALL.len(), Box::default);
+    let each = Histogram::ALL.iter().zip(known);
+    each.map(|(which, known)| {
+        let now: Vec<_> = reader.buckets((*which).into()).collect();
+        Counts::advance(known, &now)
+    })
+    .collect()
+}
+
 /// What the owner of one region counted since the previous poll.
 #[derive(Clone, Debug)]
 pub struct Histograms {
     /// The owner.
     pub process: Name,
+    /// The number of its region.
+    pub region: u32,
+    /// Distinguishes it from earlier owners of that region.
+    pub generation: u32,
     /// By histogram, in the order of [`Histogram::ALL`].
     pub counts: Vec<Counts>,
 }

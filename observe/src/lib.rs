@@ -7,8 +7,11 @@ pub mod calendar;
 mod deciders;
 pub mod event_text;
 pub mod failovers;
+mod gateway;
 pub mod histograms;
 pub mod judge;
+mod load;
+pub mod metrics;
 mod named_enum;
 pub mod names;
 pub mod names_file;
@@ -19,13 +22,17 @@ pub mod plot;
 pub mod poisson;
 mod remote_reader;
 mod snapshot;
+mod source;
 pub mod stats;
 pub mod timeline;
 
 pub use deciders::{Deciders, spare};
-pub use observer::{Load, ObservedEvent, Observer};
+pub use gateway::{CERTIFICATE_DAYS_FEW, Gateway};
+pub use load::Load;
+pub use observer::{ObservedEvent, Observer};
 pub use percentile::Percentile;
 pub use snapshot::{Health, LeaseStatus, Process, Snapshot};
+pub use source::Source;
 
 #[doc(hidden)]
 pub use {schemars, serde};

@@ -1,8 +1,9 @@
 //! Reads a cluster by one-sided READs: processes, views, leases. No process takes part, so frozen
 //! and dying ones are read like any other.
 
-use crate::histograms::{Counts, Histograms};
-use crate::remote_reader::{RemoteCopy, RemoteReader};
+use crate::histograms::{self, Histograms, Pairs};
+use crate::load::Load;
+use crate::remote_reader::{self, RemoteCopy, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
 use crate::{Deciders, judge, timeline};
 use obol_fabric::host::{
@@ -24,6 +25,7 @@ use obol_node::{Deployment, Site, SiteError, ended, unsaved};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An event of a process's flight recorder.
 #[derive(Clone, Debug)]
@@ -64,22 +66,14 @@ impl Watched {
     }
 
     /// What the owner counted in its histograms since the previous poll; `None` at the first.
-    fn spans(&mut self, reader: Reader<'_>, load: &mut Load) -> Option<Histograms> {
-        let now: Vec<Pairs> =
-            Histogram::ALL.iter().map(|which| reader.buckets((*which).into()).collect()).collect();
+    fn spans(&mut self, region: u32, reader: Reader<'_>, load: &mut Load) -> Option<Histograms> {
         Histogram::ALL.iter().for_each(|_| load.read(HISTOGRAM_WORDS * 8));
-        let Some(known) = &mut self.counted else {
-            self.counted = Some(now);
-            return None;
-        };
-        known.resize_with(now.len(), Box::default);
-        let counts = known.iter_mut().zip(&now).map(|(known, now)| Counts::advance(known, now)).collect();
-        Some(Histograms { process: self.name, counts })
+        let is_first = self.counted.is_none();
+        let counts = histograms::advance(reader, self.counted.get_or_insert_default());
+        let Self { name: process, generation, .. } = *self;
+        (!is_first).then_some(Histograms { process, region, generation, counts })
     }
 }
-
-/// Buckets and how many samples they hold.
-type Pairs = Box<[(u16, u64)]>;
 
 /// What is new since the previous poll.
 struct News {
@@ -93,24 +87,8 @@ struct Remotes {
     reader: RemoteReader,
     /// By region, with the generation of its owner.
     cursors: BTreeMap<u32, (u32, Cursors)>,
-}
-
-/// What an observer has read: the load of observing on the fabric.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// READs of a part of a region.
-    pub reads: u64,
-    /// Bytes read.
-    pub bytes: u64,
-    /// READs repeated because of a concurrent writer.
-    pub torn: u64,
-}
-
-impl Load {
-    fn read(&mut self, bytes: usize) {
-        self.reads += 1;
-        self.bytes += bytes as u64;
-    }
+    /// The last counts of histograms, by region, with the generation of its owner.
+    counted: BTreeMap<u32, (u32, Vec<Pairs>)>,
 }
 
 /// Reads a cluster repeatedly.
@@ -132,6 +110,8 @@ pub struct Observer {
     beats: BTreeMap<(u32, u16), (obol_fabric::host::Process, u64)>,
     /// `None` without a network, or before a process of another host was found.
     remotes: Option<Remotes>,
+    /// How often they are read.
+    remote_interval: Duration,
     /// Why other hosts cannot be read.
     trouble: Option<String>,
     /// Members whose events the last call of [`Observer::events`] could not read, and why.
@@ -161,6 +141,7 @@ impl Observer {
             lives: Lives::default(),
             beats: BTreeMap::new(),
             remotes: None,
+            remote_interval: remote_reader::POLL_INTERVAL,
             trouble: None,
             unread: Vec::new(),
         })
@@ -177,6 +158,18 @@ impl Observer {
     /// sample. A low-memory observer otherwise reads all of them every eighth time.
     pub const fn read_all_buckets(&mut self) {
         self.buckets = Buckets::All;
+    }
+
+    /// Reads the regions of other hosts at this interval instead of twenty times a second: for a
+    /// caller that polls as rarely. To be called before the first poll.
+    pub const fn read_elsewhere_every(&mut self, interval: Duration) {
+        self.remote_interval = interval;
+    }
+
+    /// Counts everything in the histograms that the first poll finds as new, so that the sums over
+    /// all polls are what the processes have counted since they started.
+    pub const fn count_from_the_start(&mut self) {
+        self.looked = true;
     }
 
     /// The cluster.
@@ -406,7 +399,7 @@ impl Observer {
             if let Some(watched) = self.watched.get_mut(&info.number) {
                 watched.events(reader, seats, kind, &mut news.events);
                 if let Some(spans) = &mut news.spans {
-                    spans.extend(watched.spans(reader, &mut self.load));
+                    spans.extend(watched.spans(info.number, reader, &mut self.load));
                 }
             }
             if buffer.is_some() && !read {
@@ -468,11 +461,16 @@ impl Observer {
         if self.remotes.is_none() && self.trouble.is_none() {
             let reader = self.deployment.reader(&self.cluster).map_err(|error| error.to_string());
             let started = reader.and_then(|reader| {
-                reader.map(RemoteReader::start).transpose().map_err(|error| error.to_string())
+                let start = |reader| RemoteReader::start(reader, self.remote_interval);
+                reader.map(start).transpose().map_err(|error| error.to_string())
             });
             match started {
                 Ok(reader) => {
-                    self.remotes = reader.map(|reader| Remotes { reader, cursors: BTreeMap::new() });
+                    self.remotes = reader.map(|reader| Remotes {
+                        reader,
+                        cursors: BTreeMap::new(),
+                        counted: BTreeMap::new(),
+                    });
                 }
                 Err(error) => self.trouble = Some(error),
             }
@@ -627,6 +625,28 @@ impl Observer {
     /// and why.
     pub fn unread(&self) -> &[(Name, String)] {
         &self.unread
+    }
+
+    /// What the owners of regions on other hosts have counted in their histograms since the last
+    /// call; at the first call since they started.
+    pub fn spans_elsewhere(&mut self) -> Vec<Histograms> {
+        let newest = self.newest_here();
+        let owners = self.owners_elsewhere(newest.as_ref());
+        let copies = self.remote_copies(&owners);
+        let Some(remotes) = &mut self.remotes else { return Vec::new() };
+        let mut spans = Vec::new();
+        for member in owners {
+            let region = member.address.region;
+            let Some(Ok(copy)) = copies.get(&region).map(|found| &found.copy) else { continue };
+            let generation = copy.generation();
+            let known = remotes.counted.entry(region).or_insert_with(|| (generation, Vec::new()));
+            if known.0 != generation {
+                *known = (generation, Vec::new());
+            }
+            let counts = histograms::advance(copy.reader(), &mut known.1);
+            spans.push(Histograms { process: member.name, region, generation, counts });
+        }
+        spans
     }
 
     fn events_elsewhere(&mut self, seats: u32, events: &mut Vec<ObservedEvent>) {

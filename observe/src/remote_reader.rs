@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Pause between two rounds of READs.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Pause after a round in which a host did not answer: each attempt takes up to the READ timeout.
+/// Usual pause between two rounds of READs.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Shortest pause after a round in which a host did not answer: each attempt takes up to the READ
+/// timeout.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Regions that were not requested for this long are not READ any more.
+/// Regions that were not requested for this long, or for three pauses if that is longer, are not
+/// READ any more.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 /// Longest wait for the first READ of newly requested regions.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,11 +58,12 @@ pub(crate) struct RemoteReader {
 }
 
 impl RemoteReader {
-    pub(crate) fn start(reader: RegionReader) -> std::io::Result<Self> {
+    pub(crate) fn start(reader: RegionReader, interval: Duration) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        let thread =
-            thread::Builder::new().name("obol-look".to_owned()).spawn(move || read(reader, &of_thread))?;
+        let thread = thread::Builder::new()
+            .name("obol-look".to_owned())
+            .spawn(move || read(reader, interval, &of_thread))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -92,10 +95,11 @@ impl Drop for RemoteReader {
 }
 
 /// The thread: READs the requested regions repeatedly.
-fn read(mut reader: RegionReader, shared: &Shared) {
+fn read(mut reader: RegionReader, interval: Duration, shared: &Shared) {
+    let idle_after = IDLE_AFTER.max(interval * 3);
     let mut state = shared.state.lock();
     while !state.stop {
-        let is_idle = clock::now().since(state.wanted_at).to_std() >= IDLE_AFTER;
+        let is_idle = clock::now().since(state.wanted_at).to_std() >= idle_after;
         let round = if is_idle && state.has_all() { Vec::new() } else { state.wanted.clone() };
         drop(state);
         let mut all_answer = true;
@@ -112,7 +116,7 @@ fn read(mut reader: RegionReader, shared: &Shared) {
             }
         }
         state = shared.state.lock();
-        let pause = if all_answer { POLL_INTERVAL } else { RETRY_INTERVAL };
+        let pause = if all_answer { interval } else { interval.max(RETRY_INTERVAL) };
         shared.changed.wait_while_for(&mut state, |state| !state.stop && state.has_all(), pause);
     }
 }

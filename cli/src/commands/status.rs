@@ -4,8 +4,6 @@ use crate::replacement::ReplacementJson;
 use crate::table;
 use clap::Args;
 use obol_console::output::{self, Failure};
-use obol_fabric::ip::identity::Identity;
-use obol_fabric::ip::{self, GatewayCounter};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Name, Nanos};
@@ -13,8 +11,7 @@ use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::Counter;
 use obol_membership::view::coordinator_name;
-use obol_node::network::Fabric;
-use obol_observe::{Health, Observer, Process, Snapshot};
+use obol_observe::{CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,9 +56,6 @@ struct BallotJson {
     ballot: u16,
     proposer: String,
 }
-
-/// A certificate that is valid for fewer days is a warning.
-const CERTIFICATE_DAYS_FEW: u32 = 30;
 
 /// What a coordinator's acceptor memory says of the newest slots.
 #[derive(Serialize)]
@@ -161,14 +155,11 @@ struct GatewayJson {
 
 impl GatewayJson {
     fn of(observer: &Observer) -> Option<Self> {
-        let Fabric::Ip { keys } = &observer.deployment().network.as_ref()?.fabric else { return None };
-        let counted = ip::counted(observer.cluster());
-        let names = GatewayCounter::ALL.iter().map(|counter| counter.name());
+        let gateway = Gateway::read(observer)?;
         Some(Self {
-            alive: counted.is_some(),
-            // Keys that cannot be read are reported by every process that needs them.
-            certificate_days: Identity::load(keys).ok().and_then(|identity| identity.days_left()),
-            counters: names.zip(counted.unwrap_or_default()).collect(),
+            alive: gateway.counters.is_some(),
+            certificate_days: gateway.certificate_days(),
+            counters: gateway.named().collect(),
         })
     }
 

@@ -7,13 +7,11 @@ use obol_fabric::{Instant, Nanos};
 use obol_observe::annotations::Marks;
 use obol_observe::calendar::unix_now;
 use obol_observe::names_file::NamesFile;
-use obol_observe::{Health, Observer};
-use std::os::unix::fs::MetadataExt;
+use obol_observe::{Health, Observer, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{self, Duration};
-use std::{fs, io};
 
 /// Default interval of samples.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(250);
@@ -50,20 +48,13 @@ impl Rate {
     }
 }
 
-/// An open cluster.
-struct Open {
-    observer: Observer,
-    inode: u64,
-    /// When the histograms are due.
-    spans_due: Instant,
-    marks: Marks,
-    names: NamesFile,
-}
-
 /// Polls a cluster.
 pub(crate) struct Live {
-    location: ClusterLocation,
-    open: Option<Open>,
+    source: Source,
+    /// When the histograms are due.
+    spans_due: Instant,
+    /// The annotations of the cluster that is open, and the names of its members.
+    notes: Option<(Marks, NamesFile)>,
     /// When polling ends by itself.
     until: Option<time::Instant>,
     /// Whether every histogram bucket is read each time.
@@ -71,8 +62,9 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) const fn new(location: ClusterLocation) -> Self {
-        Self { location, open: None, until: None, all_buckets: false }
+    pub(crate) fn new(location: ClusterLocation) -> Self {
+        let source = Source::new(location.root, location.cluster, Observer::low_memory);
+        Self { source, spans_due: Instant::ZERO, notes: None, until: None, all_buckets: false }
     }
 
     /// Reads every histogram bucket each time: for recordings and reports, which end at some poll.
@@ -86,72 +78,46 @@ impl Live {
         Self { until: time::Instant::now().checked_add(time), ..self }
     }
 
-    fn inode(&self) -> io::Result<u64> {
-        Ok(fs::metadata(self.location.root.join(self.location.cluster.as_str()))?.ino())
-    }
-
     /// Reads the cluster once, histograms less often if `slow`. Reopens a cluster that was
     /// recreated under the same name.
     pub(crate) fn poll(&mut self, slow: bool) -> Update {
-        let inode = match self.inode() {
-            Ok(inode) => inode,
-            Err(_) => {
-                self.open = None;
-                let ClusterLocation { root, cluster } = &self.location;
-                let why = match Observer::open(root, *cluster) {
-                    Err(error) => error.to_string(),
-                    Ok(_) => format!("cluster {cluster} is being created"),
-                };
-                return Update::Lost { why };
-            }
+        let cluster = self.source.cluster();
+        let (observer, is_new) = match self.source.observer() {
+            Ok(found) => found,
+            Err(why) => return Update::Lost { why },
         };
-        if self.open.as_ref().is_none_or(|open| open.inode != inode) {
-            match Observer::open(&self.location.root, self.location.cluster) {
-                Ok(observer) => {
-                    let mut observer = observer.low_memory();
-                    if self.all_buckets {
-                        observer.read_all_buckets();
-                    }
-                    let marks = Marks::new(observer.cluster().dir());
-                    let names = NamesFile::new(observer.cluster().dir());
-                    self.open = Some(Open { observer, inode, spans_due: Instant::ZERO, marks, names });
-                }
-                Err(error) => {
-                    self.open = None;
-                    return Update::Lost { why: error.to_string() };
-                }
+        if is_new {
+            self.spans_due = Instant::ZERO;
+            self.notes = None;
+            if self.all_buckets {
+                observer.read_all_buckets();
             }
         }
-        let Some(open) = &mut self.open else {
-            return Update::Lost { why: format!("cluster {} is not open", self.location.cluster) };
-        };
-        let due = clock::now() >= open.spans_due;
-        let mut sample = read(&mut open.observer, due);
-        sample.thresholds = Some(open.observer.deployment().profile.alert);
+        let due = clock::now() >= self.spans_due;
+        let mut sample = read(observer, due);
+        sample.thresholds = Some(observer.deployment().profile.alert);
+        let dir = observer.cluster().dir();
+        let (marks, names) = self.notes.get_or_insert_with(|| (Marks::new(dir), NamesFile::new(dir)));
         // Annotations that cannot be read now are read by the next poll.
-        sample.marks = open.marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
+        sample.marks = marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
         if !sample.events.is_empty() {
             // What cannot be read of it is shown by number.
-            let _ = open.names.refresh();
-            sample.take_names(|who| open.names.get(who));
+            let _ = names.refresh();
+            sample.take_names(|who| names.get(who));
         }
         sample.neutralise();
         if due {
-            open.spans_due = sample.at + SPANS_EVERY[usize::from(slow)];
+            self.spans_due = sample.at + SPANS_EVERY[usize::from(slow)];
         }
         if sample.health == Health::Unreachable && sample.processes.is_empty() {
-            return Update::Lost {
-                why: format!("no process of cluster {} has come up yet", self.location.cluster),
-            };
+            return Update::Lost { why: format!("no process of cluster {cluster} has come up yet") };
         }
         Update::Sample(Box::new(sample))
     }
 
     /// The last poll, which includes the histograms.
     fn last_poll(&mut self) -> Update {
-        if let Some(open) = &mut self.open {
-            open.spans_due = Instant::ZERO;
-        }
+        self.spans_due = Instant::ZERO;
         self.poll(false)
     }
 
@@ -191,13 +157,9 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     let began = clock::now();
     let before = observer.load();
     let (snapshot, events, spans) = observer.poll(spans);
-    let load = observer.load();
-    let cost = Cost {
-        took: clock::now().since(began),
-        reads: load.reads - before.reads,
-        bytes: load.bytes - before.bytes,
-        torn: load.torn - before.torn,
-    };
+    let load = observer.load() - before;
+    let took = clock::now().since(began);
+    let cost = Cost { took, reads: load.reads, bytes: load.bytes, torn: load.torn };
     // Two clocks at one moment: events and histograms were read after the snapshot.
     let unix = unix_now().saturating_sub(clock::now().since(snapshot.at).0);
     let mut sample = Sample::new(snapshot, &events, unix, cost);

@@ -378,9 +378,7 @@ fn an_outage_in_the_middle_is_in_every_format() {
         assert!(text.contains("Outages") && text.contains("coordinator majority lost"), "{text}");
         assert!(text.contains("No program could act for 500ms, in 1 interval."), "{text}");
     }
-    assert!(
-        text(ReportFormat::Openmetrics).contains("obol_no_service_seconds{cluster=\"default\"} 0.500000000")
-    );
+    assert!(text(ReportFormat::Openmetrics).contains("obol_no_service_seconds{cluster=\"default\"} 0.5\n"));
     assert_eq!(text(ReportFormat::Perfetto).matches("coordinator majority lost").count(), 2);
 }
 
