@@ -11,6 +11,7 @@ mod coordinators;
 mod drillfiles;
 mod drills;
 mod embedded;
+mod export;
 mod fault_agent;
 mod faults;
 mod floor;

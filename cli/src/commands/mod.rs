@@ -14,6 +14,7 @@ mod down;
 pub(crate) mod drill;
 mod drill_load;
 mod events;
+mod export;
 mod fabric;
 mod fault_agent;
 pub(crate) mod gateway;
@@ -70,6 +71,7 @@ commands! {
     Record(record::Record) => record::run,
     Replay(replay::Replay) => replay::run,
     Report(report::Report) => report::run,
+    Export(export::Export) => export::run,
     Status(status::Status) => status::run,
     Events(events::Events) => events::run,
     Logs(logs::Logs) => logs::run,
