@@ -6,7 +6,7 @@
 //! latency of keys and hardly anything else.
 
 mod pty;
-mod synthetic;
+pub(super) mod synthetic;
 
 use super::idle::{resident, used};
 use super::{Figure, Report, print};

@@ -39,9 +39,9 @@ const ADVANCED: [(u16, Counter); 4] = [
 const STACK_BYTES: usize = 64 << 10;
 
 /// Threads that each hold a region; it ends with this.
-pub(super) struct Synthetic {
-    pub(super) root: PathBuf,
-    pub(super) cluster: Name,
+pub(in crate::commands::bench) struct Synthetic {
+    pub(in crate::commands::bench) root: PathBuf,
+    pub(in crate::commands::bench) cluster: Name,
     /// Their drop ends the threads.
     release: Vec<Sender<()>>,
     holders: Vec<JoinHandle<()>>,
@@ -100,7 +100,7 @@ struct Part {
 
 impl Synthetic {
     /// Creates a cluster of this many nodes.
-    pub(super) fn start(root: &Path, nodes: u16) -> Result<Self, Failure> {
+    pub(in crate::commands::bench) fn start(root: &Path, nodes: u16) -> Result<Self, Failure> {
         let deployment =
             |bytes| Deployment::new(COORDINATORS, 0, 0, profile(bytes)?).map_err(Failure::failed);
         let cluster = called(nodes)?;
