@@ -8,6 +8,7 @@ mod capi;
 mod commands;
 mod console;
 mod coordinators;
+mod doctor;
 mod drillfiles;
 mod drills;
 mod embedded;

@@ -64,6 +64,12 @@ impl Distribution {
         self.0.saturating_record_n(span.0, n);
     }
 
+    /// Adds all samples of another one.
+    pub fn add_all(&mut self, other: &Self) {
+        // Only a distribution with other bounds could be refused, and there is none.
+        let _ = self.0.add(&other.0);
+    }
+
     /// Samples so far.
     pub fn len(&self) -> u64 {
         self.0.len()

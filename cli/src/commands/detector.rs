@@ -7,7 +7,7 @@ use obol_fabric::Name;
 use obol_fabric::deadbeat::Deadbeat;
 use obol_fabric::ebpf::{self, EbpfError, Programs};
 use obol_fabric::notice::Detection;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -50,34 +50,47 @@ pub(crate) fn run(_: &Path, _: Name, command: &DetectorCommand) -> Result<ExitCo
     }
 }
 
+/// Which death detectors this host has.
 #[derive(Serialize)]
-struct Report {
+pub(super) struct Detectors {
     /// What would report a death first to a process of this user.
-    deadbeat: &'static str,
+    #[serde(rename = "deadbeat", serialize_with = "name")]
+    pub(super) first: Detection,
     /// Why it is not the module, if it is not.
-    module: Option<String>,
+    pub(super) module: Option<String>,
     /// Why not eBPF programs, if not.
-    ebpf: Option<String>,
+    pub(super) ebpf: Option<String>,
+}
+
+fn name<S: Serializer>(of: &Detection, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(of.name())
+}
+
+impl Detectors {
+    /// Tries each.
+    pub(super) fn look() -> Self {
+        let module = Deadbeat::open().err().map(|error| error.to_string());
+        let ebpf = Programs::open().err().map(|error| error.to_string());
+        let first = match (&module, &ebpf) {
+            (None, _) => Detection::Module,
+            (_, None) => Detection::Ebpf,
+            _ => Detection::FutexPidfd,
+        };
+        Self { first, module, ebpf }
+    }
 }
 
 fn show(json: bool) -> Result<ExitCode, Failure> {
-    let module = Deadbeat::open().err().map(|error| error.to_string());
-    let ebpf = Programs::open().err().map(|error| error.to_string());
-    let by = match (&module, &ebpf) {
-        (None, _) => Detection::Module,
-        (_, None) => Detection::Ebpf,
-        _ => Detection::FutexPidfd,
-    };
-    let report = Report { deadbeat: by.name(), module, ebpf };
+    let report = Detectors::look();
     if json {
         output::json(&report)?;
     } else {
-        output::line(format_args!("deaths are detected by {}", report.deadbeat))?;
+        output::line(format_args!("deaths are detected by {}", report.first.name()))?;
         for (name, refusal) in [("module", &report.module), ("ebpf", &report.ebpf)] {
             output::line(format_args!("  {name:<8}{}", refusal.as_deref().unwrap_or("can be used")))?;
         }
     }
-    Ok(if by == Detection::FutexPidfd { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if report.first == Detection::FutexPidfd { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The number of a group, by its name or as it is.

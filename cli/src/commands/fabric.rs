@@ -43,16 +43,16 @@ pub(crate) fn run(_: &Path, _: Name, command: &FabricCommand) -> Result<ExitCode
 }
 
 /// What this host has of RDMA.
-struct Found {
-    devices: Vec<Device>,
-    chosen: Option<Choice>,
-    memory: HostMemory,
+pub(super) struct Found {
+    pub(super) devices: Vec<Device>,
+    pub(super) chosen: Option<Choice>,
+    pub(super) memory: HostMemory,
     /// What is missing, each with how to get it.
-    missing: Vec<String>,
+    pub(super) missing: Vec<String>,
 }
 
 impl Found {
-    fn look(address: Option<IpAddr>) -> Self {
+    pub(super) fn look(address: Option<IpAddr>) -> Self {
         let mut missing = Vec::new();
         let devices = survey().unwrap_or_else(|error| {
             missing.push(error.to_string());

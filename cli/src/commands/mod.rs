@@ -10,6 +10,7 @@ mod config;
 mod console;
 pub(crate) mod coordinator;
 mod detector;
+mod doctor;
 mod down;
 pub(crate) mod drill;
 mod drill_load;
@@ -98,6 +99,7 @@ commands! {
     Drill(drill::Drill) => drill::run,
     Rollout(rollout::Rollout) => rollout::run,
     Tune(tune::Tune) => tune::run,
+    Doctor(doctor::Doctor) => doctor::run,
     Bench(bench::Bench) => bench::run,
     #[command(subcommand)]
     Sim(sim::Sim) => sim::run,

@@ -1,0 +1,83 @@
+//! How soon a death is known, and by what. How soon at best is measured on bare processes.
+
+use super::{Finding, Severity};
+use crate::commands::bench::Floors;
+use crate::commands::detector::Detectors;
+use obol_console::output::Failure;
+use obol_fabric::notice::Detection;
+use obol_observe::stats::shown;
+use std::path::Path;
+
+/// Deaths of bare processes that are measured.
+const DEATHS: u32 = 30;
+
+pub(super) fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
+    let mut floors = Floors::default();
+    floors.run(root, DEATHS)?;
+    let detected = floors.detected.summary();
+    let median = detected.p50.map_or_else(|| "--".to_owned(), shown);
+    let ordinary = if floors.ordinary { ", without real-time priority of the measuring process" } else { "" };
+    let found = format!(
+        "a robust futex shows the death of a bare process after {median} (p50 of {}, the longest {}{ordinary})",
+        detected.n,
+        shown(detected.max)
+    );
+    Ok(vec![Finding::good("robust futex", found), of(&Detectors::look(), &median)])
+}
+
+fn of(detectors: &Detectors, median: &str) -> Finding {
+    const CHECK: &str = "death detector";
+    let first = detectors.first.name();
+    let refused = |of: &Option<String>| of.clone().unwrap_or_default();
+    match detectors.first {
+        Detection::Module => Finding::good(
+            CHECK,
+            format_args!("{first}: suspicion and proof come before the memory of the dead goes"),
+        ),
+        Detection::Ebpf => Finding::bad(
+            CHECK,
+            Severity::Note,
+            format_args!("{first}; module: {}", refused(&detectors.module)),
+            (
+                format!(
+                    "processes that are awake learn of deaths as with the module; sleeping ones by the robust futex, so about {median} later than the signal, with the proof in the same turn"
+                ),
+                "where it is acceptable, load the module: docs/kernel.md",
+            ),
+        ),
+        Detection::FutexPidfd => Finding::warning(
+            CHECK,
+            format_args!(
+                "{first}; module: {}; eBPF: {}",
+                refused(&detectors.module),
+                refused(&detectors.ebpf)
+            ),
+            (
+                format!(
+                    "a death is suspected about {median} after the signal, and proved only when its memory was released: 0.2 to 0.5 ms later for a small process (docs/design/deaths.md), milliseconds later for a large one (docs/kernel.md)"
+                ),
+                "as root: `obol detector load --group obol`, or `systemctl enable --now obol-deaths`; the module: docs/kernel.md",
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_notice_of_the_kernel_the_cost_is_the_measured_delay() {
+        let of = |first, module: Option<&str>, ebpf: Option<&str>| {
+            let detectors =
+                Detectors { first, module: module.map(str::to_owned), ebpf: ebpf.map(str::to_owned) };
+            super::of(&detectors, "42us")
+        };
+        let none = of(Detection::FutexPidfd, Some("no module"), Some("no BTF"));
+        assert_eq!(none.severity, Severity::Warning);
+        assert!(none.found.contains("no module") && none.found.contains("no BTF"), "{none:?}");
+        assert!(none.cost.is_some_and(|cost| cost.contains("42us")));
+        assert_eq!(of(Detection::Ebpf, Some("no module"), None).severity, Severity::Note);
+        assert_eq!(of(Detection::Module, None, None).severity, Severity::Good);
+    }
+}

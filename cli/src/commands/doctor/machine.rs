@@ -1,0 +1,228 @@
+//! The kernel, cores and what else runs on them, rights and limits of this user.
+
+use super::{Finding, line_of};
+use obol_fabric::Nanos;
+use obol_fabric::host::sched;
+use obol_profiles::Profile;
+use rustix::process::{Resource, getrlimit};
+use std::path::Path;
+use std::thread;
+
+/// The first kernel that waits on several futexes at once.
+const KERNEL_MIN: (u32, u32) = (5, 16);
+/// The first kernel whose scheduler heeds a thread's slice (EEVDF).
+const KERNEL_SLICES: (u32, u32) = (6, 12);
+/// A core that sleeps more deeply than this wakes noticeably late.
+const IDLE_LATENCY: Nanos = Nanos::from_micros(20);
+/// Descriptors that suffice for the processes of a large cluster: one for each region that is
+/// being mapped, and sockets.
+const DESCRIPTORS: u64 = 1024;
+/// The bit of CAP_SYS_NICE.
+const SYS_NICE: u32 = 23;
+/// Of the profiles with real-time scheduling.
+const PRIORITY: u32 = 50;
+
+pub(super) fn check(profile: &Profile) -> Vec<Finding> {
+    let mut all = vec![kernel(), cores()];
+    all.extend(quota());
+    all.extend(governor());
+    all.extend(idle_states());
+    all.push(real_time(profile));
+    all.push(descriptors());
+    all.extend(swap());
+    all
+}
+
+/// Major and minor number of a release such as `6.1.0-18-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn kernel() -> Finding {
+    let release = line_of("/proc/sys/kernel/osrelease").unwrap_or_default();
+    match version(&release) {
+        Some(version) if version < KERNEL_MIN => Finding::problem(
+            "kernel",
+            format_args!("Linux {release}"),
+            ("obol needs Linux 5.16, which waits on several futexes at once", "install a newer kernel"),
+        ),
+        Some(version) if version < KERNEL_SLICES => Finding::note(
+            "kernel",
+            format_args!("Linux {release}: the scheduler ignores short slices, which Linux 6.12 heeds"),
+            (
+                "on shared cores a failover takes longer: 778 to 829us without short slices and 579 to 657us with them, on two cores (docs/design/deaths.md)",
+                "install Linux 6.12 or later, or use real-time scheduling (profile dedicated)",
+            ),
+        ),
+        _ => Finding::good("kernel", format_args!("Linux {release}")),
+    }
+}
+
+fn cores() -> Finding {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let isolated = line_of("/sys/devices/system/cpu/isolated");
+    let load = line_of("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    let busy = load.filter(|load| *load > cores as f64);
+    let isolation = isolated.map_or_else(|| "none isolated".to_owned(), |list| format!("isolated: {list}"));
+    let found = format!(
+        "{cores} usable, {isolation}, load {}",
+        load.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.1}"))
+    );
+    if busy.is_some() {
+        return Finding::warning(
+            "cores",
+            format_args!("{found}: more threads want to run than there are cores"),
+            (
+                "obol's processes wait for a core; the pauses above were measured under this load",
+                "end other programs, or give obol cores of its own: `isolcpus=` or a cpuset, and rdma.core of the profile",
+            ),
+        );
+    }
+    Finding::good("cores", found)
+}
+
+/// A limit of processor time by a control group of this process.
+fn quota() -> Option<Finding> {
+    let groups = line_of("/proc/self/cgroup")?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let top = Path::new("/sys/fs/cgroup");
+    let own = top.join(own.trim_start_matches('/'));
+    let limited = own.ancestors().take_while(|group| group.starts_with(top)).find_map(|group| {
+        let limit = line_of(group.join("cpu.max"))?;
+        let (quota, period) = limit.split_once(' ')?;
+        Some((group.display().to_string(), quota.parse::<u64>().ok()?, period.parse::<u64>().ok()?))
+    });
+    let Some((group, quota, period)) = limited else {
+        return Some(Finding::good("processor quota", "none"));
+    };
+    let longest = Nanos::from_micros(period.saturating_sub(quota.min(period)));
+    Some(Finding::warning(
+        "processor quota",
+        format_args!("{group} may use {quota} us of each {period} us"),
+        (
+            format!("when it is used up, all its threads stop, for up to {longest}"),
+            "lift it for obol's processes: `CPUQuota=` of the unit, or `--cpus` of the container",
+        ),
+    ))
+}
+
+fn governor() -> Option<Finding> {
+    let governor = line_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")?;
+    if governor == "performance" {
+        return Some(Finding::good("frequency", "governor performance"));
+    }
+    Some(Finding::warning(
+        "frequency",
+        format_args!("governor {governor}"),
+        (
+            "a core that was idle begins slowly: every step of a failover takes longer",
+            "`cpupower frequency-set --governor performance`",
+        ),
+    ))
+}
+
+/// How long the deepest sleep of a core takes to end.
+fn idle_states() -> Option<Finding> {
+    let states = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cpuidle").ok()?.filter_map(Result::ok);
+    let enabled = states.filter(|state| line_of(state.path().join("disable")).as_deref() == Some("0"));
+    let latency = |state: std::fs::DirEntry| line_of(state.path().join("latency"))?.parse().ok();
+    let deepest = Nanos::from_micros(enabled.filter_map(latency).max()?);
+    if deepest <= IDLE_LATENCY {
+        return Some(Finding::good("idle states", format_args!("the deepest takes {deepest} to leave")));
+    }
+    Some(Finding::warning(
+        "idle states",
+        format_args!("the deepest takes {deepest} to leave"),
+        (
+            format!("a process on an idle core runs up to {deepest} later, at each step of a failover"),
+            format!("`cpupower idle-set --disable-by-latency {}`", IDLE_LATENCY.0 / 1000),
+        ),
+    ))
+}
+
+fn real_time(profile: &Profile) -> Finding {
+    let wanted = profile.scheduling.priority();
+    let priority = wanted.unwrap_or(PRIORITY);
+    let capability = line_of("/proc/self/status")
+        .and_then(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("CapEff:")).map(str::trim)?;
+            u64::from_str_radix(line, 16).ok()
+        })
+        .is_some_and(|set| set & 1 << SYS_NICE != 0);
+    let limit = getrlimit(Resource::Rtprio).current.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    let rights = format!("CAP_SYS_NICE {}, RLIMIT_RTPRIO {limit}", if capability { "yes" } else { "no" });
+    if sched::may_run_fifo(priority) {
+        return Finding::good(
+            "real-time scheduling",
+            format_args!("allowed with priority {priority} ({rights})"),
+        );
+    }
+    let remedy = "grant it: `AmbientCapabilities=CAP_SYS_NICE` or `LimitRTPRIO=50` in the unit, `ulimit -r 50` in a shell";
+    match wanted {
+        Some(priority) => Finding::problem(
+            "real-time scheduling",
+            format_args!(
+                "SCHED_FIFO {priority}, which the profile {} asks for, is refused ({rights})",
+                profile.name
+            ),
+            (
+                "while the machine is busy, healthy processes are removed, because they do not run in time",
+                remedy,
+            ),
+        ),
+        None => Finding::note(
+            "real-time scheduling",
+            format_args!(
+                "SCHED_FIFO {priority} is refused ({rights}); the profile {} does not ask for it",
+                profile.name
+            ),
+            ("pauses are those of ordinary scheduling, above", remedy),
+        ),
+    }
+}
+
+fn descriptors() -> Finding {
+    let limit = getrlimit(Resource::Nofile).current;
+    match limit {
+        Some(limit) if limit < DESCRIPTORS => Finding::warning(
+            "open files",
+            format_args!("ulimit -n is {limit}"),
+            (
+                "a process that runs out of descriptors cannot map the regions of its peers (counter map_failures)",
+                format!("`ulimit -n {DESCRIPTORS}`, or LimitNOFILE={DESCRIPTORS} in the unit"),
+            ),
+        ),
+        Some(limit) => Finding::good("open files", format_args!("ulimit -n is {limit}")),
+        None => Finding::good("open files", "no limit"),
+    }
+}
+
+fn swap() -> Option<Finding> {
+    let swaps = line_of("/proc/swaps")?.lines().skip(1).count();
+    if swaps == 0 {
+        return Some(Finding::good("swap", "none"));
+    }
+    Some(Finding::warning(
+        "swap",
+        format_args!("{swaps} areas are in use"),
+        (
+            "a page of a process or of its region that was swapped out costs a pause of milliseconds when it is needed",
+            "`swapoff -a`, or MemorySwapMax=0 in the units",
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_kernels_are_compared_by_number() {
+        assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
+        assert_eq!(version("5.16"), Some((5, 16)));
+        assert!(version("5.9.1").is_some_and(|old| old < KERNEL_MIN));
+        assert!(version("6.12.3+").is_some_and(|new| new >= KERNEL_SLICES));
+        assert_eq!(version("custom"), None);
+    }
+}

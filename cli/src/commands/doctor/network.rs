@@ -1,0 +1,253 @@
+//! RDMA devices, multicast, and, of a file of hosts, the certificate of this host and the gateways
+//! of the others.
+
+use super::{Finding, Subject, line_of};
+use crate::commands::fabric::Found;
+use obol_fabric::Nanos;
+use obol_fabric::ip::identity::Identity;
+use obol_fabric::verbs::interfaces::interfaces;
+use obol_node::network::Fabric;
+use obol_node::{Hosts, Network};
+use obol_observe::CERTIFICATE_DAYS_FEW;
+use rustix::net::sockopt::set_ip_multicast_if;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A group that no cluster has, of those that stay within an organisation (RFC 2365).
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 77, 255);
+/// A datagram to this host arrives within this time, or not at all.
+const DATAGRAM_TIMEOUT: Duration = Duration::from_millis(500);
+/// A host that does not answer within this time is not reached.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections to each host, of which the fastest counts.
+const CONNECTS: u32 = 5;
+/// Ethernet's usual size of a packet.
+const MTU: u64 = 1500;
+
+pub(super) fn check(subject: &Subject<'_>) -> Vec<Finding> {
+    let own = own_network(subject);
+    let over_rdma = own.as_ref().is_some_and(|network| network.fabric == Fabric::Rdma);
+    let mut all = vec![rdma(own.as_ref().map(|network| network.address), over_rdma)];
+    all.push(multicast(
+        "multicast on this host",
+        Ipv4Addr::LOCALHOST,
+        "the kernel module's notices do not arrive; robust futexes and pidfds report deaths",
+    ));
+    if let (true, Some(IpAddr::V4(address))) = (over_rdma, own.as_ref().map(|network| network.address)) {
+        all.push(multicast("multicast between hosts", address, "views and notices do not arrive by multicast: deaths of other hosts are found by heartbeats alone"));
+    }
+    if let Some(network) = &own {
+        all.extend(mtu(network.address));
+        all.extend(certificate(network));
+    }
+    match subject.hosts {
+        Some((hosts, file)) => all.extend(reach(hosts, file, own.as_ref())),
+        None if own.is_none() => {}
+        None => all.extend(own.iter().flat_map(reach_known)),
+    }
+    all
+}
+
+/// The network of the file of hosts as this host sees it, or of the cluster that runs here.
+fn own_network(subject: &Subject<'_>) -> Option<Network> {
+    let Some((hosts, file)) = subject.hosts else {
+        return subject.site.and_then(|site| site.deployment.network.clone());
+    };
+    let here = match subject.address {
+        Some(address) => vec![address],
+        None => interfaces().ok()?.into_iter().map(|interface| interface.address).collect(),
+    };
+    hosts.deployment(hosts.find(&here)?, file).ok()?.network
+}
+
+fn rdma(address: Option<IpAddr>, needed: bool) -> Finding {
+    const CHECK: &str = "RDMA";
+    let found = Found::look(address);
+    let missing = found.missing.join("; ");
+    if let (Some(chosen), true) = (&found.chosen, found.missing.is_empty()) {
+        return Finding::good(CHECK, format_args!("{} port {}", chosen.device, chosen.port));
+    }
+    let remedy = "`obol fabric list` has the details; docs/deploy.md sets up a device";
+    if needed {
+        return Finding::problem(CHECK, missing, ("this host cannot be part of a cluster over RDMA", remedy));
+    }
+    Finding::note(
+        CHECK,
+        missing,
+        (
+            "clusters of several hosts work over IP only, where a READ takes 58 to 66us (docs/design/ip.md)",
+            remedy,
+        ),
+    )
+}
+
+/// Sends this host a datagram by multicast on the interface of an address.
+fn loops_back(interface: Ipv4Addr) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.join_multicast_v4(&GROUP, &interface)?;
+    socket.set_multicast_loop_v4(true)?;
+    socket.set_multicast_ttl_v4(0)?;
+    set_ip_multicast_if(&socket, &interface)?;
+    socket.set_read_timeout(Some(DATAGRAM_TIMEOUT))?;
+    let text = format!("obol doctor {}", std::process::id());
+    socket.send_to(text.as_bytes(), (GROUP, socket.local_addr()?.port()))?;
+    let mut bytes = [0; 64];
+    let end = Instant::now() + DATAGRAM_TIMEOUT;
+    while Instant::now() < end {
+        let n = socket.recv(&mut bytes)?;
+        if bytes.get(..n) == Some(text.as_bytes()) {
+            return Ok(());
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+fn multicast(check: &'static str, interface: Ipv4Addr, cost: &str) -> Finding {
+    match loops_back(interface) {
+        Ok(()) => Finding::good(check, format_args!("a datagram to {GROUP} by {interface} has arrived")),
+        Err(error) => Finding::warning(
+            check,
+            format_args!("a datagram to {GROUP} by {interface} did not arrive: {error}"),
+            (
+                cost,
+                "let UDP to 239.0.0.0/8 pass the firewall; `ip route replace 239.192.77.0/24 dev ...` (docs/deploy.md) chooses the interface",
+            ),
+        ),
+    }
+}
+
+fn mtu(address: IpAddr) -> Option<Finding> {
+    let interface = interfaces().ok()?.into_iter().find(|one| one.address == address)?.name;
+    let mtu: u64 = line_of(Path::new("/sys/class/net").join(&interface).join("mtu"))?.parse().ok()?;
+    let found = format!("{interface} has {mtu} bytes");
+    if mtu >= MTU {
+        return Some(Finding::good("MTU", found));
+    }
+    Some(Finding::warning(
+        "MTU",
+        found,
+        (
+            "datagrams and views take more packets than necessary, each of which can be lost",
+            format!("`ip link set {interface} mtu {MTU}`, on all hosts and switches"),
+        ),
+    ))
+}
+
+fn certificate(network: &Network) -> Option<Finding> {
+    const CHECK: &str = "certificate";
+    let Fabric::Ip { keys } = &network.fabric else { return None };
+    let remedy = "`obol host keys` makes new ones; copy them to the host, nothing has to be restarted";
+    let identity = match Identity::load(keys) {
+        Ok(identity) => identity,
+        Err(error) => {
+            return Some(Finding::problem(
+                CHECK,
+                error,
+                ("this host's processes cannot reach other hosts", remedy),
+            ));
+        }
+    };
+    let of_cluster = identity.claims(network.id).map(|claims| claims.host == network.host);
+    Some(match (identity.days_left(), of_cluster) {
+        (Some(days), Ok(true)) if days >= CERTIFICATE_DAYS_FEW => {
+            Finding::good(CHECK, format_args!("{}: valid for {days} days", keys.display()))
+        }
+        (Some(days), Ok(true)) => Finding::warning(
+            CHECK,
+            format_args!("{}: valid for {days} more days", keys.display()),
+            ("then no new connection to or from this host is made", remedy),
+        ),
+        (_, Err(error)) => Finding::problem(CHECK, error, ("gateways refuse this host", remedy)),
+        (_, Ok(false)) => Finding::problem(
+            CHECK,
+            format_args!("{}: it is of another host than number {}", keys.display(), network.host),
+            ("gateways refuse this host", remedy),
+        ),
+        (None, _) => Finding::problem(
+            CHECK,
+            format_args!("{}: it is not valid now", keys.display()),
+            ("no new connection to or from this host is made", remedy),
+        ),
+    })
+}
+
+/// The fastest of some connections to an address.
+fn connect(at: SocketAddr) -> io::Result<Nanos> {
+    let mut fastest = Nanos::MAX;
+    for _ in 0..CONNECTS {
+        let began = Instant::now();
+        TcpStream::connect_timeout(&at, CONNECT_TIMEOUT)?;
+        fastest = fastest.min(Nanos::from_std(began.elapsed()));
+    }
+    Ok(fastest)
+}
+
+fn gateway(number: usize, at: SocketAddr) -> Finding {
+    const CHECK: &str = "gateway of a host";
+    match connect(at) {
+        Ok(time) => Finding::good(
+            CHECK,
+            format_args!("host {number}, {at}: connected in {time} (fastest of {CONNECTS})"),
+        ),
+        Err(error) => Finding::warning(
+            CHECK,
+            format_args!("host {number}, {at}: {error}"),
+            (
+                "processes of that host cannot be reached from here; without a majority of the coordinators, no program may act",
+                format!(
+                    "there: `systemctl status obol-gateway`; between the hosts: let TCP port {} pass the firewall",
+                    at.port()
+                ),
+            ),
+        ),
+    }
+}
+
+fn reach(hosts: &Hosts, file: &Path, own: Option<&Network>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    if own.is_none() {
+        all.push(Finding::problem(
+            "file of hosts",
+            format_args!("{}: names no address of this host", file.display()),
+            (
+                "this host is no part of the cluster",
+                "correct the file on all hosts, or name the address with --address",
+            ),
+        ));
+    }
+    if matches!(hosts.fabric, Fabric::Ip { .. }) {
+        let others =
+            (1..).zip(&hosts.hosts).filter(|(_, host)| own.is_none_or(|own| own.address != host.address));
+        all.extend(others.map(|(number, host)| gateway(number, SocketAddr::new(host.address, hosts.port))));
+    }
+    all
+}
+
+/// The gateways that a running cluster knows.
+fn reach_known(own: &Network) -> Vec<Finding> {
+    if !matches!(own.fabric, Fabric::Ip { .. }) {
+        return Vec::new();
+    }
+    let port = own.coordinators.first().map_or(obol_node::network::PORT, SocketAddr::port);
+    let others = (1..).zip(&own.hosts).filter(|(_, host)| **host != own.address);
+    others.map(|(number, host)| gateway(number, SocketAddr::new(*host, port))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Severity;
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_gateway_is_reached_or_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("bound");
+        assert_eq!(gateway(2, at).severity, Severity::Good);
+        drop(listener);
+        let gone = gateway(2, at);
+        assert!(gone.severity == Severity::Warning && gone.found.contains(&at.to_string()), "{gone:?}");
+    }
+}
