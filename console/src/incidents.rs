@@ -390,6 +390,7 @@ mod tests {
             at: Instant(START + n * STEP),
             text: text.to_owned(),
             drill,
+            rollout: None,
         };
         let drill = |verdict: Option<&str>| DrillMark {
             name: "freeze".to_owned(),
