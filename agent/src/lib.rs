@@ -64,6 +64,7 @@ use obol_fabric::Name;
 use obol_membership::{Kind, Member};
 use obol_node::Site;
 use obol_node::endpoint::{Endpoint, EndpointError};
+use obol_node::service::ServiceManager;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
 
@@ -79,9 +80,16 @@ fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, M
 }
 
 /// Runs an agent or a lease cache on this thread until `stop` is set; then it leaves the cluster.
-/// `seed` must differ between lives.
-pub fn run(site: &Site, kind: Kind, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), EndpointError> {
+/// `manager` learns when it is a member. `seed` must differ between lives.
+pub fn run(
+    site: &Site,
+    kind: Kind,
+    name: Name,
+    seed: u64,
+    stop: &AtomicBool,
+    manager: &mut ServiceManager,
+) -> Result<(), EndpointError> {
     let (mut endpoint, mut machine) = member(site, kind, name, seed)?;
-    endpoint.serve(&mut machine, stop);
+    endpoint.serve_under(manager, &mut machine, stop);
     Ok(())
 }

@@ -8,6 +8,7 @@ use obol_fabric::host::sched::{self, Slice};
 use obol_fabric::host::{Presence, clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_node::endpoint::{Endpoint, LEAVE_TIMEOUT};
+use obol_node::service::ServiceManager;
 use obol_node::{Site, ended as end_note};
 use obol_profiles::Scheduling;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -38,6 +39,17 @@ pub(crate) fn enter(
     // Command line and files are read, and nothing has run of what a failover needs.
     program::release();
     Ok((site, stop))
+}
+
+/// The service manager that started this process. A daemon works without one.
+pub(crate) fn service_manager() -> ServiceManager {
+    ServiceManager::from_environment().unwrap_or_else(|error| {
+        // Whether anybody reads this does not matter to it.
+        let _ = output::remark(format_args!(
+            "obol: the service manager cannot be reached ({error}; NOTIFY_SOCKET in the environment)"
+        ));
+        ServiceManager::none()
+    })
 }
 
 /// Schedules a process with a core as the profile asks for, where it is allowed; the process works

@@ -12,6 +12,7 @@ pub use saver::{Saver, save};
 
 use obol_node::Site;
 use obol_node::endpoint::{Endpoint, EndpointError};
+use obol_node::service::ServiceManager;
 use std::sync::atomic::AtomicBool;
 
 /// Why a coordinator does not run.
@@ -32,12 +33,14 @@ pub enum CoordinatorError {
 
 /// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. If a
 /// recovery has retired it, it ends with that as the error. `seed` must differ between lives.
-/// `begun` is called once, when peers can use the endpoint.
+/// `begun` is called once, when peers can use the endpoint; `manager` learns of it after the first
+/// turn.
 pub fn run(
     site: &Site,
     number: u16,
     seed: u64,
     stop: &AtomicBool,
+    manager: &mut ServiceManager,
     begun: impl FnOnce(&Endpoint),
 ) -> Result<(), CoordinatorError> {
     let limit = site.deployment.profile.limits.proposers;
@@ -47,7 +50,7 @@ pub fn run(
     let mut endpoint = site.coordinator(number)?;
     begun(&endpoint);
     let mut machine = site.start(seed)?.coordinator(number);
-    endpoint.serve(&mut machine, stop);
+    endpoint.serve_under(manager, &mut machine, stop);
     if machine.is_retired() {
         return Err(EndpointError::Retired { number, view: machine.view().id }.into());
     }

@@ -110,6 +110,10 @@ impl Role for Node {
         self.member.leave(now, fabric);
     }
 
+    fn is_ready(&self) -> bool {
+        self.member.incarnation().is_some()
+    }
+
     fn has_left(&self) -> bool {
         self.member.has_left()
     }

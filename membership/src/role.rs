@@ -7,6 +7,8 @@ use obol_fabric::{Fabric, Instant, Machine};
 pub trait Role: Machine {
     /// Requests a graceful leave.
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F);
+    /// Whether it does its part: peers can use it, and it can use the cluster.
+    fn is_ready(&self) -> bool;
     /// Whether the cluster has removed it at its request.
     fn has_left(&self) -> bool;
     /// Whether a recovery has retired it, so that its process has to end.
@@ -20,6 +22,10 @@ impl Role for Member {
         Self::leave(self, now, fabric);
     }
 
+    fn is_ready(&self) -> bool {
+        self.incarnation().is_some()
+    }
+
     fn has_left(&self) -> bool {
         Self::has_left(self)
     }
@@ -28,6 +34,12 @@ impl Role for Member {
 impl Role for Coordinator {
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         Self::leave(self, now, fabric);
+    }
+
+    /// Its memory is the acceptor, which peers use from the first turn on. It must not wait for a
+    /// majority: hosts are started one after another.
+    fn is_ready(&self) -> bool {
+        true
     }
 
     fn has_left(&self) -> bool {

@@ -1,6 +1,7 @@
 //! A process's endpoint in a cluster, over any fabric: the only place that chooses the fabric.
 
 use crate::network::{Fabric, Network, PORT};
+use crate::service::ServiceManager;
 use crate::voted::Voted;
 use crate::{Deployment, Site};
 use obol_fabric::deadbeat::DeadbeatError;
@@ -263,13 +264,17 @@ impl Site {
         name: Name,
         stop: &AtomicBool,
         notes: SyncSender<Vec<u8>>,
+        manager: &mut ServiceManager,
         ready: impl FnOnce(SocketAddr),
     ) -> Result<(), EndpointError> {
         let Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) = &self.deployment.network else {
             return Err(EndpointError::NoGateway(self.cluster.name()));
         };
         let config = ip_config(network, keys, &self.deployment.profile);
-        Ok(ip::serve(&self.cluster, name, &config, stop, Some(notes), ready)?)
+        let alive = || manager.turned(|| true);
+        let ended = ip::serve(&self.cluster, name, &config, stop, Some(notes), ready, alive);
+        manager.stopping();
+        Ok(ended?)
     }
 }
 
@@ -333,6 +338,7 @@ impl Act for BeatEvery {
 struct Serve<'a, R> {
     machine: &'a mut R,
     stop: &'a AtomicBool,
+    manager: &'a mut ServiceManager,
 }
 
 impl<R: Role> Act for Serve<'_, R> {
@@ -342,6 +348,7 @@ impl<R: Role> Act for Serve<'_, R> {
         let done = AtomicBool::new(false);
         let mut end = Instant::NEVER;
         endpoint.run(self.machine, &done, |machine, endpoint| {
+            self.manager.turned(|| machine.is_ready());
             if machine.is_retired() {
                 done.store(true, Ordering::Relaxed);
                 return;
@@ -351,6 +358,7 @@ impl<R: Role> Act for Serve<'_, R> {
             }
             if end == Instant::NEVER {
                 end = clock::now() + LEAVE_TIMEOUT;
+                self.manager.stopping();
                 machine.leave(clock::now(), endpoint);
             }
             done.store(machine.has_left() || end <= clock::now(), Ordering::Relaxed);
@@ -362,6 +370,11 @@ impl Endpoint {
     /// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the
     /// cluster has retired it.
     pub fn serve<R: Role>(&mut self, machine: &mut R, stop: &AtomicBool) {
-        self.each(Serve { machine, stop });
+        self.serve_under(&mut ServiceManager::none(), machine, stop);
+    }
+
+    /// The same, reporting to the service manager that started this process.
+    pub fn serve_under<R: Role>(&mut self, manager: &mut ServiceManager, machine: &mut R, stop: &AtomicBool) {
+        self.each(Serve { machine, stop, manager });
     }
 }

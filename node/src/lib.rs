@@ -12,6 +12,7 @@ pub mod hosts;
 pub mod keys;
 pub mod network;
 pub mod saved_view;
+pub mod service;
 mod site;
 pub mod unsaved;
 pub mod user;

@@ -1,7 +1,7 @@
 //! `obol agent` and `obol lease-cache`: the daemon of a node, and a member that renews the leases of
 //! others.
 
-use crate::daemons::{enter, expected, schedule};
+use crate::daemons::{enter, expected, schedule, service_manager};
 use crate::logging::LogOptions;
 use clap::Args;
 use obol_console::output::Failure;
@@ -31,5 +31,6 @@ fn member(root: &Path, cluster: Name, kind: Kind, args: &Named) -> Result<ExitCo
     let name = args.name;
     let (site, stop) = enter(root, cluster, &args.log, (name, None))?;
     schedule(&site, false);
-    expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop))
+    let mut manager = service_manager();
+    expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop, &mut manager))
 }

@@ -1,6 +1,6 @@
 //! `obol gateway`: serves the memory of this host to the other hosts of a cluster.
 
-use crate::daemons::{ended, enter};
+use crate::daemons::{ended, enter, service_manager};
 use crate::logging::LogOptions;
 use clap::Args;
 use obol_console::output::{self, Failure};
@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode
     let (notes, received) = mpsc::sync_channel(NOTES_MAX);
     let (site, stop) = enter(root, cluster, &args.log, (args.name, None))?;
     annotate(site.cluster.dir(), received)?;
-    let served = site.gateway(args.name, &stop, notes, |address| {
+    let served = site.gateway(args.name, &stop, notes, &mut service_manager(), |address| {
         tracing::info!(target: "gateway", "listens on {address}");
         // A gateway serves without a reader of this message.
         let _ = output::remark(format_args!("obol: the gateway of cluster {cluster} listens on {address}"));

@@ -93,7 +93,7 @@ pub(crate) fn play() {
     let cluster = Cluster::open(&root, name("c")).expect("the parent made it");
     let (text, role) = (var("OBOL_TEST_NAME"), var("OBOL_TEST_ROLE"));
     if role == "gateway" {
-        ip::serve(&cluster, name(&text), &plan.config(&root), &AtomicBool::new(false), None, |_| {})
+        ip::serve(&cluster, name(&text), &plan.config(&root), &AtomicBool::new(false), None, |_| {}, || {})
             .expect("served");
         return;
     }

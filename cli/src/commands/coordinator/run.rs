@@ -1,6 +1,6 @@
 //! `obol coordinator run`: a coordinator process.
 
-use crate::daemons::{ended, enter, report_kernel_refusal, schedule};
+use crate::daemons::{ended, enter, report_kernel_refusal, schedule, service_manager};
 use crate::logging::{self, LogOptions};
 use clap::Args;
 use obol_console::output::Failure;
@@ -52,7 +52,8 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<E
     };
     // All are rejected alike: the first one reports it.
     schedule(&site, number == 1);
-    let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop, |endpoint| {
+    let mut manager = service_manager();
+    let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop, &mut manager, |endpoint| {
         if number == 1 {
             report_kernel_refusal(endpoint);
         }

@@ -2,6 +2,7 @@
 //! it says must be allowed by the certificate of its host.
 
 use super::{Counts, GatewayCounter, GatewayError, Input, Inputs};
+use crate::atomic::AtomicU64;
 use crate::host::Cluster;
 use crate::host::table::FIRST_FREE;
 use crate::host::wake::Wake;
@@ -101,7 +102,8 @@ impl Admit {
         })
     }
 
-    pub(super) fn run(&mut self, ended: &AtomicBool, wake: &Wake) {
+    /// Runs until `ended` is set and it is woken. Counts its turns in `turns`.
+    pub(super) fn run(&mut self, ended: &AtomicBool, wake: &Wake, turns: &AtomicU64) {
         // Without it, strangers only take more time.
         let _ = rustix::process::nice(NICENESS);
         if self.listener.set_nonblocking(true).is_err() {
@@ -109,6 +111,7 @@ impl Admit {
         }
         let mut accept_at = Time::now();
         while !ended.load(Ordering::Acquire) {
+            turns.fetch_add(1, Ordering::Relaxed);
             self.wait(wake, accept_at);
             if Time::now() >= accept_at && !self.accept() {
                 accept_at = Time::now() + ACCEPT_PAUSE;
@@ -132,6 +135,7 @@ impl Admit {
         let span = until.and_then(|until| Timespec::try_from(until.saturating_duration_since(now)).ok());
         // An error is an early return.
         let _ = poll(&mut fds, span.as_ref());
+        wake.clear();
     }
 
     /// Accepts what has come. `false` if there are no descriptors.

@@ -19,10 +19,10 @@ use crate::endpoint::{Owner, Wait};
 use crate::host::region::Region;
 use crate::host::table::GATEWAY_FLAG;
 use crate::host::wake::Wake;
-use crate::host::{Cluster, HostError};
+use crate::host::{Cluster, HostError, clock};
 use crate::metrics::{self, COUNTER_WORDS, CounterSlot};
 use crate::slots;
-use crate::types::{Address, Instant, Name, RegionOwner};
+use crate::types::{Address, Instant, Name, Nanos, RegionOwner};
 use admit::Admission;
 use server::Server;
 use std::net::{SocketAddr, TcpListener};
@@ -148,9 +148,36 @@ impl Machine for Relay {
     }
 }
 
+/// The interval at which the gateway's threads have to show that they run.
+const PULSE_EVERY: Nanos = Nanos::from_millis(500);
+
+/// A thread that another one expects to turn its loop after a wake-up.
+struct Pulse<'a> {
+    wake: &'a Wake,
+    /// Turns of the loop.
+    turns: &'a AtomicU64,
+    seen: u64,
+}
+
+impl<'a> Pulse<'a> {
+    fn new(wake: &'a Wake, turns: &'a AtomicU64) -> Self {
+        Self { wake, turns, seen: 0 }
+    }
+
+    /// Whether the loop has turned since the last call that found so.
+    fn take(&mut self) -> bool {
+        let turns = self.turns.load(Ordering::Relaxed);
+        let turned = turns != self.seen;
+        self.seen = turns;
+        self.wake.wake();
+        turned
+    }
+}
+
 /// Serves the regions of this host to the processes of others until `stop` is set and this thread
 /// gets a signal. `notes` takes the annotations of other hosts, as far as it has room; none is taken
-/// without it. `ready` is called with the address once it listens.
+/// without it. `ready` is called with the address once it listens; `alive` about twice a second from
+/// then on, as long as the loops of all threads turn.
 pub fn serve(
     cluster: &Cluster,
     name: Name,
@@ -158,6 +185,7 @@ pub fn serve(
     stop: &AtomicBool,
     notes: Option<SyncSender<Vec<u8>>>,
     ready: impl FnOnce(SocketAddr),
+    alive: impl FnMut(),
 ) -> Result<(), GatewayError> {
     let host = cluster.host();
     let address = config.gateway(host).ok_or(GatewayError::NoSuchHost { host })?;
@@ -191,22 +219,19 @@ pub fn serve(
     let mut admit =
         admit::Admit::new(listener, (&identity, version), cluster, config, inbox.clone(), counts)?;
 
+    let turns = [AtomicU64::new(0), AtomicU64::new(0)];
+    let [served, admitted] = &turns;
     std::thread::scope(|scope| {
-        let serving = Builder::new().name("obol-serve".to_owned()).spawn_scoped(scope, || server.run(&ended));
+        let serving =
+            Builder::new().name("obol-serve".to_owned()).spawn_scoped(scope, || server.run(&ended, served));
         let admitting = Builder::new()
             .name("obol-admit".to_owned())
-            .spawn_scoped(scope, || admit.run(&ended, &admit_wake));
+            .spawn_scoped(scope, || admit.run(&ended, &admit_wake, admitted));
         let started = serving.and(admitting).map_err(kernel("start a thread"));
         if started.is_ok() {
             ready(address);
-            endpoint.run(&mut Relay(inbox), stop, |_, endpoint| {
-                for command in watch_commands.try_iter() {
-                    match command {
-                        WatchCommand::Watch(whom) => endpoint.watch(whom),
-                        WatchCommand::Unwatch(whom) => endpoint.unwatch(whom),
-                    }
-                }
-            });
+            let threads = [Pulse::new(&wake, served), Pulse::new(&admit_wake, admitted)];
+            watch(&mut endpoint, inbox, stop, &watch_commands, (threads, alive));
         }
         ended.store(true, Ordering::Release);
         wake.wake();
@@ -214,4 +239,31 @@ pub fn serve(
         started.map(drop)
     })?;
     Ok(())
+}
+
+/// Watches processes for the serving thread until `stop` is set.
+fn watch(
+    endpoint: &mut crate::shm::Endpoint,
+    inbox: Inputs,
+    stop: &AtomicBool,
+    commands: &mpsc::Receiver<WatchCommand>,
+    (mut threads, mut alive): ([Pulse<'_>; 2], impl FnMut()),
+) {
+    let mut due = Instant::ZERO;
+    endpoint.run(&mut Relay(inbox), stop, |_, endpoint| {
+        for command in commands.try_iter() {
+            match command {
+                WatchCommand::Watch(whom) => endpoint.watch(whom),
+                WatchCommand::Unwatch(whom) => endpoint.unwatch(whom),
+            }
+        }
+        let now = clock::now();
+        if due <= now {
+            due = now + PULSE_EVERY;
+            // Each is woken, also if an earlier one hangs.
+            if threads.iter_mut().fold(true, |all, thread| thread.take() & all) {
+                alive();
+            }
+        }
+    });
 }

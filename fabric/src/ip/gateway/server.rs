@@ -3,6 +3,7 @@
 use super::admit::Admission;
 use super::session::Session;
 use super::{Counts, GatewayCounter, Input, WatchCommand};
+use crate::atomic::AtomicU64;
 use crate::contract::{Evidence, Group, LinkError};
 use crate::host::mapped::MappedRegions;
 use crate::host::region::{Region, Waker};
@@ -108,9 +109,11 @@ impl Server {
         Self { notes, ..self }
     }
 
-    pub(super) fn run(mut self, ended: &AtomicBool) {
+    /// Runs until `ended` is set and it is woken. Counts its turns in `turns`.
+    pub(super) fn run(mut self, ended: &AtomicBool, turns: &AtomicU64) {
         let mut ready = Vec::with_capacity(READY_MAX);
         while !ended.load(Ordering::Acquire) {
+            turns.fetch_add(1, Ordering::Relaxed);
             ready.clear();
             let pause = self.follow(clock::now());
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), pause.as_ref()) {
