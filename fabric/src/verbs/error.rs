@@ -43,6 +43,15 @@ pub enum VerbsError {
         /// The loader's error.
         reason: String,
     },
+    /// No library can be loaded by a static program.
+    #[error(
+        "{library} cannot be loaded by this program, which is linked statically; use the program of the \
+         deb or rpm package"
+    )]
+    Static {
+        /// The library.
+        library: Library,
+    },
     /// A library is too old.
     #[error(
         "{library} has no {}@{}; install rdma-core 23 or later",

@@ -12,7 +12,17 @@ use core::ptr::NonNull;
 use libc::sockaddr;
 use std::sync::OnceLock;
 
+/// Whether this program is linked statically. `dlopen` then needs the very C library that it was
+/// linked with, and is undefined with any other.
+fn is_static() -> bool {
+    // SAFETY: takes and returns numbers.
+    unsafe { libc::getauxval(libc::AT_BASE) == 0 }
+}
+
 fn open(library: Library) -> Result<NonNull<c_void>, VerbsError> {
+    if is_static() {
+        return Err(VerbsError::Static { library });
+    }
     // SAFETY: the name ends in a zero. Loading runs the library's constructors; these are libraries
     // of the system.
     let handle = unsafe { libc::dlopen(library.file().as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
