@@ -1,11 +1,10 @@
 #!/bin/bash
-# deploy.sh OBOL PACKAGING - host VM_INDEX of docs/deploy.md: runs its commands, which are in the share, one after another.
+# deploy.sh PACKAGE - host VM_INDEX of docs/deploy.md: runs its commands, which are in the share, one after another.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$VM_GUEST/lib.sh"
 cd /root
-cp "/host$1" obol
-cp -r "/host$2" packaging
+cp "/host$1" .
 trap '[ "$?" = 0 ] || { touch /mnt/failed; journalctl --no-pager -o cat -n 60 -u "obol-*"; }' EXIT
 # The addresses of the document.
 ip addr add "10.0.0.$VM_INDEX/24" dev eth0
@@ -24,8 +23,10 @@ met() {
 
 # What a guest cannot do itself: there is no package server, no editor and no sshd. Packages are those of the host.
 apt() {
-  shift
-  dpkg-query -W "$@" >/dev/null
+  case $2 in
+    ./*) dpkg --install "$2" ;;
+    *) dpkg-query -W "${@:2}" >/dev/null ;;
+  esac
 }
 editor() {
   sed -i 's/^profile = .*/profile = "soft-roce"/' "$1"
@@ -99,4 +100,15 @@ state=$(as_obol "$environment; obol status --json" || true)
   printf q
 ) | as_obol "script -qefc $(printf %q "stty rows 40 cols 150; $environment; obol console") /dev/null" >screen || fail "the console: $(cat -v screen)"
 step "the console has shown this host's node"
+# A daemon that hangs is ended by systemd's watchdog and started again; it counts as started when it is a member.
+if [ "$VM_INDEX" = 3 ]; then
+  unit=obol-agent@node-3
+  was_watched() {
+    journalctl --no-pager -o cat -u "$unit" | grep -q 'Watchdog timeout' && systemctl is-active --quiet "$unit"
+  }
+  systemctl kill --signal=STOP "$unit"
+  until_true "a restart by the watchdog" was_watched
+  all_are_members || fail "node-3 is started, but no member"
+  step "the watchdog has started a frozen agent again"
+fi
 met looked

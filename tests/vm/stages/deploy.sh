@@ -1,11 +1,11 @@
 # docs/deploy.md as it stands: three hosts under systemd, from bare to a running cluster with the console on it.
-# Needs the program obol.
+# Needs the Debian package, as deb.
 # shellcheck shell=bash source-path=SCRIPTDIR/..
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$VM_HOME/lib.sh"
 
-obol=$(binary obol)
+deb=$(binary deb)
 packages systemd libibverbs1 librdmacm1 ibverbs-providers iproute2
 mkdir -p "$VM_WORK/share"/to-{1,2,3}
 # Each block says in its first line for which hosts it is: ```sh NAME
@@ -15,5 +15,4 @@ for name in each first look; do
 done
 ! grep -q '^```$' <(awk '/^```/ && ++n % 2' "$document") || die "docs/deploy.md has a block that is for no host"
 awk '/^```/ { block = block == "" ? $2 : ""; next } block != "" { print block "\t" $0 }' "$document" >"$VM_WORK/share/commands"
-"$VM_HOME/boot" --vms 3 --systemd --timeout 600 --share "$VM_WORK/share" "$VM_HOME/guest/deploy.sh" "$obol" \
-  "$VM_HOME/../../packaging"
+"$VM_HOME/boot" --vms 3 --systemd --timeout 600 --share "$VM_WORK/share" "$VM_HOME/guest/deploy.sh" "$deb"
