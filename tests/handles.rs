@@ -326,7 +326,7 @@ fn word(done: Result<(), AttachError>) -> &'static str {
     let Err(error) = done else { return "ok" };
     match error {
         AttachError::Lost(why) => lost(why),
-        AttachError::Fabric(_) => "cluster",
+        AttachError::Fabric(_) | AttachError::Release { .. } => "cluster",
         AttachError::NotAdmitted { .. } | AttachError::NoSuccessor { .. } => "timeout",
     }
 }

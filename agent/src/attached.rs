@@ -4,7 +4,8 @@ use crate::handle::{MembershipHandle, POLL_INTERVAL};
 use crate::lost::Lost;
 use derive_more::Deref;
 use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
-use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
+use obol_fabric::version::Advice;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, Release, SeatStatus};
 use obol_membership::Kind;
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_membership::rng::Rng;
@@ -60,6 +61,14 @@ pub enum AttachError {
         waited: Nanos,
         /// Why.
         obstacle: Obstacle,
+    },
+    /// The cluster does not admit programs that are linked with this release.
+    #[error("the cluster does not admit {name}: {advice}")]
+    Release {
+        /// The program's name.
+        name: Name,
+        /// Both releases, and what to do.
+        advice: Advice,
     },
     /// No seat at a successor of its agent became available in time.
     #[error("no seat at a successor of {agent} within {waited}: {reason}")]
@@ -159,6 +168,7 @@ impl Attached {
     /// Becomes a member, as a new incarnation.
     pub fn join(&self, timeout: Nanos) -> Result<Incarnation, AttachError> {
         self.require_here()?;
+        self.require_release()?;
         let mut joining = Joining::begin(self, timeout);
         loop {
             if let Some(own) = joining.turn(POLL_INTERVAL)? {
@@ -177,6 +187,7 @@ impl Attached {
         is_wanted: impl Fn() -> bool,
     ) -> Result<Option<Incarnation>, AttachError> {
         self.require_here()?;
+        self.require_release()?;
         let mut joining = Joining::begin(self, timeout);
         while is_wanted() {
             presence.beat();
@@ -192,6 +203,17 @@ impl Attached {
     /// A child must not wait for a lock: the thread that holds it may not exist here.
     fn require_here(&self) -> Result<(), Lost> {
         if self.handle.lost() == Some(Lost::Forked) { Err(Lost::Forked) } else { Ok(()) }
+    }
+
+    /// The leader would refuse it, but could not say why by the status of a seat.
+    fn require_release(&self) -> Result<(), AttachError> {
+        let own = Release::own();
+        match self.view().and_then(|view| view.release()) {
+            Some(spoken) if !spoken.admits(own) => {
+                Err(AttachError::Release { name: self.request.name, advice: own.advice(spoken) })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn obstacle(&self, refused: u32) -> Obstacle {

@@ -91,5 +91,5 @@ pub fn run(
 ) -> Result<(), EndpointError> {
     let (mut endpoint, mut machine) = member(site, kind, name, seed)?;
     endpoint.serve_under(manager, &mut machine, stop);
-    Ok(())
+    EndpointError::refused(name, &machine)
 }

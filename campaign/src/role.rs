@@ -82,7 +82,7 @@ impl Instrumented {
                 Refusal::NoHost => Mark::RefusedNoHost,
                 Refusal::Full => Mark::RefusedFull,
                 Refusal::OnHold(_) => Mark::OnHold,
-                Refusal::Departed => Mark::RefusedOther,
+                Refusal::Departed | Refusal::Release(_) => Mark::RefusedOther,
             }),
             Ok(Message::Settle(_)) => self.marks.hit(Mark::Nudge),
             Ok(Message::Step { .. }) => self.marks.hit(Mark::AnnouncedByStep),

@@ -485,7 +485,7 @@ fn config(timing: Timing, coordinators: u32, slots: u32, plant: ActiveMutant) ->
         datagram_bytes: DATAGRAM_BYTES,
         recorder_events: 64,
     });
-    Config { timing, layout, mutant: plant }
+    Config { release: obol_fabric::Release::THIS, timing, layout, mutant: plant }
 }
 
 fn layout(limits: Limits) -> Layout {

@@ -90,7 +90,7 @@ impl From<AttachError> for Refusal {
         let status = match &error {
             AttachError::Lost(lost) => return Self::from(*lost),
             AttachError::Fabric(HostError::Forked { .. }) => Status::Forked,
-            AttachError::Fabric(_) => Status::Cluster,
+            AttachError::Fabric(_) | AttachError::Release { .. } => Status::Cluster,
             AttachError::NotAdmitted { .. } | AttachError::NoSuccessor { .. } => Status::Timeout,
         };
         Self::new(status, error)

@@ -10,6 +10,7 @@ mod saver;
 pub use operator::Operator;
 pub use saver::{Saver, save};
 
+use obol_membership::view::coordinator_name;
 use obol_node::Site;
 use obol_node::endpoint::{Endpoint, EndpointError};
 use obol_node::service::ServiceManager;
@@ -54,5 +55,5 @@ pub fn run(
     if machine.is_retired() {
         return Err(EndpointError::Retired { number, view: machine.view().id }.into());
     }
-    Ok(())
+    Ok(EndpointError::refused(coordinator_name(number), &machine)?)
 }

@@ -22,6 +22,7 @@ use crate::metrics::{CounterSlot, HistogramSlot};
 use crate::page::Page;
 use crate::recorder::{EventCode, Record};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
+use crate::version::Release;
 
 /// Identifies a posted operation in its completion. Its meaning is the poster's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +93,8 @@ pub enum SeatRequest {
         address: Address,
         /// The period in which it promises progress; zero for no promise.
         progress_within: Nanos,
+        /// The release that it is of.
+        release: Release,
     },
     /// A new promise of progress; zero cancels it.
     Promise(Nanos),

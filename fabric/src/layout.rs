@@ -1,6 +1,7 @@
 //! The layout of a region, in bytes. Every region of a cluster has the same layout, so a peer
 //! computes any offset from the cluster's [`Limits`]; the header identifies regions of another
-//! version, which are rejected.
+//! version, which are rejected. A release may append to a region, which keeps the version: peers of
+//! the release before do not look there (`docs/upgrade.md`).
 //!
 //! ```text
 //! 0      Header      who, which layout, doorbell, heartbeat word's home
@@ -21,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The first eight bytes of every region: `obol-mem`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"obol-mem");
 /// Changes whenever a reader of an older layout would misread.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Coordinators (acceptors, proposers) a cluster can have.
 pub const PROPOSERS_MAX: usize = 7;
@@ -434,7 +435,7 @@ mod tests {
 
     #[test]
     fn the_layout_of_this_version_does_not_move() {
-        assert_eq!(VERSION, 6);
+        assert_eq!(VERSION, 7);
         assert_eq!(offset_of!(Header, limits), 24);
         assert_eq!(offset_of!(Header, incarnation), 56);
         assert_eq!(offset_of!(Header, groups), 64);
@@ -452,6 +453,68 @@ mod tests {
         let layout = Layout::new(LIMITS).expect("in bounds");
         assert_eq!((layout.page(), layout.fence(), layout.seat(0)), (512, 576, 640));
         assert_eq!(layout.seat(1) - layout.seat(0), 9024);
+    }
+
+    /// Every offset that a peer computes.
+    fn offsets() -> Vec<(String, Vec<u8>)> {
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        let mut all = vec![
+            ("version", VERSION),
+            ("header.limits", offset_of!(Header, limits) as u32),
+            ("header.incarnation", offset_of!(Header, incarnation) as u32),
+            ("header.groups", offset_of!(Header, groups) as u32),
+            ("header.region", offset_of!(Header, region) as u32),
+            ("header.doorbell", offset_of!(Header, doorbell) as u32),
+            ("header.sleeping", offset_of!(Header, sleeping) as u32),
+            ("header.pending", offset_of!(Header, pending) as u32),
+            ("seat.state", offset_of!(Seat, state) as u32),
+            ("seat.generation", offset_of!(Seat, generation) as u32),
+            ("seat.pid", offset_of!(Seat, pid) as u32),
+            ("seat.started", offset_of!(Seat, started) as u32),
+            ("seat.incarnation", offset_of!(Seat, incarnation) as u32),
+            ("seat.token", offset_of!(Seat, token) as u32),
+            ("seat.request", offset_of!(Seat, request) as u32),
+            ("seat.status", offset_of!(Seat, status) as u32),
+            ("seat.heartbeat", offset_of!(Seat, heartbeat) as u32),
+            ("seat.progress", offset_of!(Seat, progress) as u32),
+            ("seat.name", offset_of!(Seat, name) as u32),
+            ("seat.progress_within", offset_of!(Seat, progress_within) as u32),
+            ("seat.detection", offset_of!(Seat, detection) as u32),
+            ("seat.tokens", offset_of!(Seat, tokens) as u32),
+            ("seat.deaths", offset_of!(Seat, deaths) as u32),
+            ("seat.held_until", offset_of!(Seat, held_until) as u32),
+            ("view.id_plus_one", offset_of!(ViewHead, id_plus_one) as u32),
+            ("view.len", offset_of!(ViewHead, len) as u32),
+            ("view.cleared", offset_of!(ViewHead, cleared) as u32),
+            ("lane.head", offset_of!(Lane, head) as u32),
+            ("lane.tail", offset_of!(Lane, tail) as u32),
+            ("page", layout.page()),
+            ("fence", layout.fence()),
+            ("view", layout.view()),
+            ("slots", layout.slots().start),
+            ("bytes", layout.bytes() as u32),
+        ];
+        for seat in 0..2 {
+            let name = ["seat-0", "seat-1"][usize::from(seat)];
+            all.push((name, layout.seat(seat)));
+            all.push((name, layout.counters(seat)));
+            all.push((name, layout.recorder(seat)));
+            all.push(("lane", layout.lane(seat.into())));
+            all.push(("datagram", layout.datagram(0, seat.into())));
+            all.push(("value", layout.value(0, 1 + seat)));
+        }
+        all.extend(HistogramSlot::ALL.map(|which| ("histogram", layout.histogram(which))));
+        all.into_iter().map(|(name, at)| (name.to_owned(), at.to_le_bytes().to_vec())).collect()
+    }
+
+    /// Processes of neighbouring releases use each other's regions. A later release may append.
+    #[test]
+    fn offsets_are_those_of_this_release_and_all_earlier_ones() {
+        let folder = [env!("CARGO_MANIFEST_DIR"), "testdata/layout"].iter().collect::<std::path::PathBuf>();
+        let now = offsets();
+        for old in obol_fuzz::recorded::check(&folder, env!("CARGO_PKG_VERSION"), &now) {
+            assert!(now.contains(&(old.name.clone(), old.bytes.clone())), "{old:?}");
+        }
     }
 
     #[test]

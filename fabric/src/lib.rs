@@ -59,6 +59,7 @@ pub use endpoint::{Owner, Wait};
 pub use layout::{Layout, Limits};
 pub use page::Page;
 pub use types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
+pub use version::{Release, Version};
 
 #[cfg(loom)]
 #[allow(dead_code, reason = "the models use a part of it")]

@@ -365,6 +365,7 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
         token: 1,
         address: program.address(),
         progress_within: Nanos::ZERO,
+        release: obol_fabric::Release::THIS,
     };
     assert_eq!(agent.asked, [(1, joined)]);
 

@@ -175,6 +175,7 @@ mod tests {
             host: Incarnation::NONE,
             token: incarnation,
             proposer: 0,
+            release: obol_fabric::Release::THIS,
         }));
         view
     }

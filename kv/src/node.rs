@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::server::{Part, Server, part_of, token};
 use crate::{Copy, Shard};
-use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Remote, ViewId};
+use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Release, Remote, ViewId};
 use obol_membership::{Member, Role};
 
 /// The wakeup datagram, distinct from all messages of the membership protocol.
@@ -116,6 +116,10 @@ impl Role for Node {
 
     fn has_left(&self) -> bool {
         self.member.has_left()
+    }
+
+    fn refused_by(&self) -> Option<Release> {
+        self.member.refused_by()
     }
 }
 

@@ -6,7 +6,9 @@ use crate::holds::JoinHolds;
 use crate::timing::Timing;
 use crate::view::{Kind, Newcomer, View};
 use crate::wire::{Message, Refusal};
-use obol_fabric::{Address, Fabric, Incarnation, Instant, Name, Nanos, SeatRequest, SeatStatus, ViewId};
+use obol_fabric::{
+    Address, Fabric, Incarnation, Instant, Name, Nanos, Release, SeatRequest, SeatStatus, ViewId,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
@@ -28,6 +30,7 @@ struct AttachedApp {
     address: Address,
     /// The period in which it promises progress; zero if it promises nothing.
     progress_within: Nanos,
+    release: Release,
     /// The newest view when the join was requested; see [`crate::view::JOIN_WINDOW`].
     as_of: ViewId,
     phase: Phase,
@@ -56,7 +59,7 @@ impl AttachedApps {
         fabric: &mut F,
     ) -> bool {
         match request {
-            SeatRequest::Join { name, token, address, progress_within } => {
+            SeatRequest::Join { name, token, address, progress_within, release } => {
                 if let Some(app) = self.0.iter_mut().find(|app| app.token == token) {
                     if app.phase == Phase::Dead {
                         // The report of its death was wrong.
@@ -89,6 +92,7 @@ impl AttachedApps {
                     name,
                     address,
                     progress_within,
+                    release,
                     as_of,
                     phase,
                     due: now,
@@ -194,6 +198,7 @@ impl AttachedApps {
                     name: m.name,
                     address: m.address,
                     progress_within: Nanos::ZERO,
+                    release: m.release,
                     as_of: view.id,
                     phase: Phase::Stray(m.incarnation),
                     due: patience,
@@ -221,13 +226,13 @@ impl AttachedApps {
                     app.due = now + left.min(timing.join_hold_max);
                     SeatStatus::OnHold { until: app.due }
                 }
-                Refusal::Stale | Refusal::Departed | Refusal::NoHost => {
+                Refusal::Stale | Refusal::Departed | Refusal::NoHost | Refusal::Release(_) => {
                     fabric.unwatch(app.address);
                     SeatStatus::Excluded
                 }
             };
             fabric.publish_seat(app.seat, status);
-            refusal.is_temporary()
+            status != SeatStatus::Excluded
         });
     }
 
@@ -251,8 +256,9 @@ impl AttachedApps {
             let message = match app.phase {
                 Phase::Joining if host == Incarnation::NONE => continue,
                 Phase::Joining => {
-                    let AttachedApp { name, address, token, .. } = *app;
-                    let newcomer = Newcomer { kind: Kind::App, name, address, host, token, proposer: 0 };
+                    let AttachedApp { name, address, token, release, .. } = *app;
+                    let newcomer =
+                        Newcomer { kind: Kind::App, name, address, host, token, proposer: 0, release };
                     let left = holds.left(&newcomer, &config.timing, now);
                     if left > Nanos::ZERO {
                         // The leader would not admit it earlier.

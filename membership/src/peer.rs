@@ -18,7 +18,7 @@ use crate::timers::{Timer, Timers};
 use crate::view::{Acceptor, Kind, Newcomer, Reason, View};
 use crate::wire::Message;
 use obol_fabric::{
-    Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Name, Nanos, Token, ViewId,
+    Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Name, Nanos, Release, Token, ViewId,
 };
 use std::sync::Arc;
 
@@ -77,6 +77,8 @@ pub(crate) struct Peer {
     pub(crate) view_pending: bool,
     /// The first poll has ended.
     pub(crate) booted: bool,
+    /// The cluster speaks this release and does not admit this process.
+    pub(crate) refused_by: Option<Release>,
 }
 
 impl Peer {
@@ -105,6 +107,7 @@ impl Peer {
             holds: JoinHolds::default(),
             view_pending: false,
             booted: false,
+            refused_by: None,
         }
     }
 
@@ -154,7 +157,8 @@ impl Peer {
 
     /// This process, as the next view should name it.
     pub(crate) fn newcomer<F: Fabric>(&self, kind: Kind, token: u64, proposer: u16, fabric: &F) -> Newcomer {
-        Newcomer { proposer, ..Newcomer::new(kind, self.name, fabric.address(), token) }
+        let release = self.config.release;
+        Newcomer { proposer, release, ..Newcomer::new(kind, self.name, fabric.address(), token) }
     }
 
     /// Sends a message to all acceptors but this process.

@@ -1,7 +1,7 @@
 //! What a process requires of its machine besides events.
 
 use crate::{Coordinator, Member};
-use obol_fabric::{Fabric, Instant, Machine};
+use obol_fabric::{Fabric, Instant, Machine, Release};
 
 /// A process's part in the cluster, which it can leave.
 pub trait Role: Machine {
@@ -11,6 +11,9 @@ pub trait Role: Machine {
     fn is_ready(&self) -> bool;
     /// Whether the cluster has removed it at its request.
     fn has_left(&self) -> bool;
+    /// The release that the cluster speaks, if it does not admit this process for it, so that the
+    /// process has to end.
+    fn refused_by(&self) -> Option<Release>;
     /// Whether a recovery has retired it, so that its process has to end.
     fn is_retired(&self) -> bool {
         false
@@ -29,6 +32,10 @@ impl Role for Member {
     fn has_left(&self) -> bool {
         Self::has_left(self)
     }
+
+    fn refused_by(&self) -> Option<Release> {
+        Self::refused_by(self)
+    }
 }
 
 impl Role for Coordinator {
@@ -44,6 +51,10 @@ impl Role for Coordinator {
 
     fn has_left(&self) -> bool {
         Self::has_left(self)
+    }
+
+    fn refused_by(&self) -> Option<Release> {
+        Self::refused_by(self)
     }
 
     fn is_retired(&self) -> bool {

@@ -46,7 +46,8 @@ fn name(text: &str) -> Name {
 /// these ppm, after a simulated second.
 fn alarms(off_ppm: [i64; 6]) -> [u64; 6] {
     let layout = Layout::new(LIMITS).expect("in bounds");
-    let config = Config { timing: TIMING, layout, mutant: ActiveMutant::NONE };
+    let config =
+        Config { release: obol_fabric::Release::THIS, timing: TIMING, layout, mutant: ActiveMutant::NONE };
     let seat = |n: u32| (name(&format!("coord-{}", n + 1)), Address { generation: 1, ..Address::region(n) });
     let seats: Vec<(Name, Address)> = (0..3).map(seat).collect();
     let genesis = Arc::new(View::genesis(&seats, TIMING.lease, TIMING.cache_lease));

@@ -109,6 +109,7 @@ fn config() -> Config {
         recorder_events: 16,
     };
     Config {
+        release: obol_fabric::Release::THIS,
         timing,
         layout: Layout::new(limits).expect("these limits are in bounds"),
         mutant: ActiveMutant::NONE,

@@ -14,7 +14,12 @@ const PAUSE: Nanos = Nanos(1000);
 
 fn config(replace: bool) -> Config {
     let timing = Timing { replace, replace_after: AFTER, replace_pause: PAUSE, ..TIMING };
-    Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), mutant: ActiveMutant::NONE }
+    Config {
+        release: obol_fabric::Release::THIS,
+        timing,
+        layout: Layout::new(LIMITS).expect("in bounds"),
+        mutant: ActiveMutant::NONE,
+    }
 }
 
 /// Coordinators, of which the first `deciders` decide.

@@ -150,7 +150,7 @@ impl Rings {
         let lease = |ns| Edit { lease: Some(Nanos(ns)), ..Edit::default() };
         let (before, newest) = (&views[SETTLED as usize - 1], &views[SETTLED as usize]);
         Self {
-            config: Config { timing: instant::TIMING, layout, mutant },
+            config: Config { release: obol_fabric::Release::THIS, timing: instant::TIMING, layout, mutant },
             old: next(before, lease(70)),
             first: next(newest, lease(80)),
             second: next(newest, lease(90)),

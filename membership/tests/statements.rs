@@ -20,7 +20,13 @@ fn cluster(agents: usize) -> Cluster {
 
 fn join(token: u64, address: Address) -> SeatRequest {
     let name = Name::new(&format!("app-{token}")).expect("a name");
-    SeatRequest::Join { name, token, address, progress_within: Nanos::ZERO }
+    SeatRequest::Join {
+        name,
+        token,
+        address,
+        progress_within: Nanos::ZERO,
+        release: obol_fabric::Release::THIS,
+    }
 }
 
 /// A program takes a seat of an agent and asks to join.
@@ -166,7 +172,17 @@ fn begin(cluster: &mut Cluster, called: &str, token: u64) -> Address {
     let address = Address { seat: 1, generation: token as u32, ..cluster.nodes[3].address };
     cluster.programs.push(address);
     let name = Name::new(called).expect("a name");
-    cluster.seat(3, 1, SeatRequest::Join { name, token, address, progress_within: Nanos::ZERO });
+    cluster.seat(
+        3,
+        1,
+        SeatRequest::Join {
+            name,
+            token,
+            address,
+            progress_within: Nanos::ZERO,
+            release: obol_fabric::Release::THIS,
+        },
+    );
     cluster.run(Nanos::from_millis(2));
     address
 }

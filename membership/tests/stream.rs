@@ -58,7 +58,13 @@ fn change(cluster: &mut Cluster, n: u64) {
     let before = cluster.view(0).id;
     let request = if n.is_multiple_of(2) {
         cluster.programs.push(address);
-        SeatRequest::Join { name, token: 1_000 + n, address, progress_within: Nanos::ZERO }
+        SeatRequest::Join {
+            name,
+            token: 1_000 + n,
+            address,
+            progress_within: Nanos::ZERO,
+            release: obol_fabric::Release::THIS,
+        }
     } else {
         SeatRequest::Leave
     };

@@ -1,6 +1,6 @@
 //! Bytes from peers: encoding is reversible, and no input makes a decoder panic.
 
-use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, Release, ViewId};
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 use obol_membership::view::{Acceptor, Departed, Edit, Member, Newcomer};
 use obol_membership::wire::{
@@ -33,8 +33,8 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 fn member() -> impl Strategy<Value = Member> {
-    (number(), kind(), name(), address(), number(), any::<u64>(), any::<u16>()).prop_map(
-        |(incarnation, kind, name, address, host, token, proposer)| Member {
+    (number(), kind(), name(), address(), number(), any::<u64>(), any::<(u16, u16)>()).prop_map(
+        |(incarnation, kind, name, address, host, token, (proposer, release))| Member {
             incarnation: Incarnation(incarnation),
             kind,
             name,
@@ -42,6 +42,7 @@ fn member() -> impl Strategy<Value = Member> {
             host: Incarnation(host),
             token,
             proposer,
+            release: Release::of(release),
         },
     )
 }

@@ -5,9 +5,9 @@ use crate::Network;
 use crate::network::Fabric;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
-use obol_fabric::{Address, Incarnation, Layout, Name};
+use obol_fabric::{Address, Incarnation, Layout, Name, Release};
 use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer, coordinator_name};
-use obol_membership::{ActiveMutant, Config, Kind, View};
+use obol_membership::{ActiveMutant, Config, Kind, Timing, View};
 use obol_profiles::{FileError, Profile};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,13 @@ pub struct Deployment {
     pub profile: Profile,
     /// How its processes reach each other; `None` if they share the memory of one host.
     pub network: Option<Network>,
+    /// The release that its first coordinators are of, which view 0 names. For hosts that prepare
+    /// their part one by one it is the first with this entry, which later ones know as well.
+    pub release: Release,
 }
+
+/// The release of view 0 where nothing else is said.
+const FIRST_RELEASE: &str = "0.1";
 
 /// The environment of a cluster that was started without a label.
 pub const ENVIRONMENT: &str = "local";
@@ -48,8 +54,14 @@ struct File {
     apps: u16,
     caches: u16,
     environment: String,
+    #[serde(default = "first_release")]
+    release: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Network>,
+}
+
+fn first_release() -> String {
+    FIRST_RELEASE.to_owned()
 }
 
 /// Why a cluster's files do not describe a deployment.
@@ -103,7 +115,8 @@ impl Deployment {
             return Err(DeploymentError::Coordinators { wanted: coordinators, limit });
         }
         let environment = Name::new(ENVIRONMENT).unwrap_or_default();
-        let deployment = Self { coordinators, apps, caches, environment, profile, network: None };
+        let release = Release::own();
+        let deployment = Self { coordinators, apps, caches, environment, profile, network: None, release };
         if !deployment.has_room(apps, 0) {
             let limit = most_below(apps, |fewer| deployment.has_room(fewer, 0));
             return Err(DeploymentError::Apps { wanted: apps, limit });
@@ -118,7 +131,13 @@ impl Deployment {
     /// The same processes over a network.
     #[must_use]
     pub fn over(self, network: Network) -> Self {
-        Self { network: Some(network), ..self }
+        // One supervisor starts the whole cluster, unless the hosts are listed.
+        let release = if network.hosts.is_empty() {
+            self.release
+        } else {
+            FIRST_RELEASE.parse().unwrap_or(self.release)
+        };
+        Self { network: Some(network), release, ..self }
     }
 
     /// Whether each host has a gateway.
@@ -170,7 +189,9 @@ impl Deployment {
         let mut admit = Vec::new();
         let mut add = |kind, name: String, n| {
             let address = Address { seat: kind as u16, ..Address::region(100 + u32::from(n)) };
-            admit.push(Newcomer::new(kind, Name::new(&name).unwrap_or_default(), address, u64::from(n)));
+            let name = Name::new(&name).unwrap_or_default();
+            let release = self.release;
+            admit.push(Newcomer { release, ..Newcomer::new(kind, name, address, u64::from(n)) });
         };
         for n in 1..=apps {
             let [node, app] = app_node_names(n);
@@ -198,7 +219,8 @@ impl Deployment {
     pub fn save(&self, dir: &Path) -> Result<(), DeploymentError> {
         let Self { coordinators, apps, caches, .. } = *self;
         let (environment, network) = (self.environment.to_string(), self.network.clone());
-        let file = File { schema: DEPLOYMENT_SCHEMA, coordinators, apps, caches, environment, network };
+        let (schema, release) = (DEPLOYMENT_SCHEMA, self.release.to_string());
+        let file = File { schema, coordinators, apps, caches, environment, release, network };
         let text = toml::to_string(&file)
             .map_err(|e| DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), e.to_string()))?;
         for (name, text) in [(PROFILE_FILE, self.profile.to_toml()), (DEPLOYMENT_FILE, text)] {
@@ -232,7 +254,10 @@ impl Deployment {
         let environment = Name::new(&file.environment).map_err(|error| {
             DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), format!("environment: {error}"))
         })?;
-        Ok(Self { network: file.network, environment, ..deployment })
+        let release = file.release.parse().map_err(|error| {
+            DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), format!("release: {error}"))
+        })?;
+        Ok(Self { network: file.network, environment, release, ..deployment })
     }
 
     /// Name and address of coordinator `number` in its first life: region `number`, generation 1.
@@ -243,12 +268,14 @@ impl Deployment {
     /// View 0.
     pub fn genesis(&self) -> View {
         let coordinators: Vec<(Name, Address)> = (1..=self.coordinators).map(Self::coordinator).collect();
-        View::genesis(&coordinators, self.profile.timing.lease, self.profile.timing.cache_lease)
+        let Timing { lease, cache_lease, .. } = self.profile.timing;
+        View::genesis(&coordinators, lease, cache_lease).of_release(self.release)
     }
 
     /// The configuration of the machines.
     pub fn config(&self) -> Result<Config, LimitError> {
         Ok(Config {
+            release: Release::own(),
             timing: self.profile.timing,
             layout: Layout::new(self.profile.limits)?,
             mutant: ActiveMutant::NONE,

@@ -12,7 +12,8 @@ use obol_fabric::notice::Detection;
 use obol_fabric::remote::RegionCopy;
 use obol_fabric::verbs::device::DeviceSelector;
 use obol_fabric::verbs::{self, OpenError};
-use obol_fabric::{Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, ViewId, shm};
+use obol_fabric::version::Advice;
+use obol_fabric::{Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, shm};
 use obol_membership::{Kind, Role};
 use obol_profiles::{Profile, Rdma};
 use std::net::SocketAddr;
@@ -111,6 +112,14 @@ pub enum EndpointError {
         /// The newest view known on this host.
         view: ViewId,
     },
+    /// The cluster has been upgraded, or this program has skipped a release.
+    #[error("the cluster does not admit {name}: {advice}")]
+    Release {
+        /// The process.
+        name: Name,
+        /// Both releases, and what to do.
+        advice: Advice,
+    },
     /// The record that the coordinator votes could not be written to persistent storage.
     #[error("{at}: cannot note that a coordinator votes on this host: {error}")]
     Unnoted {
@@ -155,6 +164,10 @@ impl Site {
             return Err(EndpointError::Retired { number, view: newest.id });
         }
         let (name, address) = Deployment::coordinator(number);
+        // Coordinators of the first view do not ask to be admitted.
+        if let Some(spoken) = newest.release().filter(|spoken| !spoken.works_with(Release::own())) {
+            return Err(EndpointError::Release { name, advice: Release::own().advice(spoken) });
+        }
         let groups = Group::Coordinators.bit() | Group::Everyone.bit();
         let kind = Kind::Coordinator as u32;
         self.open_as(Owner { kind, name, region: Some(address.region), groups }, false)
@@ -349,7 +362,7 @@ impl<R: Role> Act for Serve<'_, R> {
         let mut end = Instant::NEVER;
         endpoint.run(self.machine, &done, |machine, endpoint| {
             self.manager.turned(|| machine.is_ready());
-            if machine.is_retired() {
+            if machine.is_retired() || machine.refused_by().is_some() {
                 done.store(true, Ordering::Relaxed);
                 return;
             }
@@ -368,7 +381,7 @@ impl<R: Role> Act for Serve<'_, R> {
 
 impl Endpoint {
     /// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the
-    /// cluster has retired it.
+    /// cluster has retired it, or does not admit its release.
     pub fn serve<R: Role>(&mut self, machine: &mut R, stop: &AtomicBool) {
         self.serve_under(&mut ServiceManager::none(), machine, stop);
     }
@@ -376,5 +389,14 @@ impl Endpoint {
     /// The same, reporting to the service manager that started this process.
     pub fn serve_under<R: Role>(&mut self, manager: &mut ServiceManager, machine: &mut R, stop: &AtomicBool) {
         self.each(Serve { machine, stop, manager });
+    }
+}
+
+impl EndpointError {
+    /// Why a process of this name that the cluster did not admit has ended; nothing if it was
+    /// admitted.
+    pub fn refused(name: Name, machine: &impl Role) -> Result<(), Self> {
+        let refused = |spoken| Self::Release { name, advice: Release::own().advice(spoken) };
+        machine.refused_by().map_or(Ok(()), |spoken| Err(refused(spoken)))
     }
 }

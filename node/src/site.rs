@@ -44,6 +44,7 @@ impl Site {
     /// Finds the cluster of this name.
     pub fn open(root: &Path, name: Name) -> Result<Self, SiteError> {
         let cluster = Cluster::open(root, name)?;
+        cluster.require_release()?;
         let deployment = Deployment::load(cluster.dir())?;
         Self::new(cluster, deployment)
     }

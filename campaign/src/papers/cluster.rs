@@ -195,7 +195,8 @@ impl Cluster {
     pub(super) fn start(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, ExperimentError> {
         let layout = Layout::new(limits(&shape)).map_err(|error| ExperimentError(error.to_string()))?;
         let timing = timing(testbed, &shape);
-        let config = Config { timing, layout, mutant: ActiveMutant::NONE };
+        let config =
+            Config { release: obol_fabric::Release::THIS, timing, layout, mutant: ActiveMutant::NONE };
         let seats: Vec<(Name, Address)> = (0..COORDINATORS)
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();

@@ -10,7 +10,7 @@ use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::Counter;
-use obol_membership::view::coordinator_name;
+use obol_membership::view::{Member, coordinator_name};
 use obol_observe::{CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -130,6 +130,8 @@ pub(crate) struct StatusJson<'a> {
     warnings: Vec<String>,
     view: Option<u64>,
     base: Option<u64>,
+    /// The release whose formats and behaviour all members understand: that of the oldest.
+    release: Option<String>,
     leader: Option<String>,
     profile: &'a str,
     /// What reports first that a process died: `module`, `ebpf`, or `futex+pidfd`.
@@ -227,6 +229,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         warnings: Vec::new(),
         view: snapshot.view.as_ref().map(|view| view.id.0),
         base: snapshot.view.as_ref().map(|view| view.base.0),
+        release: snapshot.view.as_ref().and_then(|view| view.release()).map(|release| release.to_string()),
         leader: snapshot.leader_name().map(|name| name.to_string()),
         profile,
         deadbeat: snapshot.detection().map(Detection::name),
@@ -313,10 +316,28 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
     let gateway = GatewayJson::of(observer).and_then(|gateway| gateway.warning());
     not_real_time(observer, snapshot)
         .into_iter()
+        .chain(two_releases(snapshot))
         .chain(gateway)
         .chain(held)
         .chain(lost_lines(observer))
         .collect()
+}
+
+/// During an upgrade: what is left to do.
+fn two_releases(snapshot: &Snapshot) -> Option<String> {
+    let view = snapshot.view.as_ref()?;
+    let spoken = view.release()?;
+    let (old, new): (Vec<&Member>, Vec<&Member>) = view.members.iter().partition(|m| m.release == spoken);
+    let names: Vec<&str> = old.iter().map(|m| m.name.as_str()).collect();
+    new.first().map(|m| {
+        format!(
+            "members of two releases: {} of {} have been upgraded to {}; {spoken} is spoken until the others are, too: {}",
+            new.len(),
+            view.members.len(),
+            m.release,
+            names.join(", ")
+        )
+    })
 }
 
 /// Processes of this host that are not scheduled as the profile asks. They may be suspected
@@ -349,6 +370,7 @@ fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Re
         warnings: Vec::new(),
         view: None,
         base: None,
+        release: None,
         leader: None,
         profile: "",
         deadbeat: None,

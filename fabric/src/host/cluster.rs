@@ -13,8 +13,9 @@ use crate::host::process::{Lives, Process};
 use crate::host::region::Region;
 use crate::host::table::{Entry, FIRST_FREE, GATEWAY_FLAG, HOST_MAX, Origin, REGIONS, Role, Table};
 use crate::host::trust::{check_private, check_way};
-use crate::layout::{Header, Layout, Limits};
+use crate::layout::{Header, Layout, Limits, Seat};
 use crate::types::{Incarnation, Name};
+use crate::version::{Release, Version};
 use core::mem::offset_of;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, DirBuilder};
@@ -276,6 +277,26 @@ impl Cluster {
             let entry = self.table.get(number).filter(|entry| entry.role.name == name && entry.is_alive())?;
             Some(RegionInfo::of(number, &entry, true, Incarnation::NONE))
         })
+    }
+
+    /// Refuses a cluster with live processes on this host that are of a release which this process
+    /// does not work with.
+    pub fn require_release(&self) -> Result<(), HostError> {
+        for number in 1..REGIONS {
+            let Some(entry) = self.table.get(number).filter(Entry::is_alive) else { continue };
+            let path = self.region_path(number);
+            let at = u64::from(self.layout().seat(0)) + offset_of!(Seat, status) as u64;
+            let mut raw = [0; 8];
+            // Its owner may just be making the file, or have removed it.
+            let read = fs::File::open(&path).and_then(|file| file.read_exact_at(&mut raw, at));
+            let found = Version::of((u64::from_le_bytes(raw) >> 32) as u32).release();
+            let is_known = read.is_ok() && found != Release::default();
+            if is_known && !found.works_with(Release::own()) {
+                let name = entry.role.name;
+                return Err(HostError::OtherRelease { name, advice: Release::own().advice(found) });
+            }
+        }
+        Ok(())
     }
 
     /// The running gateway of this host, in a cluster over IP.

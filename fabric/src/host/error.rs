@@ -3,6 +3,7 @@
 use crate::host::namespace::Namespace;
 use crate::layout::LimitError;
 use crate::types::{Name, Nanos};
+use crate::version::Advice;
 use std::io;
 use std::path::PathBuf;
 
@@ -52,6 +53,22 @@ pub enum HostError {
         found: u32,
         /// This program's layout version.
         wanted: u32,
+    },
+    /// A live process of the cluster is of a release that this one does not work with.
+    #[error("{name} runs, and {advice}")]
+    OtherRelease {
+        /// The process.
+        name: Name,
+        /// Both releases, and what to do.
+        advice: Advice,
+    },
+    /// The owner of a region is of a release that this one does not work with.
+    #[error("{path}: {advice}")]
+    Release {
+        /// The file.
+        path: PathBuf,
+        /// Both releases, and what to do.
+        advice: Advice,
     },
     /// The file has another magic, length, or limits than expected.
     #[error("{path} {fault}; stop the cluster and remove it")]

@@ -103,7 +103,7 @@ pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
     mapped
 }
 
-/// Maps an existing file and, if `bytes` is given, checks its length.
+/// Maps an existing file and, if `bytes` is given, checks that it has at least this length.
 pub(crate) fn open(path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, HostError> {
     let file = OpenOptions::new()
         .read(true)
@@ -117,7 +117,7 @@ pub(crate) fn open(path: &Path, bytes: Option<usize>, access: Access) -> Result<
 fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, HostError> {
     let meta = file.metadata().map_err(HostError::io("inspect", path))?;
     let len = usize::try_from(meta.len()).unwrap_or(0);
-    if !meta.is_file() || len < 64 || len % 8 != 0 || bytes.is_some_and(|b| b != len) {
+    if !meta.is_file() || len < 64 || len % 8 != 0 || bytes.is_some_and(|b| len < b) {
         return Err(HostError::Corrupt {
             path: path.into(),
             fault: "does not have the length of its layout",

@@ -196,7 +196,10 @@ fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkE
         Err(HostError::Io { error, .. }) if error.kind() != ErrorKind::NotFound => {
             return Err(LinkError::Unmapped);
         }
-        Err(HostError::Kernel { .. }) => return Err(LinkError::Unmapped),
+        // A process that this one cannot read is not dead for that.
+        Err(HostError::Kernel { .. } | HostError::Release { .. } | HostError::Version { .. }) => {
+            return Err(LinkError::Unmapped);
+        }
         Err(_) => return Err(LinkError::PeerReplaced),
     };
     region.prefault_as_peer(number < FIRST_FREE);

@@ -18,7 +18,7 @@ use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, HistogramSlot};
 use crate::notice::Stage;
 use crate::page::{self, Page};
 use crate::types::{Incarnation, Nanos};
-use crate::version::Version;
+use crate::version::{Release, Version};
 use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -52,6 +52,12 @@ pub(crate) enum Sleep {
     WithMembers = 2,
 }
 
+/// Bytes that the release of this process appends to a region. This one appends none; one that a
+/// test takes for a later one appends a line, which the others have to ignore.
+fn appended() -> usize {
+    if Release::own() > Release::THIS { 64 } else { 0 }
+}
+
 /// A region that is mapped read-only, as by the console.
 #[derive(Clone, Debug)]
 pub struct Observed(Region);
@@ -59,7 +65,7 @@ pub struct Observed(Region);
 impl Observed {
     /// Maps a region of the cluster, whether its owner is alive or not.
     pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
-        Region::map(cluster, region, Access::ReadOnly).map(Self)
+        Region::map(cluster, region, Access::ReadOnly)?.of_known_release(cluster).map(Self)
     }
 
     /// A reader of its contents.
@@ -77,7 +83,17 @@ impl Observed {
 impl Region {
     /// Maps a region of the cluster, whether its owner is alive or not.
     pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
-        Self::map(cluster, region, Access::ReadWrite)
+        Self::map(cluster, region, Access::ReadWrite)?.of_known_release(cluster)
+    }
+
+    /// The region, if its newest owner is of a release that this one works with.
+    fn of_known_release(self, cluster: &Cluster) -> Result<Self, HostError> {
+        let owner = self.reader().seat(0).map(|seat| seat.version.release()).unwrap_or_default();
+        if owner == Release::default() || owner.works_with(Release::own()) {
+            return Ok(self);
+        }
+        let path = cluster.region_path(self.reader().header().region);
+        Err(HostError::Release { path, advice: Release::own().advice(owner) })
     }
 
     /// Prefaults the parts that the owner uses: a process that acts in a failover must not fault
@@ -126,7 +142,8 @@ impl Region {
         if header.version != layout::VERSION {
             return Err(HostError::Version { path, found: header.version, wanted: layout::VERSION });
         }
-        if header.limits != *layout.limits() || header.bytes != layout.bytes() as u64 {
+        // A later release may append to a region.
+        if header.limits != *layout.limits() || header.bytes < layout.bytes() as u64 {
             return Err(corrupt("has other limits than its cluster"));
         }
         if header.region != region {
@@ -164,7 +181,9 @@ impl Region {
         if number >= FIRST_FREE {
             return Ok(None);
         }
-        match Self::open(cluster, number) {
+        // Whatever the release of its predecessor: the layout is the same, but for what later releases
+        // append.
+        match Self::map(cluster, number, Access::ReadWrite) {
             Ok(region) => Ok(Some(region)),
             Err(HostError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
             // The magic is written last: a file without it was never used. Any other fault of
@@ -185,10 +204,11 @@ impl Region {
         let path = cluster.region_path(number);
         remove_if_present(&path).map_err(HostError::io("replace", &path))?;
         let layout = *cluster.layout();
-        let region = Self { map: Arc::new(map::create(&path, layout.bytes())?), layout };
+        let bytes = layout.bytes() + appended();
+        let region = Self { map: Arc::new(map::create(&path, bytes)?), layout };
         let limits = *layout.limits();
         // The magic is written last: see `kept`.
-        let header = Header { magic: 0, ..Header::of(number, limits, layout.bytes() as u64) };
+        let header = Header { magic: 0, ..Header::of(number, limits, bytes as u64) };
         memory::copy_in(&region, header.as_bytes());
         // A seat's generation includes the region's in its high half, so that a seat of a
         // predecessor's file is distinguishable from one of this file.
@@ -239,7 +259,7 @@ impl Region {
             set(offset, 0);
         }
         // No answer yet, and the version.
-        set(offset_of!(Seat, status), u64::from(Version::THIS.word()) << 32);
+        set(offset_of!(Seat, status), u64::from(Version::own().word()) << 32);
         for (i, word) in name.to_words().into_iter().enumerate() {
             set(offset_of!(Seat, name) + i * 8, word);
         }

@@ -16,6 +16,7 @@ use crate::host::region::Region;
 use crate::layout::Seat;
 use crate::memory;
 use crate::types::{Address, Incarnation, Name, Nanos};
+use crate::version::Version;
 use core::mem::offset_of;
 use core::sync::atomic::{Ordering, fence};
 
@@ -161,7 +162,8 @@ impl Seats {
         let name = Name::from_words([word(at), word(at + 8), word(at + 16)])?;
         let token = word(offset_of!(Seat, token));
         let address = Address { seat, generation, ..self.home };
-        Some(SeatRequest::Join { name, token, address, progress_within })
+        let release = Version::of((word(offset_of!(Seat, status)) >> 32) as u32).release();
+        Some(SeatRequest::Join { name, token, address, progress_within, release })
     }
 
     /// Answers the program in a seat.

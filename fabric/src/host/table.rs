@@ -140,7 +140,8 @@ impl Table {
         if found != layout::VERSION {
             return Err(HostError::Version { path: path.into(), found, wanted: layout::VERSION });
         }
-        if map.len() != WORDS {
+        // A later release may append to the table.
+        if map.len() < WORDS {
             return Err(corrupt("does not have the length of a table"));
         }
         for (word, namespace) in map[HEADER_NAMESPACES..].iter().zip(Namespace::ALL) {

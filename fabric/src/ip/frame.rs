@@ -8,6 +8,7 @@ use crate::contract::{Evidence, LinkError};
 use crate::layout::SENDER_BYTES;
 use crate::rights::Role;
 use crate::types::{Address, Instant};
+use crate::version::Release;
 
 /// Identifies the protocol and its version.
 const MAGIC: u64 = u64::from_le_bytes(*b"obol-ip1");
@@ -53,6 +54,8 @@ pub(super) struct Hello {
     pub(super) nonce: u64,
     /// [`crate::Layout::digest`] of its regions.
     pub(super) layout: u64,
+    /// The release that the process is of.
+    pub(super) release: Release,
     /// The region of the process; 0 for an observer.
     pub(super) region: u32,
     pub(super) generation: u32,
@@ -61,21 +64,41 @@ pub(super) struct Hello {
 
 /// Why a gateway refuses a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[repr(u8)]
 pub(super) enum Refusal {
     /// Another cluster.
     #[error("it serves another cluster; compare `id` in the files of hosts")]
-    Cluster = 1,
+    Cluster,
     /// Other limits, or another version.
     #[error("its regions have other limits or another version; all hosts need the same profile and obol")]
-    Layout = 2,
+    Layout,
     /// The certificate does not allow the role or the region.
     #[error("the certificate of this host does not allow this; `obol host keys` makes new ones")]
-    Certificate = 3,
+    Certificate,
+    /// The gateway is of this release, which does not work with that of the process.
+    #[error("{}", Release::own().advice(*.0))]
+    Release(Release),
 }
 
 impl Refusal {
-    const ALL: [Self; 3] = [Self::Cluster, Self::Layout, Self::Certificate];
+    /// As a number, and one that goes with it.
+    const fn code(self) -> (u8, u16) {
+        match self {
+            Self::Cluster => (0, 0),
+            Self::Layout => (1, 0),
+            Self::Certificate => (2, 0),
+            Self::Release(release) => (3, release.number()),
+        }
+    }
+
+    const fn of((code, number): (u8, u16)) -> Option<Self> {
+        Some(match code {
+            0 => Self::Cluster,
+            1 => Self::Layout,
+            2 => Self::Certificate,
+            3 => Self::Release(Release::of(number)),
+            _ => return None,
+        })
+    }
 }
 
 /// What a process asks of a gateway.
@@ -212,6 +235,10 @@ impl<'a> Fields<'a> {
         self.take().map(u8::from_le_bytes)
     }
 
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
     fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
@@ -245,9 +272,10 @@ impl<'a> Fields<'a> {
 
 impl Hello {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let Self { nonce, layout, region, generation, role } = self;
+        let Self { nonce, layout, release, region, generation, role } = self;
         let mut to = Writer::new(out);
         to.put(&MAGIC.to_le_bytes()).put(&nonce.to_le_bytes()).put(&layout.to_le_bytes());
+        to.put(&release.number().to_le_bytes());
         to.put(&region.to_le_bytes()).put(&generation.to_le_bytes()).put(&[code(&ROLES, role)]);
     }
 
@@ -256,9 +284,9 @@ impl Hello {
         if from.u64()? != MAGIC {
             return None;
         }
-        let (nonce, layout) = (from.u64()?, from.u64()?);
-        let hello =
-            Self { nonce, layout, region: from.u32()?, generation: from.u32()?, role: from.one_of(&ROLES)? };
+        let (nonce, layout, release) = (from.u64()?, from.u64()?, Release::of(from.u16()?));
+        let (region, generation, role) = (from.u32()?, from.u32()?, from.one_of(&ROLES)?);
+        let hello = Self { nonce, layout, release, region, generation, role };
         from.ended(hello)
     }
 }
@@ -304,7 +332,10 @@ impl<'a> Reply<'a> {
         let mut to = Writer::new(out);
         match self {
             Self::Welcome { clock } => to.put(&[WELCOME]).put(&clock.0.to_le_bytes()),
-            Self::Refused(refusal) => to.put(&[REFUSED, code(&Refusal::ALL, refusal)]),
+            Self::Refused(refusal) => {
+                let (code, number) = refusal.code();
+                to.put(&[REFUSED, code]).put(&number.to_le_bytes())
+            }
             Self::Read(bytes) => to.put(&[DATA]).put(bytes),
             Self::Written => to.put(&[WRITTEN]),
             Self::Swapped(found) => to.put(&[SWAPPED]).put(&found.to_le_bytes()),
@@ -319,7 +350,7 @@ impl<'a> Reply<'a> {
         let mut from = Fields(bytes);
         let reply = match from.u8()? {
             WELCOME => Self::Welcome { clock: Instant(from.u64()?) },
-            REFUSED => Self::Refused(from.one_of(&Refusal::ALL)?),
+            REFUSED => Self::Refused(Refusal::of((from.u8()?, from.u16()?))?),
             DATA => Self::Read(from.rest()),
             WRITTEN => Self::Written,
             SWAPPED => Self::Swapped(from.u64()?),
@@ -396,7 +427,8 @@ mod tests {
     fn replies_survive_the_way() {
         let errors = ERRORS.map(Reply::Failed);
         let deaths = EVIDENCE.map(|evidence| Reply::Death(SEAT, evidence));
-        let refusals = Refusal::ALL.map(Reply::Refused);
+        let release = Refusal::Release(Release::of(2));
+        let refusals = [Refusal::Cluster, Refusal::Layout, Refusal::Certificate, release].map(Reply::Refused);
         let others = [
             Reply::Welcome { clock: Instant(7) },
             Reply::Read(b"bytes"),
@@ -413,9 +445,54 @@ mod tests {
     }
 
     #[test]
+    fn all_releases_are_understood() {
+        let first: Release = "0.1".parse().expect("a release");
+        let hello =
+            Hello { nonce: 1, layout: 2, release: first, region: 3, generation: 4, role: Role::Proposer };
+        let requests = [
+            Request::Read { at: AT, len: 64 },
+            Request::Write { at: AT, bytes: b"value" },
+            Request::Cas { at: AT, expected: 1, desired: 2 },
+            Request::Datagram { to: SEAT, bytes: b"text" },
+            Request::Multicast { groups: 3, bytes: b"text" },
+            Request::Watch(SEAT),
+            Request::Unwatch(SEAT),
+            Request::Ping,
+        ];
+        let replies = [
+            Reply::Welcome { clock: Instant(7) },
+            Reply::Refused(Refusal::Release(Release::of(2))),
+            Reply::Read(b"bytes"),
+            Reply::Written,
+            Reply::Swapped(77),
+            Reply::Failed(LinkError::PeerReplaced),
+            Reply::Death(SEAT, Evidence::Proof),
+            Reply::Lost(2),
+            Reply::Pong { clock: Instant(8) },
+        ];
+        let written = |encode: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            encode(&mut out);
+            payload(&out).to_vec()
+        };
+        let mut now = vec![("hello".to_owned(), written(&|out| hello.encode(out)))];
+        now.extend(requests.iter().map(|one| ("request".to_owned(), written(&|out| one.encode(out)))));
+        now.extend(replies.iter().map(|one| ("reply".to_owned(), written(&|out| one.encode(out)))));
+        let folder = [env!("CARGO_MANIFEST_DIR"), "testdata/frames"].iter().collect::<std::path::PathBuf>();
+        for old in obol_fuzz::recorded::check(&folder, env!("CARGO_PKG_VERSION"), &now) {
+            let read = match old.name.as_str() {
+                "hello" => Hello::decode(&old.bytes) == Some(hello),
+                "request" => Request::decode(&old.bytes).is_some_and(|one| requests.contains(&one)),
+                _ => Reply::decode(&old.bytes).is_some_and(|one| replies.contains(&one)),
+            };
+            assert!(read, "{old:?}");
+        }
+    }
+
+    #[test]
     fn a_hello_survives_the_way_and_a_stranger_is_none() {
         for role in ROLES {
-            let hello = Hello { nonce: 1, layout: 2, region: 3, generation: 4, role };
+            let hello = Hello { nonce: 1, layout: 2, release: Release::THIS, region: 3, generation: 4, role };
             let mut out = Vec::new();
             hello.encode(&mut out);
             assert_eq!(Hello::decode(payload(&out)), Some(hello));

@@ -12,6 +12,7 @@ use crate::page;
 use crate::remote::{ClockRelation, RegionCopy, TORN_READS_MAX};
 use crate::rights::Role;
 use crate::types::Address;
+use crate::version::Release;
 use core::mem::offset_of;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
@@ -36,7 +37,14 @@ pub struct Observer {
 impl Observer {
     /// For the regions of a cluster, on one of its hosts. Nothing is connected yet.
     pub fn new(config: &Config, host: u8, nonce: u64, layout: &Layout) -> Self {
-        let hello = Hello { nonce, layout: layout.digest(), region: 0, generation: 0, role: Role::Reader };
+        let hello = Hello {
+            nonce,
+            layout: layout.digest(),
+            release: Release::own(),
+            region: 0,
+            generation: 0,
+            role: Role::Reader,
+        };
         Self { config: config.clone(), host, hello, layout: *layout, gateways: BTreeMap::new() }
     }
 

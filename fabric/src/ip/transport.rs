@@ -18,6 +18,7 @@ use crate::layout::Layout;
 use crate::rights::Role;
 use crate::shm::Memory;
 use crate::types::{Address, Instant};
+use crate::version::Release;
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
@@ -162,7 +163,14 @@ impl Ip {
             host: cluster.host(),
             layout,
             config: config.clone(),
-            hello: Hello { nonce, layout: digest, region: me.region, generation: me.generation, role },
+            hello: Hello {
+                nonce,
+                layout: digest,
+                release: Release::own(),
+                region: me.region,
+                generation: me.generation,
+                role,
+            },
             region: taken.region.clone(),
             local: Memory::new(cluster, &taken.region, me),
             gateway: None,

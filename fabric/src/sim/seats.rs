@@ -6,6 +6,7 @@ use super::node::{Input, State};
 use super::queue::Pending;
 use crate::contract::{SeatRequest, SeatStatus};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos};
+use crate::version::Release;
 use crate::{layout, page};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
@@ -156,6 +157,7 @@ impl Core {
                 token,
                 address: program.address,
                 progress_within: program.progress_within,
+                release: Release::THIS,
             }
         });
         self.request_soon(at, seat, generation);

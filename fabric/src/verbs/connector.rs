@@ -494,6 +494,10 @@ impl Connector {
         if hello.cluster.layout != own.cluster.layout {
             return Err(Refusal::Layout);
         }
+        let release = own.cluster.release;
+        if !release.works_with(hello.cluster.release) {
+            return Err(Refusal::Release { release });
+        }
         if hello.region != own.address.region {
             return Err(Refusal::Elsewhere { region: own.address.region });
         }

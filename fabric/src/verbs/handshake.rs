@@ -6,25 +6,28 @@ use super::context::Gid;
 use super::exposed::{Keys, Role};
 use crate::layout::Layout;
 use crate::types::{Address, Instant};
+use crate::version::Release;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `obol` and the version of the rest. The first four bytes identify the protocol.
 const MAGIC: u32 = u32::from_le_bytes(*b"obol");
 /// Changes whenever an older peer would misread a message or a region.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// The identity of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Drawn when the cluster was created.
     pub(crate) nonce: u64,
-    /// Of the layout of its regions.
-    pub(crate) layout: u64,
+    /// Half of the digest of the layout of its regions.
+    pub(crate) layout: u32,
+    /// The release that the process is of.
+    pub(crate) release: Release,
 }
 
 impl Identity {
     pub(crate) fn new(nonce: u64, layout: &Layout) -> Self {
-        Self { nonce, layout: layout.digest() }
+        Self { nonce, layout: layout.digest() as u32, release: Release::own() }
     }
 }
 
@@ -68,7 +71,9 @@ struct RawHello {
     role: u8,
     spare: u8,
     nonce: u64,
-    layout: u64,
+    layout: u32,
+    release: u16,
+    spare_release: u16,
     host: [u8; 16],
     region: u32,
     generation: u32,
@@ -145,6 +150,12 @@ pub enum Refusal {
     /// It has reached its limit of connections.
     #[error("it has no room for one more connection")]
     Full,
+    /// It is of this release, which does not work with that of the connecting process.
+    #[error("{}", Release::own().advice(*.release))]
+    Release {
+        /// Its release.
+        release: Release,
+    },
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -171,6 +182,8 @@ impl Hello {
             spare: 0,
             nonce: self.cluster.nonce,
             layout: self.cluster.layout,
+            release: self.cluster.release.number(),
+            spare_release: 0,
             host: self.from.host.to_le_bytes(),
             region: self.region | u32::from(self.from.port) << PORT_SHIFT,
             generation: self.generation,
@@ -190,7 +203,7 @@ impl Hello {
             return Some(Err(Refusal::Version { theirs: raw.version }));
         }
         Some(Ok(Self {
-            cluster: Identity { nonce: raw.nonce, layout: raw.layout },
+            cluster: Identity { nonce: raw.nonce, layout: raw.layout, release: Release::of(raw.release) },
             region: raw.region & ((1 << PORT_SHIFT) - 1),
             generation: raw.generation,
             from: Address {
@@ -253,6 +266,7 @@ impl Refusal {
             Self::Elsewhere { region } => (4, region),
             Self::Generation { generation } => (5, generation),
             Self::Full => (6, 0),
+            Self::Release { release } => (7, u32::from(release.number())),
         };
         RawRefusal { magic: MAGIC, version: VERSION, reason, value }.as_bytes().to_vec()
     }
@@ -270,6 +284,7 @@ impl Refusal {
             4 => Some(Self::Elsewhere { region: raw.value }),
             5 => Some(Self::Generation { generation: raw.value }),
             6 => Some(Self::Full),
+            7 => Some(Self::Release { release: Release::of(raw.value as u16) }),
             _ => None,
         }
     }
@@ -281,7 +296,7 @@ mod tests {
 
     fn hello() -> Hello {
         let from = Address { host: 7 << 80 | 5, port: 65_001, seat: 0, region: 1023, generation: 9 };
-        let cluster = Identity { nonce: u64::MAX - 1, layout: 3 };
+        let cluster = Identity { nonce: u64::MAX - 1, layout: 3, release: Release::THIS };
         Hello { cluster, region: 1022, generation: 4, from, role: Role::Fencer }
     }
 
@@ -305,9 +320,32 @@ mod tests {
             Refusal::Elsewhere { region: 3 },
             Refusal::Generation { generation: 8 },
             Refusal::Full,
+            Refusal::Release { release: Release::of(2) },
         ];
         for refusal in all {
             assert_eq!(Refusal::decode(&padded(refusal.encode(), REJECT_BYTES_MAX)), Some(refusal));
+        }
+    }
+
+    #[test]
+    fn all_releases_are_understood() {
+        let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
+        let (gid, tokens, clock) = (Gid([3; 16]), [8, 9], Instant(10));
+        let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7, tokens, clock };
+        let mut first = hello();
+        first.cluster.release = "0.1".parse().expect("a release");
+        let refusal = Refusal::Release { release: Release::of(2) };
+        let now = [("hello", first.encode()), ("welcome", welcome.encode()), ("refusal", refusal.encode())];
+        let now = now.map(|(name, bytes)| (name.to_owned(), bytes));
+        let folder =
+            [env!("CARGO_MANIFEST_DIR"), "testdata/handshake"].iter().collect::<std::path::PathBuf>();
+        for old in obol_fuzz::recorded::check(&folder, env!("CARGO_PKG_VERSION"), &now) {
+            let read = match old.name.as_str() {
+                "hello" => Hello::decode(&old.bytes) == Some(Ok(first)),
+                "welcome" => Welcome::decode(&old.bytes) == Some(welcome),
+                _ => Refusal::decode(&old.bytes) == Some(refusal),
+            };
+            assert!(read, "{old:?}");
         }
     }
 

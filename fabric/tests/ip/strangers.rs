@@ -7,7 +7,7 @@ use obol_fabric::host::Cluster;
 use obol_fabric::ip::identity::{Duty, Identity};
 use obol_fabric::ip::{Endpoint, GatewayCounter, counted};
 use obol_fabric::sim::Rng;
-use obol_fabric::{Address, Drive, Fabric, Layout, Remote, Token};
+use obol_fabric::{Address, Drive, Fabric, Layout, Release, Remote, Token};
 use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -27,6 +27,7 @@ const CAS: u8 = 3;
 const DATAGRAM: u8 = 4;
 const WELCOME: u8 = 32;
 const REFUSED: u8 = 33;
+const RELEASE: u8 = 3;
 const DATA: u8 = 34;
 const FAILED: u8 = 37;
 const DENIED: u8 = 3;
@@ -72,6 +73,11 @@ impl Bed {
 
     /// Connects with keys, and says hello.
     fn greet(&self, keys: &Path, region: u32, role: u8) -> Result<Tls, std::io::Error> {
+        self.greet_as(keys, region, role, Release::own())
+    }
+
+    /// The same as a process of a release.
+    fn greet_as(&self, keys: &Path, region: u32, role: u8, release: Release) -> Result<Tls, std::io::Error> {
         let config = Identity::load(keys).expect("keys").client().expect("usable");
         let socket = TcpStream::connect(self.at())?;
         socket.set_read_timeout(Some(HANG))?;
@@ -81,6 +87,7 @@ impl Bed {
         let mut hello = b"obol-ip1".to_vec();
         hello.extend(self.plan.nonce.to_le_bytes());
         hello.extend(self.cluster.layout().digest().to_le_bytes());
+        hello.extend(release.number().to_le_bytes());
         hello.extend(region.to_le_bytes());
         hello.extend(7u32.to_le_bytes());
         hello.push(role);
@@ -194,7 +201,7 @@ fn a_role_or_region_that_the_certificate_does_not_allow_is_refused() {
         (&all, HERE, READER),
     ] {
         let mut stream = bed.greet(keys, region, role).expect("connected");
-        assert_eq!(next(&mut stream).expect("a reply"), [REFUSED, CERTIFICATE], "{region} {role}");
+        assert_eq!(next(&mut stream).expect("a reply"), [REFUSED, CERTIFICATE, 0, 0], "{region} {role}");
         assert!(is_closed(next(&mut stream)));
     }
     for (keys, region, role) in [(&agent, HERE, MEMBER), (&observer, 0, READER), (&all, 1, PROPOSER)] {
@@ -204,6 +211,23 @@ fn a_role_or_region_that_the_certificate_does_not_allow_is_refused() {
     bed.serves();
     // With the process that was served.
     assert_eq!((bed.counted(GatewayCounter::Refused), bed.counted(GatewayCounter::Admitted)), (9, 4));
+}
+
+#[test]
+fn a_process_of_a_neighbouring_release_is_let_in_and_of_another_one_learns_which_is_here() {
+    let bed = Bed::new();
+    let all = bed.keys(&bed.authority, &ALL);
+    let own = Release::own().number();
+    for (release, welcome) in [(own - 1, true), (own, true), (own + 1, true), (own + 2, false)] {
+        let mut stream = bed.greet_as(&all, HERE, MEMBER, Release::of(release)).expect("connected");
+        let reply = next(&mut stream).expect("a reply");
+        if welcome {
+            assert_eq!(reply[0], WELCOME, "{release}");
+        } else {
+            assert_eq!(reply, [&[REFUSED, RELEASE], &own.to_le_bytes()[..]].concat());
+        }
+    }
+    bed.serves();
 }
 
 #[test]

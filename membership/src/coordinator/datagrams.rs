@@ -7,7 +7,7 @@ use crate::detectors::links;
 use crate::metrics::Counter;
 use crate::peer::MembershipState;
 use crate::view::{Newcomer, Reason, View};
-use crate::wire::{self, Message};
+use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
 
@@ -67,6 +67,11 @@ impl Coordinator {
             }
             Message::Deciders { id, acceptors } if id > self.view().id => {
                 self.poll_others(wire::acceptors(acceptors), now, fabric);
+            }
+            Message::JoinReply { token, outcome: Err(Refusal::Release(spoken)) } => {
+                if matches!(self.peer.state, MembershipState::Joining { token: mine, .. } if mine == token) {
+                    self.peer.refused_by = Some(spoken);
+                }
             }
             Message::JoinReply { token, outcome: Err(refusal) } if !refusal.is_temporary() => {
                 if matches!(self.peer.state, MembershipState::Joining { token: mine, .. } if mine == token) {

@@ -29,7 +29,7 @@ use crate::tokens::{Labelled, Part};
 use crate::view::{Acceptor, JOIN_WINDOW, Kind, Member, Newcomer, Reason, View, coordinator_name};
 use crate::wire::Message;
 use cliques::Cliques;
-use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, ViewId};
+use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Release, ViewId};
 use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -161,6 +161,11 @@ impl Coordinator {
     /// Whether this process has left at its own request.
     pub const fn has_left(&self) -> bool {
         self.peer.has_left()
+    }
+
+    /// The release that the cluster speaks, if it does not admit this process for it.
+    pub const fn refused_by(&self) -> Option<Release> {
+        self.peer.refused_by
     }
 
     /// Whether this process was retired by a recovery. It is inert then, and its process has to

@@ -78,6 +78,9 @@ impl Requests {
         if newcomer.host != Incarnation::NONE && !view.is_host(newcomer.host) {
             return Some(Err(Refusal::NoHost));
         }
+        if let Some(spoken) = view.release().filter(|spoken| !spoken.admits(newcomer.release)) {
+            return Some(Err(Refusal::Release(spoken)));
+        }
         if held > Nanos::ZERO {
             // Not kept: joins of programs that crash at once would pile up and keep others out.
             return Some(Err(Refusal::OnHold(held)));

@@ -22,7 +22,7 @@ use crate::timers::Timer;
 use crate::tokens::{Labelled, Part};
 use crate::view::{Kind, Reason, View};
 use crate::wire::{self, Message, Refusal};
-use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
+use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, Release, ViewId};
 use renewal::Lapses;
 use std::sync::Arc;
 
@@ -103,6 +103,11 @@ impl Member {
     /// The incarnation of this process while it is a member.
     pub const fn incarnation(&self) -> Option<Incarnation> {
         self.peer.incarnation()
+    }
+
+    /// The release that the cluster speaks, if it does not admit this process for it.
+    pub const fn refused_by(&self) -> Option<Release> {
+        self.peer.refused_by
     }
 
     /// Whether this process searches whole rings for the newest view.
@@ -335,6 +340,7 @@ impl Member {
         let timing = &self.peer.config.timing;
         match refusal {
             Refusal::Full => {}
+            Refusal::Release(spoken) => self.peer.refused_by = Some(spoken),
             Refusal::OnHold(left) => {
                 let due = self.peer.timers.at(Timer::Join).max(now + left.min(timing.join_hold_max));
                 self.peer.timers.set(Timer::Join, due);

@@ -1,7 +1,7 @@
 //! Members: what they are, how they come and how they go.
 
 use crate::metrics::Counter;
-use obol_fabric::{Address, Incarnation, Layout, Limits, Name, ViewId};
+use obol_fabric::{Address, Incarnation, Layout, Limits, Name, Release, ViewId};
 use serde::{Deserialize, Serialize};
 use strum::{FromRepr, IntoStaticStr};
 
@@ -97,6 +97,10 @@ pub struct Member {
     pub token: u64,
     /// A coordinator's number, from 1; 0 for all others.
     pub proposer: u16,
+    /// The release that its process is of, as far as it matters to others; see [`View::release`].
+    ///
+    /// [`View::release`]: super::View::release
+    pub release: Release,
 }
 
 impl Member {
@@ -108,8 +112,8 @@ impl Member {
 
     /// What it was when it asked to join.
     pub const fn newcomer(&self) -> Newcomer {
-        let Self { kind, name, address, host, token, proposer, .. } = *self;
-        Newcomer { kind, name, address, host, token, proposer }
+        let Self { kind, name, address, host, token, proposer, release, .. } = *self;
+        Newcomer { kind, name, address, host, token, proposer, release }
     }
 
     /// Whether it runs a machine of its own.
@@ -133,18 +137,20 @@ pub struct Newcomer {
     pub token: u64,
     /// See [`Member::proposer`].
     pub proposer: u16,
+    /// See [`Member::release`].
+    pub release: Release,
 }
 
 impl Newcomer {
     /// A process that runs a machine of its own and is no coordinator.
     pub const fn new(kind: Kind, name: Name, address: Address, token: u64) -> Self {
-        Self { kind, name, address, host: Incarnation::NONE, token, proposer: 0 }
+        Self { kind, name, address, host: Incarnation::NONE, token, proposer: 0, release: Release::THIS }
     }
 
     /// The member that it becomes.
     pub const fn admitted(self, incarnation: Incarnation) -> Member {
-        let Self { kind, name, address, host, token, proposer } = self;
-        Member { incarnation, kind, name, address, host, token, proposer }
+        let Self { kind, name, address, host, token, proposer, release } = self;
+        Member { incarnation, kind, name, address, host, token, proposer, release }
     }
 
     /// Whether the layout has such a seat and number.

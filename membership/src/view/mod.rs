@@ -11,7 +11,7 @@ pub use member::{Departed, Kind, Member, Newcomer, Reason};
 pub use numbers::Numbers;
 pub use successor::{Edit, RECOVERY_SKIP};
 
-use obol_fabric::{Address, Incarnation, Layout, Name, Nanos, ViewId};
+use obol_fabric::{Address, Incarnation, Layout, Name, Nanos, Release, ViewId};
 
 /// An acceptor: the location of one coordinator's slots. It outlives the process where its memory
 /// does.
@@ -108,6 +108,7 @@ impl View {
                 host: Incarnation::NONE,
                 token: u64::from(n),
                 proposer: n,
+                release: Release::THIS,
             })
             .collect();
         Self {
@@ -128,6 +129,21 @@ impl View {
             departed: Vec::new(),
             changes: Vec::new(),
         }
+    }
+
+    /// The same view 0 of a cluster whose coordinators are of this release.
+    #[must_use]
+    pub fn of_release(mut self, release: Release) -> Self {
+        self.members.iter_mut().for_each(|m| m.release = release);
+        self
+    }
+
+    /// The release whose formats and behaviour all members understand, which is the oldest of
+    /// theirs: what a later one has added is used only once this reaches it. It never falls, because
+    /// a view admits members of its own release and of the next one only. `None` if there are no
+    /// members.
+    pub fn release(&self) -> Option<Release> {
+        self.members.iter().map(|m| m.release).min()
     }
 
     /// The member with this incarnation.

@@ -3,7 +3,7 @@
 
 use super::{Acceptor, Change, Departed, JOIN_WINDOW, Kind, Member, Newcomer, Reason, View};
 use crate::mutants::{ActiveMutant, Mutant};
-use obol_fabric::{Address, Incarnation, Nanos, ViewId};
+use obol_fabric::{Address, Incarnation, Nanos, Release, ViewId};
 
 /// A recovery skips this many views, and incarnations, after the newest one found: more than can
 /// have been decided without the knowledge of any survivor, and few enough for the serial numbers
@@ -50,7 +50,7 @@ impl View {
             ..self.clone()
         };
         next.remove_members(edit);
-        next.admit(&edit.admit, mutant);
+        next.admit(&edit.admit, self.release(), mutant);
         if next.lease != self.lease {
             next.changes.push(Change::Lease);
         }
@@ -102,11 +102,15 @@ impl View {
         });
     }
 
-    fn admit(&mut self, newcomers: &[Newcomer], mutant: ActiveMutant) {
+    /// `spoken`: the release of the view before.
+    fn admit(&mut self, newcomers: &[Newcomer], spoken: Option<Release>, mutant: ActiveMutant) {
         for newcomer in newcomers {
             // An attached app needs its agent: the page of any other member is not fenced for it.
             let hosts = |m: &Member| m.incarnation == newcomer.host && m.kind == Kind::Agent;
             if newcomer.host != Incarnation::NONE && !self.members.iter().any(hosts) {
+                continue;
+            }
+            if !spoken.is_none_or(|spoken| spoken.admits(newcomer.release)) {
                 continue;
             }
             let incarnation = self.next_incarnation;

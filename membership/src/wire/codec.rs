@@ -3,7 +3,7 @@
 use super::{DecodeError, NUMBER_MAX};
 use crate::timing::{LEASE_MAX, LEASE_MIN};
 use crate::view::{Kind, Reason};
-use obol_fabric::{Address, Incarnation, Name, Nanos, ViewId};
+use obol_fabric::{Address, Incarnation, Name, Nanos, Release, ViewId};
 
 /// The longest reach of a view, and so the longest wait: a lease and a cache's lease, with
 /// headroom.
@@ -98,6 +98,9 @@ impl<'a> Reader<'a> {
             other => return Err(DecodeError::Unknown(other)),
         };
         Ok(Address { host, port, seat: self.u16()?, region: self.u32()?, generation: self.u32()? })
+    }
+    pub(super) fn release(&mut self) -> Result<Release, DecodeError> {
+        Ok(Release::of(self.u16()?))
     }
     pub(super) fn flag(&mut self) -> Result<bool, DecodeError> {
         match self.u8()? {

@@ -4,7 +4,7 @@ use super::DecodeError;
 use super::codec::{Reader, Writer};
 use super::views::{read_member, write_member};
 use crate::view::{Acceptor, Newcomer, Reason, View};
-use obol_fabric::{Address, Evidence, Incarnation, Instant, Nanos, ViewId};
+use obol_fabric::{Address, Evidence, Incarnation, Instant, Nanos, Release, ViewId};
 
 /// Why a join is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,12 +20,14 @@ pub enum Refusal {
     /// Members of this name failed repeatedly, so its joins are on hold: retry after this time,
     /// not earlier.
     OnHold(Nanos),
+    /// The cluster speaks this release, and the process is of one that it does not admit.
+    Release(Release),
 }
 
 impl Refusal {
     /// Whether the join remains valid and is repeated unchanged.
     pub const fn is_temporary(self) -> bool {
-        matches!(self, Self::Full | Self::OnHold(_))
+        matches!(self, Self::Full | Self::OnHold(_) | Self::Release(_))
     }
 
     fn write(self, w: &mut Writer) -> &mut Writer {
@@ -35,6 +37,7 @@ impl Refusal {
             Self::Departed => w.u8(3),
             Self::NoHost => w.u8(4),
             Self::OnHold(left) => w.u8(5).u64(left.0),
+            Self::Release(release) => w.u8(6).u16(release.number()),
         }
     }
 
@@ -45,6 +48,7 @@ impl Refusal {
             3 => Self::Departed,
             4 => Self::NoHost,
             5 => Self::OnHold(Nanos(r.u64()?)),
+            6 => Self::Release(r.release()?),
             other => return Err(DecodeError::Unknown(other)),
         })
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(super) fn write_member(w: &mut Writer, m: &Member) {
     w.u64(m.incarnation.0).u8(m.kind as u8).name(m.name).address(m.address);
-    w.u64(m.host.0).u64(m.token).u16(m.proposer);
+    w.u64(m.host.0).u64(m.token).u16(m.proposer).u16(m.release.number());
 }
 
 pub(super) fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
@@ -21,6 +21,7 @@ pub(super) fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
         host: r.incarnation()?,
         token: r.u64()?,
         proposer: r.u16()?,
+        release: r.release()?,
     })
 }
 

@@ -201,7 +201,7 @@ impl Cluster {
     /// The same with other durations.
     pub fn with_timing(coordinators: u32, proposers: u32, timing: Timing, mutant: ActiveMutant) -> Self {
         let layout = Layout::new(Limits { proposers, ..LIMITS }).expect("in bounds");
-        let config = Config { timing, layout, mutant };
+        let config = Config { release: obol_fabric::Release::THIS, timing, layout, mutant };
         let of = |n: u32| {
             (
                 Name::new(&format!("coord-{n}")).expect("a name"),

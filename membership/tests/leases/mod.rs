@@ -250,7 +250,12 @@ impl Leases {
             fencing: true,
             ..Timing::default()
         };
-        let config = Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), mutant };
+        let config = Config {
+            release: obol_fabric::Release::THIS,
+            timing,
+            layout: Layout::new(LIMITS).expect("in bounds"),
+            mutant,
+        };
         let name = Name::new("c").expect("a name");
         let coordinators: Vec<_> = (0..ACCEPTORS as u32).map(|n| (name, Address::region(n))).collect();
         let genesis = View::genesis(&coordinators, Nanos(lease), Nanos(lease));

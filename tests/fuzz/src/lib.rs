@@ -17,6 +17,7 @@
 //! repaired it goes into the corpus, where every run tries it first.
 
 mod mutate;
+pub mod recorded;
 mod rng;
 
 pub use mutate::Shape;

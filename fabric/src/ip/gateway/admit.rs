@@ -11,6 +11,7 @@ use crate::ip::frame::{Hello, Refusal, Reply};
 use crate::ip::identity::{self, Claims, Duty, Identity};
 use crate::ip::stream::{Stream, StreamError};
 use crate::rights::Role;
+use crate::version::Release;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
 use std::collections::VecDeque;
@@ -234,6 +235,10 @@ impl Admit {
         }
         if hello.layout != self.layout {
             return Err(Refusal::Layout);
+        }
+        let own = Release::own();
+        if !own.works_with(hello.release) {
+            return Err(Refusal::Release(own));
         }
         let claims = claims.ok_or(Refusal::Certificate)?;
         let Hello { region, role, .. } = *hello;
