@@ -41,4 +41,5 @@ mod starting;
 mod support;
 mod temporary;
 mod totals;
+mod upgrade;
 mod watch;

@@ -39,6 +39,7 @@ mod sim;
 mod status;
 mod tune;
 pub(crate) mod up;
+mod upgrade;
 mod watch;
 
 use crate::ending;
@@ -98,6 +99,7 @@ commands! {
     CommandShim(run::CommandShim) => run::command_shim,
     Drill(drill::Drill) => drill::run,
     Rollout(rollout::Rollout) => rollout::run,
+    Upgrade(upgrade::Upgrade) => upgrade::run,
     Tune(tune::Tune) => tune::run,
     Doctor(doctor::Doctor) => doctor::run,
     Bench(bench::Bench) => bench::run,

@@ -1,0 +1,130 @@
+//! Upgrades: processes of two releases in one cluster. A process is taken for one of the next
+//! release (`OBOL_TEST_RELEASE`); its regions are longer than those of this one.
+
+use crate::support::{Ran, Root, Status, until_or};
+use serde_json::Value;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// This release, the next one, and one too far.
+const RELEASES: [&str; 3] = ["0.1", "0.2", "0.3"];
+
+/// It is killed with the test.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn of_release<'c>(command: &'c mut Command, release: &str) -> &'c mut Command {
+    command.env("OBOL_TEST_RELEASE", release)
+}
+
+/// How each process of the cluster is started.
+fn arguments(name: &str) -> Vec<&str> {
+    match name.split_once('-') {
+        Some(("coord", number)) => vec!["coordinator", "run", "--number", number],
+        Some(("node", _)) => vec!["agent", "--name", name],
+        _ => vec!["app", "--name", name, "--node", if name == "app-1" { "node-1" } else { "node-2" }],
+    }
+}
+
+/// Replaces a process by one of another release, as the only change of the cluster.
+fn replace(root: &Root, name: &str, release: &str) -> Daemon {
+    let before = root.healthy().incarnation(name);
+    root.run(&["stop", name]).ends(0);
+    let mut command = root.command(&arguments(name));
+    of_release(&mut command, release).stdin(Stdio::null()).stdout(Stdio::null());
+    let daemon = Daemon(command.spawn().expect("it starts"));
+    let is_back = |status: &Status| {
+        status.json["processes"].as_array().is_some_and(|all| {
+            let new = |p: &Value| {
+                p["name"] == name
+                    && p["alive"] == true
+                    && p["version"] == format!("{release}.0")
+                    && p["incarnation"].as_u64() > Some(before)
+            };
+            all.iter().any(new)
+        })
+    };
+    root.until(&format!("{name} of {release} is a member"), is_back);
+    root.healthy();
+    daemon
+}
+
+fn spoken(root: &Root) -> String {
+    root.status().json["release"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Starts an agent of a release which the cluster does not admit.
+fn refused(root: &Root, release: &str, words: &[&str]) {
+    let mut command = root.command(&["agent", "--name", "node-9"]);
+    let ran = Ran::of(of_release(&mut command, release));
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    assert!(words.iter().all(|word| ran.err.contains(word)), "{words:?} in {}", ran.err);
+}
+
+/// Runs `obol upgrade` of the next release, and does what it has restarted.
+fn upgrade(root: &Root, mut restarts: impl FnMut(&str)) -> Value {
+    let request = root.note("restart");
+    let path = request.to_str().expect("text");
+    let wish = format!(
+        "echo $OBOL_NAME >{path}.new && mv {path}.new {path} && while [ -e {path} ]; do sleep 0.02; done"
+    );
+    let mut command = root.command(&["upgrade", "--json", "--restart", &wish]);
+    let mut running = of_release(&mut command, RELEASES[1]);
+    running = running.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = running.spawn().expect("it starts");
+    while running.try_wait().expect("a child").is_none() {
+        if let Ok(name) = fs::read_to_string(&request) {
+            restarts(name.trim());
+            fs::remove_file(&request).expect("removed");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ended = running.wait_with_output().expect("it has ended");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    serde_json::from_slice(&ended.stdout).expect("JSON")
+}
+
+#[test]
+fn a_cluster_is_upgraded_process_by_process_under_load_and_no_answer_is_wrong() {
+    let [this, next, far] = RELEASES;
+    assert!(env!("CARGO_PKG_VERSION").starts_with(this), "the releases of this test follow the version");
+    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
+    assert_eq!(spoken(&root), this);
+    let mut check = root.command(&["kv", "check", "--for", "12s", "--clients", "1", "--json"]);
+    let check = check.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let check = check.spawn().expect("it starts");
+    root.until("the cache serves", |status| status.processes().keys().any(|name| name.contains("kv")));
+
+    let mut daemons = Vec::new();
+    let said = upgrade(&root, |name| {
+        if name == "coord-2" {
+            // A failover in a cluster of both, and one that is refused.
+            root.run(&["drill", "app", "--count", "1"]).ends(0);
+            refused(&root, far, &["0.2 first"]);
+        }
+        let leader = root.status().incarnation("coord-1");
+        daemons.push(replace(&root, name, next));
+        let left = if name == "coord-1" { leader + 1 } else { leader };
+        assert!(root.status().incarnation("coord-1") >= left && spoken(&root) == this, "{name}");
+    });
+    let names: Vec<&str> =
+        said["steps"].as_array().expect("an array").iter().flat_map(|s| s["name"].as_str()).collect();
+    assert_eq!(names, ["node-1", "node-2", "coord-2", "coord-3", "coord-1"], "{said}");
+    for name in ["app-1", "app-2"] {
+        daemons.push(replace(&root, name, next));
+    }
+
+    let checked = check.wait_with_output().expect("it ends");
+    let said: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
+    assert!(checked.status.success() && said["wrong"] == 0 && said["puts"].as_u64() > Some(0), "{said}");
+    until_or("the new release is spoken", || (spoken(&root) == next).then_some(()), || spoken(&root));
+    refused(&root, this, &["upgrade this program to 0.2"]);
+    root.healthy();
+}
