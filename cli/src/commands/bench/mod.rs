@@ -85,8 +85,8 @@ pub(crate) enum BenchCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchLogs {
-    /// Failovers with logs, and as many without
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..=10_000))]
+    /// Failovers with logs, and as many without; a p90 needs 40
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(40..=10_000))]
     count: u32,
     /// Print one JSON object for scripts
     #[arg(long)]
