@@ -17,7 +17,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make this host ready for a cluster of several hosts, which a file describes
+/// Prepare this host for a cluster of several hosts, described by a file
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostCommand {
     /// Print a file to start from, with an identity drawn for a new cluster

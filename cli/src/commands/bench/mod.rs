@@ -29,11 +29,11 @@ use std::process::ExitCode;
 
 pub(crate) use floor::{Floor, Floors, measure as measure_floor};
 
-/// Measure obol against this host's floor, the fastest known bare program, in one run
+/// Measure obol beside this host's floor, the fastest known program without obol, in one run
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Exit codes: 0 every figure is as it must be, 1 one is missed, 2 refused."
+    after_help = "Exit codes: 0 all figures meet their targets, 1 one does not, 2 refused."
 )]
 pub(crate) struct Bench {
     /// What to measure instead
@@ -75,7 +75,7 @@ pub(crate) enum BenchCommand {
     )]
     Export(export::BenchExport),
     /// Measure operations over IP against bare echoes over TCP: four hosts on loopback addresses
-    #[command(after_help = "Exit codes: 0 every figure is as it must be, 1 one is missed, 2 refused.")]
+    #[command(after_help = "Exit codes: 0 all figures meet their targets, 1 one does not, 2 refused.")]
     Ip(BenchIp),
     /// Measure what logs cost a failover: clusters with and without, in turns
     #[command(after_help = "The clusters with logs write lines of every level to files.\n\

@@ -28,7 +28,7 @@ const ACCEPTORS_HELP: &str = "One coordinator at a time comes or goes, by a deci
     \nExit codes: 0 done, 1 not done in time (the request expires, unless a coordinator was \
     stopped by a signal meanwhile), 2 refused.";
 
-/// Change who decides while the cluster runs: add, remove or replace coordinators
+/// Add, remove or replace coordinators of the quorum while the cluster runs
 #[derive(Debug, Subcommand)]
 pub(crate) enum Coordinator {
     /// Start another coordinator, and let it decide

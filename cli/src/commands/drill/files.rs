@@ -30,20 +30,20 @@ use std::sync::atomic::Ordering;
 /// Drills from files.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DrillCommand {
-    /// List the drills that ship
+    /// List the built-in drills
     List(Json),
-    /// Print a drill that ships, as a start for one's own
+    /// Print a built-in drill, as a template for your own
     Show {
         /// Its name
         drill: String,
     },
     /// Print the JSON Schema of drill files, or of journals
     Schema {
-        /// Of `journal.json`, which a run leaves
+        /// Print that of journals (`journal.json` of a run) instead
         #[arg(long)]
         journal: bool,
     },
-    /// Show a drill's victims and guards; touches nothing
+    /// Show a drill's victims and guards; injects nothing
     #[command(after_help = "Exit codes: 0 it may run, 2 a guard or the file refuses it.")]
     Plan(DrillFile),
     /// Check the steady state of a drill
@@ -115,7 +115,7 @@ pub(crate) struct DrillRun {
     /// hits any, 3 lease caches: no process is touched, and the same drill gives the same result
     #[arg(long, conflicts_with_all = ["ssh", "no_fence"])]
     pub(crate) sim: bool,
-    /// Say yes to a drill that requires it
+    /// Confirm a drill that requires confirmation
     #[arg(long)]
     pub(crate) yes: bool,
     /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where
@@ -161,7 +161,7 @@ pub(crate) struct DrillReplay {
 
 #[derive(Debug, Args)]
 pub(crate) struct DrillFile {
-    /// A drill that ships (`obol drill list`), or a file if it has a '/' or ends in .toml
+    /// A built-in drill (`obol drill list`), or a file if it has a '/' or ends in .toml
     #[arg(value_name = "FILE|NAME")]
     pub(crate) drill: String,
     /// Print one JSON object for scripts

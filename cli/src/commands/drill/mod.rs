@@ -31,7 +31,7 @@ use std::time::Duration;
 pub(crate) struct Drill {
     #[command(subcommand)]
     pub(crate) command: Option<files::DrillCommand>,
-    /// Who dies: an app, the leading coordinator, a lease cache, or several at once
+    /// What to kill: an app, the leading coordinator, a lease cache, or several at once
     #[arg(required = true)]
     pub(crate) kind: Option<DrillKind>,
     /// Repetitions; a p99 needs 299
@@ -40,8 +40,8 @@ pub(crate) struct Drill {
     /// Pause between repetitions
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub(crate) gap: Duration,
-    /// Whose failover: the members', or beside it that of a client of a replicated cache, whose
-    /// primary is then the app
+    /// What to measure: the failover of the members, or also the outage for a client of a
+    /// replicated cache, whose primary is then the app that is killed
     #[arg(long, value_enum, default_value_t = Observe::Members)]
     pub(crate) observe: Observe,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) enum DrillKind {
     AppLeaderCache,
 }
 
-/// Whose failover a drill measures.
+/// What a drill measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Observe {
     /// Until every survivor's view is active

@@ -43,7 +43,7 @@ pub(super) const POLL_EVERY: &[&str] = &["--poll-every", "20us"];
 /// What is checked.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// For how long
+    /// Duration of the check
     #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "10s")]
     time: Duration,
     /// Servers; killed ones are restarted

@@ -1,4 +1,4 @@
-//! A gentle load: a few operations at a time, and sleep in between. The demo of `obol up --kv`.
+//! A light load: a few operations at a time, and sleep in between. The demo of `obol up --kv`.
 
 use super::session::{Session, Work};
 use super::{AGAIN_EVERY, LATENCY_MAX, area, join};
@@ -26,10 +26,10 @@ const POLL_INTERVAL: Nanos = Nanos::from_millis(5);
 /// How gentle.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Its name in the cluster
+    /// Name of this client in the cluster
     #[arg(long, default_value = "kv_load")]
     name: Name,
-    /// Interval of four operations
+    /// Interval between batches of four operations
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10ms")]
     every: Duration,
     /// Interval of progress reports

@@ -96,7 +96,7 @@ pub(crate) enum Kv {
         #[command(flatten)]
         client: ClientOptions,
     },
-    /// Read and write now and then, as a demo
+    /// Run a light load of reads and writes, as a demo
     Load(load::Options),
     /// Start servers, kill primaries, and check every answer against the writes
     #[command(
@@ -118,7 +118,7 @@ pub(crate) enum Kv {
 /// How a client runs.
 #[derive(Debug, Args)]
 pub(crate) struct ClientOptions {
-    /// Its name in the cluster
+    /// Name of this client in the cluster
     #[arg(long, default_value = "kv_client")]
     name: Name,
     /// Give up after this time

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// How a server runs.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Its name: kv- and something
+    /// Name of the server; begins with kv-
     #[arg(long, value_parser = server_name)]
     name: Name,
     #[command(flatten)]

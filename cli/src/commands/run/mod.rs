@@ -62,7 +62,7 @@ const RUN_STOPPED: &str = "obol run was frozen";
 /// How long the shim has to end after the program has.
 const SHIM_TIMEOUT: Nanos = Nanos::from_secs(5);
 
-/// Run any program as a member, without a change to it
+/// Run an unmodified program as a member
 #[derive(Debug, Args)]
 #[command(
     after_help = "The program is removed from the view when it dies, is frozen, or fails its health command. A \

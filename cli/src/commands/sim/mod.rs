@@ -46,8 +46,7 @@ pub(crate) enum Sim {
         #[arg(long, value_name = "NAME")]
         mutant: Option<String>,
     },
-    /// Drop from a violating seed or scenario whatever the violation does not need, and save the
-    /// rest
+    /// Minimize a seed or scenario that violates an invariant, and save it
     Shrink {
         /// A seed, or a scenario file
         #[arg(value_name = "SEED|FILE")]
@@ -65,7 +64,7 @@ pub(crate) enum Sim {
     /// Plant each bug and count the seeds until it is caught (in a build with the feature
     /// `mutants`)
     Mutants {
-        /// Seeds that a bug may survive before the campaign has failed
+        /// Seeds within which each bug must be caught
         #[arg(long, value_name = "N", default_value_t = 2000)]
         budget: u64,
         /// Print one JSON object for scripts

@@ -53,16 +53,16 @@ use std::time::{Duration, Instant};
     \nTry in another terminal:\n  obol status\n  obol kill app-2 && obol start app-2\n  obol drill app --count 300"
 )]
 pub(crate) struct Up {
-    /// Coordinators (1 to 7; a majority must live)
+    /// Coordinators (1 to 7; a majority must run)
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=7))]
     pub(crate) coordinators: u16,
-    /// App nodes: an agent and a demo app attached to it, each
+    /// App nodes, each an agent with a demo app attached to it
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) apps: u16,
     /// Lease caches, which renew the leases of agents so that coordinators need not
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
     pub(crate) caches: u16,
-    /// A replicated cache beside the apps, with a gentle load: kill its primary without an outage
+    /// A replicated cache beside the apps, with a light load: kill its primary without an outage
     #[arg(long)]
     pub(crate) kv: bool,
     /// Profile: a name that `obol profile list` knows, or a file
@@ -73,11 +73,11 @@ pub(crate) struct Up {
         default_value_if("hosts", ArgPredicate::IsPresent, "lan")
     )]
     pub(crate) profile: String,
-    /// As if on so many hosts, which reach each other over IP: loopback addresses of this host,
-    /// with memory, keys and a gateway each. The profile is lan then
+    /// Simulate this many hosts on loopback addresses, each with memory, keys and a gateway of its
+    /// own; they reach each other over IP. The default profile is then lan
     #[arg(long, value_name = "N", conflicts_with = "rdma", value_parser = clap::value_parser!(u8).range(2..=9))]
     pub(crate) hosts: Option<u8>,
-    /// Label of the environment; drills only run in theirs
+    /// Label of the environment; a drill runs only in the one that it names
     #[arg(long, value_name = "LABEL", default_value = obol_node::deployment::ENVIRONMENT)]
     pub(crate) environment: obol_fabric::Name,
     /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the
