@@ -140,6 +140,16 @@ impl Deployment {
         Self { network: Some(network), release, ..self }
     }
 
+    /// The number of this host; 1 if there is only one.
+    pub fn own_host(&self) -> u8 {
+        self.network.as_ref().map_or(1, |network| network.host)
+    }
+
+    /// The number of the host whose processes have this region; 1 if there is only one.
+    pub fn host_of(&self, region: u32) -> Option<u8> {
+        self.network.as_ref().map_or(Some(1), |network| network.number_of(region))
+    }
+
     /// Whether each host has a gateway.
     pub fn has_gateways(&self) -> bool {
         self.network.as_ref().is_some_and(|network| matches!(network.fabric, Fabric::Ip { .. }))
@@ -154,8 +164,10 @@ impl Deployment {
     /// The names of all initial processes of the cluster, coordinators first.
     pub fn names(&self) -> Vec<String> {
         let coordinators = (1..=self.coordinators).map(|n| coordinator_name(n).to_string());
-        let members = match &self.network {
-            Some(network) if !network.members.is_empty() => network.members.clone(),
+        let members: Vec<String> = match &self.network {
+            Some(network) if !network.members.is_empty() => {
+                network.members.iter().chain(&network.apps).cloned().collect()
+            }
             _ => (1..=self.caches).map(cache_name).chain((1..=self.apps).flat_map(app_node_names)).collect(),
         };
         coordinators.chain(members).collect()
@@ -164,8 +176,11 @@ impl Deployment {
     /// What a process of [`Deployment::names`] is, as far as its name shows: a hosts file names
     /// agents and lease caches freely, and agents are the most.
     pub fn kind(&self, name: Name) -> Kind {
+        let apps = || self.network.iter().flat_map(|network| &network.apps);
         if (1..=self.coordinators).any(|n| coordinator_name(n) == name) {
             Kind::Coordinator
+        } else if apps().any(|app| app == name.as_str()) {
+            Kind::App
         } else if (1..=self.caches).any(|n| cache_name(n) == name.as_str()) {
             Kind::LeaseCache
         } else if (1..=self.apps).any(|n| app_node_names(n)[1] == name.as_str()) {

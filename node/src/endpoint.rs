@@ -13,7 +13,9 @@ use obol_fabric::remote::RegionCopy;
 use obol_fabric::verbs::device::DeviceSelector;
 use obol_fabric::verbs::{self, OpenError};
 use obol_fabric::version::Advice;
-use obol_fabric::{Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, shm};
+use obol_fabric::{
+    Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, Wait, shm,
+};
 use obol_membership::{Kind, Role};
 use obol_profiles::{Profile, Rdma};
 use std::net::SocketAddr;
@@ -190,6 +192,16 @@ impl Site {
         self.place(Owner { kind: NO_KIND, name, region: None, groups: 0 }, false)
     }
 
+    /// Opens the endpoint of a drill's runner or fault agent: no member, and of this kind. Over RDMA,
+    /// whose devices have no group for drills, it is that of one host.
+    pub fn drill(&self, kind: u32, name: Name, groups: u32) -> Result<Endpoint, EndpointError> {
+        let owner = Owner { kind, name, region: None, groups };
+        if self.deployment.has_gateways() {
+            return self.place_waiting(owner, false, Wait::Block);
+        }
+        Ok(Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, Wait::Block)?)))
+    }
+
     fn open_member(&self, kind: Kind, name: Name, mailbox: bool) -> Result<Endpoint, EndpointError> {
         let groups = Group::Everyone.bit();
         self.open_as(Owner { kind: kind as u32, name, region: None, groups }, mailbox)
@@ -205,21 +217,25 @@ impl Site {
     }
 
     fn place(&self, owner: Owner, mailbox: bool) -> Result<Endpoint, EndpointError> {
+        self.place_waiting(owner, mailbox, self.deployment.profile.wait)
+    }
+
+    fn place_waiting(&self, owner: Owner, mailbox: bool, wait: Wait) -> Result<Endpoint, EndpointError> {
         let profile = &self.deployment.profile;
         let mut endpoint = match &self.deployment.network {
-            None => Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, profile.wait)?)),
+            None => Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, wait)?)),
             Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) => {
                 let config = ip::Config {
                     raises_fences: owner.kind == Kind::LeaseCache as u32,
                     keeps_mailbox: mailbox,
                     ..ip_config(network, keys, profile)
                 };
-                Endpoint::Ip(Box::new(ip::Endpoint::open(&self.cluster, owner, profile.wait, &config)?))
+                Endpoint::Ip(Box::new(ip::Endpoint::open(&self.cluster, owner, wait, &config)?))
             }
             Some(network) => {
                 let config =
                     verbs::Config { keeps_mailbox: mailbox, ..config(network, &profile.rdma, &owner) };
-                Endpoint::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, profile.wait, &config)?))
+                Endpoint::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, wait, &config)?))
             }
         };
         endpoint.each(BeatEvery(profile.timing.heartbeat_every));

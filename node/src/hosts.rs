@@ -14,8 +14,8 @@
 //! caches = ["cache-1"]
 //! ```
 
-use crate::Deployment;
 use crate::network::{Fabric, GROUPS, Groups, KEYS as KEYS_DIRECTORY, Network, PORT, WANTED_ID, parse_id};
+use crate::{Deployment, HostSupervisor};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::verbs::DATAGRAM_PAYLOAD_MAX;
@@ -64,6 +64,10 @@ pub struct Host {
     pub agents: Vec<Name>,
     /// Its lease caches.
     pub caches: Vec<Name>,
+    /// Programs that its supervisor runs.
+    pub apps: Vec<Name>,
+    /// What restarts its processes.
+    pub supervisor: HostSupervisor,
 }
 
 /// Why a file does not describe a cluster.
@@ -175,6 +179,8 @@ impl Hosts {
             groups: self.groups,
             memory_lost: Vec::new(),
             state: None,
+            apps: self.hosts.iter().flat_map(|host| &host.apps).map(Name::to_string).collect(),
+            supervisors: self.hosts.iter().map(|host| host.supervisor.clone()).collect(),
             members: self
                 .hosts
                 .iter()
@@ -197,7 +203,7 @@ type Value<'a> = Spanned<DeValue<'a>>;
 const KEYS: [&str; 9] = ["schema", "cluster", "id", "profile", "fabric", "keys", "port", "groups", "hosts"];
 const FABRICS: [&str; 2] = ["rdma", "ip"];
 const GROUP_KEYS: [&str; 2] = ["coordinators", "everyone"];
-const HOST_KEYS: [&str; 4] = ["address", "coordinator", "agents", "caches"];
+const HOST_KEYS: [&str; 6] = ["address", "coordinator", "agents", "caches", "apps", "supervisor"];
 
 struct Reader<'t> {
     text: &'t str,
@@ -409,7 +415,7 @@ impl Reader<'_> {
                 }
                 u16::try_from(number).ok()
             });
-            let [agents, caches] = ["agents", "caches"].map(|key| {
+            let [agents, caches, apps] = ["agents", "caches", "apps"].map(|key| {
                 table
                     .get(key)
                     .map_or_else(Vec::new, |value| self.names(value, &format!("hosts.{key}"), &mut names))
@@ -421,7 +427,9 @@ impl Reader<'_> {
                     format!("{processes} agents and caches on one host, which can have {PER_HOST_MAX}"),
                 );
             }
-            hosts.extend(address.map(|address| Host { address, coordinator, agents, caches }));
+            let supervisor = table.get("supervisor").map(|value| self.supervisor(value)).unwrap_or_default();
+            let host = |address| Host { address, coordinator, agents, caches, apps, supervisor };
+            hosts.extend(address.map(host));
         }
         let count = i64::try_from(numbers.len()).unwrap_or(i64::MAX);
         if count == 0 {
@@ -434,6 +442,14 @@ impl Reader<'_> {
             );
         }
         hosts
+    }
+
+    fn supervisor(&mut self, value: &Value<'_>) -> HostSupervisor {
+        let Some(text) = self.text(value, "hosts.supervisor") else { return HostSupervisor::None };
+        HostSupervisor::parse(&text).unwrap_or_else(|fault| {
+            self.fault(value.span().start, format!("hosts.supervisor: {fault}"));
+            HostSupervisor::None
+        })
     }
 
     fn names(&mut self, value: &Value<'_>, key: &str, taken: &mut BTreeSet<String>) -> Vec<Name> {

@@ -1,6 +1,9 @@
 //! The network of a cluster.
 
+use crate::HostSupervisor;
 use obol_fabric::Address;
+use obol_fabric::host::PER_HOST;
+use obol_fabric::layout::PROPOSERS_MAX;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -77,6 +80,13 @@ pub struct Network {
     /// whole cluster with numbered names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
+    /// Programs of the hosts that their supervisors run, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apps: Vec<String>,
+    /// What restarts the processes of each host, in the order of their numbers; empty if one
+    /// supervisor has started the whole cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub supervisors: Vec<HostSupervisor>,
 }
 
 impl Network {
@@ -94,6 +104,8 @@ impl Network {
             memory_lost: Vec::new(),
             state: None,
             members: Vec::new(),
+            apps: Vec::new(),
+            supervisors: Vec::new(),
         }
     }
 
@@ -105,6 +117,19 @@ impl Network {
     /// The host to which a coordinator is assigned.
     pub fn host_of(&self, number: u16) -> Option<IpAddr> {
         self.coordinators.get(usize::from(number).wrapping_sub(1)).map(SocketAddr::ip)
+    }
+
+    /// The number of the host whose processes have this region.
+    pub fn number_of(&self, region: u32) -> Option<u8> {
+        if self.hosts.is_empty() {
+            return Some(self.host);
+        }
+        if region as usize > PROPOSERS_MAX {
+            return u8::try_from(region / PER_HOST).ok();
+        }
+        let at = self.host_of(u16::try_from(region).ok()?)?;
+        let index = self.hosts.iter().position(|host| *host == at)?;
+        u8::try_from(index + 1).ok()
     }
 
     /// Whether the process with this address in a view runs on this host.

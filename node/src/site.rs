@@ -8,6 +8,7 @@ use obol_fabric::host::{Cluster, HostError, Observed, Origin};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_membership::{Config, Start, View};
 use obol_profiles::file::{self, Pipes};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -108,4 +109,18 @@ impl Site {
         let genesis = Arc::new(deployment.genesis());
         Ok(Self { cluster, deployment, config, genesis })
     }
+}
+
+/// The hosts of a cluster whose memory is in a directory of this machine, by number, and the name
+/// that the cluster has there. Several hosts may be one machine (`obol up --hosts`).
+pub fn hosts_here(root: &Path, cluster: Name) -> BTreeMap<u8, Name> {
+    let network = |name: Name| Deployment::load(&root.join(name.as_str())).ok()?.network;
+    let Some(own) = network(cluster) else { return BTreeMap::from([(1, cluster)]) };
+    let entries = std::fs::read_dir(root).into_iter().flatten().filter_map(Result::ok);
+    let names = entries.filter_map(|entry| Name::new(entry.file_name().to_str()?).ok());
+    let others = names.filter(|name| *name != cluster).filter_map(|name| Some((network(name)?, name)));
+    let mut hosts: BTreeMap<u8, Name> =
+        others.filter(|(other, _)| other.id == own.id).map(|(other, name)| (other.host, name)).collect();
+    hosts.insert(own.host, cluster);
+    hosts
 }

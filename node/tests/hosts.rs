@@ -1,7 +1,10 @@
 //! The file of a cluster of several hosts: its contents are read, and each mistake is reported with
 //! its position.
 
-use obol_node::{Hosts, Network};
+use obol_fabric::Name;
+use obol_fabric::host::PER_HOST;
+use obol_membership::Kind;
+use obol_node::{HostSupervisor, Hosts, Network};
 use std::path::Path;
 
 const THREE: &str = r#"schema = 1
@@ -48,6 +51,33 @@ fn each_host_sees_the_cluster_from_its_own_place() {
 }
 
 #[test]
+fn processes_are_restarted_where_the_file_names_a_supervisor_and_programs_where_it_names_them() {
+    let text =
+        THREE.replace("coordinator = 3", "coordinator = 3\nsupervisor = \"systemd start\"\napps = [\"web\"]");
+    let hosts = Hosts::parse(&text, Path::new("c.toml")).expect("a good file");
+    let deployment = hosts.deployment(0, Path::new("c.toml")).expect("a deployment");
+    assert!(deployment.names().contains(&"web".to_owned()), "it should run");
+    let name = |name: &str| Name::new(name).expect("a name");
+    assert_eq!(deployment.kind(name("web")), Kind::App);
+    let network = deployment.network.expect("a network");
+    assert_eq!(network.supervisor(2), HostSupervisor::Systemd { start: true });
+    for (host, kind, process, restarted) in [
+        (1, Kind::Agent, "node-1", false),
+        (2, Kind::Agent, "node-2", true),
+        (2, Kind::Coordinator, "coord-3", true),
+        (2, Kind::App, "web", true),
+        (2, Kind::App, "mine", false),
+        (3, Kind::Coordinator, "coord-2", false),
+        (9, Kind::Agent, "node-9", false),
+    ] {
+        assert_eq!(network.restarts(host, kind, name(process)), restarted, "{process} on {host}");
+    }
+    // The regions of coordinators are numbered as they are, those of others by their host.
+    let regions = [1, 2, 3, 4, PER_HOST, 2 * PER_HOST + 1].map(|region| network.number_of(region));
+    assert_eq!(regions, [Some(1), Some(3), Some(2), Some(1), Some(1), Some(2)]);
+}
+
+#[test]
 fn each_mistake_is_reported_with_its_position() {
     for (from, to, message) in [
         (
@@ -68,6 +98,14 @@ fn each_mistake_is_reported_with_its_position() {
         ("schema = 1", "schema = 2", "c.toml:1:10: schema must be 1"),
         ("cluster = \"prod\"\n", "", "c.toml:1:1: cluster is missing"),
         ("caches = [", "caches = [[", "syntax: "),
+        (
+            "coordinator = 3",
+            "coordinator = 3\nsupervisor = \"sistemd\"",
+            "c.toml:14:14: hosts.supervisor: \"sistemd\" is no supervisor: known are none, systemd, systemd start, and \
+             command PROGRAM ARGUMENTS; did you mean systemd?",
+        ),
+        ("coordinator = 3", "coordinator = 3\nsuperviser = \"none\"", "did you mean hosts.supervisor?"),
+        ("caches = [", "apps = [\"node-1\"]\ncaches = [", "node-1 is the name of two processes"),
     ] {
         let text = refused(|file| file.replace(from, to));
         assert!(text.contains(message), "{from} -> {to}: {text}");

@@ -94,6 +94,8 @@ pub(crate) fn deployments(
         memory_lost: Vec::new(),
         state: None,
         members: Vec::new(),
+        apps: Vec::new(),
+        supervisors: Vec::new(),
     };
     Ok((1..).zip(&names.0).map(|of| deployment.clone().over(network(of))).collect())
 }
