@@ -256,6 +256,7 @@ impl Cluster {
         Process {
             name: self.name((node, 0)),
             kind,
+            host: 1,
             process: host::Process { pid: 1 + node * PIDS_PER_NODE, started: address.generation.into() },
             region: node,
             seat: 0,
@@ -271,6 +272,7 @@ impl Cluster {
             heartbeat: 0,
             head: Head::default(),
             counters: Vec::new(),
+            elsewhere: None,
         }
     }
 

@@ -31,7 +31,7 @@ pub use gateway::{CERTIFICATE_DAYS_FEW, Gateway};
 pub use load::Load;
 pub use observer::{ObservedEvent, Observer};
 pub use percentile::Percentile;
-pub use snapshot::{Health, LeaseStatus, Process, Snapshot};
+pub use snapshot::{Elsewhere, Health, LeaseStatus, Process, Snapshot};
 pub use source::Source;
 
 #[doc(hidden)]

@@ -4,7 +4,7 @@
 use crate::histograms::{self, Histograms, Pairs};
 use crate::load::Load;
 use crate::remote_reader::{self, RemoteCopy, RemoteReader};
-use crate::snapshot::{Health, Process, Snapshot};
+use crate::snapshot::{Elsewhere, Health, Process, Snapshot};
 use crate::{Deciders, judge, timeline};
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
@@ -85,10 +85,26 @@ struct News {
 /// The regions of other hosts.
 struct Remotes {
     reader: RemoteReader,
+    clocks: Clocks,
     /// By region, with the generation of its owner.
     cursors: BTreeMap<u32, (u32, Cursors)>,
     /// The last counts of histograms, by region, with the generation of its owner.
     counted: BTreeMap<u32, (u32, Vec<Pairs>)>,
+}
+
+/// The most certain relations of other hosts' clocks, by host.
+#[derive(Default)]
+struct Clocks(BTreeMap<u8, ClockRelation>);
+
+impl Clocks {
+    /// Takes a new measurement. Returns the one that is the most certain at this moment.
+    fn best(&mut self, host: u8, measured: ClockRelation, at: Instant, drift: u32) -> ClockRelation {
+        let best = self.0.entry(host).or_insert(measured);
+        if measured.error(at, drift) <= best.error(at, drift) {
+            *best = measured;
+        }
+        *best
+    }
 }
 
 /// Reads a cluster repeatedly.
@@ -271,13 +287,14 @@ impl Observer {
     fn occupants(&mut self, reader: Reader<'_>, owner: Owner, out: &mut Vec<Process>) {
         let seats = self.cluster.layout().limits().seats;
         let view = self.view(reader);
-        let lease = if owner.kind == Kind::Coordinator {
+        let stamped = if owner.kind == Kind::Coordinator {
             None
         } else {
             self.load.read(page::WORDS * 8);
-            let page = reader.page_counted(&mut self.load.torn);
-            page.map(|page| (owner.time.page(page), reader.fence()))
+            reader.page_counted(&mut self.load.torn)
         };
+        let lease = stamped.map(|page| (owner.time.page(page), reader.fence()));
+        let elsewhere = owner.time.elsewhere(stamped);
         self.load.read(size_of::<Seat>() * seats as usize);
         let seat = reader.seat(0);
         let beat = seat.map_or(0, |seat| seat.heartbeat);
@@ -294,6 +311,7 @@ impl Observer {
         out.push(Process {
             name: owner.name,
             kind: owner.kind,
+            host: owner.host,
             process: owner.process,
             region: owner.region,
             seat: 0,
@@ -309,6 +327,7 @@ impl Observer {
             heartbeat: beat,
             head,
             counters: counters(reader, 0),
+            elsewhere,
         });
         for seat in occupied(&reader, seats) {
             // A program that gives up its seat while its agent runs has left the cluster. If the
@@ -320,6 +339,7 @@ impl Observer {
             out.push(Process {
                 name: seat.name,
                 kind: Kind::App,
+                host: owner.host,
                 process: seat.process,
                 region: owner.region,
                 seat: seat.seat,
@@ -336,6 +356,7 @@ impl Observer {
                 heartbeat: seat.heartbeat,
                 head: Head::default(),
                 counters: counters(reader, seat.seat),
+                elsewhere,
             });
         }
     }
@@ -371,6 +392,7 @@ impl Observer {
             let owner = Owner {
                 name: info.name,
                 kind,
+                host: self.deployment.own_host(),
                 process: info.process,
                 region: info.number,
                 alive: info.alive,
@@ -468,6 +490,7 @@ impl Observer {
                 Ok(reader) => {
                     self.remotes = reader.map(|reader| Remotes {
                         reader,
+                        clocks: Clocks::default(),
                         cursors: BTreeMap::new(),
                         counted: BTreeMap::new(),
                     });
@@ -477,6 +500,39 @@ impl Observer {
         }
         let wanted: Vec<Address> = owners.iter().map(|m| m.address).collect();
         self.remotes.as_ref().map_or_else(BTreeMap::new, |remotes| remotes.reader.copies(&wanted))
+    }
+
+    /// The most certain relation of the clock of a region's host, after another measurement.
+    fn clock_of(&mut self, at: Address, measured: ClockRelation) -> ClockRelation {
+        let host = self.deployment.host_of(at.region);
+        let drift = self.deployment.profile.timing.drift_ppm;
+        let Some(remotes) = &mut self.remotes else { return measured };
+        host.map_or(measured, |host| remotes.clocks.best(host, measured, clock::now(), drift))
+    }
+
+    /// A time of another host on this host's clock, and by how much it may be off; `None` if the host
+    /// has not been read. Times of this host are what they are.
+    pub fn time_of(&self, host: u8, at: Instant) -> Option<(Instant, Nanos)> {
+        if host == self.deployment.own_host() {
+            return Some((at, Nanos::ZERO));
+        }
+        let relation = self.remotes.as_ref()?.clocks.0.get(&host)?;
+        let here = relation.to_local(at);
+        Some((here, relation.error(here, self.deployment.profile.timing.drift_ppm)))
+    }
+
+    /// Makes the next snapshot, and the next events, show other hosts as they were after this call.
+    pub fn refresh_elsewhere(&self) {
+        if let Some(remotes) = &self.remotes {
+            remotes.reader.refresh();
+        }
+    }
+
+    /// READs nothing of other hosts until the next snapshot or events.
+    pub fn rest(&self) {
+        if let Some(remotes) = &self.remotes {
+            remotes.reader.rest();
+        }
     }
 
     /// The processes of other hosts. One whose region cannot be read counts as dead.
@@ -494,16 +550,18 @@ impl Observer {
             let Ok(copy) = &found.copy else { continue };
             let reader = copy.reader();
             let Some(seat) = reader.seat(0) else { continue };
+            let clock = self.clock_of(member.address, copy.clock());
             let owner = Owner {
                 name: member.name,
                 kind: member.kind,
+                host: self.deployment.host_of(member.address.region).unwrap_or_default(),
                 process: seat.process,
                 region: member.address.region,
                 alive: !seat.dead,
                 incarnation: seat.incarnation,
                 time: Time::Remotes {
-                    clock: copy.clock(),
-                    clock_error: copy.clock().error(copy.read_at(), drift),
+                    clock,
+                    clock_error: clock.error(copy.read_at(), drift),
                     read: copy.read_at(),
                     now: clock::now(),
                 },
@@ -538,7 +596,8 @@ impl Observer {
             // Names of a deployment were checked.
             let Ok(name) = Name::new(name) else { continue };
             let left = !expected.contains(name.as_str());
-            missing.push(Process { left, ..Process::missing(name, self.deployment.kind(name)) });
+            let host = self.deployment.own_host();
+            missing.push(Process { left, host, ..Process::missing(name, self.deployment.kind(name)) });
         }
         // Whoever departed lately keeps its row also when its memory has another owner.
         let departed = view.iter().flat_map(|view| view.departed.iter().rev());
@@ -547,7 +606,8 @@ impl Observer {
             if known.contains(name) || missing.iter().any(|other| other.name == gone.name) {
                 continue;
             }
-            missing.push(Process { left: gone.left, ..Process::missing(gone.name, gone.kind) });
+            let host = self.deployment.own_host();
+            missing.push(Process { left: gone.left, host, ..Process::missing(gone.name, gone.kind) });
         }
         if !missing.is_empty() {
             processes.append(&mut missing);
@@ -665,6 +725,7 @@ impl Observer {
         let drift = self.deployment.profile.timing.drift_ppm;
         for member in owners {
             let region = member.address.region;
+            let host = self.deployment.host_of(region).unwrap_or_default();
             let copy = match copies.get(&region).map(|found| &found.copy) {
                 Some(Ok(copy)) => copy,
                 Some(Err(error)) => {
@@ -681,7 +742,7 @@ impl Observer {
             if *generation != copy.generation() {
                 (*generation, *cursors) = (copy.generation(), Cursors::new());
             }
-            let clock = copy.clock();
+            let clock = remotes.clocks.best(host, copy.clock(), clock::now(), drift);
             unread(copy.reader(), seats, (member.name, member.kind), cursors, &mut |mut seen| {
                 seen.event.at = clock.to_local(seen.event.at);
                 seen.clock_error = clock.error(seen.event.at, drift);
@@ -696,6 +757,7 @@ impl Observer {
 struct Owner {
     name: Name,
     kind: Kind,
+    host: u8,
     process: obol_fabric::host::Process,
     region: u32,
     alive: bool,
@@ -719,6 +781,22 @@ enum Time {
 impl Time {
     const fn is_here(self) -> bool {
         matches!(self, Self::Here)
+    }
+
+    /// How a process of another host was read, with its page as it was stamped.
+    fn elsewhere(self, stamped: Option<Page>) -> Option<Elsewhere> {
+        let Self::Remotes { clock, clock_error, .. } = self else { return None };
+        let here = |at: Instant| match at {
+            Instant::ZERO | Instant::NEVER => at,
+            at => clock.to_local(at),
+        };
+        let page = stamped.map(|page| Page {
+            start: here(page.start),
+            end: here(page.end),
+            confirmed: here(page.confirmed),
+            ..page
+        });
+        Some(Elsewhere { clock_error, page })
     }
 
     /// A lease page on this host's clock, shifted by the time since its READ. A lease that may be
@@ -789,4 +867,26 @@ fn forget_predecessors(processes: &mut Vec<Process>) {
         *best = rank(process).max(*best);
     }
     processes.retain(|p| in_place(p) || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_a_host_is_known_as_well_as_it_was_ever_measured() {
+        let measured = |asked: u64, trip: u64| {
+            ClockRelation::measured(Instant(asked), Instant(asked + trip / 2 + 70), Instant(asked + trip))
+        };
+        let (mut clocks, drift) = (Clocks::default(), 500);
+        let second = 1_000_000_000;
+        assert_eq!(clocks.best(2, measured(0, 900), Instant(1_000), drift), measured(0, 900));
+        assert_eq!(clocks.best(2, measured(2_000, 100), Instant(2_100), drift), measured(2_000, 100));
+        // A slow answer says less, until the clocks may have drifted apart since the quick one.
+        assert_eq!(clocks.best(2, measured(3_000, 900), Instant(3_900), drift), measured(2_000, 100));
+        let later = measured(second, 900);
+        assert_eq!(clocks.best(2, later, Instant(second + 900), drift), later);
+        // Each host has its own.
+        assert_eq!(clocks.best(3, measured(4_000, 5_000), Instant(9_000), drift), measured(4_000, 5_000));
+    }
 }

@@ -27,6 +27,8 @@ const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct RemoteCopy {
     /// The region's address.
     pub(crate) whom: Address,
+    /// When the READ began.
+    asked_at: Instant,
     /// The region, or why it cannot be READ.
     pub(crate) copy: Result<RegionCopy, LinkError>,
 }
@@ -35,6 +37,8 @@ pub(crate) struct RemoteCopy {
 struct State {
     wanted: Vec<Address>,
     wanted_at: Instant,
+    /// Copies must be of this moment or later.
+    fresh_from: Instant,
     copies: BTreeMap<u32, Arc<RemoteCopy>>,
     stop: bool,
 }
@@ -47,7 +51,11 @@ struct Shared {
 
 impl State {
     fn has_all(&self) -> bool {
-        self.wanted.iter().all(|whom| self.copies.get(&whom.region).is_some_and(|found| found.whom == *whom))
+        let is_fresh = |found: &RemoteCopy| found.asked_at >= self.fresh_from;
+        let has = |whom: &Address| {
+            self.copies.get(&whom.region).is_some_and(|found| found.whom == *whom && is_fresh(found))
+        };
+        self.wanted.iter().all(has)
     }
 }
 
@@ -81,6 +89,18 @@ impl RemoteReader {
         self.shared.changed.wait_while_for(&mut state, |state| !state.has_all(), FIRST_READ_TIMEOUT);
         state.copies.clone()
     }
+
+    /// Makes the next call of [`RemoteReader::copies`] wait until every region was READ after this
+    /// moment.
+    pub(crate) fn refresh(&self) {
+        self.shared.state.lock().fresh_from = clock::now();
+        self.shared.changed.notify_all();
+    }
+
+    /// READs nothing until copies are wanted again.
+    pub(crate) fn rest(&self) {
+        self.shared.state.lock().wanted_at = Instant::ZERO;
+    }
 }
 
 impl Drop for RemoteReader {
@@ -104,11 +124,12 @@ fn read(mut reader: RegionReader, interval: Duration, shared: &Shared) {
         drop(state);
         let mut all_answer = true;
         for whom in round {
+            let asked_at = clock::now();
             let copy = reader.read(whom);
             all_answer &= copy.is_ok();
             let mut state = shared.state.lock();
             if state.wanted.contains(&whom) {
-                state.copies.insert(whom.region, Arc::new(RemoteCopy { whom, copy }));
+                state.copies.insert(whom.region, Arc::new(RemoteCopy { whom, asked_at, copy }));
                 shared.changed.notify_all();
             }
             if state.stop {

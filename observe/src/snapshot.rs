@@ -46,6 +46,16 @@ impl LeaseStatus {
     }
 }
 
+/// How the state of a process of another host was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Elsewhere {
+    /// Clock error: by how much times of its host may be off on this host's clock.
+    pub clock_error: Nanos,
+    /// Its lease page as it was stamped, on this host's clock. [`Process::lease`] is extended by the
+    /// age of the copy and by the error, so that a lease which may be running counts as running.
+    pub page: Option<Page>,
+}
+
 /// One process: the owner of a region, or a program in a seat of an agent's.
 #[derive(Clone, Debug)]
 pub struct Process {
@@ -53,6 +63,8 @@ pub struct Process {
     pub name: Name,
     /// Its kind.
     pub kind: Kind,
+    /// The number of its host.
+    pub host: u8,
     /// Its pid and start time.
     pub process: obol_fabric::host::Process,
     /// Its region.
@@ -86,6 +98,8 @@ pub struct Process {
     pub head: Head,
     /// Its counters, in the order of [`Counter::ALL`].
     pub counters: Vec<u64>,
+    /// How it was read, if it is of another host.
+    pub elsewhere: Option<Elsewhere>,
 }
 
 impl Process {
@@ -94,6 +108,7 @@ impl Process {
         Self {
             name,
             kind,
+            host: 1,
             process: obol_fabric::host::Process::default(),
             region: 0,
             seat: 0,
@@ -109,7 +124,24 @@ impl Process {
             heartbeat: 0,
             head: Head::default(),
             counters: vec![0; Counter::ALL.len()],
+            elsewhere: None,
         }
+    }
+
+    /// Whether both are the same process. Processes of two hosts may have the same pid and start.
+    pub fn is(&self, other: &Self) -> bool {
+        (self.process, self.region, self.seat) == (other.process, other.region, other.seat)
+    }
+
+    /// Its lease page with the times as they were stamped, and its fence.
+    pub fn stamped_lease(&self) -> Option<(Page, ViewId)> {
+        let (page, fence) = self.lease?;
+        Some((self.elsewhere.and_then(|elsewhere| elsewhere.page).unwrap_or(page), fence))
+    }
+
+    /// By how much its times may be off on this host's clock.
+    pub fn clock_error(&self) -> Nanos {
+        self.elsewhere.map_or(Nanos::ZERO, |elsewhere| elsewhere.clock_error)
     }
 
     /// Whether the newest view that it knows is active for it now.

@@ -96,6 +96,8 @@ pub struct History {
     notices: Vec<Notice>,
     /// Members that found themselves excluded: who, when.
     pub excluded: Vec<(Name, Incarnation, Instant)>,
+    /// The largest clock error of all times.
+    clock_error: Nanos,
 }
 
 impl History {
@@ -118,6 +120,7 @@ impl History {
     /// The earliest occurrence counts, in whatever order events are read: a second leader may
     /// propose and decide a view again, and a third clear it again.
     fn one(&mut self, seen: &ObservedEvent) {
+        self.clock_error = self.clock_error.max(seen.clock_error);
         let (record, at, who) = (&seen.event.record, seen.event.at, seen.process);
         if of_a_view(record.kind) {
             let line = self.views.entry(ViewId(record.a)).or_default();
@@ -136,6 +139,16 @@ impl History {
             What::Excluded => self.excluded.push((who, Incarnation(record.a), at)),
             _ => {}
         }
+    }
+
+    /// By how much a time of another host may be off, at most; zero if all are of this one.
+    pub const fn clock_error(&self) -> Nanos {
+        self.clock_error
+    }
+
+    /// Counts the clock error of a time that is compared with those of the history.
+    pub fn add_clock_error(&mut self, error: Nanos) {
+        self.clock_error = self.clock_error.max(error);
     }
 
     /// The time line of a view.
@@ -222,7 +235,7 @@ impl Phases {
     }
 
     /// The phases of a view that excludes all of `dead`, which were killed at `killed`; `None` if
-    /// stamps are missing or contradict causality.
+    /// stamps are missing or contradict causality by more than the clocks' errors explain.
     pub fn of(
         history: &History,
         id: ViewId,
@@ -242,9 +255,15 @@ impl Phases {
             survivors.iter().map(|name| history.active_from(id, *name)).collect::<Option<Vec<_>>>()?;
         let active = active.into_iter().max()?;
         let [fenced, clear] = waited_until(decide, line.fenced.map(|(at, _)| at), line.clear, Some(active));
-        let order = [killed, notice, propose, decide, fenced, clear, active];
-        if !order.windows(2).all(|pair| pair[0] <= pair[1]) {
-            return None;
+        let mut order = [killed, notice, propose, decide, fenced, clear, active];
+        // Each of two times may be off.
+        let tolerance = history.clock_error.saturating_mul(2);
+        for next in 1..order.len() {
+            let (before, at) = (order[next - 1], order[next]);
+            if before > at && before.since(at) > tolerance {
+                return None;
+            }
+            order[next] = at.max(before);
         }
         let [notice, propose, decide, fence, clear, active] =
             core::array::from_fn(|i| order[i + 1].since(order[i]));
@@ -347,6 +366,19 @@ mod tests {
             assert_eq!(by_console.phases(), rest.map(Some), "{fenced:?} {clear:?} {active}");
             assert_eq!(by_console.total().map(|total| total.saturating_add(notice)), Some(by_drills.total()));
         }
+    }
+
+    #[test]
+    fn times_of_several_hosts_contradict_causality_only_beyond_the_errors_of_their_clocks() {
+        let mut history = failover();
+        let (dead, survivors) = ([Incarnation(9)], names(&["app-1"]));
+        let killed = Instant(113);
+        let phases =
+            |history: &History| Phases::of(history, ViewId(5), &dead, killed, &survivors).map(|p| p.values());
+        history.add_clock_error(Nanos(1));
+        assert_eq!(phases(&history), None);
+        history.add_clock_error(Nanos(2));
+        assert_eq!(phases(&history).map(|found| found.map(|n| n.0)), Some([0, 0, 2, 5, 1, 19]));
     }
 
     #[test]
