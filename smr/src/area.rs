@@ -1,0 +1,245 @@
+//! Layout of the replicas' and clients' memory in their regions. It occupies the space of the
+//! slots' values, which a member that is no acceptor does not use. `docs/design/smr.md` has the
+//! table with all bytes.
+//!
+//! ```text
+//!          of a replica
+//! 0        header     by itself: how much of which log it has applied
+//! ..       heads      one per ring, by its writer: term, commit, low, begin
+//! ..       reports    by each replica at its place in the view, to the leader
+//! ..       asks       by each replica at its place in the view: for a chunk of a snapshot
+//! ..       chunk      by itself: the chunk that was asked for last
+//! ..       rings      one per replica that may lead: entries of the log, as it sent them
+//! ..       blocks     one per client, as assigned by the view: its head and its newest requests
+//!          of a client
+//! 0        answers    to its newest requests
+//! ```
+
+use crate::entry::ENTRY_BYTES_MAX;
+use crate::log::Offset;
+use crate::sealed::MESSAGE_BYTES_MAX;
+use core::ops::Range;
+use obol_fabric::{Address, Incarnation, Layout};
+use obol_membership::View;
+use obol_membership::view::Member;
+
+/// A client's outstanding requests, at most.
+pub const WINDOW: u64 = 8;
+/// Rings of a replica: as many replicas may have a place in configurations at once.
+pub const PLACES: u8 = 8;
+/// Replicas in a view that can report to a leader.
+pub const REPLICAS_MAX: usize = 16;
+/// Bytes of a snapshot's chunk.
+pub(crate) const CHUNK_BYTES: usize = 1024;
+
+/// Bytes of a cache line.
+const LINE: u32 = 64;
+const RING_BYTES_MIN: u32 = 4 * (ENTRY_BYTES_MAX as u32).next_multiple_of(LINE);
+const RING_BYTES_MAX: u32 = 256 * 1024;
+const HEADS_AT: u32 = LINE;
+const REPORTS_AT: u32 = HEADS_AT + PLACES as u32 * LINE;
+const ASKS_AT: u32 = REPORTS_AT + REPLICAS_MAX as u32 * LINE;
+const CHUNK_AT: u32 = ASKS_AT + REPLICAS_MAX as u32 * LINE;
+const RINGS_AT: u32 = CHUNK_AT + LINE + CHUNK_BYTES as u32;
+const MESSAGE_PLACE: u32 = (MESSAGE_BYTES_MAX as u32).next_multiple_of(LINE);
+const BLOCK_BYTES: u32 = LINE + WINDOW as u32 * MESSAGE_PLACE;
+/// Bytes of the header and all heads, which a successor READs together.
+pub(crate) const HEADS_BYTES: u32 = REPORTS_AT;
+
+/// A client's block in the replicas of a view: see [`Area::clients`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Block(u32);
+
+/// Offsets in the regions of replicas and clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Area {
+    begin: u32,
+    ring: u32,
+    blocks: u32,
+}
+
+impl Area {
+    /// The area in the regions of a cluster; `None` if its limits leave no room for rings and a
+    /// client. Rings get half of the space.
+    pub fn of(layout: &Layout) -> Option<Self> {
+        let values = layout.values();
+        let begin = values.start.next_multiple_of(LINE);
+        let space = values.end.checked_sub(begin)?.checked_sub(RINGS_AT)?;
+        let share = space / 2 / u32::from(PLACES) / LINE * LINE;
+        let ring = share.clamp(RING_BYTES_MIN, RING_BYTES_MAX);
+        let blocks = space.checked_sub(ring * u32::from(PLACES))? / BLOCK_BYTES;
+        (blocks > 0).then_some(Self { begin, ring, blocks })
+    }
+
+    /// Bytes of a ring.
+    pub const fn ring_bytes(&self) -> u32 {
+        self.ring
+    }
+
+    /// Clients at once, at most.
+    pub const fn clients_max(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Where the entry after this offset begins: no entry wraps around. It does not depend on the
+    /// entry's length, so all know it in advance.
+    pub(crate) const fn begin(&self, at: Offset) -> Offset {
+        let left = self.ring as u64 - at.0 % self.ring as u64;
+        if left < ENTRY_BYTES_MAX as u64 { Offset(at.0 + left) } else { at }
+    }
+
+    /// Whether an entry that ends here overwrites nothing after `low`.
+    pub(crate) const fn fits(&self, end: Offset, low: Offset) -> bool {
+        end.0 <= low.0 + self.ring as u64
+    }
+
+    /// The place of an offset in a ring.
+    pub(crate) const fn in_ring(&self, at: Offset) -> usize {
+        (at.0 % self.ring as u64) as usize
+    }
+
+    pub(crate) const fn header(&self) -> u32 {
+        self.begin
+    }
+
+    pub(crate) const fn head(&self, place: u8) -> u32 {
+        self.begin + HEADS_AT + place as u32 * LINE
+    }
+
+    /// Offset of a head in the bytes of [`Area::header`] and all heads.
+    pub(crate) const fn head_in_heads(place: u8) -> usize {
+        (HEADS_AT + place as u32 * LINE) as usize
+    }
+
+    /// Of the replica at this place in the view.
+    pub(crate) const fn report(&self, replica: usize) -> u32 {
+        self.begin + REPORTS_AT + replica as u32 * LINE
+    }
+
+    /// Of the replica at this place in the view.
+    pub(crate) const fn ask(&self, replica: usize) -> u32 {
+        self.begin + ASKS_AT + replica as u32 * LINE
+    }
+
+    pub(crate) const fn chunk(&self) -> u32 {
+        self.begin + CHUNK_AT
+    }
+
+    /// The bytes of the chunk and its head.
+    pub(crate) const CHUNK_WHOLE: u32 = LINE + CHUNK_BYTES as u32;
+    /// Where a chunk's data begins.
+    pub(crate) const CHUNK_DATA: u32 = LINE;
+
+    /// All rings.
+    pub(crate) const fn rings(&self) -> u32 {
+        self.begin + RINGS_AT
+    }
+
+    pub(crate) const fn rings_bytes(&self) -> u32 {
+        PLACES as u32 * self.ring
+    }
+
+    /// A ring in the bytes of all rings.
+    pub(crate) const fn ring_in_rings(&self, place: u8) -> Range<usize> {
+        let begin = place as usize * self.ring as usize;
+        begin..begin + self.ring as usize
+    }
+
+    /// Offset of an entry in a ring.
+    pub(crate) const fn entry(&self, place: u8, at: Offset) -> u32 {
+        self.rings() + place as u32 * self.ring + self.in_ring(at) as u32
+    }
+
+    /// The clients of a view that have a block, with their addresses. Each client takes the first
+    /// block, from its incarnation modulo their number on, that no older client has. So all who
+    /// know the view agree.
+    pub(crate) fn clients(&self, view: &View) -> Vec<(Incarnation, Address, Block)> {
+        let mut taken = vec![false; self.blocks as usize];
+        let find = |client: &Member| {
+            let first = (client.incarnation.0 % u64::from(self.blocks)) as u32;
+            let block = (first..self.blocks).chain(0..first).find(|block| !taken[*block as usize])?;
+            taken[block as usize] = true;
+            Some((client.incarnation, client.address, Block(block)))
+        };
+        crate::clients(view).map_while(find).collect()
+    }
+
+    /// Offset of a client's head.
+    pub(crate) const fn client_head(&self, of: Block) -> u32 {
+        self.rings() + self.rings_bytes() + of.0 * BLOCK_BYTES
+    }
+
+    pub(crate) const fn request(&self, of: Block, number: u64) -> u32 {
+        self.client_head(of) + LINE + (number % WINDOW) as u32 * MESSAGE_PLACE
+    }
+
+    /// In the client's own region.
+    pub(crate) const fn answer(&self, number: u64) -> u32 {
+        self.begin + (number % WINDOW) as u32 * MESSAGE_PLACE
+    }
+}
+
+const _: () = assert!(WINDOW as u32 * MESSAGE_PLACE <= RINGS_AT + RING_BYTES_MIN * PLACES as u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Entry;
+    use obol_fabric::Limits;
+
+    const LIMITS: Limits = Limits { slots: 8, proposers: 7, value_bytes: 4096, ..Limits::LEAST };
+
+    fn area(limits: Limits) -> Option<Area> {
+        Area::of(&Layout::new(limits).expect("in bounds"))
+    }
+
+    #[test]
+    fn all_parts_lie_in_the_area_one_after_the_other() {
+        let values = Layout::new(LIMITS).expect("in bounds").values();
+        let area = area(LIMITS).expect("there is room");
+        let parts = [
+            area.header(),
+            area.head(0),
+            area.head(PLACES - 1),
+            area.report(0),
+            area.report(REPLICAS_MAX - 1),
+            area.ask(0),
+            area.ask(REPLICAS_MAX - 1),
+            area.chunk(),
+            area.rings(),
+            area.entry(PLACES - 1, Offset(u64::from(area.ring - 8))),
+            area.client_head(Block(0)),
+            area.request(Block(area.blocks - 1), WINDOW - 1),
+            values.end - MESSAGE_PLACE + 1,
+        ];
+        assert!(parts.is_sorted_by(|a, b| a < b), "{parts:?}");
+        assert!(parts[0] >= values.start);
+        assert!(area.chunk() + Area::CHUNK_WHOLE <= area.rings());
+    }
+
+    /// With the limits of the profiles, as stated in `docs/design/smr.md`.
+    #[test]
+    fn rings_and_clients_are_as_documented() {
+        let area = area(LIMITS).expect("there is room");
+        assert_eq!((area.ring_bytes(), area.clients_max()), (14_080, 12));
+    }
+
+    #[test]
+    fn a_region_without_room_has_no_area() {
+        assert_eq!(area(Limits { slots: 4, proposers: 1, ..LIMITS }), None);
+    }
+
+    #[test]
+    fn entries_are_contiguous_and_do_not_wrap() {
+        let area = area(LIMITS).expect("there is room");
+        let ring = u64::from(area.ring);
+        let mut at = Offset(0);
+        for n in 0..10_000_usize {
+            let begin = area.begin(at);
+            assert!(begin >= at && begin.0 - at.0 < ENTRY_BYTES_MAX as u64);
+            assert!(begin.0 % ring + ENTRY_BYTES_MAX as u64 <= ring);
+            at = Offset(begin.0 + Entry::bytes_of(n % 1025) as u64);
+        }
+        assert!(area.fits(at, Offset(at.0 - ring)) && !area.fits(at, Offset(at.0 - ring - 1)));
+    }
+}

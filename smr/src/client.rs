@@ -1,0 +1,373 @@
+//! A client: sends commands and queries to the leader, and repeats what is not answered.
+
+use crate::PAYLOAD_BYTES_MAX;
+use crate::area::{Area, Block, WINDOW};
+use crate::clients::{Request, Status, WAKEUP};
+use crate::sealed::{self, MESSAGE_BYTES_MAX, Message};
+use crate::tokens::{Part, token};
+use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, ViewId};
+use obol_membership::View;
+use std::collections::VecDeque;
+use thiserror::Error;
+
+/// Polls of a client that polls without a pause between two rounds of other work.
+const POLLS_PER_TICK: u32 = 32;
+/// Retry intervals grow up to this factor: repeating does not help a network or leader that is
+/// overloaded.
+const RETRY_FACTOR_MAX: u64 = 32;
+
+/// A client's operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A command of the service, which takes effect exactly once.
+    Propose(Box<[u8]>),
+    /// A query, which sees all that was answered before it began.
+    Query(Box<[u8]>),
+}
+
+/// Why an operation was not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BeginError {
+    /// [`WINDOW`] operations are outstanding already.
+    #[error("{} operations are outstanding already; take an answer first", WINDOW - 1)]
+    Busy,
+    /// It has more than [`PAYLOAD_BYTES_MAX`] bytes.
+    #[error("a command or query has at most {PAYLOAD_BYTES_MAX} bytes, this one has {0}")]
+    TooLong(usize),
+}
+
+/// Why a client can no longer be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum ClientError {
+    /// So many clients have begun since this one was heard of that its session was dropped.
+    #[error(
+        "the session of this client has ended, because {} others were used since; whether its last commands took effect is \
+         unknown: read the state, and start a new client",
+        crate::SESSIONS_MAX
+    )]
+    SessionEnded,
+    /// So many older clients exist that the replicas have no room for this one.
+    #[error(
+        "replicas have room for {0} clients, and as many older ones exist; stop some, or raise limits.slots or \
+         limits.value_bytes of the profile"
+    )]
+    Crowded(u32),
+}
+
+/// An operation that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its number, as returned by [`Client::begin`].
+    pub number: u64,
+    /// What the service replied.
+    pub reply: Box<[u8]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Pending {
+    number: u64,
+    kind: Request,
+    payload: Box<[u8]>,
+    /// When it was first sent to this leader.
+    at: Instant,
+    is_done: bool,
+}
+
+/// The leader, as its client needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Leader {
+    who: Incarnation,
+    at: Address,
+    /// Where the client writes its requests there.
+    block: Block,
+}
+
+/// A client with one session and up to [`WINDOW`] outstanding requests. Commands take effect in the
+/// order in which they were begun, and a query sees the commands that were begun before it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    area: Area,
+    /// Random, never zero: it identifies the session.
+    id: u64,
+    /// It sleeps while it waits, and so may the leader.
+    wakes: bool,
+    poll_every: Nanos,
+    retry_every: Nanos,
+    own: Option<Incarnation>,
+    view: ViewId,
+    leader: Option<Leader>,
+    /// The session exists.
+    is_open: bool,
+    /// Number of the connection to a leader.
+    connection: u64,
+    next: u64,
+    pending: VecDeque<Pending>,
+    ended: VecDeque<(u64, Box<[u8]>)>,
+    error: Option<ClientError>,
+    /// Answer latency, including repeated requests.
+    latency: Nanos,
+    retry_in: Nanos,
+    retry_at: Instant,
+    poll_at: Instant,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    /// A client with a random id that polls for answers at this interval, and repeats a request
+    /// that has no answer after the other one.
+    pub fn new(area: Area, id: u64, poll_every: Nanos, retry_every: Nanos) -> Self {
+        let open = Pending {
+            number: 1,
+            kind: Request::Open,
+            payload: Box::default(),
+            at: Instant::ZERO,
+            is_done: false,
+        };
+        Self {
+            area,
+            id: id.max(1),
+            wakes: false,
+            poll_every,
+            retry_every,
+            own: None,
+            view: ViewId(0),
+            leader: None,
+            is_open: false,
+            connection: 0,
+            next: 2,
+            pending: VecDeque::from([open]),
+            ended: VecDeque::new(),
+            error: None,
+            latency: Nanos::ZERO,
+            retry_in: retry_every,
+            retry_at: Instant::NEVER,
+            poll_at: Instant::NEVER,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The same for a client that sleeps while it waits: it wakes up the leader, which may sleep as
+    /// well, and is woken up.
+    #[must_use]
+    pub const fn with_wakeups(mut self) -> Self {
+        self.wakes = true;
+        self
+    }
+
+    /// Begins an operation; returns its number.
+    pub fn begin<F: Fabric>(
+        &mut self,
+        now: Instant,
+        operation: Operation,
+        fabric: &mut F,
+    ) -> Result<u64, BeginError> {
+        let (kind, payload) = match operation {
+            Operation::Propose(payload) => (Request::Propose, payload),
+            Operation::Query(payload) => (Request::Query, payload),
+        };
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(BeginError::TooLong(payload.len()));
+        }
+        if self.is_busy() {
+            return Err(BeginError::Busy);
+        }
+        let number = self.next;
+        self.next += 1;
+        self.pending.push_back(Pending { number, kind, payload, at: now, is_done: false });
+        if self.is_open {
+            self.write(number, fabric);
+            self.wake_leader(fabric);
+            self.retry_at = self.retry_at.min(now + self.retry_first());
+        }
+        self.poll_at = self.poll_at.min(now + self.poll_every);
+        Ok(number)
+    }
+
+    /// Whether the oldest outstanding request is [`WINDOW`] requests old.
+    pub fn is_busy(&self) -> bool {
+        self.pending.front().is_some_and(|oldest| self.next - oldest.number >= WINDOW)
+    }
+
+    /// A completed operation, if there is one.
+    pub fn take(&mut self) -> Option<Done> {
+        let (number, reply) = self.ended.pop_front()?;
+        Some(Done { number, reply })
+    }
+
+    /// The leader in the newest known view.
+    pub fn leader(&self) -> Option<Incarnation> {
+        self.leader.map(|leader| leader.who)
+    }
+
+    /// Whether its session has begun.
+    pub const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Why this client can no longer be used, if so.
+    pub const fn error(&self) -> Option<ClientError> {
+        self.error
+    }
+
+    /// The newest view that is known.
+    pub const fn view(&self) -> ViewId {
+        self.view
+    }
+
+    /// The number of outstanding operations.
+    pub fn waiting(&self) -> usize {
+        self.pending.iter().filter(|pending| !pending.is_done && pending.kind != Request::Open).count()
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.poll_at.min(self.retry_at)
+    }
+
+    /// Installs the newest view: outstanding requests are sent to a new leader.
+    pub(crate) fn install<F: Fabric>(
+        &mut self,
+        now: Instant,
+        view: &View,
+        own: Option<Incarnation>,
+        fabric: &mut F,
+    ) {
+        self.view = view.id;
+        // A leader accepts requests only from members of its view.
+        let is_anew = own != self.own;
+        self.own = own;
+        let clients = self.area.clients(view);
+        let block = own.and_then(|own| clients.iter().find_map(|(who, _, at)| (*who == own).then_some(*at)));
+        let is_here = |own: &Incarnation| crate::clients(view).any(|client| client.incarnation == *own);
+        if own.filter(|own| block.is_none() && is_here(own)).is_some() {
+            self.error = self.error.or(Some(ClientError::Crowded(self.area.clients_max())));
+        }
+        let block = block.filter(|_| self.error.is_none());
+        let leader = crate::replicas(view).next().zip(block).map(|(it, block)| Leader {
+            who: it.incarnation,
+            at: it.address,
+            block,
+        });
+        if is_anew || leader != self.leader {
+            self.leader = leader;
+            self.retry_in = self.retry_first();
+            for pending in &mut self.pending {
+                pending.at = now;
+            }
+            self.retry(now, fabric);
+        }
+    }
+
+    pub(crate) fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if now >= self.poll_at {
+            let polls = if self.poll_every == Nanos::ZERO { POLLS_PER_TICK } else { 1 };
+            for _ in 0..polls {
+                if self.poll(now, fabric) {
+                    break;
+                }
+                core::hint::spin_loop();
+            }
+            self.poll_at = if self.pending.is_empty() { Instant::NEVER } else { now + self.poll_every };
+        }
+        if now >= self.retry_at {
+            self.retry(now, fabric);
+        }
+    }
+
+    /// A wakeup: there are answers.
+    pub(crate) const fn on_wakeup(&mut self) {
+        self.poll_at = Instant::ZERO;
+    }
+
+    /// Polls for answers in own memory; returns whether there were any.
+    fn poll<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
+        let (mut any, mut opened) = (false, false);
+        for pending in self.pending.iter_mut().filter(|pending| !pending.is_done) {
+            let place = self.area.answer(pending.number);
+            let Some(words) = fabric.own(place, MESSAGE_BYTES_MAX) else { break };
+            let Some(answer) = Message::read(words, &mut self.buffer) else { continue };
+            if answer.client != self.id || answer.number != pending.number {
+                continue;
+            }
+            match Status::from_repr(answer.kind) {
+                Some(Status::Done) => {}
+                Some(Status::NoSession) => {
+                    self.error = self.error.or(Some(ClientError::SessionEnded));
+                    break;
+                }
+                None => continue,
+            }
+            (any, pending.is_done) = (true, true);
+            self.latency = Nanos((self.latency.0 * 7 + now.since(pending.at).0) / 8);
+            if pending.kind == Request::Open {
+                opened = true;
+            } else {
+                self.ended.push_back((pending.number, answer.payload.into()));
+            }
+        }
+        while self.pending.front().is_some_and(|pending| pending.is_done) {
+            self.pending.pop_front();
+        }
+        if any {
+            self.retry_in = self.retry_first();
+            self.retry_at = if self.pending.is_empty() { Instant::NEVER } else { now + self.retry_in };
+        }
+        if opened {
+            self.is_open = true;
+            self.retry(now, fabric);
+        }
+        any
+    }
+
+    /// The first retry interval: above the observed latency, or every request would be sent twice
+    /// over a slow network.
+    fn retry_first(&self) -> Nanos {
+        let longest = self.retry_every.saturating_mul(RETRY_FACTOR_MAX);
+        self.latency.saturating_mul(2).clamp(self.retry_every, longest)
+    }
+
+    /// Sends all outstanding requests.
+    fn retry<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if self.pending.is_empty() || self.leader.is_none() || self.error.is_some() {
+            self.retry_at = Instant::NEVER;
+            return;
+        }
+        self.retry_at = now + self.retry_in;
+        self.retry_in =
+            self.retry_in.saturating_mul(2).min(self.retry_every.saturating_mul(RETRY_FACTOR_MAX));
+        self.poll_at = self.poll_at.min(now + self.poll_every);
+        // A session begins alone: only then is its first command certainly a new one.
+        let count = if self.is_open { self.pending.len() } else { 1 };
+        let numbers: Vec<u64> = self.pending.iter().take(count).map(|pending| pending.number).collect();
+        for number in numbers {
+            self.write(number, fabric);
+        }
+        self.write_head(fabric);
+        self.wake_leader(fabric);
+    }
+
+    fn wake_leader<F: Fabric>(&self, fabric: &mut F) {
+        if let Some(leader) = self.leader.filter(|_| self.wakes) {
+            fabric.send(leader.at.owner(), WAKEUP);
+        }
+    }
+
+    /// Writes a request into the leader's memory.
+    fn write<F: Fabric>(&mut self, number: u64, fabric: &mut F) {
+        let Some(Leader { at, block, .. }) = self.leader else { return };
+        let Some(pending) = self.pending.iter().find(|pending| pending.number == number) else { return };
+        let (kind, client) = (pending.kind as u8, self.id);
+        Message { number, kind, client, payload: &pending.payload }.encode(&mut self.buffer);
+        let to = Remote { at, offset: self.area.request(block, number) };
+        fabric.write_unsignaled(to, &self.buffer, token(Part::Send, 0));
+    }
+
+    /// Writes the head, after the requests on the same link, so that it arrives after them.
+    fn write_head<F: Fabric>(&mut self, fabric: &mut F) {
+        let Some(Leader { at, block, .. }) = self.leader else { return };
+        self.connection += 1;
+        let first = self.pending.front().map_or(self.next, |pending| pending.number);
+        sealed::seal([self.id, first, self.connection, u64::from(self.wakes)], &mut self.buffer);
+        let to = Remote { at, offset: self.area.client_head(block) };
+        fabric.write_unsignaled(to, &self.buffer, token(Part::Send, 0));
+    }
+}

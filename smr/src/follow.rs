@@ -1,0 +1,288 @@
+//! The follower: takes the entries of the newest leader from that leader's ring in its own memory,
+//! applies those that are committed, and reports how far it is.
+
+use crate::area::{Area, PLACES};
+use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
+use crate::log::{Index, Log, Offset, Point, Record, Term};
+use crate::mutants::Mutant;
+use crate::sealed;
+use crate::service::Service;
+use crate::state::State;
+use crate::tokens::{Part, token};
+use core::sync::atomic::Ordering;
+use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, memory};
+
+/// Entries that are taken before the next report.
+const TAKEN_MAX: u32 = 128;
+/// Interval of reports in any case, because one may be lost.
+const REPORT_EVERY: Nanos = Nanos::from_millis(5);
+/// The same until the leader has begun to send.
+const REPORT_FIRST: Nanos = Nanos::from_micros(100);
+
+const HEAD_WORDS: usize = 6;
+const HEADER_WORDS: usize = 4;
+const REPORT_WORDS: usize = 7;
+
+/// The head of a ring, written by its writer on the link of its entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Head {
+    /// The log's identity.
+    pub(crate) log: u64,
+    pub(crate) term: Term,
+    /// All entries up to this one are committed.
+    pub(crate) commit: Index,
+    /// Entries up to this one may be overwritten: it is written before the first of them is.
+    pub(crate) low: Index,
+    /// The entries of this ring continue this prefix.
+    pub(crate) begin: Point,
+}
+
+impl Head {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let Self { log, term, commit, low, begin } = *self;
+        sealed::seal([log, term.0, commit.0, low.0, begin.index.0, begin.at.0], out);
+    }
+
+    fn of([log, term, commit, low, index, at]: [u64; HEAD_WORDS]) -> Self {
+        let begin = Point { index: Index(index), at: Offset(at) };
+        Self { log, term: Term(term), commit: Index(commit), low: Index(low), begin }
+    }
+
+    /// From bytes that were READ.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        sealed::unseal(bytes).map(Self::of)
+    }
+
+    /// The head of a ring in own memory, if its term is at least this one.
+    fn own<F: Fabric>(area: Area, place: u8, least: Term, fabric: &F) -> Option<Self> {
+        let words = fabric.own(area.head(place), 8 * (HEAD_WORDS + 1))?;
+        let is_new = words.get(1)?.load(Ordering::Relaxed) >= least.0.max(1);
+        is_new.then(|| sealed::unseal_own(Some(words)).map(Self::of)).flatten()
+    }
+}
+
+/// What a replica publishes of itself in its own region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Header {
+    pub(crate) log: u64,
+    pub(crate) applied: Point,
+    /// It needs a snapshot.
+    pub(crate) gap: bool,
+}
+
+impl Header {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let [log, index, at, gap] = sealed::unseal::<HEADER_WORDS>(bytes)?;
+        Some(Self { log, applied: Point { index: Index(index), at: Offset(at) }, gap: gap != 0 })
+    }
+
+    pub(crate) fn publish<F: Fabric>(&self, area: Area, fabric: &F) {
+        let mut bytes = Vec::new();
+        sealed::seal([self.log, self.applied.index.0, self.applied.at.0, u64::from(self.gap)], &mut bytes);
+        if let Some(words) = fabric.own(area.header(), bytes.len()) {
+            memory::copy_in(words, &bytes);
+        }
+    }
+}
+
+/// A follower's report to the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Report {
+    pub(crate) who: Incarnation,
+    /// The leader that it is for.
+    pub(crate) to: Incarnation,
+    pub(crate) log: u64,
+    /// The term that it follows.
+    pub(crate) term: Term,
+    /// It needs a snapshot.
+    pub(crate) gap: bool,
+    pub(crate) applied: Index,
+    /// The ring may be overwritten up to here.
+    pub(crate) freed: Point,
+}
+
+impl Report {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Self { who, to, log, term, gap, applied, freed } = *self;
+        let term = term.0 << 1 | u64::from(gap);
+        sealed::seal([who.0, to.0, log, term, applied.0, freed.index.0, freed.at.0], out);
+    }
+
+    /// The report of the replica at this place in the view, if it is for this leader.
+    pub(crate) fn own<F: Fabric>(area: Area, replica: usize, to: Incarnation, fabric: &F) -> Option<Self> {
+        let words = fabric.own(area.report(replica), 8 * (REPORT_WORDS + 1));
+        let [who, of, log, term, applied, index, at] = sealed::unseal_own::<REPORT_WORDS>(words)?;
+        (of == to.0).then_some(Self {
+            who: Incarnation(who),
+            to,
+            log,
+            term: Term(term >> 1),
+            gap: term & 1 != 0,
+            applied: Index(applied),
+            freed: Point { index: Index(index), at: Offset(at) },
+        })
+    }
+}
+
+/// What is replicated, with the part of the log that is in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Replicated<S> {
+    pub(crate) state: State<S>,
+    /// Without a gap it contains what follows `state.applied`.
+    pub(crate) log: Log,
+    /// The log begins after what is applied: a snapshot is missing.
+    pub(crate) gap: bool,
+}
+
+impl<S: Service> Replicated<S> {
+    /// Drops all that is not applied.
+    pub(crate) fn drop_tail(&mut self) {
+        if core::mem::take(&mut self.gap) {
+            self.log.restart(self.state.applied);
+        } else {
+            self.log.truncate(self.state.applied.index);
+        }
+    }
+
+    /// Loads a snapshot. False if it is of no use.
+    pub(crate) fn load(&mut self, snapshot: &[u8]) -> bool {
+        if self.state.load(snapshot).is_none() {
+            return false;
+        }
+        let applied = self.state.applied;
+        if applied.index > self.log.end().index {
+            self.log.restart(applied);
+        }
+        self.gap = self.log.base().index > applied.index;
+        true
+    }
+
+    /// Up to where others may overwrite rings here.
+    fn freed(&self) -> Point {
+        if self.gap { self.log.end() } else { self.state.applied }
+    }
+}
+
+/// A follower's position.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Follow {
+    /// Whose ring it reads.
+    place: u8,
+    /// The newest head of that ring.
+    head: Head,
+    /// All entries up to this one are committed.
+    commit: Index,
+    /// A leader has another log.
+    pub(crate) misfit: bool,
+    reported: Option<(Term, bool, Point)>,
+    report_at: Instant,
+    buffer: Vec<u8>,
+}
+
+impl Follow {
+    /// The term of the leader that it follows.
+    pub(crate) const fn term(&self) -> Term {
+        self.head.term
+    }
+
+    /// Takes and applies entries. Returns whether there may be more.
+    pub(crate) fn poll<S: Service, F: Fabric>(
+        &mut self,
+        area: Area,
+        to: &mut Replicated<S>,
+        fabric: &F,
+    ) -> bool {
+        self.poll_heads(area, to, fabric);
+        if self.head.term == Term(0) {
+            return false;
+        }
+        let taken = (0..TAKEN_MAX).take_while(|_| self.take(area, to, fabric)).count();
+        self.apply(to);
+        taken == TAKEN_MAX as usize
+    }
+
+    /// Looks for a new leader, and for what the present one announces.
+    fn poll_heads<S: Service, F: Fabric>(&mut self, area: Area, to: &mut Replicated<S>, fabric: &F) {
+        for place in 0..PLACES {
+            let Some(head) = Head::own(area, place, self.head.term, fabric) else { continue };
+            if to.state.log != 0 && head.log != to.state.log {
+                self.misfit = true;
+                continue;
+            }
+            if head.term > self.head.term {
+                // What is not applied may not be what this leader has.
+                to.drop_tail();
+                (self.place, self.commit) = (place, head.commit);
+            } else if head == self.head || place != self.place {
+                continue;
+            }
+            self.head = head;
+            self.commit = self.commit.max(head.commit);
+            if head.begin.index > to.log.end().index {
+                to.log.restart(head.begin);
+                to.gap = head.begin.index > to.state.applied.index || to.state.log == 0;
+            } else if to.state.log == 0 {
+                to.gap = true;
+            }
+        }
+    }
+
+    /// Takes the next entry.
+    fn take<S: Service, F: Fabric>(&mut self, area: Area, to: &mut Replicated<S>, fabric: &F) -> bool {
+        let end = to.log.end();
+        let at = area.begin(end.at);
+        let Some(place) = fabric.own(area.entry(self.place, at), ENTRY_BYTES_MAX) else { return false };
+        let mutant = to.state.mutant;
+        let expected = Expected { log: self.head.log, index: end.index.next(), at, mutant };
+        let entry = Entry::read(place, &expected, &mut self.buffer);
+        let Some(entry) = entry.filter(|entry| entry.term == self.head.term) else { return false };
+        self.commit = self.commit.max(entry.commit);
+        to.log.push(Record::of(&entry));
+        true
+    }
+
+    fn apply<S: Service>(&mut self, to: &mut Replicated<S>) {
+        let commit =
+            if to.state.mutant.has(Mutant::ApplyUncommitted) { to.log.end().index } else { self.commit };
+        while !to.gap && to.state.applied.index < commit {
+            let Some(record) = to.log.get(to.state.applied.index.next()) else { break };
+            to.state.apply(record);
+        }
+        to.log.prune(self.head.low.min(to.state.applied.index));
+    }
+
+    /// Reports to the leader: when it needs the report, and from time to time.
+    #[expect(clippy::too_many_arguments, reason = "who reports what to whom")]
+    pub(crate) fn report<S: Service, F: Fabric>(
+        &mut self,
+        now: Instant,
+        own: Incarnation,
+        replica: usize,
+        leader: (Incarnation, Address),
+        area: Area,
+        of: &Replicated<S>,
+        fabric: &mut F,
+    ) {
+        let freed = of.freed();
+        let is_news = self.reported.is_none_or(|(term, gap, last)| {
+            let advanced = freed.at.0.saturating_sub(last.at.0);
+            term != self.head.term || gap != of.gap || advanced >= u64::from(area.ring_bytes()) / 4
+        });
+        if !is_news && now < self.report_at {
+            return;
+        }
+        let is_begun = self.reported.is_some_and(|(term, ..)| term == self.head.term);
+        self.report_at = now + if is_begun { REPORT_EVERY } else { REPORT_FIRST };
+        self.reported = Some((self.head.term, of.gap, freed));
+        let (term, log, applied) = (self.head.term, of.state.log, of.state.applied.index);
+        Report { who: own, to: leader.0, log, term, gap: of.gap, applied, freed }.encode(&mut self.buffer);
+        let to = Remote { at: leader.1, offset: area.report(replica) };
+        fabric.write_unsignaled(to, &self.buffer, token(Part::Send, 0));
+    }
+
+    /// Another leader, or another place in the view.
+    pub(crate) fn report_again(&mut self) {
+        self.reported = None;
+        self.report_at = Instant::ZERO;
+    }
+}

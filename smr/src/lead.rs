@@ -1,0 +1,440 @@
+//! The leader: appends requests to the log, sends it to its peers, commits what a majority of the
+//! voters has in memory, and answers.
+
+use crate::REPLICAS_MAX;
+use crate::area::{Area, Block};
+use crate::clients::{Clients, Query, Request, Status};
+use crate::config::Config;
+use crate::entry::{ENTRY_BYTES_MAX, Kind};
+use crate::feed::{Peer, Source};
+use crate::follow::{Header, Replicated, Report};
+use crate::log::{Index, Log, Offset, Point, Record, Term};
+use crate::mutants::{ActiveMutant, Mutant};
+use crate::preset::Guard;
+use crate::sealed::Message;
+use crate::service::Service;
+use crate::session::Seen;
+use crate::state::Effect;
+use crate::takeover::Adopted;
+use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos};
+use std::collections::BTreeSet;
+
+/// Requests that are taken before they are sent to peers.
+const BATCH: usize = 16;
+/// Interval at which the fabric is asked again whether a voter that is not in the view is dead:
+/// a notice may be lost. It doubles.
+const WATCH_EVERY: Nanos = Nanos::from_millis(1);
+const WATCH_EVERY_MAX: Nanos = Nanos::from_millis(64);
+
+/// A leader's state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lead {
+    own: (Incarnation, Address),
+    source: Source,
+    peers: Vec<Peer>,
+    /// The replicas of the newest view, by their places in it.
+    replicas: Vec<(Incarnation, Address)>,
+    /// The newest configuration in the log, committed or not, and its entry.
+    config: Config,
+    config_index: Index,
+    /// Its first entry of its own.
+    blank: Option<Index>,
+    /// Voters that are not in the view: they are removed when it is proved that their memory is
+    /// gone.
+    watched: Vec<Address>,
+    watch_at: Instant,
+    watch_in: Nanos,
+    clients: Clients,
+    ids: u32,
+    buffer: Vec<u8>,
+    mutant: ActiveMutant,
+}
+
+impl Lead {
+    /// Continues from what a takeover has adopted, in a ring.
+    pub(crate) fn begin<S: Service>(
+        own: (Incarnation, Address),
+        area: Area,
+        term: Term,
+        place: u8,
+        adopted: Adopted,
+        of: &mut Replicated<S>,
+    ) -> Self {
+        let mutant = of.state.mutant;
+        let place = if mutant.has(Mutant::SharedRing) { 0 } else { place };
+        let low = of.log.point(adopted.low.max(of.log.base().index)).unwrap_or(of.state.applied);
+        for record in adopted.records {
+            of.log.push(record);
+        }
+        let mut source = Source::new(area, of.state.log, term, place, mutant);
+        (source.commit, source.low) = (of.state.applied.index, low);
+        for record in of.log.after(low.index) {
+            source.encode(record);
+        }
+        let mut lead = Self {
+            own,
+            source,
+            peers: Vec::new(),
+            replicas: Vec::new(),
+            config: adopted.config,
+            config_index: adopted.config_index,
+            blank: None,
+            watched: Vec::new(),
+            watch_at: Instant::ZERO,
+            watch_in: WATCH_EVERY,
+            clients: Clients::new(area),
+            ids: 0,
+            buffer: Vec::new(),
+            mutant,
+        };
+        for voter in adopted.memories {
+            let Some(header) = voter.header.filter(|header| header.log == of.state.log) else { continue };
+            let gap = header.gap && voter.at != own.1;
+            let applied = if voter.at == own.1 { of.state.applied.index } else { header.applied.index };
+            let (from, whole) = Peer::plan(applied, gap, lead.source.low, &of.log);
+            let ring = voter.rings.get(area.ring_in_rings(place)).unwrap_or_default();
+            let id = lead.id();
+            let mut peer = Peer::new(voter.at, id);
+            peer.feed(from, whole, ring, &lead.source, &of.log);
+            lead.peers.push(peer);
+        }
+        lead
+    }
+
+    fn id(&mut self) -> u32 {
+        self.ids += 1;
+        self.ids
+    }
+
+    pub(crate) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) const fn commit(&self) -> Index {
+        self.source.commit
+    }
+
+    pub(crate) const fn answered(&self) -> u64 {
+        self.clients.answered
+    }
+
+    /// Whether its first own entry is committed: from then on it serves.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.blank.is_some_and(|blank| self.source.commit >= blank)
+    }
+
+    /// How many voters have in memory all that is committed, and the newest configuration.
+    pub(crate) fn redundancy(&self) -> usize {
+        let all = self.commit().max(self.config_index);
+        let has = |at: Address| self.peers.iter().any(|peer| peer.at == at && peer.counted() >= all);
+        self.config.voters.iter().filter(|voter| has(voter.address)).count()
+    }
+
+    /// The replicas that count, each with the offset up to which places in its ring have been used
+    /// again: for an oracle.
+    pub(crate) fn overwritten(&self) -> Vec<(Address, u64)> {
+        let counts = self.peers.iter().filter(|peer| peer.is_fed() && peer.whole);
+        counts.map(|peer| (peer.at, peer.overwritten(&self.source).0)).collect()
+    }
+
+    /// Installs a view in which this replica leads.
+    pub(crate) fn install(
+        &mut self,
+        replicas: &[(Incarnation, Address)],
+        clients: &[(Incarnation, Address, Block)],
+    ) {
+        self.clients.install(clients);
+        self.replicas = replicas.to_vec();
+        let is_in = |at: Address| replicas.iter().any(|(_, address)| *address == at);
+        for peer in &mut self.peers {
+            peer.in_view = is_in(peer.at);
+        }
+        let votes = |at: Address| self.config.voter(at).is_some();
+        self.peers.retain(|peer| peer.in_view || votes(peer.at));
+        (self.watch_at, self.watch_in) = (Instant::ZERO, WATCH_EVERY);
+        for &(_, at) in replicas {
+            if !self.peers.iter().any(|peer| peer.at == at) {
+                let id = self.id();
+                let mut peer = Peer::new(at, id);
+                peer.in_view = true;
+                self.peers.push(peer);
+            }
+        }
+    }
+
+    /// Watches the voters that are not in the view, and asks again from time to time.
+    fn watch<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if now < self.watch_at {
+            return;
+        }
+        self.watch_at = now + self.watch_in;
+        self.watch_in = self.watch_in.saturating_mul(2).min(WATCH_EVERY_MAX);
+        self.end(fabric);
+        let is_in = |at: Address| self.replicas.iter().any(|(_, address)| *address == at);
+        let voters = self.config.voters.iter().map(|voter| voter.address);
+        self.watched = voters.filter(|at| !is_in(*at)).collect();
+        for at in &self.watched {
+            fabric.watch(*at);
+        }
+    }
+
+    /// Ends what the fabric does for it.
+    pub(crate) fn end<F: Fabric>(&mut self, fabric: &mut F) {
+        for at in self.watched.drain(..) {
+            fabric.unwatch(at);
+        }
+    }
+
+    /// Does all that can be done now. Returns whether there may be more.
+    pub(crate) fn poll<S: Service, G: Guard, F: Fabric>(
+        &mut self,
+        now: Instant,
+        of: &mut Replicated<S>,
+        guard: &G,
+        dead: &BTreeSet<Address>,
+        fabric: &mut F,
+    ) -> bool {
+        self.poll_reports(of, fabric);
+        self.recycle(of);
+        if self.blank.is_none() && self.has_room(&of.log) {
+            let term = self.source.term.0;
+            self.blank = Some(self.append(Kind::Blank, (0, term), &[], &mut of.log));
+        }
+        self.watch(now, fabric);
+        self.adjust(dead, &mut of.log);
+        let taken = self.take_requests(of, fabric);
+        self.send(now, &of.log, fabric);
+        self.commit_and_answer(of, guard, fabric);
+        taken > 0
+    }
+
+    /// Handles the reports in own memory.
+    fn poll_reports<S: Service, F: Fabric>(&mut self, of: &Replicated<S>, fabric: &mut F) {
+        for replica in 0..self.replicas.len().min(REPLICAS_MAX) {
+            let (who, at) = self.replicas[replica];
+            if at == self.own.1 {
+                continue;
+            }
+            let report = Report::own(self.source.area, replica, self.own.0, fabric);
+            let Some(report) = report.filter(|report| report.who == who) else { continue };
+            let id = self.ids + 1;
+            let Some(peer) = self.peers.iter_mut().find(|peer| peer.at == at) else { continue };
+            if peer.is_fed() && report.term == self.source.term {
+                peer.on_report(&report, &self.source);
+            } else if peer.is_unfed() && (report.log == of.state.log || report.log == 0) {
+                let applied = Point { index: report.applied, at: Offset(0) };
+                let gap = report.gap || report.log == 0;
+                let header = Header { log: report.log, applied, gap };
+                peer.survey(&header, &self.source, &of.log, id, fabric);
+                self.ids = id;
+            }
+        }
+    }
+
+    /// Gives up places that no peer needs.
+    fn recycle<S: Service>(&mut self, of: &mut Replicated<S>) {
+        let own = self.own.1;
+        for peer in self.peers.iter_mut().filter(|peer| peer.at == own) {
+            peer.freed = of.state.applied;
+        }
+        let in_haste = self.mutant.has(Mutant::RecycleByMajority);
+        let holds = self.peers.iter().filter(|peer| peer.in_view && peer.is_fed());
+        let holds = holds.filter(|peer| !in_haste || !peer.whole);
+        let low = holds.map(|peer| peer.freed).min().unwrap_or(of.state.applied).min(of.state.applied);
+        if low.index > self.source.low.index {
+            self.source.low = low;
+            of.log.prune(low.index);
+        }
+    }
+
+    /// Whether the ring has room for any entry.
+    fn has_room(&self, log: &Log) -> bool {
+        let Source { area, low, .. } = self.source;
+        let end = Offset(area.begin(log.end().at).0 + ENTRY_BYTES_MAX as u64);
+        area.fits(end, low.at)
+    }
+
+    /// Appends an entry.
+    fn append(&mut self, kind: Kind, (client, number): (u64, u64), payload: &[u8], log: &mut Log) -> Index {
+        let Point { index, at } = log.end();
+        let (index, at) = (index.next(), self.source.area.begin(at));
+        let record = Record { index, at, kind, client, number, payload: payload.into() };
+        self.source.encode(&record);
+        log.push(record);
+        index
+    }
+
+    /// Removes a voter whose memory is gone, or adds a replica that has everything: one at a time.
+    fn adjust(&mut self, dead: &BTreeSet<Address>, log: &mut Log) {
+        let early = self.mutant.has(Mutant::JoinerCountsEarly);
+        if !self.is_ready() || self.config_index > self.source.commit || !self.has_room(log) {
+            return;
+        }
+        let gone = self.config.voters.iter().find(|voter| dead.contains(&voter.address));
+        let next = match gone.and_then(|voter| self.config.without(voter.address)) {
+            Some(without) => Some(without),
+            None if (self.config.voters.len() as u32) < self.config.target => {
+                let may_vote = |peer: &&mut Peer| {
+                    let is_whole = peer.is_fed() && peer.whole && peer.acked >= self.source.commit;
+                    peer.in_view && (is_whole || early) && self.config.voter(peer.at).is_none()
+                };
+                self.peers.iter_mut().find(may_vote).and_then(|peer| {
+                    peer.whole |= early;
+                    self.config.with(peer.at)
+                })
+            }
+            None => None,
+        };
+        let Some(next) = next else { return };
+        let mut bytes = Vec::new();
+        next.encode(&mut bytes);
+        self.config_index = self.append(Kind::Config, (0, 0), &bytes, log);
+        self.config = next;
+    }
+
+    /// Takes requests of clients. Returns how many.
+    fn take_requests<S: Service, F: Fabric>(&mut self, of: &mut Replicated<S>, fabric: &F) -> usize {
+        let mut taken = 0;
+        if self.blank.is_none() {
+            return taken;
+        }
+        let mut buffer = core::mem::take(&mut self.buffer);
+        for _ in 0..self.clients.len() {
+            let at = self.clients.turn();
+            while taken < BATCH && self.has_room(&of.log) {
+                let Some((request, message)) = self.clients.take(at, &mut buffer, fabric) else { break };
+                taken += 1;
+                self.on_request(at, request, &message, of);
+            }
+        }
+        self.buffer = buffer;
+        taken
+    }
+
+    fn on_request<S: Service>(
+        &mut self,
+        at: usize,
+        request: Request,
+        message: &Message<'_>,
+        of: &mut Replicated<S>,
+    ) {
+        let &Message { number, client, payload, .. } = message;
+        let kind = match request {
+            Request::Query => {
+                // After all that the client has sent before.
+                let after = of.log.end().index;
+                self.clients.queries.push_back(Query { after, client, number, query: payload.to_vec() });
+                return;
+            }
+            Request::Open => Kind::Open,
+            Request::Propose => Kind::Command,
+        };
+        match of.state.sessions.seen(client, number) {
+            Seen::Done(reply) if !self.mutant.has(Mutant::SessionsForgotten) => {
+                self.clients.answer(client, number, Status::Done, reply);
+            }
+            Seen::Old => {}
+            Seen::NoSession if kind == Kind::Command => {
+                self.clients.answer(client, number, Status::NoSession, &[]);
+            }
+            Seen::NoSession | Seen::New | Seen::Done(_) => {
+                if !self.clients.append(at, number) {
+                    self.append(kind, (client, number), payload, &mut of.log);
+                }
+            }
+        }
+    }
+
+    fn send<F: Fabric>(&mut self, now: Instant, log: &Log, fabric: &mut F) {
+        for peer in &mut self.peers {
+            peer.send(now, &self.source, log, fabric);
+        }
+    }
+
+    /// The newest entry that a majority of the voters has in memory.
+    fn replicated(&self) -> Index {
+        let has = |at: Address| self.peers.iter().find(|peer| peer.at == at).map_or(Index(0), Peer::counted);
+        let in_view = |at: Address| self.replicas.iter().any(|(_, address)| *address == at);
+        let counts = |at: &Address| !self.mutant.has(Mutant::ViewsAsQuorum) || in_view(*at);
+        let voters = self.config.voters.iter().map(|voter| voter.address).filter(counts);
+        let mut all: Vec<Index> = voters.map(has).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let majority = all.len() / 2 + 1;
+        all.get(majority - 1).copied().unwrap_or_default()
+    }
+
+    /// Commits, applies, and sends answers, all after one look.
+    pub(crate) fn commit_and_answer<S: Service, G: Guard, F: Fabric>(
+        &mut self,
+        of: &mut Replicated<S>,
+        guard: &G,
+        fabric: &mut F,
+    ) {
+        let replicated = self.replicated();
+        let may_read = self.is_ready() && !self.clients.queries.is_empty();
+        if replicated <= self.source.commit && !self.clients.has_answers() && !may_read {
+            return;
+        }
+        self.serve_queries(of);
+        // All WRITEs whose completions were taken, and all that the queries have read, precede this
+        // look: if no later leader has read the logs by now, it will find the entries there.
+        if !guard.may_answer(fabric) && !self.mutant.has(Mutant::AnswerWithoutLook) {
+            return;
+        }
+        self.source.commit = self.source.commit.max(replicated);
+        while of.state.applied.index < self.source.commit {
+            let Some(record) = of.log.get(of.state.applied.index.next()) else { break };
+            let effect = of.state.apply(record);
+            let (client, number) = (record.client, record.number);
+            match effect {
+                Effect::None => {}
+                Effect::NoSession => self.clients.answer(client, number, Status::NoSession, &[]),
+                Effect::Reply => {
+                    if let Seen::Done(reply) = of.state.sessions.seen(client, number) {
+                        self.clients.answer(client, number, Status::Done, reply);
+                    }
+                }
+            }
+        }
+        self.clients.send(fabric);
+    }
+
+    /// Answers the queries whose predecessors are applied.
+    fn serve_queries<S: Service>(&mut self, of: &Replicated<S>) {
+        if !self.is_ready() {
+            return;
+        }
+        while self.clients.queries.front().is_some_and(|query| query.after <= of.state.applied.index) {
+            let Some(query) = self.clients.queries.pop_front() else { break };
+            let mut reply = Vec::new();
+            of.state.service.read(&query.query, &mut reply);
+            reply.truncate(crate::PAYLOAD_BYTES_MAX);
+            self.clients.answer(query.client, query.number, Status::Done, &reply);
+        }
+    }
+
+    /// A WRITE to a peer completed.
+    pub(crate) fn on_written(&mut self, now: Instant, id: u32, well: bool, log: &Log) {
+        let next = self.id();
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
+            peer.on_written(now, well, next, log);
+        }
+    }
+
+    /// A peer's ring was READ.
+    pub(crate) fn on_surveyed(&mut self, id: u32, ring: Result<&[u8], LinkError>, log: &Log) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
+            peer.on_surveyed(ring, &self.source, log);
+        }
+    }
+
+    /// Sends what became possible by a completion.
+    pub(crate) fn continue_sending<F: Fabric>(&mut self, now: Instant, log: &Log, fabric: &mut F) {
+        self.send(now, log, fabric);
+    }
+
+    /// Whether it waits for something that is not in own memory.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.clients.queries.is_empty() || self.clients.has_answers()
+    }
+}

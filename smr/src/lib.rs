@@ -1,0 +1,74 @@
+//! Replicated state machines over one-sided memory: a deterministic [`Service`] that a few
+//! processes keep, and that survives the death of any minority of them.
+//!
+//! The oldest replica in the view leads. It WRITEs each command to the others' memory, and answers
+//! when a majority of the voters has it and its view is still active. A read takes no round. When
+//! the leader fails, the next replica waits until the view without it is active, READs the memory
+//! of a majority, and continues. Who votes is an entry of the log itself, so views may shrink and
+//! grow without a committed entry being lost.
+//!
+//! All parts are state machines without I/O, like the membership's: [`Replica`], [`Client`], and a
+//! [`Node`] that makes either a member of a cluster. [`KeyValue`] is a service. What a reader has
+//! to know first is in `docs/design/smr.md`.
+
+mod area;
+mod client;
+mod clients;
+mod config;
+mod entry;
+mod feed;
+mod follow;
+mod lead;
+mod log;
+mod mutants;
+mod node;
+mod preset;
+mod replica;
+mod sealed;
+mod service;
+mod session;
+mod snapshot;
+mod state;
+mod store;
+mod takeover;
+mod tokens;
+
+pub use area::{Area, PLACES, REPLICAS_MAX, WINDOW};
+pub use client::{BeginError, Client, ClientError, Done, Operation};
+pub use config::{Config, VOTERS_MAX, Voter};
+pub use log::{Index, Term};
+pub use mutants::Mutant;
+pub use node::{Actor, Node};
+pub use preset::{Active, Detector, Guard, Reign, Views};
+pub use replica::{Pace, Replica, ReplicaState};
+pub use service::{LoadError, Service};
+pub use session::SESSIONS_MAX;
+pub use store::{EncodeError, KEY_BYTES_MAX, KeyValue, VALUE_BYTES_MAX};
+
+use obol_membership::view::Member;
+use obol_membership::{Kind, View};
+
+/// Bytes of the longest command, query or reply.
+pub const PAYLOAD_BYTES_MAX: usize = 1024;
+
+/// The names of replicas begin so.
+pub const REPLICA_PREFIX: &str = "smr-";
+/// The names of clients begin so.
+pub const CLIENT_PREFIX: &str = "smrc-";
+
+/// The members with a core of their own, whose region holds the service's memory, whose names begin
+/// so.
+fn named<'a>(view: &'a View, prefix: &'static str) -> impl Iterator<Item = &'a Member> {
+    let able = view.members.iter().filter(|member| member.kind == Kind::App && member.has_core());
+    able.filter(move |member| member.name.as_str().starts_with(prefix))
+}
+
+/// The replicas in a view, the oldest first.
+pub fn replicas(view: &View) -> impl Iterator<Item = &Member> {
+    named(view, REPLICA_PREFIX)
+}
+
+/// The members that may send requests.
+pub fn clients(view: &View) -> impl Iterator<Item = &Member> {
+    named(view, CLIENT_PREFIX)
+}

@@ -1,0 +1,162 @@
+//! The log as a replica keeps it: records in order, from the oldest that a peer may still need.
+
+use crate::entry::{Entry, Kind};
+use derive_more::Display;
+use std::collections::VecDeque;
+
+/// The number of an entry, from 1; 0 stands for before all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+pub struct Index(pub u64);
+
+impl Index {
+    /// The index after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// The period of one leader. Later leaders have higher terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+pub struct Term(pub u64);
+
+/// An offset in the log, in bytes since its beginning, with the gaps at the ends of laps: it is the
+/// same in every ring, and says in which lap and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Offset(pub(crate) u64);
+
+/// A prefix of the log: up to this entry, which ends at this offset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Point {
+    /// The last entry.
+    pub(crate) index: Index,
+    /// Where it ends.
+    pub(crate) at: Offset,
+}
+
+/// An entry in a replica's own memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Record {
+    pub(crate) index: Index,
+    pub(crate) at: Offset,
+    pub(crate) kind: Kind,
+    pub(crate) client: u64,
+    pub(crate) number: u64,
+    pub(crate) payload: Box<[u8]>,
+}
+
+impl Record {
+    pub(crate) fn of(entry: &Entry<'_>) -> Self {
+        let Entry { index, at, kind, client, number, .. } = *entry;
+        Self { index, at, kind, client, number, payload: entry.payload.into() }
+    }
+
+    /// The prefix that ends with it.
+    pub(crate) fn end(&self) -> Point {
+        Point { index: self.index, at: Offset(self.at.0 + Entry::bytes_of(self.payload.len()) as u64) }
+    }
+
+    /// The entry as written by the leader of a term.
+    pub(crate) fn entry(&self, term: Term, commit: Index) -> Entry<'_> {
+        let Self { index, at, kind, client, number, .. } = *self;
+        Entry { index, at, term, kind, commit, client, number, payload: &self.payload }
+    }
+}
+
+/// Consecutive records, after a prefix that is not kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Log {
+    base: Point,
+    records: VecDeque<Record>,
+}
+
+impl Log {
+    /// The prefix that is not kept.
+    pub(crate) const fn base(&self) -> Point {
+        self.base
+    }
+
+    /// The whole log.
+    pub(crate) fn end(&self) -> Point {
+        self.records.back().map_or(self.base, Record::end)
+    }
+
+    /// A record, if it is kept.
+    pub(crate) fn get(&self, index: Index) -> Option<&Record> {
+        self.records.get(usize::try_from(index.0.checked_sub(self.base.index.0 + 1)?).ok()?)
+    }
+
+    /// The prefix up to an entry, if that is kept.
+    pub(crate) fn point(&self, index: Index) -> Option<Point> {
+        if index == self.base.index { Some(self.base) } else { self.get(index).map(Record::end) }
+    }
+
+    /// The records after an index.
+    pub(crate) fn after(&self, index: Index) -> impl DoubleEndedIterator<Item = &Record> {
+        let skipped = index.0.saturating_sub(self.base.index.0);
+        self.records.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX))
+    }
+
+    /// Appends the record that follows.
+    pub(crate) fn push(&mut self, record: Record) {
+        debug_assert_eq!(record.index, self.end().index.next(), "in order");
+        self.records.push_back(record);
+    }
+
+    /// Drops what follows an index.
+    pub(crate) fn truncate(&mut self, index: Index) {
+        while self.records.back().is_some_and(|record| record.index > index) {
+            self.records.pop_back();
+        }
+    }
+
+    /// Drops the records up to an index.
+    pub(crate) fn prune(&mut self, index: Index) {
+        while let Some(first) = self.records.front().filter(|record| record.index <= index) {
+            self.base = first.end();
+            self.records.pop_front();
+        }
+    }
+
+    /// Begins anew after a prefix.
+    pub(crate) fn restart(&mut self, base: Point) {
+        self.records.clear();
+        self.base = base;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(log: &Log) -> Record {
+        let Point { index, at } = log.end();
+        Record {
+            index: index.next(),
+            at,
+            kind: Kind::Command,
+            client: 1,
+            number: 1,
+            payload: Box::new([7; 9]),
+        }
+    }
+
+    #[test]
+    fn records_are_found_by_index() {
+        let mut log = Log::default();
+        log.restart(Point { index: Index(4), at: Offset(100) });
+        for _ in 0..5 {
+            log.push(record(&log));
+        }
+        assert_eq!(log.end().index, Index(9));
+        log.prune(Index(6));
+        assert_eq!(log.get(Index(6)), None);
+        assert_eq!(log.get(Index(7)).map(|record| record.index), Some(Index(7)));
+        assert_eq!(log.point(Index(6)), Some(log.base()));
+        assert_eq!(log.point(Index(5)), None);
+        assert_eq!(log.after(Index(8)).count(), 1);
+        log.truncate(Index(7));
+        assert_eq!(log.end().index, Index(7));
+        assert_eq!(log.end().at, Offset(100 + 3 * Entry::bytes_of(9) as u64));
+    }
+}

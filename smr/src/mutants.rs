@@ -1,0 +1,32 @@
+//! Mutants, each without a step that the protocol needs. The oracle of `smr/tests/clusters` has to
+//! catch all, by the invariant of `docs/design/smr.md` that is given with each.
+
+/// A bug that can be planted with the feature `mutants`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mutant {
+    /// A leader commits and answers without checking that its view is still active. (2, 7)
+    AnswerWithoutLook,
+    /// A successor reads the logs before its view is active. (2)
+    TakeoverBeforeActive,
+    /// A successor continues from its own log, without those of a majority. (2, 11)
+    NoDrain,
+    /// All leaders write into one ring. (1)
+    SharedRing,
+    /// A majority is one of the voters in the view, not of all in the configuration. (2)
+    ViewsAsQuorum,
+    /// A request that is in the log twice takes effect twice. (6)
+    SessionsForgotten,
+    /// A reader takes an entry of an earlier lap for the one that it expects. (3)
+    StaleLap,
+    /// A replica becomes a voter before it is whole. (8)
+    JoinerCountsEarly,
+    /// Places are reused when they are committed, whoever has applied them. (5)
+    RecycleByMajority,
+    /// A follower applies entries as they arrive. (3)
+    ApplyUncommitted,
+    /// A successor takes the entry of the lowest term for an index, not of the highest. (1)
+    LowestTerm,
+}
+
+/// The planted bug, if any; never one without the feature.
+pub(crate) type ActiveMutant = obol_membership::ActiveMutant<Mutant>;

@@ -1,0 +1,139 @@
+//! A member of a cluster that is a replica or a client: the membership protocol and the service in
+//! one state machine, on one endpoint.
+
+use crate::client::Client;
+use crate::clients::WAKEUP;
+use crate::replica::Replica;
+use crate::service::Service;
+use crate::tokens::{Part, part_of, token};
+use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Remote, ViewId};
+use obol_membership::{Member, Role};
+
+/// What a member does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Actor<S> {
+    /// It keeps the state.
+    Replica(Box<Replica<S>>),
+    /// It sends requests.
+    Client(Box<Client>),
+}
+
+/// A member with a replica or a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node<S> {
+    member: Box<Member>,
+    actor: Actor<S>,
+    /// The view that the actor knows, and its own incarnation in it.
+    known: Option<(ViewId, Option<Incarnation>)>,
+    /// Peers to which links have been made.
+    linked: Vec<Address>,
+}
+
+impl<S: Service> Node<S> {
+    /// A member of kind [`obol_membership::Kind::App`].
+    pub fn new(member: Member, actor: Actor<S>) -> Self {
+        Self { member: Box::new(member), actor, known: None, linked: Vec::new() }
+    }
+
+    /// The member.
+    pub const fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// The replica, if it is one.
+    pub const fn replica(&self) -> Option<&Replica<S>> {
+        match &self.actor {
+            Actor::Replica(replica) => Some(replica),
+            Actor::Client(_) => None,
+        }
+    }
+
+    /// The client, if it is one.
+    pub const fn client(&mut self) -> Option<&mut Client> {
+        match &mut self.actor {
+            Actor::Replica(_) => None,
+            Actor::Client(client) => Some(client),
+        }
+    }
+
+    /// Passes a new view to the actor.
+    fn update<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let (view, own) = (self.member.view(), self.member.incarnation());
+        if self.known == Some((view.id, own)) {
+            return;
+        }
+        self.known = Some((view.id, own));
+        let is_replica = matches!(self.actor, Actor::Replica(_));
+        let replicas = crate::replicas(view).filter(|_| own.is_some());
+        let clients = crate::clients(view).filter(|_| own.is_some() && is_replica);
+        let peers: Vec<Address> = replicas.chain(clients).map(|member| member.address).collect();
+        for &at in peers.iter().filter(|at| !self.linked.contains(at)) {
+            // An RDMA connection takes milliseconds to make: make it before it is needed.
+            fabric.read(Remote { at, offset: 0 }, 8, token(Part::Link, 0));
+        }
+        self.linked = peers;
+        match &mut self.actor {
+            Actor::Replica(replica) => replica.install(view, own, fabric),
+            Actor::Client(client) => client.install(now, view, own, fabric),
+        }
+    }
+}
+
+impl<S: Service> Role for Node<S> {
+    fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.member.leave(now, fabric);
+    }
+
+    fn has_left(&self) -> bool {
+        self.member.has_left()
+    }
+}
+
+impl<S: Service> Machine for Node<S> {
+    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.member.start(now, fabric);
+        self.update(now, fabric);
+    }
+
+    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
+        match event {
+            Event::Completion { token, result } if part_of(token).is_some() => {
+                if let (Some((part, argument)), Actor::Replica(replica)) = (part_of(token), &mut self.actor) {
+                    replica.on_completion(now, part, argument, result, fabric);
+                }
+            }
+            // Its only meaning is that there is something to poll.
+            Event::Datagram { bytes: WAKEUP, .. } => match &mut self.actor {
+                Actor::Replica(replica) => replica.on_wakeup(),
+                Actor::Client(client) => client.on_wakeup(),
+            },
+            event => {
+                if let (Event::Death { who, evidence }, Actor::Replica(replica)) = (event, &mut self.actor) {
+                    replica.on_death(who, evidence);
+                }
+                self.member.handle(now, event, fabric);
+                self.update(now, fabric);
+            }
+        }
+    }
+
+    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if now >= self.member.deadline() {
+            self.member.tick(now, fabric);
+            self.update(now, fabric);
+        }
+        match &mut self.actor {
+            Actor::Replica(replica) if now >= replica.deadline() => replica.tick(now, fabric),
+            Actor::Replica(_) => {}
+            Actor::Client(client) => client.tick(now, fabric),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let actor = match &self.actor {
+            Actor::Replica(replica) => replica.deadline(),
+            Actor::Client(client) => client.deadline(),
+        };
+        self.member.deadline().min(actor)
+    }
+}

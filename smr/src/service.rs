@@ -1,0 +1,28 @@
+//! What is replicated, as its author writes it.
+
+use core::fmt::Debug;
+use core::hash::Hash;
+use thiserror::Error;
+
+/// Why a service could not load a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the snapshot is no state of this service")]
+pub struct LoadError;
+
+/// A deterministic service: its state follows from the commands that it was given, and from nothing
+/// else. It reads no clock, no random numbers, and no order of a hash table.
+pub trait Service: Clone + Debug + Eq + Hash {
+    /// Executes a command that is committed, on every replica. `reply` is empty; what goes beyond
+    /// [`crate::PAYLOAD_BYTES_MAX`] is cut off. A command may be any bytes that a client sent.
+    fn apply(&mut self, command: &[u8], reply: &mut Vec<u8>);
+
+    /// Answers a query, on the leader only, without a change.
+    fn read(&self, query: &[u8], reply: &mut Vec<u8>);
+
+    /// Appends the whole state.
+    fn save(&self, to: &mut Vec<u8>);
+
+    /// Replaces the state by a saved one. After an error the state is unspecified, and a snapshot
+    /// is loaded again.
+    fn load(&mut self, from: &[u8]) -> Result<(), LoadError>;
+}

@@ -1,0 +1,153 @@
+//! What must hold after every step of a cluster, whatever fails: the invariants of
+//! `docs/design/smr.md`, by their numbers. It sees all replicas at once and true time.
+
+use crate::history::Watched;
+use obol_fabric::sim::State;
+use obol_smr::{Config, Index, Replica, ReplicaState};
+use std::collections::BTreeMap;
+
+/// A replica as the oracle sees it.
+pub(crate) struct Seen<'a> {
+    pub(crate) node: u32,
+    pub(crate) state: State,
+    /// Its address's generation.
+    pub(crate) generation: u32,
+    pub(crate) replica: &'a Replica<Watched>,
+}
+
+/// What is known of a node.
+#[derive(Clone, Default)]
+struct Known {
+    generation: u32,
+    applied: u64,
+    leads: bool,
+    config: Config,
+}
+
+/// The state of all checks.
+#[derive(Default)]
+pub(crate) struct Oracle {
+    /// The digest of the prefix that ends with an entry.
+    digests: BTreeMap<u64, u64>,
+    /// The newest entry that a leader has committed.
+    committed: u64,
+    /// Who led in which term.
+    leaders: BTreeMap<u64, (u32, u32)>,
+    nodes: BTreeMap<u32, Known>,
+    /// Changes of leaders.
+    pub(crate) failovers: u64,
+    /// Configurations that leaders appended.
+    pub(crate) configs: u64,
+    /// Bytes of entries whose places were used again.
+    pub(crate) recycled: u64,
+    /// The newest index that was applied.
+    pub(crate) applied: u64,
+}
+
+impl Oracle {
+    /// Checks the replica that has just stepped, among all.
+    pub(crate) fn check(&mut self, stepped: u32, all: &[Seen<'_>]) -> Result<(), String> {
+        let Some(one) = all.iter().find(|one| one.node == stepped) else { return Ok(()) };
+        let mut known = self.nodes.remove(&stepped).unwrap_or_default();
+        if known.generation != one.generation {
+            known = Known { generation: one.generation, ..Known::default() };
+        }
+        self.check_applied(one, &mut known)?;
+        self.check_leader(one, &mut known, all)?;
+        self.nodes.insert(stepped, known);
+        Ok(())
+    }
+
+    fn check_applied(&mut self, one: &Seen<'_>, known: &mut Known) -> Result<(), String> {
+        let (node, replica) = (one.node, one.replica);
+        if let Some(value) = replica.service().twice {
+            return Err(format!("invariant 6: replica {node} applied the PUT of {value} twice"));
+        }
+        let applied = replica.applied().0;
+        if applied < known.applied {
+            return Err(format!("invariant 3: replica {node} went back from {} to {applied}", known.applied));
+        }
+        if applied > known.applied {
+            known.applied = applied;
+            self.applied = self.applied.max(applied);
+            let digest = replica.digest();
+            let first = *self.digests.entry(applied).or_insert(digest);
+            if first != digest {
+                return Err(format!(
+                    "invariant 1: replica {node} has other entries up to {applied} than others"
+                ));
+            }
+        }
+        // Its leader has committed it in this step, or earlier.
+        let committed = self.committed.max(replica.commit().map_or(0, |commit| commit.0));
+        if applied > committed {
+            return Err(format!("invariant 3: replica {node} applied {applied}, committed is {committed}"));
+        }
+        Ok(())
+    }
+
+    fn check_leader(&mut self, one: &Seen<'_>, known: &mut Known, all: &[Seen<'_>]) -> Result<(), String> {
+        let (node, replica) = (one.node, one.replica);
+        let leads = matches!(replica.state(), ReplicaState::Leading { .. });
+        if !leads {
+            known.leads = false;
+            return Ok(());
+        }
+        if !std::mem::replace(&mut known.leads, true) {
+            self.failovers += u64::from(!self.leaders.is_empty());
+            known.config = replica.config().clone();
+            let who = (node, one.generation);
+            if *self.leaders.entry(replica.term().0).or_insert(who) != who {
+                return Err(format!(
+                    "invariant 9: replica {node} leads in the term {} of another",
+                    replica.term()
+                ));
+            }
+            let committed = Index(self.committed);
+            let has = replica.digest_at(committed);
+            if self.committed > 0 && has != self.digests.get(&self.committed).copied() {
+                let last = replica.last();
+                return Err(format!(
+                    "invariant 2: replica {node} leads with a log up to {last} that lacks what was committed up to {committed}"
+                ));
+            }
+        }
+        self.committed = self.committed.max(replica.commit().map_or(0, |commit| commit.0));
+        for (holder, overwritten) in replica.overwritten() {
+            self.recycled = self.recycled.max(overwritten);
+            let lags = |seen: &&Seen<'_>| {
+                (seen.node, seen.generation) == (holder.region, holder.generation)
+                    && seen.state != State::Dead
+                    && seen.replica.applied_bytes() < overwritten
+            };
+            if let Some(lags) = all.iter().find(lags) {
+                return Err(format!(
+                    "invariant 5: places up to {overwritten} are used again, but replica {} has applied up to {} only",
+                    lags.node,
+                    lags.replica.applied_bytes()
+                ));
+            }
+        }
+        if *replica.config() != known.config {
+            self.check_config(replica.config(), &known.config, all)?;
+            known.config = replica.config().clone();
+        }
+        Ok(())
+    }
+
+    fn check_config(&mut self, next: &Config, before: &Config, all: &[Seen<'_>]) -> Result<(), String> {
+        self.configs += 1;
+        if !next.follows(before) {
+            return Err(format!("invariant 8: {next:?} does not follow {before:?}"));
+        }
+        for voter in next.voters.iter().filter(|voter| before.voter(voter.address).is_none()) {
+            let is_it = |seen: &&Seen<'_>| {
+                (seen.node, seen.generation) == (voter.address.region, voter.address.generation)
+            };
+            if let Some(seen) = all.iter().find(is_it).filter(|seen| !seen.replica.is_whole()) {
+                return Err(format!("invariant 8: replica {} votes before it is whole", seen.node));
+            }
+        }
+        Ok(())
+    }
+}
