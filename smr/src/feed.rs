@@ -295,6 +295,9 @@ impl Peer {
 
 /// The entries of the log after a prefix that a ring has as they are, in whatever term.
 fn present(from: Point, ring: &[u8], source: &Source, log: &Log) -> BTreeSet<Index> {
+    if source.mutant.has(Mutant::RewriteInPlace) {
+        return BTreeSet::new();
+    }
     let is_there = |record: &&crate::log::Record| {
         let (log, index, at) = (source.id, record.index, record.at);
         let expected = Expected { log, index, at, mutant: ActiveMutant::NONE };

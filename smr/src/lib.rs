@@ -20,6 +20,8 @@ mod feed;
 mod follow;
 mod lead;
 mod log;
+#[cfg(test)]
+mod model;
 mod mutants;
 mod node;
 mod preset;

@@ -24,8 +24,11 @@ pub enum Mutant {
     RecycleByMajority,
     /// A follower applies entries as they arrive. (3)
     ApplyUncommitted,
-    /// A successor takes the entry of the lowest term for an index, not of the highest. (1)
+    /// A successor takes the entry of the lowest term for an index, not of the highest. (1; by the
+    /// model)
     LowestTerm,
+    /// A leader that writes an entry again into the same place writes all of it. (2; by the model)
+    RewriteInPlace,
 }
 
 /// The planted bug, if any; never one without the feature.
