@@ -36,6 +36,7 @@ mod rollout;
 mod run;
 mod run_frozen;
 mod run_leftovers;
+mod smr;
 mod ssh;
 mod starting;
 mod support;

@@ -36,6 +36,7 @@ mod rollout;
 pub(crate) mod root;
 mod run;
 mod sim;
+mod smr;
 mod status;
 mod tune;
 pub(crate) mod up;
@@ -93,6 +94,8 @@ commands! {
     Run(run::Run) => run::run,
     #[command(subcommand)]
     Kv(kv::Kv) => kv::run,
+    #[command(subcommand)]
+    Smr(smr::Smr) => smr::run,
     #[command(hide = true)]
     ExecWithParent(run::ExecWithParent) => run::exec_with_parent,
     #[command(hide = true)]

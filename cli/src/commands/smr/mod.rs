@@ -1,0 +1,188 @@
+//! `obol smr`: a replicated key-value store on a cluster, and what shows that it keeps its word.
+
+mod bench;
+mod check;
+mod marks;
+mod server;
+mod session;
+
+use clap::{Args, Subcommand};
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::{Drive, Name, Nanos};
+use obol_membership::Kind;
+use obol_node::Site;
+use obol_node::endpoint::Endpoint;
+use obol_smr::{Actor, Area, CLIENT_PREFIX, Client, Done, KeyValue, Node, Operation, REPLICA_PREFIX};
+use session::{Session, Work};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How often a client that shares its core looks for an answer.
+const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
+/// How long a client waits for an answer before it asks again.
+const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
+
+/// A replicated key-value store that survives the death of any minority of its replicas
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Try, while `obol up` runs:\n  for n in 1 2 3; do obol smr server --name smr-$n & sleep 1; done\n  \
+    obol smr put greeting hello && obol kill smr-1 && obol smr get greeting"
+)]
+pub(crate) enum Smr {
+    /// Keep the store: the oldest replica leads, and a majority has every answered command
+    Server(server::Options),
+    /// Read a key
+    Get {
+        /// The key, at most 255 bytes
+        key: String,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Write a key
+    Put {
+        /// The key, at most 255 bytes
+        key: String,
+        /// The value, at most 767 bytes
+        value: String,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Remove a key
+    Delete {
+        /// The key, at most 255 bytes
+        key: String,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Start replicas, kill leaders, and check every answer against the writes
+    #[command(
+        after_help = "Each client writes keys of its own, larger values from time to time, and reads all keys. An answer is wrong \
+        if it is older than a write that was answered, or than a value that was read, before the read was begun. The leader is \
+        killed when all voters have everything, and is started again with empty memory.\n\
+        \nNeeds a cluster: obol up --apps 1 &  obol smr check --for 10s --kill-every 1s\n\
+        \nExit codes: 0 all answers are right, 1 some are wrong, or none came, 2 no such cluster, 6 inconclusive: no requested \
+        kill took place."
+    )]
+    Check(check::Options),
+    /// Measure reads and writes of a replicated store
+    #[command(after_help = "Needs a cluster: obol up --apps 1 &  obol smr bench")]
+    Bench(bench::Options),
+}
+
+/// How a client runs.
+#[derive(Debug, Args)]
+pub(crate) struct ClientOptions {
+    /// Its name in the cluster: smrc- and something
+    #[arg(long, default_value = "smrc-client", value_parser = client_name)]
+    name: Name,
+    /// Give up after this time
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    timeout: Duration,
+}
+
+fn client_name(text: &str) -> Result<Name, String> {
+    named(text, CLIENT_PREFIX, "client")
+}
+
+/// A name that begins with a prefix.
+fn named(text: &str, prefix: &str, what: &str) -> Result<Name, String> {
+    let name = Name::new(text).map_err(|error| error.to_string())?;
+    if text.len() > prefix.len() && text.starts_with(prefix) {
+        Ok(name)
+    } else {
+        Err(format!("a {what}'s name begins with `{prefix}`, such as {prefix}1"))
+    }
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    match command {
+        Smr::Server(options) => server::run(&site, options),
+        Smr::Get { key, client } => {
+            let query = KeyValue::get(key.as_bytes()).map_err(Failure::refused)?;
+            let done = one(&site, client, Operation::Query(query))?;
+            output::line(String::from_utf8_lossy(found(&done)?))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Smr::Put { key, value, client } => {
+            let put = KeyValue::put(key.as_bytes(), value.as_bytes()).map_err(Failure::refused)?;
+            found(&one(&site, client, Operation::Propose(put))?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Smr::Delete { key, client } => {
+            let delete = KeyValue::delete(key.as_bytes()).map_err(Failure::refused)?;
+            found(&one(&site, client, Operation::Propose(delete))?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Smr::Check(options) => check::run(root, &Arc::new(site), options),
+        Smr::Bench(options) => bench::run(root, &Arc::new(site), options),
+    }
+}
+
+/// What an answer contains.
+fn found(done: &Done) -> Result<&[u8], Failure> {
+    match KeyValue::outcome(&done.reply) {
+        Ok(Some(value)) => Ok(value),
+        Ok(None) => Err(Failure::Failed("the store does not have this key".to_owned())),
+        Err(error) => Err(Failure::failed(error)),
+    }
+}
+
+fn area(site: &Site) -> Result<Area, Failure> {
+    Area::of(&site.config.layout).ok_or_else(|| {
+        Failure::Refused(
+            "the regions of this cluster have no room for a log: raise limits.slots or limits.value_bytes of its profile".to_owned(),
+        )
+    })
+}
+
+/// A place in the cluster for a replica or a client.
+fn join(site: &Site, name: Name, actor: Actor<KeyValue>) -> Result<(Endpoint, Node<KeyValue>), Failure> {
+    let endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
+    let member = site.start(obol_agent::seed()).map_err(Failure::refused)?.member(Kind::App, name);
+    Ok((endpoint, Node::new(member, actor)))
+}
+
+/// A client with this poll interval while it waits for answers.
+fn client(site: &Site, poll_interval: Nanos) -> Result<Actor<KeyValue>, Failure> {
+    let client = Client::new(area(site)?, obol_agent::seed(), poll_interval, AGAIN_EVERY);
+    Ok(Actor::Client(Box::new(client)))
+}
+
+/// One operation.
+struct Once {
+    operation: Option<Operation>,
+    ended: Option<Done>,
+    until: std::time::Instant,
+}
+
+impl Work for Once {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        if let Some(operation) = self.operation.take() {
+            // An empty window takes one; the length was checked.
+            let _ = client.begin(obol_fabric::host::clock::now(), operation, endpoint);
+        }
+        self.ended = client.take();
+        self.ended.is_some() || std::time::Instant::now() >= self.until
+    }
+}
+
+fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Done, Failure> {
+    let (mut endpoint, mut node) = join(site, options.name, client(site, POLL_INTERVAL)?)?;
+    let until = std::time::Instant::now() + options.timeout;
+    let mut once = Once { operation: Some(operation), ended: None, until };
+    let stop = AtomicBool::new(false);
+    let used = Session { node: &mut node, work: &mut once, stop: &stop }.in_full(&mut endpoint);
+    endpoint.serve(&mut node, &AtomicBool::new(true));
+    used?;
+    once.ended.ok_or_else(|| {
+        Failure::Failed(format!(
+            "no answer within {:?}; see `obol status` whether a majority of the replicas runs ({REPLICA_PREFIX}1, ...)",
+            options.timeout
+        ))
+    })
+}
