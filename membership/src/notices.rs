@@ -55,6 +55,11 @@ impl Notices {
         self.0.iter().map(|n| n.due).min().unwrap_or(Instant::NEVER)
     }
 
+    /// Drops all suspicions; proofs are spread by processes that are no members, too.
+    pub fn retract_all(&mut self) {
+        self.0.retain(|n| n.evidence == Evidence::Proof);
+    }
+
     /// Sends the notices that are due.
     pub fn tick<F: Fabric>(
         &mut self,

@@ -288,8 +288,11 @@ impl Peer {
         }
     }
 
-    /// Sends the death notices that are due.
+    /// Sends the death notices that are due: only proofs while this process is no member.
     pub(crate) fn tick_notices<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        if self.incarnation().is_none() {
+            self.notices.retract_all();
+        }
         let me = self.incarnation().unwrap_or_default();
         self.notices.tick(me, view, &self.config, now, fabric);
     }

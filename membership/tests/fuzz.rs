@@ -78,7 +78,7 @@ fn use_view(view: &View) -> u64 {
     outcome((
         (leader, earlier, view.deciders().len(), view.majority(), view.is_compatible(&other)),
         (view.members.len(), view.departed.len(), view.changes.len(), view.reach() == view.lease),
-        (view.has_lost(first), next.members.len(), next.changes.len(), next.departed.len()),
+        (view.may_have(first), next.members.len(), next.changes.len(), next.departed.len()),
     ))
 }
 

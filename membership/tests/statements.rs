@@ -427,6 +427,10 @@ fn reports_of_an_excluded_process_are_ignored() {
     cluster.send_to_coordinators(&notice(old, Evidence::Suspicion));
     cluster.run(Nanos::from_millis(5));
     assert_eq!(cluster.newest(), view);
+    // Nor is one that never was a member, or is none at present.
+    cluster.send_to_coordinators(&notice(Incarnation::NONE, Evidence::Suspicion));
+    cluster.run(Nanos::from_millis(5));
+    assert_eq!(cluster.newest(), view);
     // A member is believed.
     let member = cluster.incarnation(1).expect("a member");
     cluster.send_to_coordinators(&notice(member, Evidence::Suspicion));

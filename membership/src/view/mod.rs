@@ -152,11 +152,10 @@ impl View {
         self.members.get(at)
     }
 
-    /// Whether this was a member and no longer is.
-    pub fn has_lost(&self, incarnation: Incarnation) -> bool {
-        incarnation != Incarnation::NONE
-            && incarnation < self.next_incarnation
-            && self.member(incarnation).is_none()
+    /// Whether this is a member of this view, or may be one of a later view. Former members are
+    /// not, and neither is a process that has no incarnation.
+    pub fn may_have(&self, incarnation: Incarnation) -> bool {
+        incarnation >= self.next_incarnation || self.member(incarnation).is_some()
     }
 
     /// The member that joined with this token.
