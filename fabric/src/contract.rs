@@ -7,7 +7,7 @@
 //! | target frozen | succeeds | succeeds | succeeds | succeeds |
 //! | target dead | [`LinkError::PeerDead`] after a drawn delay | [`LinkError::PeerDead`] at once | [`LinkError::PeerDead`] within the bound of detection | [`LinkError::PeerDead`]; so does a gateway that does not answer within that bound |
 //! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it | a full lane loses it, counted; so does a broken connection, uncounted |
-//! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) | the other host's gateway passes both on; a silent gateway is a suspicion |
+//! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) | the other host's gateway passes both on; of a silent gateway nothing is known but the silence |
 //!
 //! Operations posted to one peer are executed in the order of the posts. After one of them has
 //! failed, those posted before its completion was taken fail, too: a CAS is never executed when an
@@ -74,6 +74,8 @@ pub enum LinkError {
 /// The certainty of a death notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
+    /// Its host does not answer, which implies nothing about the process.
+    Silence,
     /// The process may still run: a robust futex of one thread, a stalled heartbeat.
     Suspicion,
     /// No thread of the process runs user code any more.

@@ -10,7 +10,7 @@ use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as RecordKind, Record};
 use obol_membership::view::{Newcomer, Reason};
 use obol_membership::wire::{Message, Refusal};
-use obol_membership::{ActiveMutant, Kind, Timing};
+use obol_membership::{ActiveMutant, Change, Kind, Timing};
 use std::sync::atomic::Ordering;
 
 /// Three coordinators (nodes 0 to 2) and the agents after them, joined and active.
@@ -436,6 +436,42 @@ fn reports_of_an_excluded_process_are_ignored() {
     cluster.send_to_coordinators(&notice(member, Evidence::Suspicion));
     cluster.run(Nanos::from_millis(1));
     assert!(cluster.view(0).member(other).is_none());
+}
+
+#[test]
+fn a_proof_of_a_death_counts_from_any_process() {
+    let mut cluster = cluster(2);
+    let dead = cluster.incarnation(3).expect("a member");
+    let notice = Message::Notice {
+        accuser: Incarnation::NONE,
+        accused: dead,
+        reason: Reason::Deadbeat,
+        evidence: Evidence::Proof,
+    };
+    cluster.send_to_coordinators(&notice.encode());
+    cluster.run(Nanos::from_millis(1));
+    assert!(cluster.view(0).member(dead).is_none());
+}
+
+/// Links are not watched here, so the silence alone has the member removed.
+#[test]
+fn a_silent_host_is_not_announced_as_a_death() {
+    let mut cluster = cluster(2);
+    let silent = cluster.incarnation(3).expect("a member");
+    cluster.silence(&[3], &[0, 1, 2]);
+    cluster.settle();
+    assert!(cluster.view(0).member(silent).is_none());
+    let reasons: Vec<_> = cluster
+        .view(0)
+        .changes
+        .iter()
+        .filter_map(|change| match *change {
+            Change::Failed { accused, reason, .. } if accused == silent => Some(reason),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reasons, [Reason::Timeout]);
+    assert_eq!(cluster.counted(0, Counter::ClearedByProof), 0);
 }
 
 #[test]

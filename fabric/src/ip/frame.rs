@@ -178,6 +178,7 @@ const ERRORS: [LinkError; 5] = [
     LinkError::Unmapped,
 ];
 const ROLES: [Role; 4] = [Role::Reader, Role::Member, Role::Fencer, Role::Proposer];
+/// A gateway reports no silence: that is what its peers notice when it does not answer.
 const EVIDENCE: [Evidence; 2] = [Evidence::Suspicion, Evidence::Proof];
 
 /// The code of an element of a list.

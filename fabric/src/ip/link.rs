@@ -223,7 +223,7 @@ impl Link {
             State::Up(_) => drop(self.put(&Request::Watch(Seat::of(whom)))),
             // Its gateway is told when it answers.
             State::Connecting(_) | State::Starting(_) => {}
-            State::Down(_) => self.watches.report(Seat::of(whom), Evidence::Suspicion, &mut outcome.deaths),
+            State::Down(_) => self.watches.report(Seat::of(whom), Evidence::Silence, &mut outcome.deaths),
         }
     }
 
@@ -281,7 +281,7 @@ impl Link {
             let error = if let What::Failed(error) = what { error } else { LinkError::PeerDead };
             outcome.fail(token, region, error);
         }
-        self.watches.suspect_all(&mut outcome.deaths);
+        self.watches.silent(&mut outcome.deaths);
     }
 
     /// Takes what the gateway has sent.

@@ -1,5 +1,5 @@
-//! Watches of a process on processes of another host. That host's gateway reports their deaths; a
-//! host that falls silent is a suspicion of all its processes.
+//! Watches of a process on processes of another host. That host's gateway reports their deaths; of
+//! a host that falls silent only that is reported.
 
 use super::frame::Seat;
 use crate::contract::Evidence;
@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 struct Watch {
     whom: Address,
-    suspected: bool,
-    proved: bool,
+    /// What was reported since its host last began to answer.
+    reported: Option<Evidence>,
 }
 
 /// The watches on processes of one host.
@@ -21,13 +21,19 @@ pub(super) struct Watches(Vec<Watch>);
 pub(super) type Deaths = VecDeque<(Address, Evidence)>;
 
 impl Watch {
+    /// Reports what is not reported yet. A proof comes after a suspicion.
     fn report(&mut self, evidence: Evidence, deaths: &mut Deaths) {
-        if !core::mem::replace(&mut self.suspected, true) {
-            deaths.push_back((self.whom, Evidence::Suspicion));
+        if evidence == Evidence::Proof {
+            self.report(Evidence::Suspicion, deaths);
         }
-        if evidence == Evidence::Proof && !core::mem::replace(&mut self.proved, true) {
-            deaths.push_back((self.whom, Evidence::Proof));
+        if self.reported < Some(evidence) {
+            self.reported = Some(evidence);
+            deaths.push_back((self.whom, evidence));
         }
+    }
+
+    fn is_proved(&self) -> bool {
+        self.reported == Some(Evidence::Proof)
     }
 }
 
@@ -36,7 +42,7 @@ impl Watches {
     pub(super) fn add(&mut self, whom: Address) -> bool {
         let new = self.0.iter().all(|watch| watch.whom != whom);
         if new {
-            self.0.push(Watch { whom, suspected: false, proved: false });
+            self.0.push(Watch { whom, reported: None });
         }
         new
     }
@@ -56,23 +62,23 @@ impl Watches {
     }
 
     /// The host does not answer.
-    pub(super) fn suspect_all(&mut self, deaths: &mut Deaths) {
+    pub(super) fn silent(&mut self, deaths: &mut Deaths) {
         for watch in &mut self.0 {
-            watch.report(Evidence::Suspicion, deaths);
+            watch.report(Evidence::Silence, deaths);
         }
     }
 
     /// The host answers again: those that its gateway has to watch. A death has to be reported
     /// again.
     pub(super) fn renew(&mut self) -> impl Iterator<Item = Seat> {
-        self.0.iter_mut().filter(|watch| !watch.proved).map(|watch| {
-            watch.suspected = false;
+        self.0.iter_mut().filter(|watch| !watch.is_proved()).map(|watch| {
+            watch.reported = None;
             Seat::of(watch.whom)
         })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(|watch| watch.proved)
+        self.0.iter().all(Watch::is_proved)
     }
 }
 
@@ -90,15 +96,18 @@ mod tests {
     fn a_death_is_reported_once_whoever_reports_it() {
         let (mut watches, mut deaths) = (Watches::default(), Deaths::default());
         assert!(watches.add(WHOM) && !watches.add(WHOM));
-        watches.suspect_all(&mut deaths);
+        watches.silent(&mut deaths);
+        watches.silent(&mut deaths);
+        assert_eq!(taken(&mut deaths), [Evidence::Silence]);
         watches.report(Seat::of(WHOM), Evidence::Suspicion, &mut deaths);
+        watches.silent(&mut deaths);
         assert_eq!(taken(&mut deaths), [Evidence::Suspicion]);
         assert_eq!(watches.renew().count(), 1);
         watches.report(Seat::of(Address { generation: 4, ..WHOM }), Evidence::Proof, &mut deaths);
         assert_eq!(taken(&mut deaths), []);
         watches.report(Seat::of(WHOM), Evidence::Proof, &mut deaths);
         watches.report(Seat::of(WHOM), Evidence::Proof, &mut deaths);
-        watches.suspect_all(&mut deaths);
+        watches.silent(&mut deaths);
         assert_eq!(taken(&mut deaths), [Evidence::Suspicion, Evidence::Proof]);
         assert!(watches.is_empty() && watches.renew().count() == 0);
     }

@@ -81,13 +81,13 @@ fn who_starts_before_the_gateway_of_another_host_waits_for_it() {
 }
 
 #[test]
-fn a_gateway_that_dies_is_a_suspicion_and_no_proof_and_its_host_is_reached_after_its_restart() {
+fn a_gateway_that_dies_is_a_silence_and_no_death_and_its_host_is_reached_after_its_restart() {
     let mut bed = Bed::new();
     let peer = live(&bed.clusters[1], "peer");
     bed.me.watch(peer);
     bed.gateways[1] = None;
     until(&mut bed.me, &mut bed.probe, |probe| !probe.deaths.is_empty());
-    assert_eq!(bed.probe.deaths, [(peer, Evidence::Suspicion)]);
+    assert_eq!(bed.probe.deaths, [(peer, Evidence::Silence)]);
     assert_eq!(bed.read(), Err(LinkError::PeerDead));
     bed.restart_gateway();
     bed.reach();
@@ -121,7 +121,7 @@ fn a_frozen_gateway_is_a_silent_host_until_it_runs_again() {
     kill(bed.gateways[1].as_ref().expect("it runs"), "STOP");
     // Nothing is posted: that it is silent is noticed nevertheless.
     until(&mut bed.me, &mut bed.probe, |probe| !probe.deaths.is_empty());
-    assert_eq!(bed.probe.deaths, [(peer, Evidence::Suspicion)]);
+    assert_eq!(bed.probe.deaths, [(peer, Evidence::Silence)]);
     assert_eq!(bed.read(), Err(LinkError::PeerDead));
     kill(bed.gateways[1].as_ref().expect("it runs"), "CONT");
     bed.reach();

@@ -16,6 +16,7 @@ use crate::adapt::LeaseScaler;
 use crate::clearing::Clearing;
 use crate::consensus::{Consensus, Engine, Phase};
 use crate::detectors::deadbeat::{self, Deadbeat};
+use crate::detectors::links;
 use crate::log::Log;
 use crate::metrics::Counter;
 use crate::mutants::Mutant;
@@ -381,10 +382,18 @@ impl Coordinator {
         true
     }
 
+    /// The fabric reports that a process died, or that its host is silent. A silent host is a link
+    /// that may be down, where links are watched: the leader decides from all reports which members
+    /// go. Otherwise both ends of one broken link could have each other removed.
     fn report_death<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
-        let by = Accusation { accuser: self.incarnation().unwrap_or_default(), reason: Reason::Deadbeat };
+        let reason = deadbeat::reason(evidence);
+        let by = Accusation { accuser: self.incarnation().unwrap_or_default(), reason };
         for accused in deadbeat::accused(who, &self.log, self.cleared) {
-            self.accuse(accused, by, evidence, now, fabric);
+            if reason == Reason::Timeout && links::are_watched(&self.peer.config) {
+                self.peer.detectors.links.recheck(accused, now);
+            } else {
+                self.accuse(accused, by, evidence.max(Evidence::Suspicion), now, fabric);
+            }
         }
     }
 

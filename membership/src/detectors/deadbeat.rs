@@ -4,7 +4,8 @@
 //! watches for it; an agent has the programs in its own seats watched (`attached_apps`).
 
 use crate::log::{LOG_VIEWS_MAX, Log};
-use obol_fabric::{Address, Fabric, Incarnation, ViewId};
+use crate::view::Reason;
+use obol_fabric::{Address, Evidence, Fabric, Incarnation, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The processes watched for one coordinator.
@@ -30,6 +31,14 @@ impl Deadbeat {
             }
         }
         self.watched = wanted;
+    }
+}
+
+/// Why a member is removed upon this evidence: a host that does not answer is no word of a kernel.
+pub const fn reason(evidence: Evidence) -> Reason {
+    match evidence {
+        Evidence::Silence => Reason::Timeout,
+        Evidence::Suspicion | Evidence::Proof => Reason::Deadbeat,
     }
 }
 

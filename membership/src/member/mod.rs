@@ -11,6 +11,7 @@ use crate::Config;
 use crate::adapt::LateRenewals;
 use crate::attached_apps::AttachedApps;
 use crate::cache::FanOut;
+use crate::detectors::deadbeat;
 use crate::lease::Lease;
 use crate::metrics::Counter;
 use crate::mutants::Mutant;
@@ -411,7 +412,8 @@ impl Machine for Member {
             Event::Death { who, evidence } => {
                 if let Some(accused) = self.apps.at(who) {
                     let due = now + self.peer.config.timing.notice_after;
-                    self.peer.notices.raise(accused, Reason::Deadbeat, evidence, due);
+                    let reason = deadbeat::reason(evidence);
+                    self.peer.notices.raise(accused, reason, evidence.max(Evidence::Suspicion), due);
                 } else if self.apps.died(who, fabric) {
                     // The dead process is no member.
                 } else if self.source.died(who, &self.peer.config, now, fabric) {

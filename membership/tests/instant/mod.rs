@@ -543,6 +543,19 @@ impl Cluster {
         }
     }
 
+    /// Makes the watchers of these nodes find their host silent.
+    pub fn silence(&mut self, hosts: &[usize], watchers: &[usize]) {
+        for &host in hosts {
+            let who = self.nodes[host].address;
+            for &at in watchers {
+                let node = &mut self.nodes[at];
+                if node.watches.contains(&who) {
+                    node.inbox.push_back(Happening::Death(who, Evidence::Silence));
+                }
+            }
+        }
+    }
+
     pub fn seat(&mut self, at: usize, seat: u16, request: SeatRequest) {
         self.nodes[at].inbox.push_back(Happening::Seat(seat, request));
     }
