@@ -13,14 +13,27 @@
 use crate::Config;
 use crate::mutants::Mutant;
 use crate::view::{Acceptor, Change, Kind, Member, View};
-use obol_fabric::Instant;
+use obol_fabric::{Instant, Nanos};
 use std::collections::BTreeMap;
 
-/// The missing deciders, as one process has seen it by its own clock.
+/// How long a decider has been missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Absence {
+    /// It is missing; it counts as missing since then.
+    Since(Instant),
+    /// It was missing for so long, and has been a member again since then.
+    Over(Nanos, Instant),
+}
+
+/// The missing deciders, as one process has seen it by its own clock. Absences add up until the
+/// coordinator has been a member for as long as a missing one is waited for: one that comes and goes
+/// is of no more use than a missing one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vacancies {
-    /// By number, with the time since when that is known.
-    since: BTreeMap<u16, Instant>,
+    /// By number, as far as it is known.
+    absences: BTreeMap<u16, Absence>,
+    /// When the newest view was last known to have no successor.
+    confirmed: Instant,
     /// When the last change of acceptors was learned.
     changed: Instant,
 }
@@ -41,38 +54,80 @@ pub fn spares(view: &View) -> impl Iterator<Item = &Member> {
     view.of_kind(Kind::Coordinator).filter(|m| view.acceptor(m.proposer).is_none())
 }
 
+impl Absence {
+    /// It may be a member from then on.
+    fn end(&mut self, at: Instant) {
+        if let Self::Since(since) = *self {
+            *self = Self::Over(at.since(since), at.max(since));
+        }
+    }
+
+    /// It is missing from then on.
+    fn resume(&mut self, at: Instant) {
+        if let Self::Over(missed, _) = *self {
+            *self = Self::Since(Instant(at.0.saturating_sub(missed.0)));
+        }
+    }
+}
+
 impl Vacancies {
     /// The knowledge of a process that starts with this view: how long a decider has been missing,
     /// or how long the deciders are unchanged, is unknown.
     pub fn begin(view: &View, now: Instant) -> Self {
-        Self { since: vacant(view).map(|number| (number, now)).collect(), changed: now }
+        let absences = vacant(view).map(|number| (number, Absence::Since(now))).collect();
+        Self { absences, confirmed: now, changed: now }
     }
 
-    /// Updates from a later view.
-    pub fn follow(&mut self, old: &View, view: &View, now: Instant) {
-        if view.id == old.id.next() {
-            self.update(view, now);
-            if old.acceptors != view.acceptors {
-                self.changed = now;
-            }
-        } else {
-            // In the views in between they may have been members.
-            *self = Self::begin(view, now);
+    /// The newest view had no successor at that time.
+    pub fn confirm(&mut self, at: Instant) {
+        self.confirmed = self.confirmed.max(at);
+    }
+
+    /// Updates from a later view. A process may learn it late, several at once, or not every view.
+    /// So what ends an absence counts from when the earlier view was last confirmed.
+    pub fn follow(&mut self, old: &View, view: &View, config: &Config, now: Instant) {
+        let jump = view.id != old.id.next();
+        if jump {
+            // In the views in between all of them may have been members.
+            self.absences.values_mut().for_each(|absence| absence.end(self.confirmed));
+        }
+        self.learn(view, config, now);
+        if jump || old.acceptors != view.acceptors {
+            self.changed = now;
         }
     }
 
     /// Updates from a later view, where it does not matter if a decider was a member for a moment
     /// in between.
-    pub fn update(&mut self, view: &View, now: Instant) {
-        let since = |number| self.since.get(&number).copied().unwrap_or(now);
-        self.since = vacant(view).map(|number| (number, since(number))).collect();
+    pub fn update(&mut self, view: &View, config: &Config, now: Instant) {
+        self.learn(view, config, now);
+        self.confirm(now);
+    }
+
+    fn learn(&mut self, view: &View, config: &Config, now: Instant) {
+        let enough = config.timing.replace_after;
+        let confirmed = self.confirmed;
+        self.absences.retain(|number, absence| {
+            if seated(view, *number).is_some() {
+                absence.end(confirmed);
+            }
+            let lasts = matches!(absence, Absence::Over(_, back) if now.since(*back) >= enough);
+            view.acceptor(*number).is_some() && !lasts
+        });
+        for number in vacant(view) {
+            self.absences.entry(number).or_insert(Absence::Since(now)).resume(now);
+        }
     }
 
     /// The seat that has been vacant for longest, and when it is to be replaced.
     fn overdue(&self, config: &Config) -> Option<(u16, Instant)> {
-        let (number, since) = self.since.iter().min_by_key(|(_, since)| **since)?;
+        let missing = self.absences.iter().filter_map(|(number, absence)| match absence {
+            Absence::Since(since) => Some((*number, *since)),
+            Absence::Over(..) => None,
+        });
+        let (number, since) = missing.min_by_key(|(_, since)| *since)?;
         let haste = config.mutant.has(Mutant::ReplaceInHaste);
-        Some((*number, if haste { *since } else { *since + config.timing.replace_after }))
+        Some((number, if haste { since } else { since + config.timing.replace_after }))
     }
 
     /// The next change and its time; `None` if it cannot be made. `lives` says whether a member

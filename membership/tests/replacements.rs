@@ -59,18 +59,18 @@ fn the_longest_vacant_seat_goes_to_the_oldest_spare_in_two_steps() {
     let first = view(3, 5);
     let mut seen = Vacancies::begin(&first, Instant(5000));
     let second = without(&first, &[3]);
-    seen.follow(&first, &second, Instant(7000));
+    seen.follow(&first, &second, &config, Instant(7000));
     let third = without(&second, &[1]);
-    seen.follow(&second, &third, Instant(7050));
+    seen.follow(&second, &third, &config, Instant(7050));
     assert_eq!(seen.due(&third, &config, Instant(7050), lives), Instant(7100));
     assert_eq!(seen.change(&third, &config, Instant(7099), lives), None);
     let fourth = follow(seen.change(&third, &config, Instant(7100), lives), &third);
     assert_eq!(numbers(&fourth), [1, 2, 3, 4]);
-    seen.follow(&third, &fourth, Instant(7101));
+    seen.follow(&third, &fourth, &config, Instant(7101));
     // The second step does not wait.
     let fifth = follow(seen.change(&fourth, &config, Instant(7101), lives), &fourth);
     assert_eq!(numbers(&fifth), [1, 2, 4]);
-    seen.follow(&fourth, &fifth, Instant(7102));
+    seen.follow(&fourth, &fifth, &config, Instant(7102));
     // The next one does.
     assert_eq!(seen.change(&fifth, &config, Instant(8101), lives), None);
     assert_eq!(seen.due(&fifth, &config, Instant(8101), lives), Instant(8102));
@@ -119,8 +119,41 @@ fn missed_views_may_have_had_every_seat_taken() {
     let first = without(&view(3, 4), &[3]);
     let mut seen = Vacancies::begin(&first, Instant(0));
     let later = follow(None, &follow(None, &first));
-    seen.follow(&first, &later, Instant(90));
+    seen.follow(&first, &later, &config, Instant(90));
     assert_eq!(seen.due(&later, &config, Instant(90), lives), Instant(90) + PAUSE);
+}
+
+#[test]
+fn absences_add_up_until_the_coordinator_has_been_a_member_for_long_enough() {
+    let config = config(true);
+    let there = view(3, 4);
+    let gone = without(&there, &[3]);
+    let back = |view: &View| View { id: view.id.next(), ..there.clone() };
+    let again = |view: &View| View { id: view.id.next(), ..gone.clone() };
+    // It is missing for 40 and a member for `stay`, again and again.
+    let due = |stay: u64, confirmed: bool| {
+        let (mut seen, mut view, mut now) = (Vacancies::begin(&there, Instant(5000)), there.clone(), 7000);
+        for _ in 0..10 {
+            let next = again(&view);
+            seen.follow(&view, &next, &config, Instant(now));
+            if seen.change(&next, &config, Instant(now + 39), lives).is_some() {
+                return Some(now + 39);
+            }
+            if confirmed {
+                seen.confirm(Instant(now + 40));
+            }
+            let member = back(&next);
+            seen.follow(&next, &member, &config, Instant(now + 40));
+            assert_eq!(seen.change(&member, &config, Instant(now + 40), lives), None, "it is a member");
+            (view, now) = (member, now + 40 + stay);
+        }
+        None
+    };
+    assert_eq!(due(10, true), Some(7000 + 2 * 50 + 39), "79 and 39");
+    assert_eq!(due(99, true), Some(7000 + 2 * 139 + 39));
+    assert_eq!(due(100, true), None, "it is back");
+    // A process that did not hear of the return in time counts no absence up to when it did.
+    assert_eq!(due(10, false), None);
 }
 
 #[test]

@@ -9,14 +9,25 @@ use obol_fabric::Nanos;
 use obol_membership::{Change, Kind, View};
 use std::collections::BTreeMap;
 
+/// How long an acceptor has been missing, in true time.
+#[derive(Clone, Copy, Debug)]
+enum Absence {
+    /// It is missing; it counts as missing since then.
+    Since(u64),
+    /// It was missing for so long, and has been a member since then.
+    Over(u64, u64),
+}
+
 /// The acceptors, and since when some of them are missing, in true time.
 #[derive(Debug)]
 pub(super) struct Seats {
     /// After how long a coordinator is replaced, and the pause, on the fastest clock; `None` if
     /// never.
     policy: Option<(u64, u64)>,
+    /// After how long as a member a coordinator's absences are forgotten, on the slowest clock.
+    forgotten: u64,
     /// By number.
-    missing: BTreeMap<u16, u64>,
+    missing: BTreeMap<u16, Absence>,
     /// When the acceptors last changed; zero if never.
     changed: u64,
     /// Operators' requests. Coordinators may receive them late, and follow them for a while.
@@ -32,7 +43,9 @@ impl Seats {
         let timing = &scenario.config.timing;
         let fastest = |span: Nanos| span.0 - span.0 * u64::from(timing.drift_ppm) / 1_000_000 - 1;
         let policy = timing.replace.then(|| (fastest(timing.replace_after), fastest(timing.replace_pause)));
-        Self { policy, missing: BTreeMap::new(), changed: 0, requested: Vec::new() }
+        let forgotten =
+            timing.replace_after.0 + timing.replace_after.0 * u64::from(timing.drift_ppm) / 1_000_000 + 1;
+        Self { policy, forgotten, missing: BTreeMap::new(), changed: 0, requested: Vec::new() }
     }
 
     /// An operator requests another set of acceptors.
@@ -63,9 +76,21 @@ impl Seats {
         if old.acceptors != view.acceptors {
             self.changed = time;
         }
-        let vacant = view.acceptors.iter().map(|a| a.proposer).filter(|n| !is_member(view, *n));
-        let since = |number| (number, self.missing.get(&number).copied().unwrap_or(time));
-        self.missing = vacant.map(since).collect();
+        self.missing.retain(|number, absence| {
+            if let Absence::Since(since) = *absence
+                && is_member(view, *number)
+            {
+                *absence = Absence::Over(time - since, time);
+            }
+            let lasts = matches!(*absence, Absence::Over(_, back) if time - back >= self.forgotten);
+            view.acceptor(*number).is_some() && !lasts
+        });
+        for number in view.acceptors.iter().map(|a| a.proposer).filter(|n| !is_member(view, *n)) {
+            let absence = self.missing.entry(number).or_insert(Absence::Since(time));
+            if let Absence::Over(missed, _) = *absence {
+                *absence = Absence::Since(time.saturating_sub(missed));
+            }
+        }
         Ok(())
     }
 
@@ -76,7 +101,10 @@ impl Seats {
             broken!(23, time, "view {id}: coordinator {number} {what} the acceptors {why}")
         };
         let Some((after, pause)) = self.policy else { return bad("without a request") };
-        let ripe = |number: &u16| self.missing.get(number).is_some_and(|since| time - since >= after);
+        let ripe = |number: &u16| match self.missing.get(number) {
+            Some(Absence::Since(since)) => time - since >= after,
+            Some(Absence::Over(..)) | None => false,
+        };
         let living = |view: &View| view.acceptors.iter().filter(|a| is_member(old, a.proposer)).count();
         if comes {
             if !self.missing.keys().any(ripe) {

@@ -271,7 +271,7 @@ impl Coordinator {
         fabric.publish_view(view.id, frame);
         self.learn_clear(view.cleared, fabric);
         self.follow_joins(view, now, fabric);
-        self.vacancies.follow(&self.log.newest().view, view, now);
+        self.vacancies.follow(&self.log.newest().view, view, &self.peer.config, now);
         self.log.push(Arc::clone(view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.suspect_former_life(fabric.address());
@@ -441,7 +441,10 @@ impl Coordinator {
             self.lost_quorum = false;
         }
         match found {
-            Found::Empty { posted, .. } => {
+            Found::Empty { view, posted } => {
+                if view == self.view().id {
+                    self.vacancies.confirm(posted);
+                }
                 self.peer.contact = now;
                 self.peer.poll.answered(now.since(posted), &self.peer.config);
             }

@@ -41,7 +41,7 @@ impl Spares {
     /// The number of the coordinator that is to be started now. `runs` returns whether one has a
     /// process, in whatever state.
     pub(crate) fn wanted(&mut self, view: &View, now: Instant, runs: impl Fn(u16) -> bool) -> Option<u16> {
-        self.vacancies.update(view, now);
+        self.vacancies.update(view, &self.config, now);
         let started = self.started;
         let number = self.vacancies.missing_spare(view, &self.config, now, started, self.limit, runs)?;
         // If it cannot be started, trying again at once would not help.
