@@ -6,7 +6,7 @@ use crate::clients::WAKEUP;
 use crate::replica::Replica;
 use crate::service::Service;
 use crate::tokens::{Part, part_of, token};
-use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Remote, ViewId};
+use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Release, Remote, ViewId};
 use obol_membership::{Member, Role};
 
 /// What a member does.
@@ -84,8 +84,16 @@ impl<S: Service> Role for Node<S> {
         self.member.leave(now, fabric);
     }
 
+    fn is_ready(&self) -> bool {
+        self.member.incarnation().is_some()
+    }
+
     fn has_left(&self) -> bool {
         self.member.has_left()
+    }
+
+    fn refused_by(&self) -> Option<Release> {
+        self.member.refused_by()
     }
 }
 

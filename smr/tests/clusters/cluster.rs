@@ -258,8 +258,12 @@ impl Run {
 impl Cluster {
     fn start(seed: u64, plan: &Plan) -> Self {
         let layout = Layout::new(LIMITS).expect("within the bounds");
-        let config =
-            Config { timing: timing(!seed.is_multiple_of(3)), layout, mutant: ActiveMutant::default() };
+        let config = Config {
+            release: obol_fabric::Release::THIS,
+            timing: timing(!seed.is_multiple_of(3)),
+            layout,
+            mutant: ActiveMutant::default(),
+        };
         let seats: Vec<(Name, Address)> = (0..COORDINATORS)
             .map(|n| (name("coord-", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
