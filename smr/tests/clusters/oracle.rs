@@ -29,8 +29,9 @@ struct Known {
 pub(crate) struct Oracle {
     /// The digest of the prefix that ends with an entry.
     digests: BTreeMap<u64, u64>,
-    /// The newest entry that a leader has committed.
+    /// The newest entry that a leader has committed, and its term.
     committed: u64,
+    committed_in: u64,
     /// Who led in which term.
     leaders: BTreeMap<u64, (u32, u32)>,
     nodes: BTreeMap<u32, Known>,
@@ -105,14 +106,18 @@ impl Oracle {
             }
             let committed = Index(self.committed);
             let has = replica.digest_at(committed);
-            if self.committed > 0 && has != self.digests.get(&self.committed).copied() {
+            // One that is deposed already may begin from too little: it commits nothing.
+            let is_later = replica.term().0 > self.committed_in;
+            if self.committed > 0 && is_later && has != self.digests.get(&self.committed).copied() {
                 let last = replica.last();
                 return Err(format!(
                     "invariant 2: replica {node} leads with a log up to {last} that lacks what was committed up to {committed}"
                 ));
             }
         }
-        self.committed = self.committed.max(replica.commit().map_or(0, |commit| commit.0));
+        if let Some(commit) = replica.commit().filter(|commit| commit.0 > self.committed) {
+            (self.committed, self.committed_in) = (commit.0, replica.term().0);
+        }
         for (holder, overwritten) in replica.overwritten() {
             self.recycled = self.recycled.max(overwritten);
             let lags = |seen: &&Seen<'_>| {
