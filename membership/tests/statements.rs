@@ -3,7 +3,7 @@
 mod instant;
 
 use instant::{Cluster, Happening, TIMING};
-use obol_fabric::{Address, Evidence, Name, Nanos, SeatRequest, SeatStatus, memory};
+use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, memory};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::holds::Hold;
 use obol_membership::metrics::Counter;
