@@ -296,6 +296,35 @@ fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
 }
 
 #[test]
+fn a_host_that_cannot_be_reached_is_excluded_once_and_the_others_are_not_disturbed() {
+    let (root, up) = Root::with_cluster(&["--hosts", "3"]);
+    let before = root.healthy().view();
+    root.run(&["kill", "gateway-2"]).ends(0);
+    let is_out = |status: &Status| ["coord-2", "node-2", "app-2"].iter().all(|n| status.incarnation(n) == 0);
+    let excluded =
+        root.until("its processes are excluded", |status| status.view() > before && is_out(status));
+    let renewals = |status: &Status| {
+        status.process("node-1")["counters"]["renewals_on_time"].as_u64().expect("a number")
+    };
+    // They request to join all the time. Admitted each time, they were the reason for ten views.
+    let enough = renewals(&excluded) + 120;
+    let later = root.until("the others have renewed their leases many times", |status| {
+        assert!(is_out(status), "{status:#?}");
+        renewals(status) >= enough
+    });
+    assert!(later.view() <= excluded.view() + 1, "{excluded:#?}\n{later:#?}");
+    let events = root.events();
+    let removed: Vec<_> = events.iter().filter(|event| event["event"] == "excluded").collect();
+    assert!(removed.len() <= 2, "the coordinator and the agent, once each: {removed:#?}");
+    let others = ["node-1", "app-1", "node-3", "app-3"];
+    root.until("the others act", |status| others.iter().all(|name| status.is_active(name)));
+    root.run(&["start", "gateway-2"]).ends(0);
+    root.healthy();
+    root.run(&["down"]).ends(0);
+    up.end().well();
+}
+
+#[test]
 fn down_removes_all_hosts_of_a_crashed_up_and_another_up_takes_their_place() {
     let (root, up) = Root::with_cluster(&["--hosts", "2"]);
     root.crash();

@@ -355,6 +355,18 @@ impl Driver {
         self.world.partition(from, to);
     }
 
+    pub(super) fn close(&mut self, node: u32) {
+        self.log(format_args!("close node {node}: it reaches the others, and they do not reach it"));
+        self.world.close(node);
+    }
+
+    pub(super) fn open(&mut self, node: u32) {
+        if self.world.is_closed(node) {
+            self.log(format_args!("open node {node}"));
+            self.world.open(node);
+        }
+    }
+
     pub(super) fn heal(&mut self, from: u32, to: u32) {
         if self.world.is_cut(from, to) {
             self.log(format_args!("heal {from} -> {to}"));

@@ -139,6 +139,8 @@ named_enum! {
         Clique = "clique",
         /// The same, with a link that was cut in one direction only.
         CliqueOneWay = "clique_one_way",
+        /// The same, with a node that the others do not reach, though it reaches them.
+        CliqueClosed = "clique_closed",
         /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
         /// The time line of a failover was incomplete, and gave no phases.

@@ -238,6 +238,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
         for b in 0..nodes {
             driver.heal(a, b);
         }
+        driver.open(a);
         driver.thaw(a);
         for seat in driver.programs(a) {
             driver.thaw_program(a, seat);

@@ -1,5 +1,5 @@
-//! Row 21 under a permanent partition that leaves a majority of the coordinators connected: all
-//! members can reach each other and are active, and no process is kept out that could reach them
+//! Row 21 under a permanent partition that leaves a majority of the coordinators connected, or with a
+//! node that the others cannot reach any more, though it reaches them: all members can reach each other and are active, and no process is kept out that could reach them
 //! all. This stays so: membership does not change any more.
 
 use super::driver::Driver;
@@ -14,6 +14,9 @@ const POLL_INTERVAL: u32 = 64;
 /// Partitions that are drawn until one leaves a majority.
 const DRAWS_MAX: u32 = 8;
 
+/// How often a node is closed instead of a partition, in a thousand.
+const CLOSED_PERMILLE: u32 = 250;
+
 type Cuts = Vec<(u32, u32)>;
 
 /// Cuts the network permanently and waits for the clique; false if no drawn partition leaves a
@@ -22,12 +25,18 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     let mut rng = Rng::new(driver.scenario.seed ^ 0x5e9a_7a7e_0000_0000);
     let lives: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| driver.is_inside(*n)).collect();
     let drawn = (0..DRAWS_MAX).map(|_| draw(&mut rng, &lives, driver.scenario.coordinators));
-    let drawn: Vec<Cuts> = drawn.collect();
+    let mut drawn: Vec<Cuts> = drawn.collect();
+    let closed = rng.permille(CLOSED_PERMILLE).then(|| lives[rng.below(lives.len() as u64) as usize]);
+    if let Some(node) = closed {
+        drawn = vec![lives.iter().filter(|other| **other != node).map(|other| (*other, node)).collect()];
+    }
     let Some(cuts) = drawn.into_iter().find(|cuts| leaves_majority(driver, &lives, cuts)) else {
         return Ok(false);
     };
-    for &(a, b) in &cuts {
-        driver.cut(a, b);
+    if let Some(node) = closed {
+        driver.close(node);
+    } else {
+        cuts.iter().for_each(|&(a, b)| driver.cut(a, b));
     }
     let began = driver.world.now();
     let end = began + driver.scenario.patience;
@@ -46,7 +55,9 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     driver.log(format_args!("nodes {inside:?} are a clique, and all active"));
     if inside.len() < lives.len() {
         driver.oracle.marks.hit(Mark::Clique);
-        if cuts.iter().any(|&(a, b)| !driver.world.is_cut(b, a)) {
+        if closed.is_some() {
+            driver.oracle.marks.hit(Mark::CliqueClosed);
+        } else if cuts.iter().any(|&(a, b)| !driver.world.is_cut(b, a)) {
             driver.oracle.marks.hit(Mark::CliqueOneWay);
         }
     }
@@ -69,7 +80,9 @@ fn members(driver: &Driver) -> Vec<u32> {
 /// Why the members are not a clique of all that belong to it.
 fn apart(driver: &Driver) -> Option<String> {
     let inside = members(driver);
-    let is_cut = |a: u32, b: u32| driver.world.is_cut(a, b) || driver.world.is_cut(b, a);
+    let world = &driver.world;
+    let blocked = |a: u32, b: u32| world.is_cut(a, b) || a != b && world.is_closed(b);
+    let is_cut = |a: u32, b: u32| blocked(a, b) || blocked(b, a);
     for (at, &a) in inside.iter().enumerate() {
         if let Some(b) = inside[..at].iter().find(|b| is_cut(a, **b)) {
             return Some(format!("nodes {b} and {a} are both members and cannot reach each other"));

@@ -221,6 +221,8 @@ impl AttachedApps {
                 return true;
             }
             let status = match refusal {
+                // Not of programs in seats: their agent is a member.
+                Refusal::Unreachable => return true,
                 Refusal::Full => SeatStatus::Full,
                 Refusal::OnHold(left) => {
                     app.due = now + left.min(timing.join_hold_max);

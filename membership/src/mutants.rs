@@ -225,6 +225,8 @@ mutants! {
         CliqueWithoutLeader = "clique-without-leader",
         /// An excluded process asks to be admitted although some of its links are still broken.
         RejoinUnproved = "rejoin-unproved",
+        /// Newcomers are admitted whether or not the leader can read their memory.
+        AdmitUnread = "admit-unread",
     }
     22 {
         /// Joins of a name are not on hold, however often its members fail.

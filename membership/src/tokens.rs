@@ -22,12 +22,16 @@ pub enum Part {
     PollView = 6,
     /// Fences.
     Fence = 7,
-    /// A detector's probe; see `detectors`. Higher numbers belong to further detectors.
+    /// A detector's probe; see `detectors`. The numbers up to 39 belong to further detectors.
     Probe = 8,
+    /// A leader's READ of a newcomer.
+    Newcomer = 40,
 }
 
 /// The number of detectors that tokens can distinguish.
 const DETECTORS_MAX: u8 = 32;
+
+const _: () = assert!(Part::Probe as u8 + DETECTORS_MAX <= Part::Newcomer as u8);
 
 /// Packs part, peer and round into a token.
 pub const fn pack(part: Part, peer: u16, round: u32) -> Token {

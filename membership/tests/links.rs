@@ -92,6 +92,86 @@ fn a_link_that_works_one_way_is_none() {
     assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
 }
 
+/// Over IP, a host whose gateway is gone reaches the others and is not reached by them.
+#[test]
+fn who_cannot_be_reached_is_excluded_once_and_stays_out_until_it_can_be() {
+    // A coordinator and an agent of one host; the first is that of the leader.
+    for host in [[0, 3], [1, 4], [2, 5]] {
+        let mut cluster = cluster(3);
+        let others: Vec<usize> = (0..6).filter(|at| !host.contains(at)).collect();
+        let before = cluster.view(others[0]).id;
+        cluster.closed = host.to_vec();
+        cluster.silence(&host, &others);
+        cluster.run(Nanos::from_millis(20));
+        assert_eq!(named(&cluster, others[0]), others);
+        let view = cluster.view(others[0]).id;
+        assert!(view.0 <= before.0 + 2, "one view for the leader and one for the agent at most");
+        cluster.run(Nanos::from_millis(200));
+        assert_eq!(cluster.view(others[0]).id, view, "host {host:?} stays out");
+        assert!(others.iter().filter(|at| **at > 2).all(|at| cluster.is_active(*at, view)));
+        assert!(host.iter().all(|at| cluster.counted(*at, Counter::Exclusions) == 1));
+        assert!(!cluster.is_leading(host[0]));
+        cluster.closed.clear();
+        cluster.run(Nanos::from_millis(20));
+        assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn a_coordinator_that_cannot_be_reached_leads_not_by_itself_after_a_restart() {
+    let mut cluster = cluster(3);
+    cluster.kill(1);
+    cluster.run(Nanos::from_millis(5));
+    let view = cluster.view(0).id;
+    cluster.closed = vec![1];
+    cluster.restart_coordinator(1);
+    cluster.run(Nanos(20 * TIMING.standby.0));
+    assert_eq!((cluster.view(0).id, cluster.incarnation(1)), (view, None));
+    assert_eq!(cluster.counted(1, Counter::Takeovers), 0);
+    cluster.closed.clear();
+    cluster.run(Nanos::from_millis(5));
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn deciders_that_all_restart_lead_again_though_one_cannot_be_reached() {
+    let mut cluster = cluster(3);
+    (0..3).for_each(|at| cluster.kill(at));
+    cluster.run(Nanos::from_millis(5));
+    cluster.closed = vec![1];
+    (0..3).for_each(|at| cluster.restart_coordinator(at));
+    cluster.run(Nanos(4 * TIMING.standby.0));
+    assert_eq!(named(&cluster, 0), [0, 2, 3, 4, 5]);
+    let view = cluster.view(0).id;
+    cluster.run(Nanos(20 * TIMING.standby.0));
+    assert_eq!(cluster.view(0).id, view);
+}
+
+#[test]
+fn hosts_that_lost_each_other_in_one_direction_do_not_both_go() {
+    let mut cluster = cluster(3);
+    let (one, other) = ([1, 4], [2, 5]);
+    for (a, b) in one.iter().flat_map(|a| other.iter().map(move |b| (*a, *b))) {
+        cluster.cuts.push((b, a));
+    }
+    cluster.silence(&one, &other);
+    cluster.silence(&other, &one);
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(named(&cluster, 0), [0, 1, 3, 4]);
+    let view = cluster.view(0).id;
+    assert!(
+        removals(&cluster)
+            .iter()
+            .all(|(_, by, reason)| { *reason == Reason::Timeout && cluster.view(0).member(*by).is_some() })
+    );
+    // Repeated silence, seen by processes that are no members.
+    for _ in 0..50 {
+        cluster.silence(&one, &other);
+        cluster.run(TIMEOUT);
+    }
+    assert_eq!(cluster.view(0).id, view);
+}
+
 #[test]
 fn a_member_that_lost_many_links_goes_alone() {
     let mut cluster = cluster(4);

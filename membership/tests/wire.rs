@@ -188,6 +188,7 @@ fn every_other_message_round_trips() {
         Message::JoinReply { token: 5, outcome: Ok((accused, ViewId(8))) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::Full) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::NoHost) },
+        Message::JoinReply { token: 5, outcome: Err(Refusal::Unreachable) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::OnHold(Nanos(7))) },
         Message::Leave(accused),
         Message::Settle(ViewId(7)),

@@ -94,7 +94,7 @@ impl Core {
         let node = &self.nodes[watcher as usize];
         let Some(known) = node.watches.iter().find(|w| w.id == watch) else { return };
         let from = known.whom.region;
-        if self.links.is_cut(from, watcher) {
+        if self.links.is_cut(from, watcher) || self.nodes[from as usize].closed {
             return;
         }
         self.nodes[watcher as usize].inbox.push_back(Input::Death { watch, evidence });

@@ -144,6 +144,29 @@ impl<M: Machine> World<M> {
         }
     }
 
+    /// Keeps the others from reaching a node, as over IP without its host's gateway: their
+    /// operations on it fail, datagrams to it and notices of its death are lost. Its own operations
+    /// and datagrams reach the others.
+    pub fn close(&mut self, node: u32) {
+        self.core.nodes[node as usize].closed = true;
+    }
+
+    /// Lets the others reach a node again.
+    pub fn open(&mut self, node: u32) {
+        if core::mem::take(&mut self.core.nodes[node as usize].closed) {
+            for from in 0..self.len() {
+                if from != node && !self.is_cut(from, node) {
+                    self.core.heal(from, node);
+                }
+            }
+        }
+    }
+
+    /// Whether the others do not reach a node.
+    pub fn is_closed(&self, node: u32) -> bool {
+        self.node(node).closed
+    }
+
     /// Restores a direction.
     pub fn heal(&mut self, from: u32, to: u32) {
         if self.is_cut(from, to) {

@@ -76,7 +76,7 @@ impl Core {
         departs: u64,
         grouped: bool,
     ) {
-        if self.links.is_cut(source, target) {
+        if self.is_blocked(source, target) {
             return;
         }
         if self.rng.permille(self.network.loss_permille) {

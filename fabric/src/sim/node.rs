@@ -73,6 +73,8 @@ pub(super) struct Node {
     pub(super) port_in_free: u64,
     /// True time up to which the heartbeat word is updated.
     pub(super) beat_at: u64,
+    /// Other nodes do not reach it, though it reaches them.
+    pub(super) closed: bool,
     pub(super) watches: Vec<Watch>,
     /// By number; seat 0 is the owner's and stays empty.
     pub(super) seats: Vec<Seat>,
@@ -96,6 +98,7 @@ impl Node {
             port_out_free: 0,
             port_in_free: 0,
             beat_at: 0,
+            closed: false,
             watches: Vec::new(),
             seats: (0..layout.limits().seats).map(|_| Seat::default()).collect(),
         }

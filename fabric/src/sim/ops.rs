@@ -88,13 +88,18 @@ impl Core {
             self.ops[id].void = true;
             self.ops[id].outcome = Outcome::Failed(LinkError::PeerDead);
             self.complete_at(id, departs + 1);
-        } else if self.links.is_cut(source, target) {
+        } else if self.is_blocked(source, target) {
             self.ops[id].phase = Phase::Stuck;
             self.link(source, target).stuck.push(id);
             self.time_link(source, target);
         } else {
             self.launch(id, departs);
         }
+    }
+
+    /// Whether neither an operation nor a datagram gets to its target.
+    pub(super) fn is_blocked(&self, source: u32, target: u32) -> bool {
+        self.links.is_cut(source, target) || source != target && self.nodes[target as usize].closed
     }
 
     /// Sends an operation on its way.

@@ -9,6 +9,7 @@
 mod cliques;
 mod datagrams;
 mod lead;
+mod newcomers;
 mod requests;
 
 use crate::Config;
@@ -232,6 +233,8 @@ impl Coordinator {
     /// `Timing::standby`.
     fn stand_by(&mut self, now: Instant) {
         self.peer.rejoin(self.view().id, now);
+        self.peer.detectors.links.seek_leader(&self.peer.config);
+        self.peer.view_pending = true;
         self.peer.timers.set(Timer::LeadAlone, now + self.peer.config.timing.standby);
     }
 
@@ -525,6 +528,7 @@ impl Machine for Coordinator {
                             clearing.complete(done, &self.peer.config, fabric);
                         }
                     }
+                    Part::Newcomer => self.newcomer_read(done.round, result, fabric),
                     Part::Probe => {
                         if let Some((who, reason)) = self.peer.probed(token, result, now, fabric) {
                             let by = Accusation { accuser: self.incarnation().unwrap_or_default(), reason };
@@ -537,7 +541,7 @@ impl Machine for Coordinator {
             Event::Death { who, evidence } => self.report_death(who, evidence, now, fabric),
             Event::Seat { .. } | Event::Confirm { .. } => {}
         }
-        self.drive(now, fabric);
+        self.advance(now, fabric);
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
@@ -569,7 +573,7 @@ impl Machine for Coordinator {
         if let Some(clearing) = &mut self.clearing {
             clearing.tick(&self.peer.config, now, fabric);
         }
-        self.drive(now, fabric);
+        self.advance(now, fabric);
     }
 
     fn deadline(&self) -> Instant {

@@ -11,11 +11,27 @@ use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, ViewId};
 /// Pending joins. More are dropped and arrive again with the next retry.
 pub(super) const JOINS_MAX: usize = 64;
 
+/// Whether this process has read the memory of a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Reach {
+    Unread,
+    /// The READ with this number is posted.
+    Reading(u32),
+    Reached,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Join {
     newcomer: Newcomer,
     as_of: ViewId,
     from: Address,
+    reach: Reach,
+}
+
+impl Join {
+    fn refused(&self, refusal: Refusal) -> (Address, Message<'static>) {
+        (self.from, Message::JoinReply { token: self.newcomer.token, outcome: Err(refusal) })
+    }
 }
 
 /// An operator's request to change the set of acceptors.
@@ -44,6 +60,8 @@ pub(super) fn has_room(view: &View, change: Change, config: &Config) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Requests {
     joins: Vec<Join>,
+    /// The number of the last READ of a newcomer.
+    reads: u32,
     leaves: Vec<Incarnation>,
     /// A new lease duration, and when the request expires.
     lease: Option<(Nanos, Instant)>,
@@ -103,7 +121,9 @@ impl Requests {
         }
         self.joins.retain(|j| seat(j.newcomer.address) != seat(newcomer.address) || !dedupe);
         if self.joins.len() < JOINS_MAX {
-            self.joins.push(Join { newcomer, as_of, from });
+            // A program in a seat shares the region of its agent, which is a member.
+            let reach = if newcomer.host == Incarnation::NONE { Reach::Unread } else { Reach::Reached };
+            self.joins.push(Join { newcomer, as_of, from, reach });
         }
         None
     }
@@ -192,9 +212,42 @@ impl Requests {
         self.leaves.is_empty() && self.lease.is_none() && !self.settle
     }
 
-    /// Whether a join is pending.
-    pub(super) const fn has_joins(&self) -> bool {
-        !self.joins.is_empty()
+    /// Whether a join can be decided.
+    pub(super) fn has_joins(&self) -> bool {
+        self.joins.iter().any(|join| join.reach == Reach::Reached)
+    }
+
+    /// The newcomers that this process has to READ, each with the number of its READ.
+    pub(super) fn unread(&mut self) -> impl Iterator<Item = (Address, u32)> {
+        let reads = &mut self.reads;
+        self.joins.iter_mut().filter(|join| join.reach == Reach::Unread).map(|join| {
+            *reads = reads.wrapping_add(1);
+            join.reach = Reach::Reading(*reads);
+            (join.newcomer.address, *reads)
+        })
+    }
+
+    /// Takes the result of a READ. A newcomer that could not be read is not kept, and this is the
+    /// answer to it: it asks again.
+    pub(super) fn read(&mut self, number: u32, reached: bool) -> Option<(Address, Message<'static>)> {
+        let at = self.joins.iter().position(|join| join.reach == Reach::Reading(number))?;
+        if reached {
+            self.joins[at].reach = Reach::Reached;
+            return None;
+        }
+        Some(self.joins.remove(at).refused(Refusal::Unreachable))
+    }
+
+    /// The planted bug: no newcomer needs a READ.
+    pub(super) fn reach_all(&mut self) {
+        self.joins.iter_mut().for_each(|join| join.reach = Reach::Reached);
+    }
+
+    /// The newcomer at this address needs no READ.
+    pub(super) fn is_reached(&mut self, at: Address) {
+        for join in self.joins.iter_mut().filter(|join| join.newcomer.address == at) {
+            join.reach = Reach::Reached;
+        }
     }
 
     /// Removes joins that are on hold and returns the answers to them; `left` gives the remaining
@@ -204,11 +257,10 @@ impl Requests {
         left: impl Fn(&Newcomer) -> Nanos,
     ) -> Vec<(Address, Message<'static>)> {
         let mut held = Vec::new();
-        self.joins.retain(|Join { newcomer, from, .. }| {
-            let left = left(newcomer);
+        self.joins.retain(|join| {
+            let left = left(&join.newcomer);
             if left > Nanos::ZERO {
-                let outcome = Err(Refusal::OnHold(left));
-                held.push((*from, Message::JoinReply { token: newcomer.token, outcome }));
+                held.push(join.refused(Refusal::OnHold(left)));
             }
             left == Nanos::ZERO
         });
@@ -231,7 +283,7 @@ impl Requests {
         if acceptor.is_some() && !fits(view, &edit, config) {
             edit.acceptor = None;
         }
-        for join in &self.joins {
+        for join in self.joins.iter().filter(|join| join.reach == Reach::Reached) {
             edit.admit.push(join.newcomer);
             if !fits(view, &edit, config) {
                 edit.admit.pop();

@@ -6,14 +6,16 @@
 //! a lost datagram, or a stopped process (which heartbeats find) does not count as a broken link, and
 //! links do not flap.
 //!
-//! A READ needs both directions, a heartbeat only one: of a link that is cut one way, one end
-//! reports the other.
+//! A READ needs both directions of the network, a heartbeat only one: of a link that is cut one way,
+//! one end reports the other. That this process can READ another one does not imply the reverse:
+//! over IP, each needs the other's gateway. So a leader reads newcomers itself
+//! (`coordinator/newcomers.rs`).
 
 use super::{Detector, Id, Scope, Verdict};
 use crate::Config;
 use crate::mutants::Mutant;
 use crate::tokens::Labelled;
-use crate::view::{Kind, View};
+use crate::view::{Kind, Member, View};
 use crate::wire::Message;
 use obol_fabric::{Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Remote};
 
@@ -37,7 +39,8 @@ enum Link {
 struct Target {
     who: Incarnation,
     address: Address,
-    coordinates: bool,
+    /// It is a coordinator that decides, so it leads or may come to.
+    decides: bool,
     link: Link,
     reading: bool,
     /// Not read before.
@@ -60,6 +63,8 @@ pub struct Links {
     check_due: Instant,
     /// Links count as up only once they are proved.
     proving: bool,
+    /// Of a coordinator that is no member: see [`Links::seek_leader`].
+    seeking: bool,
 }
 
 impl Default for Links {
@@ -71,6 +76,7 @@ impl Default for Links {
             reported: false,
             check_due: Instant::NEVER,
             proving: false,
+            seeking: false,
         }
     }
 }
@@ -85,6 +91,7 @@ impl Links {
     /// proved; otherwise one broken link would have it admitted and excluded again and again.
     pub fn prove(&mut self, config: &Config) {
         self.proving = are_watched(config) && !config.mutant.has(Mutant::RejoinUnproved);
+        self.seeking = false;
         self.reported = false;
         for target in &mut self.targets {
             target.link = Link::Unproved;
@@ -101,14 +108,25 @@ impl Links {
         !self.proving || self.targets.iter().all(|target| matches!(target.link, Link::Up(_)))
     }
 
-    /// Whether a coordinator of the view is reachable and runs, so that there is a leader or soon
-    /// will be.
+    /// Called when a coordinator waits for its admission. It reads the deciders of the view from
+    /// now on, because the leader may have reason not to admit it: see
+    /// [`Links::reaches_coordinator`].
+    pub fn seek_leader(&mut self, config: &Config) {
+        self.seeking = are_watched(config) && !self.proving;
+    }
+
+    /// Whether a coordinator that decides is reachable and runs, so that there is a leader or soon
+    /// will be. Known only to a process that is no member.
     pub fn reaches_coordinator(&self) -> bool {
-        self.proving
+        self.is_outside()
             && self
                 .targets
                 .iter()
-                .any(|target| target.coordinates && matches!(target.link, Link::Up(_)) && target.moves)
+                .any(|target| target.decides && matches!(target.link, Link::Up(_)) && target.moves)
+    }
+
+    const fn is_outside(&self) -> bool {
+        self.proving || self.seeking
     }
 
     /// Records a heartbeat.
@@ -141,7 +159,7 @@ impl Links {
     }
 
     fn has_report(&self) -> bool {
-        !self.proving && (self.reported || self.down().next().is_some())
+        !self.is_outside() && (self.reported || self.down().next().is_some())
     }
 
     /// Reads the members that were silent for too long.
@@ -186,34 +204,39 @@ impl Links {
 }
 
 impl Detector for Links {
-    /// While the process is no member it watches links only to prove them.
+    /// While the process is no member it watches links only to prove them, or to find a leader.
     fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
         let &Scope { view, me, config, .. } = scope;
-        let cores = || view.members.iter().filter(|m| m.has_core() && Some(m.incarnation) != me);
-        if !are_watched(config) || (me.is_none() && !self.proving) || cores().count() >= LINK_MEMBERS_MAX {
+        if me.is_some() {
+            // Earlier proofs are dropped: as a member it gets heartbeats from all others.
+            (self.proving, self.seeking) = (false, false);
+        }
+        let seeking = self.seeking;
+        let decides = |m: &Member| m.kind == Kind::Coordinator && view.acceptor(m.proposer).is_some();
+        let counts = |m: &&Member| m.has_core() && Some(m.incarnation) != me && (!seeking || decides(m));
+        let cores = || view.members.iter().filter(counts);
+        if !are_watched(config) || (me.is_none() && !self.is_outside()) || cores().count() >= LINK_MEMBERS_MAX
+        {
             self.targets.clear();
             self.check_due = Instant::NEVER;
             return;
         }
-        let proving = me.is_none();
-        if self.proving && !proving {
-            // Earlier proofs are dropped: as a member it gets heartbeats from all others.
-            self.proving = false;
-        }
+        let link = if me.is_none() { Link::Unproved } else { Link::Up(now) };
         let mut old = std::mem::take(&mut self.targets).into_iter().peekable();
         self.targets = cores()
             .map(|m| {
                 while old.next_if(|target| target.who < m.incarnation).is_some() {}
-                old.next_if(|target| target.who == m.incarnation).unwrap_or(Target {
+                let known = old.next_if(|target| target.who == m.incarnation).unwrap_or(Target {
                     who: m.incarnation,
                     address: m.address,
-                    coordinates: m.kind == Kind::Coordinator,
-                    link: if proving { Link::Unproved } else { Link::Up(now) },
+                    decides: false,
+                    link,
                     reading: false,
                     due: now,
                     beat: None,
                     moves: true,
-                })
+                });
+                Target { decides: decides(m), ..known }
             })
             .collect();
         self.check_due = now;
@@ -223,7 +246,7 @@ impl Detector for Links {
         if self.targets.is_empty() {
             return Instant::NEVER;
         }
-        let beat = if self.proving { Instant::NEVER } else { self.beat_due };
+        let beat = if self.is_outside() { Instant::NEVER } else { self.beat_due };
         let report = if self.has_report() { self.report_due } else { Instant::NEVER };
         self.check_due.min(beat).min(report)
     }

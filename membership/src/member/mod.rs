@@ -340,7 +340,7 @@ impl Member {
     fn refused(&mut self, refusal: Refusal, now: Instant) {
         let timing = &self.peer.config.timing;
         match refusal {
-            Refusal::Full => {}
+            Refusal::Full | Refusal::Unreachable => {}
             Refusal::Release(spoken) => self.peer.refused_by = Some(spoken),
             Refusal::OnHold(left) => {
                 let due = self.peer.timers.at(Timer::Join).max(now + left.min(timing.join_hold_max));

@@ -22,12 +22,14 @@ pub enum Refusal {
     OnHold(Nanos),
     /// The cluster speaks this release, and the process is of one that it does not admit.
     Release(Release),
+    /// The leader cannot READ the newcomer's memory.
+    Unreachable,
 }
 
 impl Refusal {
     /// Whether the join remains valid and is repeated unchanged.
     pub const fn is_temporary(self) -> bool {
-        matches!(self, Self::Full | Self::OnHold(_) | Self::Release(_))
+        matches!(self, Self::Full | Self::OnHold(_) | Self::Release(_) | Self::Unreachable)
     }
 
     fn write(self, w: &mut Writer) -> &mut Writer {
@@ -38,6 +40,7 @@ impl Refusal {
             Self::NoHost => w.u8(4),
             Self::OnHold(left) => w.u8(5).u64(left.0),
             Self::Release(release) => w.u8(6).u16(release.number()),
+            Self::Unreachable => w.u8(7),
         }
     }
 
@@ -49,6 +52,7 @@ impl Refusal {
             4 => Self::NoHost,
             5 => Self::OnHold(Nanos(r.u64()?)),
             6 => Self::Release(r.release()?),
+            7 => Self::Unreachable,
             other => return Err(DecodeError::Unknown(other)),
         })
     }

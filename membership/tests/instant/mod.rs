@@ -102,6 +102,8 @@ pub struct Cluster {
     pub cuts: Vec<(usize, usize)>,
     /// The nodes at which the CASes of a node fail, from and to.
     pub lost_swaps: Vec<(usize, usize)>,
+    /// Nodes that the others cannot reach, though these reach them: over IP, their gateway is gone.
+    pub closed: Vec<usize>,
     /// Seats with running programs: agent's region and seat.
     pub programs: Vec<Address>,
     seed: u64,
@@ -218,6 +220,7 @@ impl Cluster {
             lose_multicast: false,
             cuts: Vec::new(),
             lost_swaps: Vec::new(),
+            closed: Vec::new(),
             programs: Vec::new(),
             seed: 1,
         };
@@ -369,11 +372,18 @@ impl Cluster {
         if same { Ok(node) } else { Err(LinkError::PeerReplaced) }
     }
 
+    fn is_blocked(&self, from: usize, to: usize) -> bool {
+        self.cuts.contains(&(from, to)) || from != to && self.closed.contains(&to)
+    }
+
     /// The target of an operation, which needs both directions.
     fn linked(&self, from: usize, at: Address) -> Result<usize, LinkError> {
         let to = self.target(at)?;
-        let is_cut = self.cuts.contains(&(from, to)) || self.cuts.contains(&(to, from));
-        if is_cut { Err(LinkError::PeerDead) } else { Ok(to) }
+        if self.is_blocked(from, to) || self.cuts.contains(&(to, from)) {
+            Err(LinkError::PeerDead)
+        } else {
+            Ok(to)
+        }
     }
 
     fn carry_out(&mut self, from: usize, post: Post) {
@@ -413,7 +423,7 @@ impl Cluster {
             }
             Post::Send(to, bytes) => {
                 if let Ok(to) = self.target(to.owner())
-                    && !self.cuts.contains(&(from, to))
+                    && !self.is_blocked(from, to)
                 {
                     let from = self.nodes[from].address;
                     self.nodes[to].inbox.push_back(Happening::Datagram(from, bytes));
@@ -424,9 +434,10 @@ impl Cluster {
                     return;
                 }
                 let sender = self.nodes[from].address;
+                let blocked: Vec<bool> = (0..self.nodes.len()).map(|to| self.is_blocked(from, to)).collect();
                 for (at, node) in self.nodes.iter_mut().enumerate() {
                     let hears = group == Group::Everyone || matches!(node.role, Role::Coordinator(_));
-                    if at != from && node.alive && hears && !self.cuts.contains(&(from, at)) {
+                    if at != from && node.alive && hears && !blocked[at] {
                         node.inbox.push_back(Happening::Datagram(sender, bytes.clone()));
                     }
                 }

@@ -118,6 +118,32 @@ fn after_a_lasting_partition_nobody_knows_what_was_executed() {
 }
 
 #[test]
+fn a_closed_node_reaches_the_others_and_they_do_not_reach_it() {
+    let mut world = world(2, Network::default(), 1);
+    world.close(1);
+    assert!(world.is_closed(1) && !world.is_closed(0));
+    post(&mut world, 0, |port| {
+        read_word(port, 1, 1);
+        port.send(Address::region(1), b"there");
+    });
+    post(&mut world, 1, |port| {
+        read_word(port, 0, 2);
+        read_word(port, 1, 3);
+        port.send(Address::region(0), b"back");
+    });
+    pass(&mut world, 5 * MILLI);
+    assert_eq!(world.machine(0).ended(), [(1, Ended::Failed(LinkError::PeerDead))]);
+    assert!(matches!(world.machine(1).ended()[..], [(3, Ended::Read(_)), (2, Ended::Read(_))]));
+    assert!(world.machine(1).datagrams().is_empty());
+    assert_eq!(world.machine(0).datagrams(), [b"back"]);
+    post(&mut world, 0, |port| read_word(port, 1, 4));
+    pass(&mut world, 50_000);
+    world.open(1);
+    pass(&mut world, MILLI);
+    assert!(matches!(world.machine(0).ended()[1..], [(4, Ended::Read(_))]), "it was only delayed");
+}
+
+#[test]
 fn what_a_dying_process_had_in_flight_is_executed_up_to_some_point() {
     let mut counts = std::collections::BTreeSet::new();
     for seed in 0..100 {
