@@ -4,7 +4,9 @@
 use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, Up, freeze, has_ended, obol, signal, until, until_or};
 use obol_chaos::drillfile::Keep;
-use obol_chaos::drills::channel::{Arm, Injection, Lines, Links, Order, Reply, TargetProcess, socket_name};
+use obol_chaos::drills::channel::{
+    Arm, Injection, Lines, Links, Order, OtherVictim, Reply, TargetProcess, socket_name,
+};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
 use obol_fabric::shm::Endpoint;
@@ -178,7 +180,7 @@ fn whom(status: &Status, name: &str) -> TargetProcess {
     let pid = status.pid(name) as u32;
     let Process { pid, started } = Process::of(pid).expect("it lives");
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).expect("its program");
-    TargetProcess { name: name.to_owned(), pid, started, program }
+    TargetProcess { name: name.to_owned(), pid, started, program: Some(program) }
 }
 
 fn of(fault: &str, whom: TargetProcess, lasts: Option<u64>) -> Injection {
@@ -201,7 +203,9 @@ fn arm(token: Token, injections: Vec<Injection>) -> Arm {
         deny_hosts: Vec::new(),
         allow_clock_step: false,
         injections,
+        elsewhere: Vec::new(),
         restart: Vec::new(),
+        locks: false,
     }
 }
 
@@ -270,7 +274,7 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
     let app = whom(&before, "app-1");
     let successor = TargetProcess { started: app.started + 1, ..app.clone() };
     fault_agent.refuses(arm(token(), kill(successor)), "is not a process of this cluster");
-    let other = TargetProcess { program: "/bin/true".into(), ..app.clone() };
+    let other = TargetProcess { program: Some("/bin/true".into()), ..app.clone() };
     fault_agent.refuses(arm(token(), kill(other)), "not /bin/true");
     let process = Process::of(bystander.pid() as u32).expect("it lives");
     let foreign = TargetProcess { pid: process.pid, started: process.started, ..app.clone() };
@@ -280,6 +284,10 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
     let two = ["coord-1", "coord-2"].map(|name| kill_of(whom(&before, name)));
     fault_agent.refuses(arm(token(), two.to_vec()), "guard keep_acceptors");
     fault_agent.refuses(Arm { max_targets: 1, ..arm(token(), two.to_vec()) }, "guard max_targets");
+    // A victim of another host counts as well.
+    let elsewhere = vec![OtherVictim { name: "app-9".to_owned(), region: 70, seat: 1 }];
+    let one = Arm { max_targets: 1, elsewhere, ..arm(token(), kill(app.clone())) };
+    fault_agent.refuses(one, "guard max_targets");
     fault_agent.refuses(
         Arm { environment: "prod".to_owned(), ..arm(token(), kill(app.clone())) },
         "guard environment",

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 const HOSTS: u8 = 3;
 
 /// The hosts of one cluster, and what runs on them.
-struct Hosts {
+pub(crate) struct Hosts {
     root: Root,
     /// Two bytes of the loopback network that only this test uses.
     net: [u8; 2],
@@ -31,7 +31,7 @@ impl Drop for Daemon {
 
 impl Hosts {
     /// With a file of hosts and keys. Nothing runs.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = Root::new();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root.path()).expect("made");
         let [_, _, high, low] = std::process::id().to_be_bytes();
@@ -46,12 +46,12 @@ impl Hosts {
         hosts
     }
 
-    fn address(&self, host: u8) -> String {
+    pub(crate) fn address(&self, host: u8) -> String {
         let [high, low] = self.net;
         format!("127.{high}.{low}.{host}")
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
@@ -59,12 +59,12 @@ impl Hosts {
         self.file(name).to_str().expect("text").to_owned()
     }
 
-    fn keys(&self) -> Ran {
+    pub(crate) fn keys(&self) -> Ran {
         Ran::of(obol().args(["host", "keys", &self.text("cluster.toml"), "--out", &self.text("all-keys")]))
     }
 
     /// A command on a host.
-    fn on(&self, host: u8, arguments: &[&str]) -> Command {
+    pub(crate) fn on(&self, host: u8, arguments: &[&str]) -> Command {
         let mut command = obol();
         command.arg("--root").arg(self.file(&format!("host-{host}/root"))).args(arguments);
         command.env("XDG_STATE_HOME", self.file("user-state"));
@@ -72,7 +72,7 @@ impl Hosts {
     }
 
     /// Copies file and keys to a host, and makes its memory.
-    fn prepare(&self, host: u8) {
+    pub(crate) fn prepare(&self, host: u8) {
         let folder = self.file(&format!("host-{host}"));
         fs::DirBuilder::new().mode(0o700).create(&folder).expect("made");
         fs::copy(self.file("cluster.toml"), folder.join("cluster.toml")).expect("copied");
@@ -93,7 +93,7 @@ impl Hosts {
         }
     }
 
-    fn start(&mut self, host: u8, command: &str) {
+    pub(crate) fn start(&mut self, host: u8, command: &str) {
         let arguments: Vec<&str> = command.split(' ').collect();
         let child = self.on(host, &arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         let daemon = Daemon(child.expect("started"));
@@ -128,7 +128,7 @@ impl Hosts {
     }
 
     /// The cluster as a host sees it.
-    fn status(&self, host: u8) -> Status {
+    pub(crate) fn status(&self, host: u8) -> Status {
         let ran = Ran::of(&mut self.on(host, &["status", "--json"]));
         Status { code: ran.code, json: ran.json() }
     }
@@ -144,7 +144,7 @@ impl Hosts {
         )
     }
 
-    fn healthy(&self, host: u8) -> Status {
+    pub(crate) fn healthy(&self, host: u8) -> Status {
         let agents = |status: &Status| (1..=HOSTS).all(|n| status.is_active(&format!("node-{n}")));
         self.until(host, "the cluster is healthy", |status| status.code == Some(0) && agents(status))
     }

@@ -19,6 +19,7 @@ mod floor;
 mod frozen;
 mod handles;
 mod hooks;
+mod host_drills;
 mod hosts;
 mod joins;
 mod kv;

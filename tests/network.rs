@@ -3,6 +3,7 @@
 use crate::support::network::Network;
 use crate::support::{Root, Status};
 use std::net::Ipv4Addr;
+use std::process::Stdio;
 
 /// The address of a host of `up --hosts`.
 const fn address(host: u8) -> Ipv4Addr {
@@ -84,4 +85,76 @@ fn a_cluster_goes_on_while_every_tenth_packet_is_lost() {
     root.run(&["start", "app-2"]).ends(0);
     root.until("it comes back", |status| status.is_active("app-2"));
     assert!(root.network().dropped() > 50, "{} packets were dropped", root.network().dropped());
+}
+
+/// A drill with one fault of the network between hosts, at the host of `node-3`.
+fn host_drill(root: &Root, fault: &str) -> String {
+    let at = root.path().join("drill.toml");
+    let text = format!(
+        "[drill]\nschema = 1\nid = \"network\"\ntitle = \"t\"\nenvironment = \"local\"\n\
+         [targets]\nhost = {{ kind = \"agent\", name = \"node-3\" }}\n\
+         [[steady]]\nprobe = \"processes.up\"\n\
+         [[step]]\nname = \"s\"\nfault = {{ {fault}, layer = \"host\", target = \"host\" }}\n"
+    );
+    std::fs::write(&at, text).expect("written");
+    at.to_str().expect("text").to_owned()
+}
+
+/// The packet filters of drills in the namespace.
+fn filters(root: &Root) -> usize {
+    let shown = ["egress", "ingress"].map(|direction| {
+        let mut tc = root.network().command("tc");
+        let shown = tc.args(["filter", "show", "dev", "lo", direction]).output().expect("iproute2 has tc");
+        String::from_utf8(shown.stdout).expect("text")
+    });
+    // The test's own has preference 1.
+    shown
+        .iter()
+        .flat_map(|all| all.lines())
+        .filter(|line| line.contains("handle") && !line.contains("pref 1 "))
+        .count()
+}
+
+#[test]
+fn a_drill_cuts_a_host_off_and_brings_it_back() {
+    let Some(network) = Network::new() else { return };
+    let root = Root::within(network);
+    let _up = root.up(&["--hosts", "3"]);
+    let cut = host_drill(&root, "kind = \"partition\", for = \"5s\"");
+    let plan = root.run(&["drill", "plan", &cut]).ends(0).out;
+    for name in ["coord-3", "node-3", "app-3"] {
+        assert!(plan.contains(&format!("{name} (host 3, ")), "{plan}");
+    }
+    let ran = root.run(&["drill", "run", &cut, "--json"]);
+    let journal = ran.json();
+    assert!(matches!(ran.code, Some(0 | 3 | 6)), "{journal:#}");
+    let trial = &journal["trials"][0];
+    assert!(trial["stamps"][0]["error"].is_null() && trial["stamps"][0]["host"] == 3, "{journal:#}");
+    assert!(trial["failed"].as_u64() >= Some(3) && trial["overlap_ns"] == 0, "{journal:#}");
+    assert_eq!(filters(&root), 0);
+    root.until("all act again", |status| status.code == Some(0) && status.active().len() == 6);
+    // Its own host is never cut off from its runner.
+    let own = root.run(&["drill", "run", &cut, "--cluster", "default.3"]);
+    own.refused(&["this host would be cut off"]);
+}
+
+#[test]
+fn filters_that_a_dead_fault_agent_left_behind_are_removed_by_recover() {
+    let Some(network) = Network::new() else { return };
+    let root = Root::within(network);
+    let _up = root.up(&["--hosts", "3"]);
+    let lose = host_drill(&root, "kind = \"loss\", percent = 10, for = \"1m\"");
+    let mut runner = root.command(&["drill", "run", &lose, "--json"]);
+    let mut runner = runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+    crate::support::until("packets are lost", || filters(&root) == 2 && root.network().dropped() > 0);
+    let agents = root.processes().into_iter().filter(|(_, command)| command.contains(" fault-agent "));
+    let agents: Vec<i64> = agents.map(|(pid, _)| pid).collect();
+    crate::support::signal("KILL", &agents);
+    let ended = runner.wait().expect("a child");
+    assert_eq!(ended.code(), Some(4), "the runner reports that it lost a fault agent");
+    assert_eq!(filters(&root), 2);
+    let recovered = root.run(&["drill", "recover"]).ends(0).out;
+    assert!(recovered.contains("the packet filters at lo were removed"), "{recovered}");
+    assert_eq!(filters(&root), 0);
+    assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to undo"));
 }

@@ -183,6 +183,15 @@ fn contradictions_are_rejected_with_the_reason() {
     assert!(said(&[("schema = 1", "schema = 2")]).contains("take the obol that the file was written for"));
     let network = ("kind = \"kill\", signal = \"KILL\"", "kind = \"partition\", for = \"1s\"");
     assert!(said(&[network]).contains("missing key step.fault.layer"));
+    let layer = |kind: &str, layer: &str| {
+        let fault = format!("kind = \"{kind}\", for = \"1s\", layer = \"{layer}\"");
+        said(&[("kind = \"kill\", signal = \"KILL\"", &fault)])
+    };
+    for kind in ["multicast-loss", "link-error"] {
+        let said = layer(kind, "host");
+        assert!(said.contains("layer") && said.contains("fabric"), "{said}");
+    }
+    assert!(layer("partition", "hosts").ends_with("did you mean host?"));
     let hog = "{ kind = \"cpu-hog\", threads = 1, for = \"1s\" }, ".repeat(65);
     let whole = "{ kind = \"kill\", signal = \"KILL\", target = [\"app\", \"coord\", \"cache\"] }";
     assert!(
@@ -307,11 +316,20 @@ fn void_trial() -> Trial {
         victims: vec![Victim {
             target: "app".to_owned(),
             process: "app-1".to_owned(),
+            host: 2,
             pid: 7,
             incarnation: 3,
         }],
-        stamps: vec![Stamp { name: "app-1".to_owned(), at: 12, error: Some("gone".to_owned()) }],
+        stamps: vec![Stamp {
+            name: "app-1".to_owned(),
+            at: 12,
+            error: Some("gone".to_owned()),
+            host: 2,
+            clock_error: 5,
+        }],
         skew_ns: 1,
+        skew_error_ns: 5,
+        clock_error_ns: 6,
         failover_ns: Some(100),
         unavailable_ns: Some(100),
         phases_ns: Phases::NAMES.into_iter().map(|name| (name, 5)).collect(),

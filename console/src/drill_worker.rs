@@ -7,10 +7,9 @@ use crate::poll::ClusterLocation;
 use crate::state::act::Verb;
 use crate::state::chaos::{Choice, DrillUpdate, Journal, Preview};
 use obol_chaos::drillfile;
-use obol_chaos::drills::{self, Plan, Supervisor};
+use obol_chaos::drills::{self, Fleet, Plan};
 use obol_fabric::Name;
 use obol_fabric::host::Process;
-use obol_observe::Observer;
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -109,10 +108,9 @@ fn act(location: &ClusterLocation, verb: Verb, who: Name) -> Result<(), String> 
 
 fn preview(location: &ClusterLocation, drill: &str) -> Result<Preview, String> {
     let (drill, _) = drillfile::load(drill).map_err(|error| error.to_string())?;
-    let mut observer = Observer::open(&location.root, location.cluster).map_err(|error| error.to_string())?;
-    let snapshot = observer.snapshot();
-    let supervisor = Supervisor::of(observer.cluster().dir());
-    Ok(described(&drills::plan(&drill, &observer, &snapshot, supervisor, 1)))
+    let mut fleet = Fleet::open(&location.root, location.cluster).map_err(|error| error.to_string())?;
+    let (snapshot, supervisor) = fleet.look();
+    Ok(described(&drills::plan(&drill, &fleet, &snapshot, &supervisor, 1)))
 }
 
 /// A plan, line by line.

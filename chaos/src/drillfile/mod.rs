@@ -21,7 +21,7 @@ pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
 pub use target::{Select, Target, TargetKind};
 
-use crate::faults::Fault;
+use crate::faults::{Fault, Scope};
 use obol_fabric::{Name, Nanos};
 use obol_observe::{Percentile, named_enum};
 use std::sync::Arc;
@@ -124,8 +124,8 @@ pub struct Step {
     pub name: String,
     /// When it happens.
     pub on: On,
-    /// A repetition with a larger skew is void.
-    pub max_cue_skew: Nanos,
+    /// A repetition with a larger skew is void; by default 200 us on one host, 10 ms between hosts.
+    pub max_cue_skew: Option<Nanos>,
     /// Its faults, all on the same cue.
     pub faults: Vec<StepFault>,
 }
@@ -158,6 +158,11 @@ impl PartialEq for StepFault {
 }
 
 impl StepFault {
+    /// Whether it hits the hosts of its targets, with all their processes.
+    pub fn hits_hosts(&self) -> bool {
+        self.kind.scope() == Scope::Network
+    }
+
     /// Whether it ends processes of this target.
     pub fn ends(&self, target: &str) -> bool {
         self.kind.effect().ends() && self.targets.iter().any(|name| name == target)

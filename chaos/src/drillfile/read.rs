@@ -25,8 +25,6 @@ pub(super) const COUNT_MAX: u32 = 100_000;
 pub(super) const TARGETS_MAX: u32 = 64;
 pub(super) const KEEP_ACCEPTORS_MAX: u32 = PROPOSERS_MAX as u32;
 pub(super) const KEEP_CACHES_MAX: u32 = 64;
-/// Default of the largest skew of a cue.
-const CUE_SKEW: Nanos = Nanos::from_micros(100);
 
 pub(super) const SELECTS: [(&str, Select); 5] = [
     ("one", Select::One),
@@ -419,8 +417,7 @@ fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mu
         };
         faults.add(on.at, Fault::Conflict { rule, found: found.to_owned() });
     }
-    let skew =
-        section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), faults).map_or(CUE_SKEW, |at| at.value);
+    let skew = section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), faults).map(|at| at.value);
     let tables = section.some_sections("fault", faults);
     let several = tables.len();
     if let Some(beyond) = tables.get(INJECTIONS_MAX) {

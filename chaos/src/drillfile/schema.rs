@@ -198,7 +198,7 @@ fn step() -> Value {
         &json!({
             "name": text("the name of the step"),
             "on": { "enum": names(&CUES), "description": "on the repetition's cue, or when the step before has settled" },
-            "max_cue_skew": duration("a repetition with a larger skew is void"),
+            "max_cue_skew": duration("a repetition with a larger skew is void; by default 200us on one host, 10ms between hosts"),
             "fault": { "oneOf": [fault(), { "type": "array", "items": fault(), "minItems": 1 }] }
         }),
     )

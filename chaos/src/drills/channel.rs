@@ -45,6 +45,8 @@ pub enum Order {
     Disarm,
     /// Undo everything now.
     Undo,
+    /// Start the processes of this host that were killed and are down.
+    Restart,
     /// Killed processes have been restarted: nothing is left to undo.
     Undone,
 }
@@ -73,8 +75,26 @@ pub struct Arm {
     pub allow_clock_step: bool,
     /// The injections on the cue, in this order.
     pub injections: Vec<Injection>,
+    /// The victims that other fault agents make unavailable on the same cue.
+    #[serde(default)]
+    pub elsewhere: Vec<OtherVictim>,
     /// Processes to restart if the runner cannot.
     pub restart: Vec<String>,
+    /// Whether no other drill is kept from this host yet, so that the fault agent has to do that.
+    #[serde(default)]
+    pub locks: bool,
+}
+
+/// A victim on another host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OtherVictim {
+    /// Its name in the cluster.
+    pub name: String,
+    /// Its region.
+    pub region: u32,
+    /// Its seat in that region.
+    pub seat: u16,
 }
 
 /// Injections on one cue, at most.
@@ -110,6 +130,11 @@ impl Injection {
         self
     }
 
+    /// The name of its victim in stamps.
+    pub fn victim(&self) -> String {
+        self.whom.as_ref().map_or_else(|| "host".to_owned(), |whom| whom.name.clone())
+    }
+
     /// A parameter.
     pub fn get<T: for<'a> Deserialize<'a>>(&self, key: &str) -> Result<T, String> {
         let value = self.parameters.get(key).cloned().unwrap_or_default();
@@ -143,8 +168,9 @@ pub struct TargetProcess {
     pub pid: u32,
     /// When it started, in clock ticks since boot.
     pub started: u64,
-    /// The program that it runs.
-    pub program: PathBuf,
+    /// The program that it runs, if the runner can see that.
+    #[serde(default)]
+    pub program: Option<PathBuf>,
 }
 
 /// A reply of a fault agent.
@@ -184,8 +210,15 @@ pub enum Reply {
 pub struct Stamp {
     /// The victim; `host` for a fault of the host.
     pub name: String,
-    /// The fabric's clock right before, in nanoseconds.
+    /// The fabric's clock right before, in nanoseconds: of the fault agent's host as it reports it, and
+    /// of the runner's host in a journal.
     pub at: u64,
     /// Why it missed.
     pub error: Option<String>,
+    /// The number of the fault agent's host.
+    #[serde(default)]
+    pub host: u8,
+    /// By how much the time may be off on the runner's clock, in nanoseconds.
+    #[serde(default)]
+    pub clock_error: u64,
 }

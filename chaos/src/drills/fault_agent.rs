@@ -7,25 +7,23 @@
 //! it reports that it is armed, its undo record is on disk. On the cue it injects and stamps each
 //! fault.
 
-use super::channel::{
-    Arm, INJECTIONS_MAX, Injection, Lines, Order, Reply, Stamp, TargetProcess, socket_name,
-};
+mod arming;
+
+use super::channel::{Injection, Lines, Order, Reply, Stamp, socket_name};
 use super::core_warmer::CoreWarmer;
 use super::cue::{REGION_KIND, Token};
-use super::select::Chosen;
+use super::halt;
 use super::undo::{Record, Undone};
-use super::{guard, halt};
 use crate::control::write_line;
-use crate::drillfile::Guards;
-use crate::faults::{self, Armed, Arming};
+use crate::faults::Armed;
 use obol_fabric::host::peer::{peer, user};
-use obol_fabric::host::{Cluster, Held, HostError, Process, clock, sched};
-use obol_fabric::shm::Endpoint;
-use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos, Owner, Wait};
-use obol_node::SiteError;
-use obol_observe::{Observer, Snapshot};
+use obol_fabric::host::{clock, sched};
+use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};
+use obol_node::endpoint::{Act, EndpointError};
+use obol_node::{Site, SiteError};
+use obol_observe::Observer;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::parent_id;
@@ -33,8 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 /// A runner that does not connect in this time is gone.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,7 +57,7 @@ pub enum FaultAgentError {
     Observe(#[from] SiteError),
     /// No region, or no multicast.
     #[error(transparent)]
-    Fabric(#[from] HostError),
+    Fabric(#[from] EndpointError),
     /// The channel failed.
     #[error("{0}: {1}")]
     Channel(PathBuf, io::Error),
@@ -139,8 +137,9 @@ impl Machine for Listener {
             if armed.is_undone(result.is_ok()) {
                 state.injected.push(Injected { armed, until });
             }
-            let name = injection.whom.map_or_else(|| "host".to_owned(), |whom| whom.name);
-            stamps.push(Stamp { name, at: at.0, error: result.err().map(|error| error.to_string()) });
+            let error = result.err().map(|error| error.to_string());
+            // The runner adds what it knows of this host.
+            stamps.push(Stamp { name: injection.victim(), at: at.0, error, host: 0, clock_error: 0 });
         }
         let due = state.injected.iter().map(|injected| injected.until).fold(Instant::NEVER, Instant::min);
         drop(state);
@@ -148,6 +147,21 @@ impl Machine for Listener {
         thread::sleep(QUIET.min(due.since(clock::now()).to_std()));
         // If the receiver is gone, the main loop has ended and has undone everything.
         let _ = self.tx.send(Message::Fired(stamps));
+    }
+}
+
+/// Receives cues until `stop` is set.
+struct Listen<'a> {
+    listener: Listener,
+    stop: &'a AtomicBool,
+}
+
+impl Act for Listen<'_> {
+    type Output = ();
+
+    fn on<D: Drive>(mut self, endpoint: &mut D) {
+        endpoint.beat_every(BEAT_EVERY);
+        endpoint.run(&mut self.listener, self.stop, |_, _| {});
     }
 }
 
@@ -175,10 +189,10 @@ pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result
     let state = Shared::default();
     let (tx, rx) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
-    let listener = listen(observer.cluster(), &state, &tx, &stop)?;
+    let listener = listen(Site::open(root, cluster)?, &state, &tx, &stop)?;
     thread::spawn(move || read_orders(reader, &tx));
     let mut fault_agent =
-        FaultAgent { observer: &mut observer, program, state: &state, writer, record: None };
+        FaultAgent { observer: &mut observer, program, state: &state, writer, record: None, lock: None };
     fault_agent.run(&rx);
     stop.store(true, Ordering::Relaxed);
     fault_agent.undo_all();
@@ -221,31 +235,27 @@ fn accept(path: &Path) -> io::Result<Option<UnixStream>> {
 
 /// Starts the thread that receives cues. Returns when its region exists, so that no cue is missed.
 fn listen(
-    cluster: &Cluster,
+    site: Site,
     state: &Shared,
     tx: &Sender<Message>,
     stop: &Arc<AtomicBool>,
 ) -> Result<thread::JoinHandle<()>, FaultAgentError> {
-    let owner = Owner {
-        kind: REGION_KIND,
-        name: Name::new("fault-agent").unwrap_or_default(),
-        region: None,
-        groups: Group::Drills.bit(),
-    };
     let (ready_tx, ready_rx) = mpsc::channel();
-    let (cluster, stop) = (cluster.clone(), Arc::clone(stop));
-    let mut listener = Listener { state: Arc::clone(state), tx: tx.clone() };
-    let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
-        Ok(mut endpoint) => {
-            endpoint.beat_every(BEAT_EVERY);
-            // Nothing should run between two injections. Without permission for it, the effect
-            // shows in the skew.
-            let _ = sched::run_fifo_alone(PRIORITY);
-            // The receiver waits only for this message.
-            let _ = ready_tx.send(Ok(()));
-            endpoint.run(&mut listener, &stop, |_, _| {});
+    let stop = Arc::clone(stop);
+    let listener = Listener { state: Arc::clone(state), tx: tx.clone() };
+    let handle = thread::spawn(move || {
+        let name = Name::new("fault-agent").unwrap_or_default();
+        match site.drill(REGION_KIND, name, Group::Drills.bit()) {
+            Ok(mut endpoint) => {
+                // Nothing should run between two injections. Without permission for it, the effect
+                // shows in the skew.
+                let _ = sched::run_fifo_alone(PRIORITY);
+                // The receiver waits only for this message.
+                let _ = ready_tx.send(Ok(()));
+                endpoint.each(Listen { listener, stop: &stop });
+            }
+            Err(error) => drop(ready_tx.send(Err(error))),
         }
-        Err(error) => drop(ready_tx.send(Err(error))),
     });
     match ready_rx.recv() {
         Ok(ready) => Ok(ready.map(|()| handle)?),
@@ -271,6 +281,8 @@ struct FaultAgent<'a> {
     state: &'a Mutex<State>,
     writer: Box<dyn Write>,
     record: Option<Record>,
+    /// Keeps other drills from this host, where the runner does not.
+    lock: Option<File>,
 }
 
 impl FaultAgent<'_> {
@@ -361,6 +373,13 @@ impl FaultAgent<'_> {
                 self.reply(&Reply::Disarmed);
             }
             Order::Undo => self.undo(Instant::NEVER),
+            Order::Restart => {
+                let mut undone = Undone::default();
+                if let Some(record) = &self.record {
+                    record.restart(self.observer, &mut undone);
+                }
+                self.reply(&Reply::Undone { failed: undone.failed });
+            }
             Order::Undone => self.remove_record(),
         }
     }
@@ -373,83 +392,6 @@ impl FaultAgent<'_> {
             self.reply(&Reply::Undone {
                 failed: vec![format!("the undo record could not be removed: {error}")],
             });
-        }
-    }
-
-    fn arm(&mut self, arm: Arm) -> Result<(), String> {
-        if self.record.is_some() {
-            return Err("it is armed already, or its faults are not undone yet".to_owned());
-        }
-        if let Some(reason) = halt::in_force(self.observer.cluster().dir()) {
-            return Err(reason);
-        }
-        let token = Token::from_hex(&arm.token).ok_or("the token is invalid")?;
-        if arm.injections.is_empty() || arm.injections.len() > INJECTIONS_MAX {
-            return Err(format!("{} faults; one cue injects 1 to {INJECTIONS_MAX}", arm.injections.len()));
-        }
-        let snapshot = self.observer.snapshot();
-        self.guard(&arm, &snapshot)?;
-        let expires = clock::now() + Nanos(arm.expires_in);
-        let mut injections = Vec::new();
-        let me = Process::current().map_err(|error| error.to_string())?;
-        let mut record = Record::new((me.pid, me.started), arm.restart);
-        for injection in arm.injections {
-            let kind = faults::ordered(&injection.fault)
-                .ok_or_else(|| format!("this fault agent has no fault {:?}", injection.fault))?;
-            let arming = Arming {
-                cluster: self.observer.cluster(),
-                deployment: self.observer.deployment(),
-                snapshot: &snapshot,
-                program: self.program,
-                allow_clock_step: arm.allow_clock_step,
-                held: injection.whom.as_ref().map(hold).transpose()?,
-                record: &mut record,
-            };
-            let armed = kind.arm(&injection, arming)?;
-            injections.push(ArmedInjection { injection, armed });
-        }
-        record
-            .write(self.observer.cluster().dir())
-            .map_err(|error| format!("the undo record could not be written: {error}"))?;
-        self.record = Some(record);
-        // A single fault has no skew.
-        let cores =
-            || injections.iter().filter_map(|one| one.injection.whom.as_ref()).flat_map(cores).collect();
-        let core_warmer = (injections.len() > 1).then(|| CoreWarmer::on(cores(), PRIORITY));
-        self.state.lock().armed = Some(ArmedCue { token, expires, injections, core_warmer });
-        Ok(())
-    }
-
-    /// Checks every guard against this process's own observations.
-    fn guard(&self, arm: &Arm, snapshot: &Snapshot) -> Result<(), String> {
-        let deployment = self.observer.deployment();
-        let mut out = Vec::new();
-        for injection in &arm.injections {
-            let Some(whom) = &injection.whom else { continue };
-            let process = Process { pid: whom.pid, started: whom.started };
-            let found =
-                snapshot.processes.iter().find(|p| p.process == process && p.name.as_str() == whom.name);
-            let found = found.ok_or_else(|| {
-                format!("{} (pid {}) is not a process of this cluster", whom.name, whom.pid)
-            })?;
-            // Unknown orders are rejected when they are armed.
-            if faults::ordered(&injection.fault).is_some_and(|kind| kind.takes_out(injection)) {
-                out.push(Chosen { target: whom.name.clone(), process: found.clone(), supervised: false });
-            }
-        }
-        let guards = Guards {
-            max_targets: arm.max_targets,
-            keep_acceptors: arm.keep_acceptors,
-            keep_lease_caches: arm.keep_lease_caches,
-            deny_hosts: arm.deny_hosts.clone(),
-            ..Guards::default()
-        };
-        let out: Vec<&Chosen> = out.iter().collect();
-        let mut answers = guard::check(&guards, snapshot, &out, arm.injections.len());
-        answers.push(guard::environment(&arm.environment, deployment));
-        match answers.into_iter().find(|answer| !answer.allows) {
-            Some(answer) => Err(format!("guard {}: {}", answer.guard, answer.says)),
-            None => Ok(()),
         }
     }
 
@@ -473,7 +415,7 @@ fn log(reply: &Reply) {
         Reply::Armed => tracing::info!(target: "drill", "armed"),
         Reply::Refused { reason } => tracing::warn!(target: "drill", "refuses to be armed: {reason}"),
         Reply::Fired { stamps } => {
-            for Stamp { name, at, error } in stamps {
+            for Stamp { name, at, error, .. } in stamps {
                 match error {
                     None => {
                         tracing::warn!(target: "drill", who = name.as_str(), at_ns = at, "injected at {name}")
@@ -490,24 +432,4 @@ fn log(reply: &Reply) {
         Reply::Undone { failed } if failed.is_empty() => tracing::info!(target: "drill", "faults are undone"),
         Reply::Undone { failed } => tracing::error!(target: "drill", "not undone: {}", failed.join("; ")),
     }
-}
-
-/// The cores that a process last ran on.
-fn cores(whom: &TargetProcess) -> BTreeSet<u32> {
-    Process { pid: whom.pid, started: whom.started }.cores()
-}
-
-/// Holds a process by pidfd after checking that it is the intended one.
-fn hold(whom: &TargetProcess) -> Result<Held, String> {
-    let who = format!("{} (pid {})", whom.name, whom.pid);
-    let held = Process { pid: whom.pid, started: whom.started }
-        .hold()
-        .map_err(|error| format!("{who} cannot be held: {error}"))?;
-    // After the pidfd was opened, the pid cannot be reused.
-    let program = fs::read_link(format!("/proc/{}/exe", whom.pid))
-        .map_err(|error| format!("the program of {who} cannot be read: {error}"))?;
-    if program != whom.program {
-        return Err(format!("{who} runs {}, not {}", program.display(), whom.program.display()));
-    }
-    Ok(held)
 }

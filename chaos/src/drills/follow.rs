@@ -1,6 +1,7 @@
 //! Follows the cluster after the faults by flight recorders and views until every survivor is
 //! active without the dead. It does not affect the failover.
 
+use super::channel::Stamp;
 use super::journal::{Outcome, Trial};
 use super::overlap::{Killed, overlap_seen};
 use super::runner::RunError;
@@ -68,6 +69,7 @@ pub(super) fn follow<S: System>(
     trial: &mut Trial,
 ) -> Followed {
     let mut history = History::default();
+    trial.stamps.iter().for_each(|stamp| history.add_clock_error(Nanos(stamp.clock_error)));
     let by = |wanted: fn(Effect) -> bool| {
         let targets = |c: &&Chosen| {
             step.faults.iter().any(|f| wanted(f.kind.effect()) && f.targets.contains(&c.target))
@@ -93,7 +95,8 @@ pub(super) fn follow<S: System>(
     let kills = by(|effect| effect == Effect::Ends);
     let injection = |p: &Process| {
         let mut injected = trial.stamps.iter().filter(|stamp| stamp.error.is_none());
-        injected.find(|stamp| stamp.name == p.name.as_str()).map(|stamp| Instant(stamp.at))
+        let of = |stamp: &&Stamp| (stamp.name.as_str(), stamp.host) == (p.name.as_str(), p.host);
+        injected.find(of).map(|stamp| Instant(stamp.at))
     };
     let killed = kills.into_iter().filter_map(|p| injection(&p).map(|at| (p, at))).collect();
     let mut followed = Followed { history, killed };
@@ -116,8 +119,10 @@ pub(super) fn check_overlap<S: Subject>(
     trial: &mut Trial,
 ) {
     let from = subject.now();
+    subject.refresh();
     let snapshot = subject.snapshot();
     followed.history.take(&subject.events());
+    trial.clock_error_ns = trial.clock_error_ns.max(followed.history.clock_error().0);
     let happened = (&followed.history, &followed.killed);
     trial.overlap_ns = trial.overlap_ns.max(overlap_seen(happened, before, &snapshot, from).0);
     if trial.overlap_ns > 0 {
@@ -137,9 +142,8 @@ fn failover<S: Subject>(
 ) {
     // An agent's removal includes the programs in its seats, alive or not.
     let regions: Vec<u32> = silent.iter().filter(|p| p.kind == Kind::Agent).map(|p| p.region).collect();
-    let gone = |p: &&Process| {
-        silent.iter().any(|s| s.process == p.process) || p.kind == Kind::App && regions.contains(&p.region)
-    };
+    let gone =
+        |p: &&Process| silent.iter().any(|s| s.is(p)) || p.kind == Kind::App && regions.contains(&p.region);
     let dead: Vec<&Process> = before.processes.iter().filter(|p| p.alive).filter(gone).collect();
     let ids: Vec<Incarnation> = dead.iter().map(|p| p.incarnation).collect();
     let survivors: Vec<Name> = before
@@ -189,8 +193,7 @@ impl Bystanders {
         let agents: Vec<u32> =
             chosen.iter().filter(|c| c.process.kind == Kind::Agent).map(|c| c.process.region).collect();
         let is_hit = |p: &&Process| {
-            chosen.iter().any(|c| c.process.process == p.process)
-                || p.kind == Kind::App && agents.contains(&p.region)
+            chosen.iter().any(|c| c.process.is(p)) || p.kind == Kind::App && agents.contains(&p.region)
         };
         self.hit.extend(before.processes.iter().filter(is_hit).map(|p| p.incarnation));
     }
@@ -242,7 +245,8 @@ fn until_active<S: Subject>(
             && survivors.iter().all(|name| history.active_from(id, *name).is_some())
         {
             // Coordinators stamp before members can become active, so all stamps exist by now; but
-            // they may be in a part that was read before.
+            // they may be in a part that was read before, or on a host that was.
+            subject.refresh();
             history.take(&subject.events());
             let drift = subject.deployment().profile.timing.drift_ppm;
             let last = survivors.iter().filter_map(|name| history.active_from(id, *name)).max();

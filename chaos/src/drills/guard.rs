@@ -23,7 +23,7 @@ pub struct Answer {
 /// Checks every guard for processes that would be silent for a while.
 pub fn check(guards: &Guards, snapshot: &Snapshot, silent: &[&Chosen], hit: usize) -> Vec<Answer> {
     let host = hostname();
-    let falls_silent = |p: &Process| silent.iter().any(|c| c.process.process == p.process);
+    let falls_silent = |p: &Process| silent.iter().any(|c| c.process.is(p));
     let live = snapshot.processes.iter().filter(|p| p.kind == Kind::LeaseCache && p.alive && !p.frozen);
     let caches = live.filter(|p| !falls_silent(p)).count();
     let touches = |kind: Kind| silent.iter().any(|c| c.process.kind == kind);

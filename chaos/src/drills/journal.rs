@@ -88,6 +88,8 @@ pub struct Victim {
     pub target: String,
     /// Its name.
     pub process: String,
+    /// The number of its host.
+    pub host: u8,
     /// Its process id.
     pub pid: u32,
     /// Its incarnation; 0 if it was not a member.
@@ -113,6 +115,10 @@ pub struct Trial {
     pub stamps: Vec<Stamp>,
     /// Between the first stamp and the last, in nanoseconds.
     pub skew_ns: u64,
+    /// How much larger the true skew may be, because hosts have different clocks.
+    pub skew_error_ns: u64,
+    /// By how much times of other hosts may be off, in nanoseconds; 0 if there are none.
+    pub clock_error_ns: u64,
     /// From the first stamp to the last survivor's `active`, in nanoseconds.
     pub failover_ns: Option<u64>,
     /// From the first stamp until every survivor was active again, also where the failover could not
@@ -225,7 +231,7 @@ pub fn samples(trials: &[Trial], metric: Metric) -> impl Iterator<Item = Nanos> 
             Metric::Fence => phase(trial, Phases::NAMES[3]),
             Metric::Clear => phase(trial, Phases::NAMES[4]),
             Metric::Active => phase(trial, Phases::NAMES[5]),
-            Metric::Skew => Some(trial.skew_ns),
+            Metric::Skew => Some(trial.skew_ns.saturating_add(trial.skew_error_ns)),
             Metric::FalselyFailed | Metric::Failed => None,
         };
         found.map(Nanos)

@@ -1,78 +1,165 @@
-//! Drills on real processes: an observer, a fault agent, and the multicast cue.
+//! Drills on real processes: an observer, a fault agent on each host with a target, and the
+//! multicast cue.
 
-use super::channel::{Arm, Injection, Order, Reply, Stamp, TargetProcess};
-use super::cue::{REGION_KIND, Token};
+use super::channel::{Arm, Order, Reply, Stamp};
+use super::cue::Token;
+use super::cues::Cues;
+use super::fleet::Fleet;
 use super::journal::Host;
-use super::plan::program;
+use super::parts::{Part, elsewhere, parts};
 use super::remote::{Invocation, Remote, RemoteError};
+use super::restart::supervised_directory;
 use super::runner::{Options, RunError};
 use super::select::{Chosen, Supervisor};
-use super::subject::System;
+use super::subject::{Subject as _, System};
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, Step};
-use crate::faults::Scope;
-use obol_fabric::shm::Endpoint;
-use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos, Owner, Wait};
-use obol_observe::{Observer, Process};
+use obol_fabric::{Instant, Nanos};
+use obol_node::Site;
+use obol_observe::Process;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A cue that arrives after this time is late.
 const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
-/// Timeout for the fault agent's report of the cue or its expiry.
+/// Timeout for the fault agents' reports of the cue or its expiry.
 const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for the fault agent's undo.
+/// Timeout for a fault agent's undo, and for a restart by it.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Why a fault was not injected by a fault agent that did not hear the cue.
+const LATE: &str = "the cue did not arrive in time";
 
 /// A cluster of processes.
 pub(super) struct Live {
-    observer: Observer,
+    fleet: Fleet,
     supervisor: Supervisor,
-    endpoint: Endpoint,
-    fault_agent: Remote,
+    cues: Cues,
+    root: PathBuf,
+    options: Options,
+    dead_man: Nanos,
+    /// The fault agents, by the number of their host; started when they are first needed.
+    agents: BTreeMap<u8, Remote>,
+    /// The parts of the hosts in the current step.
+    armed: BTreeMap<u8, Part>,
     /// The token of the next cue.
     token: Option<Token>,
-    ssh: Option<String>,
 }
 
 impl Live {
-    /// Starts a fault agent.
+    /// Starts the fault agent of this host; those of others are started when they have a target.
     pub(super) fn start(
         root: &Path,
-        cluster: Name,
         drill: &Drill,
         options: &Options,
-        observer: Observer,
+        fleet: Fleet,
         supervisor: Supervisor,
     ) -> Result<Self, RunError> {
-        let name = Name::new("drill-runner").unwrap_or_default();
-        let owner = Owner { kind: REGION_KIND, name, region: None, groups: 0 };
-        let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block)?;
-        let invocation = Invocation { program: &options.program, root, cluster };
-        let fault_agent = match &options.ssh {
-            Some(ssh) => Remote::by_ssh(ssh, invocation, drill.guards.dead_man)?,
-            None => Remote::start(invocation, observer.cluster().dir(), drill.guards.dead_man)?,
+        if options.ssh.is_some()
+            && let Some(network) = fleet.deployment().network.as_ref().filter(|n| n.hosts.len() > 1)
+        {
+            return Err(RunError::SeveralHosts(network.hosts.len()));
+        }
+        let own = fleet.own();
+        let name = fleet.name_here(own).unwrap_or_default();
+        let cues = Cues::open(&Site::open(root, name)?)?;
+        let mut live = Self {
+            fleet,
+            supervisor,
+            cues,
+            root: root.to_owned(),
+            options: options.clone(),
+            dead_man: drill.guards.dead_man,
+            agents: BTreeMap::new(),
+            armed: BTreeMap::new(),
+            token: None,
         };
-        let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
-        Ok(Self { observer, supervisor, endpoint, fault_agent, token: None, ssh })
+        live.start_agent(own)?;
+        Ok(live)
+    }
+
+    /// Starts the fault agent of a host, unless it runs.
+    fn start_agent(&mut self, host: u8) -> Result<(), RunError> {
+        if self.agents.contains_key(&host) {
+            return Ok(());
+        }
+        let Options { program, ssh, login, .. } = &self.options;
+        let own = self.fleet.name_here(self.fleet.own()).unwrap_or_default();
+        let at = |cluster| Invocation { program, root: &self.root, cluster };
+        let agent = match (ssh, self.fleet.name_here(host)) {
+            (Some(ssh), _) => Remote::by_ssh(ssh, at(own), self.dead_man)?,
+            (None, Some(name)) => Remote::start(at(name), &self.root.join(name.as_str()), self.dead_man)?,
+            (None, None) => {
+                let network = self.fleet.deployment().network.as_ref();
+                let address =
+                    network.and_then(|network| network.hosts.get(usize::from(host).checked_sub(1)?));
+                let address = address.ok_or(RunError::NoWay(host))?;
+                Remote::by_ssh(&login.to(*address), at(own), self.dead_man)?
+            }
+        };
+        self.agents.insert(host, agent);
+        Ok(())
+    }
+
+    fn agent(&self, host: u8) -> Result<&Remote, RemoteError> {
+        self.agents.get(&host).ok_or(RemoteError::Ended)
+    }
+
+    /// Arms all fault agents with a part: each begins before the first has answered.
+    fn arm_all(&self, drill: &Drill, token: Token) -> Result<(), RunError> {
+        let guards = &drill.guards;
+        for (host, part) in &self.armed {
+            let arm = Arm {
+                token: token.to_hex(),
+                expires_in: CUE_EXPIRES.0,
+                dead_man: guards.dead_man.0,
+                environment: drill.environment.to_string(),
+                max_targets: guards.max_targets,
+                keep_acceptors: guards.keep_acceptors,
+                keep_lease_caches: guards.keep_lease_caches,
+                deny_hosts: guards.deny_hosts.clone(),
+                allow_clock_step: guards.allow_clock_step,
+                injections: part.injections.clone(),
+                elsewhere: elsewhere(&self.armed, *host),
+                restart: part.restart.clone(),
+                locks: self.fleet.name_here(*host).is_none(),
+            };
+            self.agent(*host)?.order(&Order::Arm(Box::new(arm)))?;
+        }
+        for host in self.armed.keys() {
+            match self.agent(*host)?.armed() {
+                Err(RemoteError::Refused(reason)) if self.armed.len() > 1 => {
+                    return Err(RemoteError::Refused(format!("on host {host}: {reason}")).into());
+                }
+                answer => answer?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The stamps of a fault agent on this host's clock.
+    fn localized(&self, host: u8, stamp: Stamp) -> Stamp {
+        let (at, error) =
+            self.fleet.time_of(host, Instant(stamp.at)).unwrap_or((Instant(stamp.at), Nanos::MAX));
+        Stamp { at: at.0, host, clock_error: error.0, ..stamp }
     }
 }
 
 impl System for Live {
-    type Subject = Observer;
+    type Subject = Fleet;
 
-    fn subject(&mut self) -> &mut Observer {
-        &mut self.observer
+    fn subject(&mut self) -> &mut Fleet {
+        &mut self.fleet
     }
 
     fn supervisor(&self) -> Supervisor {
-        self.supervisor
+        self.supervisor.clone()
     }
 
     fn stamps(&self, process: &Process) -> bool {
         // A program in a seat reads its agent's page. Programs of `up` stamp it themselves; for
         // others the agent's stamp counts.
-        process.seat == 0 || self.supervisor.started(process)
+        process.seat == 0 || self.supervisor.stamps(process)
     }
 
     fn host(&self) -> Host {
@@ -80,7 +167,15 @@ impl System for Live {
     }
 
     fn ssh(&self) -> Option<String> {
-        self.ssh.clone()
+        if let Some(ssh) = &self.options.ssh {
+            return Some(ssh.host.clone());
+        }
+        let hosts = self.fleet.deployment().network.as_ref().map_or(&[][..], |network| &network.hosts);
+        let numbered = (1..).zip(hosts);
+        let reached =
+            numbered.filter(|(n, _)| self.agents.contains_key(n) && self.fleet.name_here(*n).is_none());
+        let reached: Vec<String> = reached.map(|(_, address)| address.to_string()).collect();
+        (!reached.is_empty()).then(|| reached.join(", "))
     }
 
     fn arm(
@@ -88,81 +183,108 @@ impl System for Live {
         drill: &Drill,
         step: &Step,
         chosen: &[Chosen],
-        restart: Vec<String>,
+        restart: &[Process],
     ) -> Result<(), RunError> {
+        let own = self.fleet.own();
+        self.armed = parts(&self.fleet, step, chosen, restart, own)?;
+        let hosts: Vec<u8> = self.armed.keys().copied().collect();
+        for host in &hosts {
+            self.start_agent(*host)?;
+        }
+        self.cues.connect(hosts.iter().copied(), own)?;
         let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
-        let guards = &drill.guards;
-        self.fault_agent.arm(Arm {
-            token: token.to_hex(),
-            expires_in: CUE_EXPIRES.0,
-            dead_man: guards.dead_man.0,
-            environment: drill.environment.to_string(),
-            max_targets: guards.max_targets,
-            keep_acceptors: guards.keep_acceptors,
-            keep_lease_caches: guards.keep_lease_caches,
-            deny_hosts: guards.deny_hosts.clone(),
-            allow_clock_step: guards.allow_clock_step,
-            injections: injections(step, chosen)?,
-            restart,
-        })?;
+        if let Err(error) = self.arm_all(drill, token) {
+            for host in hosts {
+                // One that is lost disarms by itself.
+                let _ = self.agent(host).and_then(Remote::disarm);
+            }
+            self.armed.clear();
+            return Err(error);
+        }
         self.token = Some(token);
         Ok(())
     }
 
     fn fire(&mut self) -> Result<Option<Vec<Stamp>>, RunError> {
-        // The fault agent stamps its own injections; nothing here delays the failover.
+        // The fault agents stamp their own injections; nothing here delays the failover.
+        self.fleet.observer().rest();
         if let Some(token) = self.token.take() {
-            self.endpoint.multicast(Group::Drills, &token.cue());
-            self.endpoint.flush();
+            self.cues.send(token);
         }
-        match self.fault_agent.reply(FIRED_TIMEOUT, "report the cue")? {
-            Reply::Fired { stamps } => Ok(Some(stamps)),
-            Reply::Expired => Ok(None),
-            other => Err(RemoteError::Answer(other).into()),
+        let (mut stamps, mut late) = (Vec::new(), Vec::new());
+        for host in self.armed.keys().copied() {
+            match self.agent(host)?.reply(FIRED_TIMEOUT, "report the cue")? {
+                Reply::Fired { stamps: found } => {
+                    stamps.extend(found.into_iter().map(|stamp| self.localized(host, stamp)));
+                }
+                Reply::Expired => late.push(host),
+                other => return Err(RemoteError::Answer(other).into()),
+            }
         }
+        let Some(first) = stamps.iter().map(|stamp| stamp.at).min() else {
+            self.armed.clear();
+            return Ok(None);
+        };
+        for host in late {
+            let Some(part) = self.armed.remove(&host) else { continue };
+            stamps.extend(part.injections.iter().map(|injection| Stamp {
+                name: injection.victim(),
+                at: first,
+                error: Some(LATE.to_owned()),
+                host,
+                clock_error: 0,
+            }));
+        }
+        Ok(Some(stamps))
     }
 
     fn undo_early(&mut self) -> Result<(), RunError> {
-        Ok(self.fault_agent.order(&Order::Undo)?)
+        for (host, _) in self.armed.iter().filter(|(_, part)| part.lasts()) {
+            self.agent(*host)?.order(&Order::Undo)?;
+        }
+        Ok(())
     }
 
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError> {
-        match self.fault_agent.reply(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
-            Reply::Undone { failed } => Ok(failed),
+        let mut all = Vec::new();
+        for (host, _) in self.armed.iter().filter(|(_, part)| part.lasts()) {
+            match self.agent(*host)?.reply(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
+                Reply::Undone { failed } => all.extend(failed),
+                other => return Err(RemoteError::Answer(other).into()),
+            }
+        }
+        Ok(all)
+    }
+
+    fn start(&mut self, victim: &Process) -> Result<(), RunError> {
+        let Supervisor::Hosts(network) = &self.supervisor else {
+            // The supervisor refuses until the kernel has reaped the old process.
+            let dir = supervised_directory(self.fleet.observer().cluster());
+            let dir = dir.unwrap_or_else(|| self.fleet.dir().to_owned());
+            control::request(&dir, &Request::Start { name: victim.name.to_string() })?;
+            return Ok(());
+        };
+        if network.supervisor(victim.host).start_command(victim.kind, victim.name).is_none() {
+            // Its supervisor restarts it, and the next repetition waits until it has joined.
+            return Ok(());
+        }
+        let Some(part) = self.armed.get_mut(&victim.host).filter(|part| !part.restarted) else {
+            return Ok(());
+        };
+        part.restarted = true;
+        let agent = self.agent(victim.host)?;
+        agent.order(&Order::Restart)?;
+        match agent.reply(UNDONE_TIMEOUT, "restart processes")? {
+            Reply::Undone { failed } if failed.is_empty() => Ok(()),
+            Reply::Undone { failed } => Err(RunError::Restart(failed.join("; "))),
             other => Err(RemoteError::Answer(other).into()),
         }
     }
 
-    fn start(&mut self, name: String) -> Result<(), RunError> {
-        // The supervisor refuses until the kernel has reaped the old process.
-        control::request(self.observer.cluster().dir(), &Request::Start { name })?;
+    fn restored(&mut self) -> Result<(), RunError> {
+        for host in std::mem::take(&mut self.armed).into_keys() {
+            self.agent(host)?.order(&Order::Undone)?;
+        }
         Ok(())
     }
-
-    fn restored(&mut self) -> Result<(), RunError> {
-        Ok(self.fault_agent.order(&Order::Undone)?)
-    }
-}
-
-/// The orders of a step.
-fn injections(step: &Step, chosen: &[Chosen]) -> Result<Vec<Injection>, RunError> {
-    let mut injections = Vec::new();
-    for (island, fault) in (1..).zip(&step.faults) {
-        let order = Injection { lasts: fault.lasts.map(|span| span.0), ..fault.kind.order(island) };
-        let scope = fault.kind.scope();
-        if scope == Scope::Host {
-            injections.push(order);
-            continue;
-        }
-        for victim in fault.victims(chosen) {
-            injections.push(Injection { whom: Some(whom(&victim.process)?), ..order.clone() });
-        }
-    }
-    Ok(injections)
-}
-
-fn whom(process: &Process) -> Result<TargetProcess, RunError> {
-    let program = program(process).ok_or(RunError::Ended(process.name))?;
-    let obol_fabric::host::Process { pid, started } = process.process;
-    Ok(TargetProcess { name: process.name.to_string(), pid, started, program })
 }

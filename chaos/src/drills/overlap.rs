@@ -75,7 +75,8 @@ pub(super) type Killed = Vec<(Process, Instant)>;
 
 /// The overlap in a cluster. `before` is the snapshot before the faults, `history` has all events
 /// since, and `snapshot` was read from `from` on. A killed process could not act from the injection
-/// on, whenever its death was noticed.
+/// on, whenever its death was noticed. Times of several hosts are compared within the errors of
+/// their clocks.
 pub(super) fn overlap_seen(
     (history, killed): (&History, &Killed),
     before: &Snapshot,
@@ -84,7 +85,7 @@ pub(super) fn overlap_seen(
 ) -> Nanos {
     let old = before.view.as_ref().map(|view| view.base).unwrap_or_default();
     let acting = || snapshot.processes.iter().filter(|p| p.kind.acts());
-    let pages = || acting().filter_map(|p| p.lease.map(|(page, fence)| (p, page, fence)));
+    let pages = || acting().filter_map(|p| p.stamped_lease().map(|(page, fence)| (p, page, fence)));
     let mut bases: Vec<ViewId> = history.fenced().map(|(base, _)| base).collect();
     bases.extend(pages().map(|(_, page, _)| page.base));
     bases.retain(|base| *base > old);
@@ -102,19 +103,25 @@ pub(super) fn overlap_seen(
     });
     // A page that was read before the run began is no evidence about it.
     let begun: Vec<Begun> = begun.filter(|run| run.at <= from).collect();
-    let lived = |p: &Process| before.processes.iter().any(|b| b.alive && b.process == p.process);
+    let lived = |p: &Process| before.processes.iter().any(|b| b.alive && b.is(p));
     let held = pages().map(|(p, page, fence)| {
         let ended = match p.alive {
             true => None,
             false if lived(p) => {
-                let injections = killed.iter().filter(|(k, _)| k.process == p.process).map(|(_, at)| *at);
+                let injections = killed.iter().filter(|(k, _)| k.is(p)).map(|(_, at)| *at);
                 injections.chain(history.died(p.incarnation)).min()
             }
             false => Some(Instant::ZERO),
         };
         Held { region: p.region, page, fence, ended }
     });
-    overlap(&begun, &held.collect::<Vec<_>>(), snapshot.at)
+    let found = overlap(&begun, &held.collect::<Vec<_>>(), snapshot.at);
+    certain(found, acting().map(Process::clock_error).fold(history.clock_error(), Nanos::max))
+}
+
+/// The part of an overlap that the errors of two clocks cannot explain.
+fn certain(found: Nanos, error: Nanos) -> Nanos {
+    Nanos(found.0.saturating_sub(error.saturating_mul(2).0))
 }
 
 #[cfg(test)]
@@ -138,6 +145,14 @@ mod tests {
 
     fn found(run: Begun, held: &[Held]) -> u64 {
         overlap(&[run], held, Instant(5_000)).0
+    }
+
+    #[test]
+    fn an_overlap_is_one_beyond_the_errors_of_both_clocks() {
+        let cases = [(9, 0, 9), (9, 4, 1), (9, 5, 0), (9, u64::MAX, 0)];
+        for (found, error, rest) in cases {
+            assert_eq!(certain(Nanos(found), Nanos(error)), Nanos(rest), "{found} with {error}");
+        }
     }
 
     #[test]

@@ -58,11 +58,13 @@ pub struct Hit {
     pub target: String,
     /// Its name.
     pub process: String,
+    /// The number of its host.
+    pub host: u8,
     /// Its process id.
     pub pid: u32,
     /// Its program.
     pub program: Option<PathBuf>,
-    /// Whether `obol up` started it, and so can restart it.
+    /// Whether its supervisor restarts it: the `obol up` that started it, or that of its host.
     pub supervised: bool,
 }
 
@@ -76,7 +78,7 @@ pub fn plan<S: Subject>(
     drill: &Drill,
     subject: &S,
     snapshot: &Snapshot,
-    supervisor: Supervisor,
+    supervisor: &Supervisor,
     number: u32,
 ) -> Plan {
     let mut guards = vec![guard::environment(drill.environment.as_str(), subject.deployment())];
@@ -102,6 +104,12 @@ pub fn plan<S: Subject>(
             .flat_map(|f| of_fault(&f.targets))
             .collect();
         guards.extend(guard::check(&drill.guards, snapshot, &out, chosen.len()));
+        let own = subject.deployment().own_host();
+        let cut = step.faults.iter().filter(|fault| fault.hits_hosts() && fault.kind.effect().takes_out());
+        if cut.flat_map(|fault| of_fault(&fault.targets)).any(|c| c.process.host == own) {
+            let says = "this host would be cut off, and with it the runner; run the drill on another host";
+            guards.push(Answer { guard: "means", allows: false, says: says.to_owned() });
+        }
         let faults = step.faults.iter().map(|fault| PlannedFault {
             fault: fault.kind.describe(),
             lasts: fault.lasts.map(duration::print),
@@ -110,8 +118,9 @@ pub fn plan<S: Subject>(
                 .map(|c| Hit {
                     target: c.target.clone(),
                     process: c.process.name.to_string(),
+                    host: c.process.host,
                     pid: c.process.process.pid,
-                    program: program(&c.process),
+                    program: subject.program(&c.process),
                     supervised: c.supervised,
                 })
                 .collect(),
@@ -208,7 +217,7 @@ mod tests {
         );
         let drill = crate::drillfile::parse(&text, "d").expect("a drill");
         let subject = Grown(Deployment::new(3, 1, 0, Profile::default()).expect("it fits"));
-        plan(&drill, &subject, snapshot, Supervisor::Simulator, 1)
+        plan(&drill, &subject, snapshot, &Supervisor::Simulator, 1)
     }
 
     /// What the guard says, and whether it allows the plan.

@@ -80,7 +80,7 @@ impl Victims {
             steps: vec![Step {
                 name: "kill".to_owned(),
                 on: On::Cue,
-                max_cue_skew: SKEW,
+                max_cue_skew: Some(SKEW),
                 faults: vec![kill],
             }],
             expect: vec![Expect { metric: Metric::FalselyFailed, bounds: Vec::new(), at_most: Some(0) }],

@@ -1,6 +1,6 @@
 //! The runner's side of a fault agent: starts it, connects, sends keep-alives, and ends it.
 
-use super::channel::{Arm, Lines, Order, Reply, socket_name};
+use super::channel::{Lines, Order, Reply, socket_name};
 use super::halt;
 use super::ssh::Ssh;
 use crate::control::write_line;
@@ -208,14 +208,20 @@ impl Remote {
         }
     }
 
-    /// Arms it.
-    pub fn arm(&self, arm: Arm) -> Result<(), RemoteError> {
-        self.order(&Order::Arm(Box::new(arm)))?;
+    /// Waits until it is armed.
+    pub fn armed(&self) -> Result<(), RemoteError> {
         match self.reply(ANSWER_TIMEOUT, "arm itself")? {
             Reply::Armed => Ok(()),
             Reply::Refused { reason } => Err(RemoteError::Refused(reason)),
             other => Err(RemoteError::Answer(other)),
         }
+    }
+
+    /// Disarms it, whatever it has still to say.
+    pub fn disarm(&self) -> Result<(), RemoteError> {
+        self.order(&Order::Disarm)?;
+        while self.reply(ANSWER_TIMEOUT, "disarm itself")? != Reply::Disarmed {}
+        Ok(())
     }
 }
 

@@ -183,7 +183,7 @@ pub fn replay_script(
     let scenario = Scenario::draw(script.seed, ActiveMutant::NONE);
     let plan = plan_script(&observer, script);
     let mut player = Player {
-        supervisor: Supervisor::of(&dir),
+        supervisor: Supervisor::of(observer.cluster(), observer.deployment()),
         record: record(&observer, &before).map_err(io)?,
         observer,
     };
@@ -228,8 +228,8 @@ pub fn replay_script(
 /// The undo record: every process may have been stopped, impaired or ended.
 fn record(observer: &Observer, snapshot: &Snapshot) -> io::Result<Record> {
     let me = Pid::current()?;
-    let supervisor = Supervisor::of(observer.cluster().dir());
-    let ours = || snapshot.processes.iter().filter(|p| p.alive && supervisor.started(p));
+    let supervisor = Supervisor::of(observer.cluster(), observer.deployment());
+    let ours = || snapshot.processes.iter().filter(|p| p.alive && supervisor.restarts(p));
     let mut record = Record::new((me.pid, me.started), observer.deployment().names());
     record.frozen = ours().map(|p| (p.name.to_string(), p.process.pid, p.process.started)).collect();
     for process in ours().filter(|p| p.seat == 0) {
@@ -249,7 +249,7 @@ impl Player {
     fn process(&mut self, name: &str) -> Result<Process, String> {
         let snapshot = self.observer.snapshot();
         let process = snapshot.process(name).ok_or_else(|| format!("{name} is down"))?;
-        if !self.supervisor.started(process) {
+        if !self.supervisor.restarts(process) {
             return Err(format!("{name} was not started by `obol up`"));
         }
         Ok(process.clone())

@@ -8,6 +8,7 @@ use super::approval::ApprovalError;
 use super::audit::AuditError;
 use super::audited::{Accountable, Audited};
 use super::channel::{Reply, Stamp};
+use super::fleet::Fleet;
 use super::follow::{Bystanders, HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within};
 use super::guard::Answer;
 use super::halt;
@@ -18,7 +19,8 @@ use super::probe::{Probed, probe};
 use super::progress::{Progress, Stage};
 use super::remote::RemoteError;
 use super::select::{Chosen, SelectError, Supervisor, choose};
-use super::ssh::Ssh;
+use super::skew::{Skew, tolerated};
+use super::ssh::{Login, Ssh};
 use super::stop::{self, Stop};
 use super::subject::{Subject, System};
 use super::undo::{self, Undone};
@@ -29,7 +31,8 @@ use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::holds::JoinHolds;
 use obol_membership::{Kind, Timing};
 use obol_node::SiteError;
-use obol_observe::{Health, Observer, Snapshot};
+use obol_node::endpoint::EndpointError;
+use obol_observe::{Health, Observer, Process, Snapshot};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,8 +51,10 @@ pub struct Options {
     /// Whether faults are undone as soon as the failover has been measured, instead of at their
     /// end.
     pub undo_early: bool,
-    /// The host of the fault agent, if it is another one.
+    /// The host of the fault agent, if it is another one and the cluster has only one.
     pub ssh: Option<Ssh>,
+    /// How the fault agents of a cluster's other hosts are started.
+    pub login: Login,
     /// What is checked and logged of the operator's request.
     pub accountable: Accountable,
     /// Called while a repetition runs, with the drill and its progress.
@@ -67,6 +72,7 @@ impl Options {
             program,
             undo_early: false,
             ssh: None,
+            login: Login::new(),
             accountable,
             on_progress: None,
             on_wait: None,
@@ -122,6 +128,21 @@ pub enum RunError {
     /// The fault agent does not carry out an order.
     #[error(transparent)]
     FaultAgent(#[from] RemoteError),
+    /// The runner has no endpoint in its cluster.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// A gateway does not answer, so the cue would not arrive.
+    #[error("the cue cannot be sent to host {0}: its gateway does not answer; see `obol status`")]
+    NoWay(u8),
+    /// A single fault agent cannot do.
+    #[error(
+        "--ssh names one host, and this cluster has {0}; each host's fault agent is started at its address (users and \
+         aliases belong into your ssh configuration, or --ssh-config)"
+    )]
+    SeveralHosts(usize),
+    /// A process could not be restarted.
+    #[error("{0}")]
+    Restart(String),
     /// The simulator has no such faults.
     #[error("the simulator has no {}; run this drill on processes, without --sim", .0.join(", no "))]
     NotSimulated(Vec<&'static str>),
@@ -152,12 +173,28 @@ pub(super) fn lock(dir: &Path) -> Result<File, RunError> {
     }
 }
 
-/// Undoes what drills left behind on a cluster where none runs.
+/// Undoes what drills left behind on a cluster where none runs: on all hosts that are this machine.
 pub fn recover(root: &Path, cluster: Name) -> Result<Undone, RunError> {
-    let mut observer = Observer::open(root, cluster)?;
-    let dir = observer.cluster().dir().to_owned();
-    let _held = lock(&dir)?;
-    undo::recover(&mut observer).map_err(|error| RunError::Io(dir, error))
+    let fleet = Fleet::open(root, cluster)?;
+    let _held = lock_all(&fleet)?;
+    recover_all(root, &fleet)
+}
+
+/// Keeps other drills from the hosts that are this machine. Fault agents do it on the others.
+fn lock_all(fleet: &Fleet) -> Result<Vec<File>, RunError> {
+    fleet.dirs().map(|(_, dir)| lock(&dir)).collect()
+}
+
+fn recover_all(root: &Path, fleet: &Fleet) -> Result<Undone, RunError> {
+    let mut all = Undone::default();
+    for (_, name) in fleet.names_here() {
+        let mut observer = Observer::open(root, name)?;
+        let dir = observer.cluster().dir().to_owned();
+        let mut undone = undo::recover(&mut observer).map_err(|error| RunError::Io(dir, error))?;
+        all.done.append(&mut undone.done);
+        all.failed.append(&mut undone.failed);
+    }
+    Ok(all)
 }
 
 /// A running drill.
@@ -216,24 +253,23 @@ fn run_audited(
     go_on: impl FnMut(u32) -> bool,
     audited: &mut Audited<'_>,
 ) -> Result<Journal, RunError> {
-    let mut observer = Observer::open(root, cluster)?;
-    let dir = observer.cluster().dir().to_owned();
-    let _held = lock(&dir)?;
-    if let Some(why) = halt::in_force(&dir) {
+    let mut fleet = Fleet::open(root, cluster)?;
+    let _held = lock_all(&fleet)?;
+    if let Some(why) = fleet.dirs().find_map(|(_, dir)| halt::in_force(&dir)) {
         return Err(RunError::Halted(why));
     }
     audited.approved(drill)?;
-    let undone = undo::recover(&mut observer).map_err(|error| RunError::Io(dir.clone(), error))?;
-    if !undone.failed.is_empty() {
-        return Err(RunError::Recover(undone.failed));
+    let Undone { done, failed } = recover_all(root, &fleet)?;
+    if !failed.is_empty() {
+        return Err(RunError::Recover(failed));
     }
-    let supervisor = Supervisor::of(&dir);
-    let before = Runner::<Live>::check(&mut observer, supervisor, drill, options)?;
-    let snapshot = observer.snapshot();
-    audited.begins(&plan(drill, &observer, &snapshot, supervisor, 1))?;
-    let stop = Stop::watch(&dir, &drill.guards.watch);
-    let live = Live::start(root, cluster, drill, options, observer, supervisor)?;
-    Runner { stop: Some(stop), ..Runner::new(drill, options, live, undone.done) }.run(before, go_on)
+    let supervisor = fleet.supervisor();
+    let before = Runner::<Live>::check(&mut fleet, &supervisor, drill, options)?;
+    let snapshot = fleet.snapshot();
+    audited.begins(&plan(drill, &fleet, &snapshot, &supervisor, 1))?;
+    let stop = Stop::watch(fleet.dir(), &drill.guards.watch);
+    let live = Live::start(root, drill, options, fleet, supervisor)?;
+    Runner { stop: Some(stop), ..Runner::new(drill, options, live, done) }.run(before, go_on)
 }
 
 /// Whether all guards allow a plan.
@@ -260,7 +296,7 @@ impl<'a, S: System> Runner<'a, S> {
     /// Checks whether a run may begin, before any fault. Returns the steady state.
     pub(super) fn check(
         subject: &mut S::Subject,
-        supervisor: Supervisor,
+        supervisor: &Supervisor,
         drill: &Drill,
         options: &Options,
     ) -> Result<Vec<Probed>, RunError> {
@@ -483,17 +519,16 @@ impl<'a, S: System> Runner<'a, S> {
         let turn = if warmup { u32::MAX - number } else { number };
         let (before, chosen) = loop {
             let before = healthy(self.system.subject())?;
-            let supervisor = self.system.supervisor();
-            let chosen = choose(self.drill, step, &before, supervisor, turn)?;
+            let chosen = choose(self.drill, step, &before, &self.system.supervisor(), turn)?;
             if !self.await_join_budget(&chosen) {
                 break (before, chosen);
             }
         };
         let supervisor = self.system.supervisor();
-        allowed(plan(self.drill, self.system.subject(), &before, supervisor, turn))?;
+        allowed(plan(self.drill, self.system.subject(), &before, &supervisor, turn))?;
         self.bystanders.hit(&chosen, &before);
         let restart = self.restart(step, &chosen);
-        self.system.arm(self.drill, step, &chosen, restart)?;
+        self.system.arm(self.drill, step, &chosen, &restart)?;
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
         self.report(number, step, Stage::Armed(&victims));
         self.system.subject().events();
@@ -556,29 +591,33 @@ impl<'a, S: System> Runner<'a, S> {
     }
 
     /// The processes that a step ends, that the drill restarts, and that the supervisor can start.
-    fn restart(&self, step: &Step, chosen: &[Chosen]) -> Vec<String> {
+    fn restart(&self, step: &Step, chosen: &[Chosen]) -> Vec<Process> {
         let ends = |c: &&Chosen| {
             let ends = step.faults.iter().any(|fault| fault.ends(&c.target));
             ends && self.drill.rollback.restart.contains(&c.target)
         };
         let able = chosen.iter().filter(ends).filter(|c| c.supervised);
-        able.map(|c| c.process.name.to_string()).collect()
+        able.map(|c| c.process.clone()).collect()
     }
 
     /// Voids a trial whose faults were not injected together.
     fn check_cue(&self, step: &Step, trial: &mut Trial) {
-        let at = || trial.stamps.iter().map(|stamp| stamp.at);
-        trial.skew_ns = at().max().unwrap_or_default() - at().min().unwrap_or_default();
+        let skew = Skew::of(&trial.stamps);
+        (trial.skew_ns, trial.skew_error_ns) = (skew.found.0, skew.error.0);
+        let most = tolerated(step.max_cue_skew, &trial.stamps);
         let missed = trial
             .stamps
             .iter()
             .find_map(|stamp: &Stamp| stamp.error.as_ref().map(|e| format!("{}: {e}", stamp.name)));
         let reason = match missed {
             Some(missed) => Some(format!("a fault missed: {missed}")),
-            None if trial.skew_ns > step.max_cue_skew.0 => Some(format!(
-                "the cue's skew is {}, more than max_cue_skew = {}",
-                Nanos(trial.skew_ns),
-                step.max_cue_skew
+            None if skew.most() > most && skew.error == Nanos::ZERO => {
+                Some(format!("the cue's skew is {}, more than max_cue_skew = {most}", skew.found))
+            }
+            None if skew.most() > most => Some(format!(
+                "the cue's skew is {} and, by the error of the hosts' clocks, up to {}, more than max_cue_skew = {most}",
+                skew.found,
+                skew.most()
             )),
             None => None,
         };
@@ -600,8 +639,8 @@ impl<'a, S: System> Runner<'a, S> {
         if !wanted {
             return Ok(());
         }
-        for name in self.restart(step, chosen) {
-            self.system.start(name)?;
+        for victim in self.restart(step, chosen) {
+            self.system.start(&victim)?;
         }
         Ok(())
     }
@@ -614,7 +653,7 @@ impl<'a, S: System> Runner<'a, S> {
                 AbortMetric::OverlapNs => Some(trial.overlap_ns as f64),
                 AbortMetric::UnavailableUs => trial.unavailable_ns.map(|ns| ns as f64 / 1000.0),
                 AbortMetric::FalseSuspicions => Some(trial.falsely_failed as f64),
-                AbortMetric::SkewUs => Some(trial.skew_ns as f64 / 1000.0),
+                AbortMetric::SkewUs => Some((trial.skew_ns + trial.skew_error_ns) as f64 / 1000.0),
             };
             let Some(value) = value else { continue };
             *held = if value > *above { *held + 1 } else { 0 };
@@ -731,6 +770,7 @@ fn victim(chosen: &Chosen) -> Victim {
     Victim {
         target: chosen.target.clone(),
         process: chosen.process.name.to_string(),
+        host: chosen.process.host,
         pid: chosen.process.process.pid,
         incarnation: chosen.process.incarnation.0,
     }

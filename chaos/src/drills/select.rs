@@ -1,13 +1,16 @@
 //! Selection of victims: the processes that a drill's targets stand for, chosen for each repetition
 //! from the drill's seed.
 
+use super::restart::supervised_directory;
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, Select, Step, StepFault, Target, TargetKind};
 use crate::faults::Scope;
+use obol_fabric::host::Cluster;
 use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
+use obol_node::{Deployment, Network};
 use obol_observe::{Deciders, Process, Snapshot};
-use std::path::Path;
+use std::sync::Arc;
 
 /// A chosen victim.
 #[derive(Clone, Debug)]
@@ -16,36 +19,49 @@ pub struct Chosen {
     pub target: String,
     /// The process.
     pub process: Process,
-    /// Whether the cluster's supervisor started it, and so can restart it.
+    /// Whether its supervisor restarts it.
     pub supervised: bool,
 }
 
 /// What can restart a cluster's processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Supervisor {
     /// Nothing.
     #[default]
     None,
     /// The `up` with this pid: its own children only.
     Up(u32),
+    /// The supervisors of the hosts, as the file of hosts names them.
+    Hosts(Arc<Network>),
     /// The simulator: every process.
     Simulator,
 }
 
 impl Supervisor {
-    /// Of the cluster in this directory.
-    pub fn of(dir: &Path) -> Self {
-        // Without an answer, processes that need a restart are not hit.
-        control::request(dir, &Request::Hello).ok().flatten().map_or(Self::None, Self::Up)
+    /// Of a cluster.
+    pub fn of(cluster: &Cluster, deployment: &Deployment) -> Self {
+        match &deployment.network {
+            Some(network) if !network.supervisors.is_empty() => Self::Hosts(Arc::new(network.clone())),
+            // Without an answer, processes that need a restart are not hit.
+            _ => supervised_directory(cluster)
+                .and_then(|dir| control::request(&dir, &Request::Hello).ok().flatten())
+                .map_or(Self::None, Self::Up),
+        }
     }
 
-    /// Whether it started this process.
-    pub fn started(self, process: &Process) -> bool {
+    /// Whether it restarts this process.
+    pub fn restarts(&self, process: &Process) -> bool {
         match self {
             Self::None => false,
-            Self::Up(up) => parent(process.process.pid) == Some(up),
+            Self::Up(up) => parent(process.process.pid) == Some(*up),
+            Self::Hosts(network) => network.restarts(process.host, process.kind, process.name),
             Self::Simulator => true,
         }
+    }
+
+    /// Whether this program of a seat stamps when it becomes active, as those that `up` starts.
+    pub fn stamps(&self, process: &Process) -> bool {
+        matches!(self, Self::Up(_)) && self.restarts(process)
     }
 }
 
@@ -55,7 +71,7 @@ impl StepFault {
     pub(crate) fn victims<'a>(&'a self, chosen: &'a [Chosen]) -> impl Iterator<Item = &'a Chosen> {
         let scope = self.kind.scope();
         let hit = move |c: &&Chosen| match scope {
-            Scope::Process => true,
+            Scope::Process | Scope::Network => true,
             Scope::Links => c.process.seat == 0,
             Scope::Host => false,
         };
@@ -89,11 +105,11 @@ pub enum SelectError {
         /// The kind that it wants.
         wants: &'static str,
     },
-    /// All candidates were started by something else than `obol up`, which could not restart them.
+    /// Nothing is known to restart any of the candidates.
     #[error(
-        "target {target} selects {wants} that `obol up` can restart, and there is none; without such a supervisor \
-         run {names}. To hit one of them anyway, name it in a drill file: {target} = {{ kind = \"{wants}\", \
-         name = \"{first}\" }}",
+        "target {target} selects {wants} that `obol up` can restart, or the supervisor that the file of hosts names for \
+         its host, and there is none; without one run {names}. To hit one of them anyway, name it in a drill file: \
+         {target} = {{ kind = \"{wants}\", name = \"{first}\" }}",
         names = .there.join(", "),
         first = .there.first().map_or("", String::as_str)
     )]
@@ -142,7 +158,7 @@ pub fn choose(
     drill: &Drill,
     step: &Step,
     snapshot: &Snapshot,
-    supervisor: Supervisor,
+    supervisor: &Supervisor,
     number: u32,
 ) -> Result<Vec<Chosen>, SelectError> {
     let mut chosen: Vec<Chosen> = Vec::new();
@@ -164,7 +180,15 @@ pub fn choose(
             None => {
                 let ends = step.faults.iter().any(|fault| fault.ends(&target.name));
                 let restarts = ends && drill.rollback.restart.contains(&target.name);
-                let spared = |p: &Process| is_spared(p, target, restarts, snapshot, supervisor);
+                let cut = step.faults.iter().any(|fault| {
+                    fault.hits_hosts()
+                        && fault.kind.effect().takes_out()
+                        && fault.targets.contains(&target.name)
+                });
+                // The runner could not follow what happens to the others.
+                let own = |p: &Process| cut && p.elsewhere.is_none();
+                let spared =
+                    |p: &Process| own(p) || !cut && is_spared(p, target, restarts, snapshot, supervisor);
                 pick(target, snapshot, &chosen, turn, &spared)?
             }
         };
@@ -182,12 +206,23 @@ pub fn choose(
                 .flat_map(|agent| std::iter::once(agent.clone()).chain(apps(&agent)).collect::<Vec<_>>())
                 .collect();
         }
+        let wide = step.faults.iter().any(|fault| fault.hits_hosts() && fault.targets.contains(&target.name));
+        if wide {
+            found = on_their_hosts(&found, snapshot);
+            found.retain(|process| !chosen.iter().any(|c: &Chosen| c.process.is(process)));
+        }
         chosen.extend(found.into_iter().map(|process| {
-            let supervised = supervisor.started(&process);
+            let supervised = supervisor.restarts(&process);
             Chosen { target: target.name.clone(), process, supervised }
         }));
     }
     Ok(chosen)
+}
+
+/// All processes of the hosts of some.
+fn on_their_hosts(some: &[Process], snapshot: &Snapshot) -> Vec<Process> {
+    let live = snapshot.processes.iter().filter(|process| process.alive);
+    live.filter(|process| some.iter().any(|one| one.host == process.host)).cloned().collect()
 }
 
 /// Whether a process is spared unless it is named.
@@ -196,15 +231,15 @@ fn is_spared(
     target: &Target,
     restarts: bool,
     snapshot: &Snapshot,
-    supervisor: Supervisor,
+    supervisor: &Supervisor,
 ) -> bool {
-    let theirs = |p: &Process| p.kind == Kind::App && !supervisor.started(p);
+    let theirs = |p: &Process| p.kind == Kind::App && !supervisor.restarts(p);
     // Faults of a node, or of an agent that dies, also affect the programs in its seats.
     let hosts = restarts || target.kind == TargetKind::Node;
     let mut seats =
         snapshot.processes.iter().filter(|p| p.alive && p.seat != 0 && p.region == process.region);
     theirs(process)
-        || restarts && !supervisor.started(process)
+        || restarts && !supervisor.restarts(process)
         || process.kind == Kind::Agent && hosts && seats.any(theirs)
 }
 

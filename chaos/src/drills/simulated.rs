@@ -109,7 +109,7 @@ impl System for Simulation {
         Host { kernel: KERNEL.to_owned(), ..Host::this() }
     }
 
-    fn arm(&mut self, _: &Drill, step: &Step, chosen: &[Chosen], _: Vec<String>) -> Result<(), RunError> {
+    fn arm(&mut self, _: &Drill, step: &Step, chosen: &[Chosen], _: &[Process]) -> Result<(), RunError> {
         self.armed.clear();
         for fault in &step.faults {
             let Some(what) = fault.kind.simulated() else {
@@ -130,7 +130,7 @@ impl System for Simulation {
     fn fire(&mut self) -> Result<Option<Vec<Stamp>>, RunError> {
         let mut stamps = Vec::new();
         for Armed { name, inject, undo } in self.armed.drain(..) {
-            stamps.push(Stamp { name, at: self.cluster.now().0, error: None });
+            stamps.push(Stamp { name, at: self.cluster.now().0, error: None, host: 1, clock_error: 0 });
             inject.into_iter().for_each(|act| self.cluster.act(act));
             if let Some((lasts, acts)) = undo {
                 acts.into_iter().for_each(|act| self.cluster.act_later(lasts, act));
@@ -149,8 +149,8 @@ impl System for Simulation {
         Ok(Vec::new())
     }
 
-    fn start(&mut self, name: String) -> Result<(), RunError> {
-        if let Some(process) = self.cluster.find(&name) {
+    fn start(&mut self, victim: &Process) -> Result<(), RunError> {
+        if let Some(process) = self.cluster.find(victim.name.as_str()) {
             self.cluster.start_process(process);
         }
         Ok(())
@@ -190,7 +190,7 @@ pub fn simulate(
         .labelled(drill.environment);
     let mut cluster = Cluster::start(deployment, drill.seed.into(), mutant)
         .map_err(|error| RunError::Simulator(error.to_string()))?;
-    let before = Runner::<Simulation>::check(&mut cluster, Supervisor::Simulator, drill, options)?;
+    let before = Runner::<Simulation>::check(&mut cluster, &Supervisor::Simulator, drill, options)?;
     let simulation = Simulation { cluster, armed: Vec::new() };
     Runner::new(drill, options, simulation, Vec::new()).run(before, go_on)
 }

@@ -4,6 +4,7 @@
 
 use super::remote::Invocation;
 use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -28,6 +29,27 @@ pub struct Ssh {
     pub config: Option<PathBuf>,
     /// The program there; by default, this program's own path.
     pub program: Option<PathBuf>,
+}
+
+/// How the other hosts of a cluster are reached by `ssh`, at their addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Login {
+    /// A configuration in place of the operator's.
+    pub config: Option<PathBuf>,
+    /// The program there; by default, this program's own path.
+    pub program: Option<PathBuf>,
+}
+
+impl Login {
+    /// As the operator has configured ssh.
+    pub const fn new() -> Self {
+        Self { config: None, program: None }
+    }
+
+    /// The way to the host of this address.
+    pub(super) fn to(&self, address: IpAddr) -> Ssh {
+        Ssh { host: address.to_string(), config: self.config.clone(), program: self.program.clone() }
+    }
 }
 
 /// An invalid host name.

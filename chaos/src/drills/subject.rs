@@ -2,6 +2,7 @@
 //! on which.
 
 use super::journal::Host;
+use super::plan::program;
 use super::runner::RunError;
 use super::select::{Chosen, Supervisor};
 use crate::drillfile::{Drill, Step};
@@ -10,6 +11,7 @@ use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_node::Deployment;
 use obol_observe::{ObservedEvent, Observer, Process, Snapshot};
+use std::path::PathBuf;
 use std::{io, thread};
 
 /// A cluster that is observed.
@@ -20,6 +22,8 @@ pub trait Subject {
     fn snapshot(&mut self) -> Snapshot;
     /// The events of its flight recorders since the last call.
     fn events(&mut self) -> Vec<ObservedEvent>;
+    /// Makes the next snapshot and events show all processes as they were after this call.
+    fn refresh(&mut self) {}
     /// The time of its clocks.
     fn now(&self) -> Instant;
     /// Lets time pass.
@@ -28,6 +32,10 @@ pub trait Subject {
     fn others(&self) -> Vec<String>;
     /// Whether a process has ended.
     fn has_ended(&self, process: &Process) -> bool;
+    /// The program of a process, if it can be seen from here.
+    fn program(&self, process: &Process) -> Option<PathBuf> {
+        program(process)
+    }
     /// An invariant violation, after which no result can be trusted.
     fn violation(&self) -> Option<String> {
         None
@@ -87,13 +95,13 @@ pub(super) trait System {
         None
     }
 
-    /// Prepares the faults of a step. `restart` are the processes to restart if the runner cannot.
+    /// Prepares the faults of a step. `restart` are the victims to restart if the runner cannot.
     fn arm(
         &mut self,
         drill: &Drill,
         step: &Step,
         chosen: &[Chosen],
-        restart: Vec<String>,
+        restart: &[Process],
     ) -> Result<(), RunError>;
 
     /// Sends the cue. Returns when each fault was injected, or `None` if the cue came too late.
@@ -106,8 +114,8 @@ pub(super) trait System {
     /// what could not be undone.
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError>;
 
-    /// Restarts a process.
-    fn start(&mut self, name: String) -> Result<(), RunError>;
+    /// Restarts a victim, or leaves that to its supervisor.
+    fn start(&mut self, victim: &Process) -> Result<(), RunError>;
 
     /// Nothing is left to undo.
     fn restored(&mut self) -> Result<(), RunError>;

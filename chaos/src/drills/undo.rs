@@ -2,8 +2,8 @@
 
 pub use super::undo_record::{Record, Undone};
 
+use super::restart::{Started, start};
 use super::undo_record::records;
-use crate::control::{self, Request};
 use crate::faults;
 use obol_fabric::host::Process;
 use obol_observe::Observer;
@@ -26,8 +26,9 @@ impl Record {
     pub(super) fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
         let snapshot = observer.snapshot();
         for name in self.restart.iter().filter(|name| snapshot.process(name).is_none()) {
-            match control::request(observer.cluster().dir(), &Request::Start { name: name.clone() }) {
-                Ok(_) => undone.done.push(format!("{name} was started")),
+            match start(observer.cluster(), observer.deployment(), name) {
+                Ok(Started::Now) => undone.done.push(format!("{name} was started")),
+                Ok(Started::BySupervisor) => undone.done.push(format!("{name} is left to its supervisor")),
                 Err(error) => undone.failed.push(format!("{name} could not be started: {error}")),
             }
         }

@@ -2,6 +2,7 @@
 //! left behind.
 
 use super::clockstep::ClockStep;
+use crate::faults::host_network::Filters;
 use obol_fabric::host::remove_if_present;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,9 @@ pub struct Record {
     /// Regions whose links it may have impaired: name, number and generation.
     #[serde(default)]
     pub impaired: Vec<(String, u32, u32)>,
+    /// Packet filters that it may have set.
+    #[serde(default)]
+    pub filters: Vec<Filters>,
     /// A possible step of the host's clock.
     #[serde(default)]
     pub clock: Option<ClockStep>,
@@ -41,7 +45,14 @@ pub struct Undone {
 impl Record {
     /// A record of a fault agent that has done nothing yet.
     pub const fn new(fault_agent: (u32, u64), restart: Vec<String>) -> Self {
-        Self { fault_agent, frozen: Vec::new(), impaired: Vec::new(), clock: None, restart }
+        Self {
+            fault_agent,
+            frozen: Vec::new(),
+            impaired: Vec::new(),
+            filters: Vec::new(),
+            clock: None,
+            restart,
+        }
     }
 
     fn path(&self, dir: &Path) -> PathBuf {

@@ -1,7 +1,7 @@
-//! Common part of the network faults: they impair the links of a region. A drill file names the
-//! layer, because netem does not affect one-sided operations.
+//! Common part of the network faults. A drill file names the layer: `fabric` impairs the links of a
+//! region over shared memory, `host` the network between the hosts of a cluster over IP.
 
-use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated, process};
+use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated, host_network, process};
 use crate::drillfile::section::Section;
 use crate::drillfile::target::TargetKind;
 use crate::drills::channel::{Injection, Links};
@@ -22,6 +22,11 @@ pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     /// The impairment of a target's links. Targets of one fault still reach each other.
     fn links(&self, island: u8) -> Links;
 
+    /// How many of a thousand packets between hosts are lost; `None` if it exists in the fabric only.
+    fn lost(&self) -> Option<u32> {
+        None
+    }
+
     /// The name with its parameters.
     fn describe(&self) -> String {
         Self::NAME.to_owned()
@@ -38,9 +43,33 @@ pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     }
 }
 
+/// Where a fault of the network is injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layer {
+    /// At the links of a region.
+    Fabric,
+    /// At the interfaces of a host.
+    Host,
+}
+
 /// Adapter to [`Fault`].
 #[derive(Debug)]
-pub(super) struct Network<T>(pub(super) T);
+pub(super) struct Network<T> {
+    fault: T,
+    layer: Layer,
+}
+
+impl<T: LinkFault> Network<T> {
+    pub(super) const fn of(fault: T) -> Self {
+        Self { fault, layer: Layer::Fabric }
+    }
+
+    /// The layers of this fault.
+    fn layers() -> Vec<(&'static str, Layer)> {
+        let host = T::default().lost().map(|_| ("host", Layer::Host));
+        [("fabric", Layer::Fabric)].into_iter().chain(host).collect()
+    }
+}
 
 impl<T: LinkFault> Fault for Network<T> {
     fn name(&self) -> &'static str {
@@ -48,11 +77,17 @@ impl<T: LinkFault> Fault for Network<T> {
     }
 
     fn describe(&self) -> String {
-        self.0.describe()
+        match self.layer {
+            Layer::Fabric => self.fault.describe(),
+            Layer::Host => format!("{} between hosts", self.fault.describe()),
+        }
     }
 
     fn scope(&self) -> Scope {
-        Scope::Links
+        match self.layer {
+            Layer::Fabric => Scope::Links,
+            Layer::Host => Scope::Network,
+        }
     }
 
     fn effect(&self) -> Effect {
@@ -60,17 +95,31 @@ impl<T: LinkFault> Fault for Network<T> {
     }
 
     fn keys(&self) -> Vec<Key> {
-        let layer = Key { name: "layer", schema: json!({ "enum": ["fabric"] }), doc: "where it is injected" };
+        let names: Vec<&str> = Self::layers().iter().map(|(name, _)| *name).collect();
+        let layer = Key { name: "layer", schema: json!({ "enum": names }), doc: "where it is injected" };
         T::own_keys().into_iter().chain([layer]).collect()
     }
 
     fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {
-        let layer = section.choice("layer", &[("fabric", ())], faults);
-        section.need("layer", "\"fabric\": netem does not affect one-sided operations", layer);
-        Arc::new(Self(T::parse_own(section, faults)))
+        let layers = Self::layers();
+        let layer = section.choice("layer", &layers, faults).map(|at| at.value);
+        let wanted = match layers[..] {
+            [_] => "\"fabric\": it exists over shared memory only",
+            _ => "\"fabric\" over shared memory, \"host\" between the hosts of a cluster over IP",
+        };
+        let layer = section.need("layer", wanted, layer).unwrap_or(Layer::Fabric);
+        Arc::new(Self { fault: T::parse_own(section, faults), layer })
     }
 
     fn refusal(&self, planning: Planning<'_>) -> Option<&'static str> {
+        if self.layer == Layer::Host {
+            return host_network::refusal(planning.deployment);
+        }
+        if planning.deployment.has_gateways() {
+            return Some(
+                "layer = \"fabric\" is of shared memory; this cluster is over IP: see layer = \"host\"",
+            );
+        }
         if planning.deployment.network.is_some() {
             return Some(
                 "the links of this cluster belong to its RDMA device, which a drill cannot impair; netem can (tests/vm)",
@@ -81,22 +130,31 @@ impl<T: LinkFault> Fault for Network<T> {
     }
 
     fn simulated(&self) -> Option<Simulated> {
-        T::SIMULATED
+        T::SIMULATED.filter(|_| self.layer == Layer::Fabric)
     }
 
     fn orders(&self) -> &'static [&'static str] {
-        &["impair"]
+        &["impair", host_network::ORDER]
     }
 
     fn order(&self, island: u8) -> Injection {
-        Injection::new("impair").with("links", &self.0.links(island))
+        match self.layer {
+            Layer::Fabric => Injection::new("impair").with("links", &self.fault.links(island)),
+            Layer::Host => host_network::order(self.fault.lost().unwrap_or_default()),
+        }
     }
 
     fn takes_out(&self, order: &Injection) -> bool {
+        if order.fault == host_network::ORDER {
+            return host_network::cuts_off(order);
+        }
         order.get::<Links>("links").is_ok_and(|links| links.island != 0 || links.operations_fail)
     }
 
     fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String> {
+        if order.fault == host_network::ORDER {
+            return host_network::arm(order, arming);
+        }
         let links: Links = order.get("links")?;
         let whom = order.whom.as_ref().ok_or("impaired links name no process")?;
         if arming.deployment.network.is_some() || links.loss_percent > 100 {

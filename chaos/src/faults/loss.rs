@@ -1,7 +1,7 @@
 //! A share of the datagrams is lost.
 
 use super::links::LinkFault;
-use super::{Effect, Key};
+use super::{Effect, Key, host_network};
 use crate::drillfile::section::Section;
 use crate::drills::channel::Links;
 use obol_profiles::document::Faults;
@@ -17,6 +17,10 @@ pub(super) struct Loss {
 impl LinkFault for Loss {
     const NAME: &'static str = "loss";
     const EFFECT: Effect = Effect::Degraded;
+
+    fn lost(&self) -> Option<u32> {
+        Some(u32::from(self.percent) * host_network::ALL / 100)
+    }
 
     fn links(&self, _island: u8) -> Links {
         Links { loss_percent: self.percent, ..Links::default() }

@@ -2,12 +2,13 @@
 //! and the equivalent in a simulated cluster.
 //!
 //! A new fault is a file with an implementation of [`Fault`], its `mod` line and its line in
-//! [`KINDS`]. Common parts are in `links` and `load`.
+//! [`KINDS`]. Common parts are in `links`, `host_network` and `load`.
 
 mod clock_step;
 mod cpu_hog;
 mod delay;
 mod freeze;
+pub mod host_network;
 mod kill;
 mod link_error;
 mod links;
@@ -41,11 +42,11 @@ pub static KINDS: &[&dyn Fault] = &[
     &freeze::Freeze,
     &cpu_hog::CPU_HOG,
     &memory_pressure::MEMORY_PRESSURE,
-    &Network(partition::Partition),
-    &Network(delay::Delay::NONE),
-    &Network(loss::Loss { percent: 0 }),
-    &Network(multicast_loss::MulticastLoss),
-    &Network(link_error::LinkError),
+    &Network::of(partition::Partition),
+    &Network::of(delay::Delay::NONE),
+    &Network::of(loss::Loss { percent: 0 }),
+    &Network::of(multicast_loss::MulticastLoss),
+    &Network::of(link_error::LinkError),
     &clock_step::ClockStep::NONE,
 ];
 
@@ -61,6 +62,8 @@ pub enum Scope {
     Links,
     /// The host.
     Host,
+    /// The network of the hosts of all targets, with all their processes.
+    Network,
 }
 
 /// What happens to a target.
@@ -235,6 +238,7 @@ pub fn ordered(order: &str) -> Option<&'static dyn Fault> {
 /// Undoes what fault agents left behind by any fault.
 pub fn recover(record: &Record, cluster: &Cluster, undone: &mut Undone) {
     KINDS.iter().for_each(|kind| kind.recover(record, cluster, undone));
+    host_network::recover(record, undone);
 }
 
 /// The victim of an order.
@@ -248,7 +252,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Files without a fault of their own.
-    const SHARED: [&str; 3] = ["mod", "links", "load"];
+    const SHARED: [&str; 4] = ["mod", "links", "load", "host_network"];
 
     #[test]
     fn every_file_is_registered_under_its_name() {

@@ -1,7 +1,7 @@
 //! The targets are cut off from the others.
 
 use super::links::LinkFault;
-use super::{Effect, Simulated};
+use super::{Effect, Simulated, host_network};
 use crate::drills::channel::Links;
 
 /// The fault.
@@ -12,6 +12,10 @@ impl LinkFault for Partition {
     const NAME: &'static str = "partition";
     const EFFECT: Effect = Effect::Unreachable;
     const SIMULATED: Option<Simulated> = Some(Simulated::Partition);
+
+    fn lost(&self) -> Option<u32> {
+        Some(host_network::ALL)
+    }
 
     fn links(&self, island: u8) -> Links {
         Links { island, ..Links::default() }

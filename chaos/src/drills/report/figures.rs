@@ -24,6 +24,15 @@ pub(super) fn repetitions(journal: &Journal) -> Option<(String, usize)> {
     let drawn: Vec<(f64, f64)> = points.iter().copied().step_by(every).collect();
     let chart = Chart::new(Axis::linear("repetition"), Axis::log("us from the first fault"))
         .with(Series::dots("last survivor active", drawn));
+    let errors: Vec<(f64, f64)> = measured(&journal.trials)
+        .filter(|trial| trial.clock_error_ns > 0 && trial.failover_ns.is_some())
+        .map(|trial| (f64::from(trial.number), us(trial.clock_error_ns)))
+        .step_by(every)
+        .collect();
+    let chart = match errors.is_empty() {
+        true => chart,
+        false => chart.with(Series::line("error of the hosts' clocks", errors)),
+    };
     Some((chart.svg().ok()?, points.len()))
 }
 
@@ -57,7 +66,11 @@ pub(super) fn phases(journal: &Journal) -> Option<String> {
     let median = sorted.get(sorted.len().checked_sub(1)? / 2)?;
     let slowest = sorted.iter().rev().take(SLOWEST.min(sorted.len() - 1));
     let total = |trial: &Trial| trial.failover_ns.unwrap_or_default().max(1);
-    let name = |what: &str, trial: &Trial| format!("{what} {}: {}", trial.number, Nanos(total(trial)));
+    let name = |what: &str, trial: &Trial| {
+        let error = trial.clock_error_ns;
+        let error = if error == 0 { String::new() } else { format!(" \u{b1} {}", Nanos(error)) };
+        format!("{what} {}: {}{error}", trial.number, Nanos(total(trial)))
+    };
     let shown: Vec<(String, &Trial)> = std::iter::once((name("median, no.", median), *median))
         .chain(slowest.map(|trial| (name("no.", trial), *trial)))
         .collect();

@@ -234,7 +234,8 @@ const MEANINGS: [(Metric, &str, &str); 8] = [
     (
         Metric::Skew,
         "first to last fault of one cue",
-        "a fault agent that was interrupted between two faults: load beside the cluster",
+        "a fault agent that was interrupted between two faults: load beside the cluster; between hosts, the way of the \
+         cue and the error of the clocks",
     ),
 ];
 
@@ -275,9 +276,18 @@ fn interval(sorted: &[Nanos], q: f64) -> Option<(Nanos, Nanos)> {
 fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let [p50, p90, p99] =
         [Percentile::P50, Percentile::P90, Percentile::P99].map(|percentile| percentile.samples_min());
+    let error = trials.counted.iter().map(|trial| trial.clock_error_ns).max().unwrap_or(0);
+    let clocks = match error {
+        0 => "all on one clock".to_owned(),
+        _ => format!(
+            "each on the clock of its host. Compared with this host's clock, those of others may be off by {} at most, \
+             which the skew of a cue and the search for overlapping views take into account",
+            Nanos(error)
+        ),
+    };
     doc.say(format!(
-        "Every stamp is from a process's own flight recorder or from the fault agent that injected, all on one \
-         clock; the tool does not delay a failover. A percentile is reported only with enough \
+        "Every stamp is from a process's own flight recorder or from the fault agent that injected, {clocks}; \
+         the tool does not delay a failover. A percentile is reported only with enough \
          samples for 95 % confidence that one of them reached it: p50 needs {p50}, p90 {p90}, p99 {p99}; there are {}.",
         trials.measured.len()
     ));
@@ -315,25 +325,44 @@ fn time_line(trial: &Trial, doc: &mut Document) {
     doc.say(format!("Repetition {}, step {}: {}.", trial.number, trial.step, victims.join(", ")));
     let mut rows = Vec::new();
     let first = trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default();
+    let several = trial.stamps.iter().any(|stamp| stamp.host != 1) || trial.clock_error_ns > 0;
+    let within = |error: u64| {
+        let shown = if error == 0 { "exact".to_owned() } else { format!("\u{b1} {}", Nanos(error)) };
+        several.then(|| Cell::number(shown))
+    };
     for stamp in &trial.stamps {
         let at = Nanos(stamp.at.saturating_sub(first));
         let injection = match &stamp.error {
             Some(error) => format!("{} is missed: {error}", stamp.name),
             None => format!("{} is hit", stamp.name),
         };
-        rows.push(vec![Cell::number(format!("+{at}")), Cell::text(injection)]);
+        let on = if several { format!(", on host {}", stamp.host) } else { String::new() };
+        let row = [
+            Some(Cell::number(format!("+{at}"))),
+            within(stamp.clock_error),
+            Some(Cell::text(injection + &on)),
+        ];
+        rows.push(row.into_iter().flatten().collect());
     }
     let mut at = 0;
     for (phase, done) in Phases::NAMES.into_iter().zip(DONE) {
         let Some(span) = trial.phases_ns.get(phase) else { continue };
         at += span;
         let done = format!("{done}, {} later ({phase})", Nanos(*span));
-        rows.push(vec![Cell::number(format!("+{}", Nanos(at))), Cell::text(done)]);
+        let row = [
+            Some(Cell::number(format!("+{}", Nanos(at)))),
+            within(trial.clock_error_ns),
+            Some(Cell::text(done)),
+        ];
+        rows.push(row.into_iter().flatten().collect());
     }
     if trial.outcome == Outcome::Failed {
-        rows.push(vec![Cell::number("then"), Cell::text(reason(trial))]);
+        let row =
+            [Some(Cell::number("then")), several.then(|| Cell::number("")), Some(Cell::text(reason(trial)))];
+        rows.push(row.into_iter().flatten().collect());
     }
-    doc.table(&["at", "what"], rows);
+    let heads: &[&str] = if several { &["at", "clock error", "what"] } else { &["at", "what"] };
+    doc.table(heads, rows);
 }
 
 fn expected(journal: &Journal, doc: &mut Document) {

@@ -85,7 +85,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let mut observer = running.observer()?;
     let drill = Victims::App.drill(observer.deployment().environment, count, Nanos::ZERO);
     let step = drill.steps.first().ok_or_else(|| Failure::Failed("a drill without steps".to_owned()))?;
-    let supervisor = Supervisor::of(observer.cluster().dir());
+    let supervisor = Supervisor::of(observer.cluster(), observer.deployment());
     let timing = observer.deployment().profile.timing;
     // As often as a name may fail without its joins being put on hold.
     let gap = Nanos(timing.join_window.0 / u64::from(timing.join_burst.max(1)));
@@ -93,7 +93,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let mut spans = Vec::new();
     for number in 1..=count {
         let before = healthy(&mut observer).map_err(Failure::failed)?;
-        let chosen = choose(&drill, step, &before, supervisor, number).map_err(Failure::failed)?;
+        let chosen = choose(&drill, step, &before, &supervisor, number).map_err(Failure::failed)?;
         let victim =
             &chosen.first().ok_or_else(|| Failure::Failed("no victim was chosen".to_owned()))?.process;
         let held = victim.process.hold().map_err(Failure::failed)?;

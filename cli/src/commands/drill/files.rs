@@ -8,16 +8,16 @@ use clap::{Args, Subcommand};
 use obol_chaos::drillfile::{self, Drill};
 use obol_chaos::drills::audit::Event;
 use obol_chaos::drills::journal::{Judged, counted};
-use obol_chaos::drills::ssh::Ssh;
-use obol_chaos::drills::{self, Accountable, Journal, Options, Probed, Progress, Supervisor, table2};
+use obol_chaos::drills::ssh::{Login, Ssh};
+use obol_chaos::drills::{self, Accountable, Fleet, Journal, Options, Probed, Progress, table2};
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
 use obol_membership::ActiveMutant;
 use obol_node::Site;
+use obol_observe::Observer;
 use obol_observe::annotations::{Forwarded, Mark};
 use obol_observe::stats::{Summary, shown as us};
-use obol_observe::{Observer, Snapshot};
 use obol_profiles::Profile;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -126,14 +126,14 @@ pub(crate) struct DrillRun {
     #[arg(long, value_name = "FILE")]
     pub(crate) approval: Option<PathBuf>,
     /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and
-    /// known hosts; it never prompts
+    /// known hosts; it never prompts. Not for a cluster of several hosts, whose file names them
     #[arg(long, value_name = "[USER@]HOST")]
     pub(crate) ssh: Option<Ssh>,
-    /// A configuration for ssh in place of your own
-    #[arg(long, value_name = "FILE", requires = "ssh")]
+    /// A configuration for ssh in place of your own, also for the other hosts of a cluster of several
+    #[arg(long, value_name = "FILE")]
     pub(crate) ssh_config: Option<PathBuf>,
-    /// The path of obol on that host [default: as here]
-    #[arg(long, value_name = "FILE", requires = "ssh")]
+    /// The path of obol on other hosts [default: as here]
+    #[arg(long, value_name = "FILE")]
     pub(crate) ssh_program: Option<PathBuf>,
     /// table2 only: measure each cell without fences as well, so that failovers wait for leases as
     /// in the paper
@@ -247,18 +247,17 @@ fn load(name: &str) -> Result<(Drill, String), Failure> {
 }
 
 /// The drill, and the cluster as it is now.
-fn look(root: &Path, cluster: Name, file: &DrillFile) -> Result<(Drill, Observer, Snapshot), Failure> {
+fn look(root: &Path, cluster: Name, file: &DrillFile) -> Result<(Drill, Fleet), Failure> {
     let (drill, _) = load(&file.drill)?;
-    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
-    let snapshot = observer.snapshot();
-    Ok((drill, observer, snapshot))
+    Ok((drill, Fleet::open(root, cluster).map_err(Failure::refused)?))
 }
 
 fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failure> {
-    let (drill, observer, snapshot) = look(root, cluster, file)?;
-    let supervisor = Supervisor::of(observer.cluster().dir());
-    let plan = drills::plan(&drill, &observer, &snapshot, supervisor, 1);
+    let (drill, mut fleet) = look(root, cluster, file)?;
+    let (snapshot, supervisor) = fleet.look();
+    let plan = drills::plan(&drill, &fleet, &snapshot, &supervisor, 1);
     let code = if plan.allowed { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) };
+    let several = fleet.has_several_hosts();
     if file.json {
         output::json(&plan)?;
         return Ok(code);
@@ -277,9 +276,10 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
                     .program
                     .as_ref()
                     .map_or("a program that cannot be seen".into(), |p| p.to_string_lossy());
-                let alone = if hit.supervised { "" } else { ", not started by `obol up`" };
+                let alone = if hit.supervised { "" } else { ", which nothing restarts" };
+                let host = if several { format!("host {}, ", hit.host) } else { String::new() };
                 output::line(format_args!(
-                    "    {:<10} {} (pid {}, {program}{alone})",
+                    "    {:<10} {} ({host}pid {}, {program}{alone})",
                     hit.target, hit.process, hit.pid
                 ))?;
             }
@@ -303,8 +303,9 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
 }
 
 fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failure> {
-    let (drill, observer, snapshot) = look(root, cluster, file)?;
-    let probed: Vec<Probed> = drill.steady.iter().map(|s| drills::probe(&observer, &snapshot, s)).collect();
+    let (drill, mut fleet) = look(root, cluster, file)?;
+    let (snapshot, _) = fleet.look();
+    let probed: Vec<Probed> = drill.steady.iter().map(|s| drills::probe(&fleet, &snapshot, s)).collect();
     let holds = probed.iter().all(|one| one.holds);
     if file.json {
         output::json(&probed)?;
@@ -325,6 +326,12 @@ fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> 
     if !undone.done.is_empty() || !undone.failed.is_empty() {
         let reason = undone.done.iter().chain(&undone.failed).cloned().collect::<Vec<_>>().join("; ");
         accountable::note(root, cluster, Event::Recovered, |entry| entry.reason = Some(reason))?;
+    }
+    let fleet = Fleet::open(root, cluster).map_err(Failure::refused)?;
+    if !fleet.is_here() {
+        output::remark(
+            "obol: this was for the hosts that are this machine; on others run it there, or run another drill here",
+        )?;
     }
     if json {
         output::json(&undone)?;
@@ -423,8 +430,9 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
     });
     let approval = options.approval.as_deref();
     let accountable = accountable::of_file(&options.file.drill, &text, approval)?;
+    let login = Login { config: options.ssh_config.clone(), program: options.ssh_program.clone() };
     let (progress, log) = (options.progress, options.log.clone());
-    let how = How { count: options.count, undo_early: false, ssh, accountable, progress, log };
+    let how = How { count: options.count, undo_early: false, ssh, login, accountable, progress, log };
     // Before anything is broken: what was found would have no place.
     let out = place(&drill, options.out.as_deref())?;
     let journal = match options.sim {
@@ -451,6 +459,7 @@ pub(crate) struct How {
     pub(crate) count: Option<u32>,
     pub(crate) undo_early: bool,
     pub(crate) ssh: Option<Ssh>,
+    pub(crate) login: Login,
     pub(crate) accountable: Accountable,
     /// Whether every repetition and step is reported, also to scripts.
     pub(crate) progress: bool,
@@ -465,7 +474,7 @@ struct Watched {
 
 fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
-    let How { count, undo_early, ssh, accountable, progress, log: _ } = how;
+    let How { count, undo_early, ssh, login, accountable, progress, log: _ } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
         // As below.
@@ -484,6 +493,7 @@ fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
         count,
         undo_early,
         ssh,
+        login,
         accountable,
         on_progress,
         on_wait: Some(on_wait),

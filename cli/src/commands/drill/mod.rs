@@ -22,11 +22,14 @@ use std::time::Duration;
 
 /// Inject faults into a cluster and check the outcome against a budget
 #[derive(Debug, Args)]
-#[command(after_help = "Needs a cluster that was started by `obol up`, which starts the replacements.\n\
+#[command(
+    after_help = "Kills only what something restarts: processes of `obol up`, and of hosts whose supervisor the file of hosts \
+    names.\n\
     A drill is void, not failed, if its measurement is unreliable.\n\
     \nExit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
     \nQuick: obol drill app --count 300\n\
-    From a file: obol drill list; obol drill show freeze > mine.toml; obol drill plan ./mine.toml")]
+    From a file: obol drill list; obol drill show freeze > mine.toml; obol drill plan ./mine.toml"
+)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Drill {
     #[command(subcommand)]

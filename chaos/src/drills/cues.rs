@@ -1,0 +1,88 @@
+//! Sends the cue to all hosts: one datagram to the group of drills, which gateways pass on.
+
+use super::cue::{REGION_KIND, Token};
+use super::runner::RunError;
+use obol_fabric::host::clock;
+use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};
+use obol_node::Site;
+use obol_node::endpoint::{Act, Endpoint};
+use std::thread;
+
+/// How long a gateway may take to answer.
+const CONNECT_TIMEOUT: Nanos = Nanos::from_secs(5);
+/// Poll interval while they are connected.
+const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
+/// A datagram that is no cue: it makes the links to all gateways, so that the cue does not wait for
+/// one.
+const GREETING: &[u8] = b"OBOLHELO";
+
+/// The runner's endpoint.
+pub(super) struct Cues(Endpoint);
+
+impl Cues {
+    pub(super) fn open(site: &Site) -> Result<Self, RunError> {
+        Ok(Self(site.drill(REGION_KIND, Name::new("drill-runner").unwrap_or_default(), 0)?))
+    }
+
+    /// Waits until there are links to these hosts.
+    pub(super) fn connect(
+        &mut self,
+        hosts: impl Iterator<Item = u8> + Clone,
+        own: u8,
+    ) -> Result<(), RunError> {
+        let end = clock::now() + CONNECT_TIMEOUT;
+        loop {
+            self.0.each(Turn);
+            let missing = hosts.clone().find(|host| *host != own && !self.is_connected(*host));
+            let Some(missing) = missing else { return Ok(()) };
+            if clock::now() > end {
+                return Err(RunError::NoWay(missing));
+            }
+            self.0.each(Cast(GREETING));
+            thread::sleep(POLL_INTERVAL.to_std());
+        }
+    }
+
+    fn is_connected(&self, host: u8) -> bool {
+        match &self.0 {
+            Endpoint::Ip(endpoint) => {
+                endpoint.link_status().iter().any(|link| link.host == host && link.connected)
+            }
+            // There are no links.
+            Endpoint::Shm(_) | Endpoint::Rdma(_) => true,
+        }
+    }
+
+    /// Sends the cue of a token.
+    pub(super) fn send(&mut self, token: Token) {
+        self.0.each(Cast(&token.cue()));
+    }
+}
+
+struct Cast<'a>(&'a [u8]);
+
+impl Act for Cast<'_> {
+    type Output = ();
+
+    fn on<D: Drive>(self, endpoint: &mut D) {
+        endpoint.multicast(Group::Drills, self.0);
+        endpoint.flush();
+    }
+}
+
+struct Turn;
+
+impl Act for Turn {
+    type Output = ();
+
+    fn on<D: Drive>(self, endpoint: &mut D) {
+        endpoint.poll_once(&mut Deaf);
+    }
+}
+
+/// The runner expects no datagrams.
+struct Deaf;
+
+impl Machine for Deaf {
+    fn handle<F: Fabric>(&mut self, _now: Instant, _event: Event<'_>, _fabric: &mut F) {}
+}

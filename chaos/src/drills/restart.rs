@@ -1,0 +1,78 @@
+//! Restarts what a drill has ended, by whatever supervises its host.
+
+use crate::control::{self, Request};
+use obol_fabric::Name;
+use obol_fabric::host::Cluster;
+use obol_node::{Deployment, hosts_here};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The directory of the cluster in which an `obol up` listens: that of this host, or of another one
+/// that is this machine.
+pub fn supervised_directory(cluster: &Cluster) -> Option<PathBuf> {
+    let listens = |dir: &PathBuf| dir.join(control::SOCKET).exists();
+    let own = cluster.dir().to_owned();
+    if listens(&own) {
+        return Some(own);
+    }
+    let root = own.parent()?;
+    hosts_here(root, cluster.name()).values().map(|name| root.join(name.as_str())).find(listens)
+}
+
+/// How a process comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    /// It was started.
+    Now,
+    /// The supervisor of its host restarts it by itself.
+    BySupervisor,
+}
+
+/// Starts a process of this host that is down, or leaves it to its supervisor.
+pub(super) fn start(cluster: &Cluster, deployment: &Deployment, name: &str) -> Result<Started, String> {
+    let network = deployment.network.as_ref().filter(|network| !network.supervisors.is_empty());
+    let Some(network) = network else {
+        let dir = supervised_directory(cluster).unwrap_or_else(|| cluster.dir().to_owned());
+        let started = control::request(&dir, &Request::Start { name: name.to_owned() });
+        return started.map(|_| Started::Now).map_err(|error| error.to_string());
+    };
+    let supervisor = network.supervisor(network.host);
+    if !supervisor.restarts() {
+        return Err("nothing restarts the processes of its host (supervisor in the file of hosts)".to_owned());
+    }
+    let name = Name::new(name).map_err(|error| error.to_string())?;
+    let Some(words) = supervisor.start_command(deployment.kind(name), name) else {
+        return Ok(Started::BySupervisor);
+    };
+    run(&words).map(|()| Started::Now)
+}
+
+fn run(words: &[String]) -> Result<(), String> {
+    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
+    let failed = |why: String| format!("`{}` failed: {why}", words.join(" "));
+    let ran = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ran.stderr);
+    Err(failed(format!("{} {}", ran.status, said.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_is_reported_with_what_it_said() {
+        let words = |script: &str| ["sh", "-c", script].map(str::to_owned);
+        assert_eq!(run(&words("exit 0")), Ok(()));
+        let failed = run(&words("echo no such unit >&2; exit 5")).expect_err("it fails");
+        assert!(failed.contains("exit status: 5") && failed.ends_with("no such unit"), "{failed}");
+        let missing = run(&["/nonexistent/start".to_owned()]).expect_err("it is missing");
+        assert!(missing.contains("/nonexistent/start"), "{missing}");
+    }
+}
