@@ -205,6 +205,9 @@ pub enum Reply {
     },
 }
 
+/// Why a fault was not injected by a fault agent that did not hear the cue.
+pub(super) const LATE: &str = "the cue did not arrive in time";
+
 /// When a fault was injected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stamp {

@@ -25,15 +25,11 @@ impl Cues {
     }
 
     /// Waits until there are links to these hosts.
-    pub(super) fn connect(
-        &mut self,
-        hosts: impl Iterator<Item = u8> + Clone,
-        own: u8,
-    ) -> Result<(), RunError> {
+    pub(super) fn connect(&mut self, hosts: &[u8], own: u8) -> Result<(), RunError> {
         let end = clock::now() + CONNECT_TIMEOUT;
         loop {
             self.0.each(Turn);
-            let missing = hosts.clone().find(|host| *host != own && !self.is_connected(*host));
+            let missing = hosts.iter().copied().find(|host| *host != own && !self.is_connected(*host));
             let Some(missing) = missing else { return Ok(()) };
             if clock::now() > end {
                 return Err(RunError::NoWay(missing));

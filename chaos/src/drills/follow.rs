@@ -1,7 +1,7 @@
 //! Follows the cluster after the faults by flight recorders and views until every survivor is
 //! active without the dead. It does not affect the failover.
 
-use super::channel::Stamp;
+use super::channel::{LATE, Stamp};
 use super::journal::{Outcome, Trial};
 use super::overlap::{Killed, overlap_seen};
 use super::runner::RunError;
@@ -70,11 +70,15 @@ pub(super) fn follow<S: System>(
 ) -> Followed {
     let mut history = History::default();
     trial.stamps.iter().for_each(|stamp| history.add_clock_error(Nanos(stamp.clock_error)));
+    // Nothing was injected on hosts that the cue reached too late.
+    let late = trial.stamps.iter().filter(|stamp| stamp.error.as_deref() == Some(LATE));
+    let missed: Vec<u8> = late.map(|stamp| stamp.host).collect();
     let by = |wanted: fn(Effect) -> bool| {
         let targets = |c: &&Chosen| {
             step.faults.iter().any(|f| wanted(f.kind.effect()) && f.targets.contains(&c.target))
         };
-        chosen.iter().filter(targets).map(|c| c.process.clone()).collect::<Vec<Process>>()
+        let hit = chosen.iter().filter(targets).map(|c| &c.process).filter(|p| !missed.contains(&p.host));
+        hit.cloned().collect::<Vec<Process>>()
     };
     let silent = by(Effect::silences);
     let leaving = by(|effect| effect == Effect::Leaves);

@@ -1,7 +1,7 @@
 //! Drills on real processes: an observer, a fault agent on each host with a target, and the
 //! multicast cue.
 
-use super::channel::{Arm, Order, Reply, Stamp};
+use super::channel::{Arm, LATE, Order, Reply, Stamp};
 use super::cue::Token;
 use super::cues::Cues;
 use super::fleet::Fleet;
@@ -27,8 +27,6 @@ const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
 const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for a fault agent's undo, and for a restart by it.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Why a fault was not injected by a fault agent that did not hear the cue.
-const LATE: &str = "the cue did not arrive in time";
 
 /// A cluster of processes.
 pub(super) struct Live {
@@ -191,7 +189,7 @@ impl System for Live {
         for host in &hosts {
             self.start_agent(*host)?;
         }
-        self.cues.connect(hosts.iter().copied(), own)?;
+        self.cues.connect(&hosts, own)?;
         let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
         if let Err(error) = self.arm_all(drill, token) {
             for host in hosts {
@@ -257,6 +255,10 @@ impl System for Live {
     }
 
     fn start(&mut self, victim: &Process) -> Result<(), RunError> {
+        if !self.armed.contains_key(&victim.host) {
+            // The cue came too late there, so it runs.
+            return Ok(());
+        }
         let Supervisor::Hosts(network) = &self.supervisor else {
             // The supervisor refuses until the kernel has reaped the old process.
             let dir = supervised_directory(self.fleet.observer().cluster());

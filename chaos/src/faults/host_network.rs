@@ -2,7 +2,7 @@
 //! with others, by filters of the classic packet filter at the interfaces, set by `tc` of iproute2.
 //! Only the connections of gateways are affected, so an operator's ssh is not.
 
-use super::{Armed, Arming};
+use super::Armed;
 use crate::drills::channel::Injection;
 use crate::drills::undo::{Record, Undone};
 use obol_node::{Deployment, Network};
@@ -248,16 +248,19 @@ fn is_hooked(interface: &str) -> bool {
 }
 
 /// Prepares an order.
-pub(super) fn arm(order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String> {
-    if let Some(reason) = refusal(arming.deployment) {
+pub(super) fn arm(
+    order: &Injection,
+    deployment: &Deployment,
+    record: &mut Record,
+) -> Result<Box<dyn Armed>, String> {
+    if let Some(reason) = refusal(deployment) {
         return Err(reason.to_owned());
     }
     if !may_filter() {
         return Err(NO_PRIVILEGE.to_owned());
     }
     let (lost, peers): (u32, Vec<Ipv4Addr>) = (order.get("lost")?, order.get("peers")?);
-    let Some(Network { address: IpAddr::V4(own), host, hosts, coordinators, .. }) =
-        &arming.deployment.network
+    let Some(Network { address: IpAddr::V4(own), host, hosts, coordinators, .. }) = &deployment.network
     else {
         return Err("a host without an IPv4 address".to_owned());
     };
@@ -288,7 +291,7 @@ pub(super) fn arm(order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("tc (package iproute2) cannot be run: {error}"))?;
-    arming.record.filters.extend(all.iter().cloned());
+    record.filters.extend(all.iter().cloned());
     Ok(Box::new(ArmedFilters { all, commands, tc: Some(tc) }))
 }
 
@@ -340,7 +343,7 @@ pub(super) fn recover(record: &Record, undone: &mut Undone) {
         let were_there = filters.are_there();
         match filters.remove() {
             Ok(()) if were_there => {
-                undone.done.push(format!("the packet filters at {interface} were removed"))
+                undone.done.push(format!("the packet filters at {interface} were removed"));
             }
             Ok(()) => {}
             Err(error) => undone.failed.push(format!("the packet filters at {interface} remain: {error}")),

@@ -153,7 +153,7 @@ impl<T: LinkFault> Fault for Network<T> {
 
     fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String> {
         if order.fault == host_network::ORDER {
-            return host_network::arm(order, arming);
+            return host_network::arm(order, arming.deployment, arming.record);
         }
         let links: Links = order.get("links")?;
         let whom = order.whom.as_ref().ok_or("impaired links name no process")?;
