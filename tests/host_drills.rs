@@ -70,6 +70,8 @@ fn drills_kill_on_every_host_and_know_the_skew_of_their_cue_within_the_clocks_er
          [[steady]]\nprobe = \"processes.up\"\n\
          [[step]]\nname = \"kill\"\nmax_cue_skew = \"1s\"\nfault = { kind = \"kill\", target = [\"one\", \"two\", \"cache\"] }\n",
     );
+    let by_ssh = root.run(&["drill", "run", &all, "--ssh-config", "/dev/null"]);
+    by_ssh.refused(&["--ssh-config", "the only machine"]);
     let plan = root.run(&["drill", "plan", &all]).ends(0).out;
     assert!(plan.contains("app-2 (host 2, pid ") && plan.contains("cache-3 (host 3, pid "), "{plan}");
     let out = root.path().join("report");
@@ -169,14 +171,16 @@ impl Deployed {
             all += &format!("[[hosts]]\nsupervisor = \"{supervisor}\"\n{part}");
         }
         fs::write(&file, all).expect("written");
+        // Its shell stays: a daemon dies with the process that started it.
         script(
             &start,
             &format!(
                 "#!/bin/sh\n[ \"$1 $2\" = 'agent-of-1 agent' ] || exit 9\n\
-                 {} --root {} agent --name $3 </dev/null >/dev/null 2>&1 &\necho $! >>{}\n",
+                 ( {} --root {} agent --name $3; : ) </dev/null >>{log} 2>&1 &\necho $! >>{}\n",
                 env!("CARGO_BIN_EXE_obol"),
                 hosts.file("host-1/root").display(),
-                started.display()
+                started.display(),
+                log = hosts.file("log").display()
             ),
         );
         let bin = hosts.file("bin");
@@ -252,7 +256,8 @@ fn deployed_hosts_are_drilled_by_ssh_and_their_supervisors_restart_the_victims()
     fs::write(&file, text).expect("written");
     let before = deployed.pids();
     let ran = deployed.drill(&["run", file.to_str().expect("text"), "--json"]);
-    assert!(matches!(ran.code, Some(0 | 3 | 6)), "{ran:?}");
+    let said = |name: &str| fs::read_to_string(deployed.hosts.file(name)).unwrap_or_default();
+    assert!(matches!(ran.code, Some(0 | 3 | 6)), "{ran:?}\n{}\n{}", said("started"), said("log"));
     let journal = ran.json();
     clocks(&journal);
     assert_eq!(stamps(&journal).len(), 4, "{journal:#}");

@@ -1,7 +1,7 @@
 //! A cluster over IP whose network fails. The hosts are loopback addresses in a network namespace.
 
 use crate::support::network::Network;
-use crate::support::{Root, Status};
+use crate::support::{Ran, Root, Status};
 use std::net::Ipv4Addr;
 use std::process::Stdio;
 
@@ -125,6 +125,12 @@ fn a_drill_cuts_a_host_off_and_brings_it_back() {
     for name in ["coord-3", "node-3", "app-3"] {
         assert!(plan.contains(&format!("{name} (host 3, ")), "{plan}");
     }
+    // Without the privilege nothing is touched, and the reason is named.
+    let mut powerless = root.network().command("setpriv");
+    powerless.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_obol")]);
+    powerless.args(["drill", "run", &cut, "--root"]).arg(root.path());
+    Ran::of(&mut powerless).refused(&["guard means", "partition", "CAP_NET_ADMIN"]);
+    assert_eq!(filters(&root), 0);
     let ran = root.run(&["drill", "run", &cut, "--json"]);
     let journal = ran.json();
     assert!(matches!(ran.code, Some(0 | 3 | 6)), "{journal:#}");

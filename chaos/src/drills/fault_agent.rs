@@ -17,7 +17,7 @@ use super::undo::{Record, Undone};
 use crate::control::write_line;
 use crate::faults::Armed;
 use obol_fabric::host::peer::{peer, user};
-use obol_fabric::host::{clock, sched};
+use obol_fabric::host::{Process, clock, sched};
 use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};
 use obol_node::endpoint::{Act, EndpointError};
 use obol_node::{Site, SiteError};
@@ -46,6 +46,8 @@ const PRIORITY: u32 = 1;
 /// Pause before the replies: processes woken by them would take a core from the failover, which
 /// takes this long on an emulated fabric.
 const QUIET: Duration = Duration::from_millis(20);
+/// How long victims may take to end.
+const DYING_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// How often the endpoint's loop wakes up without events.
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
 
@@ -191,8 +193,15 @@ pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result
     let stop = Arc::new(AtomicBool::new(false));
     let listener = listen(Site::open(root, cluster)?, &state, &tx, &stop)?;
     thread::spawn(move || read_orders(reader, &tx));
-    let mut fault_agent =
-        FaultAgent { observer: &mut observer, program, state: &state, writer, record: None, lock: None };
+    let mut fault_agent = FaultAgent {
+        observer: &mut observer,
+        program,
+        state: &state,
+        writer,
+        record: None,
+        ending: Vec::new(),
+        lock: None,
+    };
     fault_agent.run(&rx);
     stop.store(true, Ordering::Relaxed);
     fault_agent.undo_all();
@@ -281,6 +290,8 @@ struct FaultAgent<'a> {
     state: &'a Mutex<State>,
     writer: Box<dyn Write>,
     record: Option<Record>,
+    /// The victims that are to be restarted.
+    ending: Vec<Process>,
     /// Keeps other drills from this host, where the runner does not.
     lock: Option<File>,
 }
@@ -374,6 +385,7 @@ impl FaultAgent<'_> {
             }
             Order::Undo => self.undo(Instant::NEVER),
             Order::Restart => {
+                self.await_ends();
                 let mut undone = Undone::default();
                 if let Some(record) = &self.record {
                     record.restart(self.observer, &mut undone);
@@ -382,6 +394,19 @@ impl FaultAgent<'_> {
             }
             Order::Undone => self.remove_record(),
         }
+    }
+
+    /// Waits until the kernel has taken away the victims that are to be restarted: until then they
+    /// seem to run.
+    fn await_ends(&mut self) {
+        let end = clock::now() + DYING_TIMEOUT;
+        let runs = |process: &Process| process.hold().is_ok_and(|held| !held.has_ended());
+        self.ending.retain(runs);
+        while !self.ending.is_empty() && clock::now() < end {
+            thread::sleep(POLL_INTERVAL);
+            self.ending.retain(runs);
+        }
+        self.ending.clear();
     }
 
     /// Removes the undo record.
@@ -397,9 +422,13 @@ impl FaultAgent<'_> {
 
     /// The runner is gone: disarms, undoes all faults, and restarts what was killed.
     fn undo_all(&mut self) {
-        self.state.lock().armed = None;
+        if self.state.lock().armed.take().is_some() {
+            // Nothing was injected.
+            self.ending.clear();
+        }
         self.undo(Instant::NEVER);
         let Some(record) = self.record.take() else { return };
+        self.await_ends();
         let mut undone = Undone::default();
         record.undo(self.observer, &mut undone);
         if undone.failed.is_empty() {

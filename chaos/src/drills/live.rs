@@ -11,6 +11,7 @@ use super::remote::{Invocation, Remote, RemoteError};
 use super::restart::supervised_directory;
 use super::runner::{Options, RunError};
 use super::select::{Chosen, Supervisor};
+use super::ssh::Login;
 use super::subject::{Subject as _, System};
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, Step};
@@ -57,6 +58,9 @@ impl Live {
             && let Some(network) = fleet.deployment().network.as_ref().filter(|n| n.hosts.len() > 1)
         {
             return Err(RunError::SeveralHosts(network.hosts.len()));
+        }
+        if options.ssh.is_none() && options.login != Login::new() && fleet.is_here() {
+            return Err(RunError::NoSsh);
         }
         let own = fleet.own();
         let name = fleet.name_here(own).unwrap_or_default();

@@ -140,6 +140,11 @@ pub enum RunError {
          aliases belong into your ssh configuration, or --ssh-config)"
     )]
     SeveralHosts(usize),
+    /// No host is reached by ssh.
+    #[error(
+        "--ssh-config and --ssh-program are for hosts that are reached by ssh, and this is the only machine"
+    )]
+    NoSsh,
     /// A process could not be restarted.
     #[error("{0}")]
     Restart(String),

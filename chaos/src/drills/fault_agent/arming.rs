@@ -40,6 +40,9 @@ impl FaultAgent<'_> {
         let expires = clock::now() + Nanos(arm.expires_in);
         let mut injections = Vec::new();
         let me = Process::current().map_err(|error| error.to_string())?;
+        let restarted = |whom: &&TargetProcess| arm.restart.contains(&whom.name);
+        let ending = arm.injections.iter().filter_map(|injection| injection.whom.as_ref()).filter(restarted);
+        self.ending = ending.map(|whom| Process { pid: whom.pid, started: whom.started }).collect();
         let mut record = Record::new((me.pid, me.started), arm.restart);
         for injection in arm.injections {
             let kind = faults::ordered(&injection.fault)
