@@ -4,6 +4,7 @@
 
 pub mod annotations;
 pub mod calendar;
+mod clocks;
 mod deciders;
 pub mod event_text;
 pub mod failovers;
@@ -16,6 +17,7 @@ mod named_enum;
 pub mod names;
 pub mod names_file;
 mod observer;
+mod owner;
 mod percentile;
 pub mod plain;
 pub mod plot;

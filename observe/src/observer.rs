@@ -1,10 +1,12 @@
 //! Reads a cluster by one-sided READs: processes, views, leases. No process takes part, so frozen
 //! and dying ones are read like any other.
 
+use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms, Pairs};
 use crate::load::Load;
+use crate::owner::{Owner, Time};
 use crate::remote_reader::{self, RemoteCopy, RemoteReader};
-use crate::snapshot::{Elsewhere, Health, Process, Snapshot};
+use crate::snapshot::{Health, Process, Snapshot};
 use crate::{Deciders, judge, timeline};
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
@@ -15,7 +17,7 @@ use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
 use obol_fabric::remote::ClockRelation;
 use obol_fabric::version::Version;
-use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
+use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, ViewId, page};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Stamped};
@@ -90,21 +92,6 @@ struct Remotes {
     cursors: BTreeMap<u32, (u32, Cursors)>,
     /// The last counts of histograms, by region, with the generation of its owner.
     counted: BTreeMap<u32, (u32, Vec<Pairs>)>,
-}
-
-/// The most certain relations of other hosts' clocks, by host.
-#[derive(Default)]
-struct Clocks(BTreeMap<u8, ClockRelation>);
-
-impl Clocks {
-    /// Takes a new measurement. Returns the one that is the most certain at this moment.
-    fn best(&mut self, host: u8, measured: ClockRelation, at: Instant, drift: u32) -> ClockRelation {
-        let best = self.0.entry(host).or_insert(measured);
-        if measured.error(at, drift) <= best.error(at, drift) {
-            *best = measured;
-        }
-        *best
-    }
 }
 
 /// Reads a cluster repeatedly.
@@ -516,7 +503,7 @@ impl Observer {
         if host == self.deployment.own_host() {
             return Some((at, Nanos::ZERO));
         }
-        let relation = self.remotes.as_ref()?.clocks.0.get(&host)?;
+        let relation = self.remotes.as_ref()?.clocks.of(host)?;
         let here = relation.to_local(at);
         Some((here, relation.error(here, self.deployment.profile.timing.drift_ppm)))
     }
@@ -752,65 +739,6 @@ impl Observer {
     }
 }
 
-/// The owner of a region, from its host's table or the newest view.
-#[derive(Clone, Copy)]
-struct Owner {
-    name: Name,
-    kind: Kind,
-    host: u8,
-    process: obol_fabric::host::Process,
-    region: u32,
-    alive: bool,
-    incarnation: Incarnation,
-    time: Time,
-}
-
-/// Which clock stamped a region.
-#[derive(Clone, Copy)]
-enum Time {
-    Here,
-    /// Another host's, as of the READ of the region.
-    Remotes {
-        clock: ClockRelation,
-        clock_error: Nanos,
-        read: Instant,
-        now: Instant,
-    },
-}
-
-impl Time {
-    const fn is_here(self) -> bool {
-        matches!(self, Self::Here)
-    }
-
-    /// How a process of another host was read, with its page as it was stamped.
-    fn elsewhere(self, stamped: Option<Page>) -> Option<Elsewhere> {
-        let Self::Remotes { clock, clock_error, .. } = self else { return None };
-        let here = |at: Instant| match at {
-            Instant::ZERO | Instant::NEVER => at,
-            at => clock.to_local(at),
-        };
-        let page = stamped.map(|page| Page {
-            start: here(page.start),
-            end: here(page.end),
-            confirmed: here(page.confirmed),
-            ..page
-        });
-        Some(Elsewhere { clock_error, page })
-    }
-
-    /// A lease page on this host's clock, shifted by the time since its READ. A lease that may be
-    /// running within the clock error counts as running.
-    fn page(self, page: Page) -> Page {
-        let Self::Remotes { clock, clock_error, read, now } = self else { return page };
-        let here = |at: Instant| match at {
-            Instant::ZERO | Instant::NEVER => at,
-            at => clock.to_local(at) + now.since(read),
-        };
-        Page { start: here(page.start) - clock_error, end: here(page.end) + clock_error, ..page }
-    }
-}
-
 /// Passes on the unread events of a region's seats.
 fn unread(
     reader: Reader<'_>,
@@ -867,26 +795,4 @@ fn forget_predecessors(processes: &mut Vec<Process>) {
         *best = rank(process).max(*best);
     }
     processes.retain(|p| in_place(p) || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_clock_of_a_host_is_known_as_well_as_it_was_ever_measured() {
-        let measured = |asked: u64, trip: u64| {
-            ClockRelation::measured(Instant(asked), Instant(asked + trip / 2 + 70), Instant(asked + trip))
-        };
-        let (mut clocks, drift) = (Clocks::default(), 500);
-        let second = 1_000_000_000;
-        assert_eq!(clocks.best(2, measured(0, 900), Instant(1_000), drift), measured(0, 900));
-        assert_eq!(clocks.best(2, measured(2_000, 100), Instant(2_100), drift), measured(2_000, 100));
-        // A slow answer says less, until the clocks may have drifted apart since the quick one.
-        assert_eq!(clocks.best(2, measured(3_000, 900), Instant(3_900), drift), measured(2_000, 100));
-        let later = measured(second, 900);
-        assert_eq!(clocks.best(2, later, Instant(second + 900), drift), later);
-        // Each host has its own.
-        assert_eq!(clocks.best(3, measured(4_000, 5_000), Instant(9_000), drift), measured(4_000, 5_000));
-    }
 }
