@@ -9,8 +9,8 @@ use obol_chaos::drills::{Accountable, Halt};
 use obol_console::options::long_duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
-use obol_node::Site;
 use obol_node::user::state_home;
+use obol_node::{Site, hosts_here};
 use obol_observe::calendar::unix_now;
 use std::env;
 use std::path::{Path, PathBuf};
@@ -89,9 +89,11 @@ pub(super) fn note(
     log()?.append(entry).map_err(Failure::failed)
 }
 
-/// The cluster's directory.
-fn dir(root: &Path, cluster: Name) -> Result<PathBuf, Failure> {
-    Ok(Site::open(root, cluster).map_err(Failure::refused)?.cluster.dir().to_owned())
+/// The cluster's directories on all hosts that are this machine.
+fn dirs(root: &Path, cluster: Name) -> Result<Vec<PathBuf>, Failure> {
+    // One that does not exist is refused.
+    Site::open(root, cluster).map_err(Failure::refused)?;
+    Ok(hosts_here(root, cluster).values().map(|name| root.join(name.as_str())).collect())
 }
 
 pub(super) fn halt(root: &Path, cluster: Name, options: &HaltDrills) -> Result<ExitCode, Failure> {
@@ -101,13 +103,17 @@ pub(super) fn halt(root: &Path, cluster: Name, options: &HaltDrills) -> Result<E
             "the reason is one line of 1 to {REASON_CHARS_MAX} characters"
         )));
     }
-    let dir = dir(root, cluster)?;
+    let dirs = dirs(root, cluster)?;
+    let failed = |dir: &Path, error| Failure::Failed(format!("{}: {error}", dir.display()));
     let halt = Halt { reason: reason.clone(), by: Who::this(), at: unix_now() };
     // First of all: an audit log on a full disk must not keep drills going.
-    halt.write(&dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
-    let undone = await_undone(&dir, OBEY_TIMEOUT);
+    let written: Vec<_> =
+        dirs.iter().map(|dir| halt.write(dir).map_err(|error| failed(dir, error))).collect();
+    written.into_iter().collect::<Result<(), Failure>>()?;
+    let undone: Vec<_> = dirs.iter().map(|dir| (dir, await_undone(dir, OBEY_TIMEOUT))).collect();
     note(root, cluster, Event::Halted, |entry| entry.reason = Some(reason))?;
-    let undone = undone.map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    let undone = undone.into_iter().map(|(dir, undone)| undone.map_err(|error| failed(dir, error)));
+    let undone = undone.collect::<Result<Vec<bool>, Failure>>()?.into_iter().all(|undone| undone);
     if options.json {
         output::json(&serde_json::json!({ "halted": true, "undone": undone }))?;
     } else {
@@ -124,8 +130,10 @@ pub(super) fn halt(root: &Path, cluster: Name, options: &HaltDrills) -> Result<E
 }
 
 pub(super) fn resume(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
-    let dir = dir(root, cluster)?;
-    let was = Halt::end(&dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    let mut was = false;
+    for dir in dirs(root, cluster)? {
+        was |= Halt::end(&dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    }
     if was {
         note(root, cluster, Event::Resumed, |_| {})?;
     }
