@@ -266,6 +266,26 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
 }
 
 #[test]
+fn a_prepared_host_is_not_ended_by_down_and_keeps_its_memory() {
+    let mut hosts = Hosts::new();
+    hosts.keys().ends(0);
+    hosts.prepare(1);
+    hosts.start(1, "gateway");
+    let down = || Ran::of(&mut hosts.on(1, &["down"]));
+    down().refused(&["obol host clean", "votes"]);
+    let status = Ran::of(&mut hosts.on(1, &["status"])).ends(2);
+    assert!(!status.out.contains("obol down") && !status.out.contains("obol up"), "{status:?}");
+    let file = hosts.text("host-1/cluster.toml");
+    let (state, address) = (hosts.text("host-1/state"), hosts.address(1));
+    let again = ["host", "prepare", &file, "--address", &address, "--state", &state];
+    let again = Ran::of(&mut hosts.on(1, &again)).ends(0);
+    assert!(again.out.contains("is ready already"), "{again:?}");
+    hosts.kill(1, "gateway");
+    Ran::of(&mut hosts.on(1, &["host", "clean", &file])).ends(0);
+    Ran::of(&mut hosts.on(1, &["down"])).refused(&["no cluster"]);
+}
+
+#[test]
 fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
     let (root, up) = Root::with_cluster(&["--hosts", "3"]);
     let of = |host: u8| root.status_in(&["--cluster", &format!("default.{host}")]);

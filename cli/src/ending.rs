@@ -12,6 +12,7 @@ use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError, RegionInfo};
 use obol_membership::Kind;
+use obol_node::Site;
 use obol_observe::{Observer, Process, Snapshot};
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -267,6 +268,11 @@ pub(crate) fn is_running(pid: u32) -> bool {
 /// Ends the cluster by its supervisor if there is one, and by killing its processes if there is
 /// none; then removes what is left.
 pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
+    if let Ok(site) = Site::open(root, cluster)
+        && site.deployment.is_prepared()
+    {
+        return Err(Failure::Refused(prepared(&root.join(cluster.as_str()), cluster)));
+    }
     let further = further_hosts(root, cluster);
     end_cluster(root, cluster)?;
     for name in further.into_iter().filter(|name| root.join(name.as_str()).exists()) {
@@ -274,6 +280,17 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     }
     logging::retire();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why `down` does not end a host that `obol host prepare` has set up.
+fn prepared(dir: &Path, cluster: Name) -> String {
+    format!(
+        "cluster {cluster} has several hosts, and `obol host prepare` has set this one up: {} holds the votes of its \
+         coordinators, which cannot vote again without it. To take this host out of the cluster, replace its \
+         coordinators (`obol coordinator replace --help`), stop its processes with their supervisor, and remove the \
+         directory with `obol host clean FILE`, where FILE is the file of hosts",
+        dir.display()
+    )
 }
 
 fn end_cluster(root: &Path, cluster: Name) -> Result<(), Failure> {

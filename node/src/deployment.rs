@@ -280,6 +280,12 @@ impl Deployment {
         (coordinator_name(number), Address { generation: 1, ..Address::region(u32::from(number)) })
     }
 
+    /// Whether `obol host prepare` has made the memory of this host: the cluster has other hosts, which
+    /// count on the votes in it.
+    pub fn is_prepared(&self) -> bool {
+        self.network.as_ref().is_some_and(|network| network.state.is_some())
+    }
+
     /// View 0.
     pub fn genesis(&self) -> View {
         let coordinators: Vec<(Name, Address)> = (1..=self.coordinators).map(Self::coordinator).collect();

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(
     after_help = "All processes with memory in the cluster are killed: also a program with a core of its own, and a server of \
-        the cache, that a user has started. A program attached to an agent continues, and is notified that its agent died; it is killed only if no `obol up` answers."
+        the cache, that a user has started. A program attached to an agent continues, and is notified that its agent died; it is killed only if no `obol up` answers.\n\
+        \nA host that `obol host prepare` has set up is refused: its directory holds votes that the other hosts count on. `obol host clean` \
+        removes it."
 )]
 pub(crate) struct Down;
 

@@ -277,9 +277,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
             output::line(line)?;
         }
         if snapshot.health == Health::Unreachable {
-            output::line(
-                "no process of it lives; `obol down` removes what is left, `obol up` starts a new one",
-            )?;
+            output::line(advice(observer.deployment().is_prepared()))?;
         }
     }
     Ok(ExitCode::from(snapshot.health.exit_code()))
@@ -300,6 +298,15 @@ fn lost_lines(observer: &Observer) -> impl Iterator<Item = String> {
         (lost > 0).then(|| format!("{lost} lines are missing in the log of {name}{why}"))
     };
     obol_logs::states(observer.cluster().dir()).filter_map(lacks)
+}
+
+/// What to do if no process lives.
+const fn advice(is_prepared: bool) -> &'static str {
+    if is_prepared {
+        "no process of it lives on this host; start its gateway, coordinator and agent (`obol host prepare` has made their memory)"
+    } else {
+        "no process of it lives; `obol down` removes what is left, `obol up` starts a new one"
+    }
 }
 
 /// What may go wrong later, and what waits.
