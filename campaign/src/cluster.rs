@@ -234,6 +234,7 @@ impl Cluster {
         let expected = Expected {
             deciders: Deciders::expected(&self.deployment, snapshot.view.as_deref()),
             others: self.others(),
+            absent: std::collections::BTreeMap::new(),
             trouble: None,
             forgotten: Vec::new(),
             unsaved: Vec::new(),

@@ -41,6 +41,7 @@ fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
         (true, true, _) => "frozen",
         (true, false, _) if process.lost_agent(snapshot) => "no agent",
         (_, false, false) if process.left => "left",
+        (false, ..) if process.is_missing() && !snapshot.remote.is_empty() => "no member",
         (false, ..) => "down",
         (true, false, false) if process.hold_left(snapshot.at) > Nanos::ZERO => "on hold",
         (true, false, false) => "joining",

@@ -1,9 +1,9 @@
 //! The health of a cluster: every command and screen uses this assessment.
 
-use crate::{Deciders, Health, Process, Snapshot};
+use crate::{Absence, Deciders, Health, Process, Snapshot};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// While a view changes, programs wait for its lease: that is no outage yet. One that lies further
 /// ahead than this is one: without fences, a view waits until older leases have ended.
@@ -15,6 +15,9 @@ pub struct Expected {
     pub deciders: Deciders,
     /// The other processes of the cluster, without those that left.
     pub others: Vec<String>,
+    /// Why those of them that are not seen alive are not, in a cluster of several hosts. Others are
+    /// down.
+    pub absent: BTreeMap<String, Absence>,
     /// Why processes of other hosts cannot be read, if so.
     pub trouble: Option<String>,
     /// The coordinators whose memory on this host is lost: they cannot be restarted.
@@ -70,14 +73,16 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let alive: HashSet<&str> =
         snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
-    let Expected { deciders, others, trouble, forgotten, unsaved, lacks_gateway } = expected;
+    let Expected { deciders, others, absent, trouble, forgotten, unsaved, lacks_gateway } = expected;
     let coordinators = deciders.names().len();
     let some_acts = deciders.acting(snapshot).next().is_some();
     let down: Vec<String> = deciders.names().iter().filter(|name| !live(name)).cloned().collect();
     let running = coordinators - down.len();
     let has_majority = deciders.spare(running).is_some();
-    if !has_majority && trouble.is_some() {
-        reasons.push(format!("{} not seen", down.join(", ")));
+    let unseen = down.iter().filter(|name| absent.get(*name) == Some(&Absence::Unseen)).count();
+    if !has_majority && deciders.spare(running + unseen).is_some() {
+        reasons.push("no majority of the coordinators is seen from this host".to_owned());
+        reasons.extend(Absence::reasons(down.iter().map(String::as_str), &absent));
     } else if !has_majority {
         reasons.push(format!(
             "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; {}",
@@ -85,18 +90,17 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         ));
     } else {
         // A coordinator that left still counts for the majority, so it is reported as well.
-        let has_left = |name: &String| snapshot.all_processes().any(|p| p.left && p.name.as_str() == name);
+        let has_left = |name: &String| {
+            absent.get(name) == Some(&Absence::Left)
+                || snapshot.all_processes().any(|p| p.left && p.name.as_str() == name)
+        };
         let (left, down): (Vec<String>, Vec<String>) = down.into_iter().partition(has_left);
-        for (names, how) in [(down, "down"), (left, "left, and still counts for the majority")] {
-            if !names.is_empty() {
-                reasons.push(format!("{} {how}", names.join(", ")));
-            }
+        reasons.extend(Absence::reasons(down.iter().map(String::as_str), &absent));
+        if !left.is_empty() {
+            reasons.push(format!("{} left, and still counts for the majority", left.join(", ")));
         }
     }
-    let down: Vec<&str> = others.iter().map(String::as_str).filter(|name| !live(name)).collect();
-    if !down.is_empty() {
-        reasons.push(format!("{} down", down.join(", ")));
-    }
+    reasons.extend(Absence::reasons(others.iter().map(String::as_str).filter(|name| !live(name)), &absent));
     if lacks_gateway {
         reasons.push("the gateway of this host is down: other hosts cannot reach it".to_owned());
     }
@@ -168,4 +172,88 @@ fn outage(snapshot: &Snapshot, wanted: &[String], is_partial: bool) -> Outage {
         return Outage::Lasting("every lease begins later");
     }
     Outage::Change
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::{Address, Instant};
+    use obol_membership::View;
+    use std::sync::Arc;
+
+    const TROUBLE: &str = "the certificate of this host is not valid now";
+
+    /// What host 2 of three sees: its own coordinator, in a view of all three.
+    fn seen(absent: &[(&str, Absence)], trouble: Option<&str>) -> (Health, Vec<String>) {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let all = [1, 2, 3].map(|n| (name(&format!("coord-{n}")), Address::region(n)));
+        let view = Arc::new(View::genesis(&all, Nanos(1), Nanos(1)));
+        let own = Process {
+            process: obol_fabric::host::Process { pid: 7, started: 8 },
+            alive: true,
+            incarnation: obol_fabric::Incarnation(2),
+            view: Some(Arc::clone(&view)),
+            ..Process::missing(name("coord-2"), Kind::Coordinator)
+        };
+        let snapshot = Snapshot {
+            at: Instant(1),
+            view: Some(Arc::clone(&view)),
+            processes: vec![own],
+            remote: Vec::new(),
+            health: Health::Unreachable,
+            reasons: Vec::new(),
+        };
+        assert_eq!(snapshot.leader_name(), None, "coord-1 is not seen, and may lead");
+        let expected = Expected {
+            deciders: Deciders::of(&view),
+            others: vec!["node-1".to_owned(), "node-3".to_owned()],
+            absent: absent.iter().map(|(name, absence)| ((*name).to_owned(), *absence)).collect(),
+            trouble: trouble.map(str::to_owned),
+            forgotten: Vec::new(),
+            unsaved: Vec::new(),
+            lacks_gateway: false,
+        };
+        judge(&snapshot, expected)
+    }
+
+    const UNSEEN: [(&str, Absence); 4] = [
+        ("coord-1", Absence::Unseen),
+        ("coord-3", Absence::Unseen),
+        ("node-1", Absence::Unseen),
+        ("node-3", Absence::Unseen),
+    ];
+
+    #[test]
+    fn hosts_that_cannot_be_read_are_neither_dead_nor_a_lost_majority() {
+        let (health, reasons) = seen(&UNSEEN, Some(TROUBLE));
+        assert_eq!(health, Health::Degraded);
+        assert_eq!(
+            reasons,
+            [
+                "no majority of the coordinators is seen from this host",
+                "coord-1, coord-3 not seen from this host",
+                "node-1, node-3 not seen from this host",
+                "processes of other hosts cannot be read: the certificate of this host is not valid now",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_majority_that_was_read_as_dead_is_lost() {
+        let (_, reasons) = seen(&UNSEEN[2..], None);
+        assert!(reasons[1].starts_with("coordinator majority lost: 1 of 3 run"), "{reasons:?}");
+        assert!(reasons[1].ends_with("start coord-1, coord-3"), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_process_of_another_host_that_was_removed_is_not_called_down() {
+        let removed = Absence::Removed(ViewId(9));
+        let absent = [("coord-3", removed), ("node-3", removed), ("node-1", Absence::Unseen)];
+        let (_, reasons) = seen(&[&absent[..], &UNSEEN[..1]].concat(), None);
+        assert!(
+            reasons.contains(&"coord-3 not a member: removed as failed by view 9".to_owned()),
+            "{reasons:?}"
+        );
+        assert!(reasons.iter().all(|reason| !reason.contains("down")), "{reasons:?}");
+    }
 }

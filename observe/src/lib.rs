@@ -2,6 +2,7 @@
 //! lines and phases, statistics, charts. Nothing here writes to a cluster except [`annotations`],
 //! which have a file of their own.
 
+mod absence;
 pub mod annotations;
 pub mod calendar;
 mod clocks;
@@ -28,6 +29,7 @@ mod source;
 pub mod stats;
 pub mod timeline;
 
+pub use absence::Absence;
 pub use deciders::{Deciders, spare};
 pub use gateway::{CERTIFICATE_DAYS_FEW, Gateway};
 pub use load::Load;

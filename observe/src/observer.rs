@@ -1,13 +1,14 @@
 //! Reads a cluster by one-sided READs: processes, views, leases. No process takes part, so frozen
 //! and dying ones are read like any other.
 
+use crate::absence::why_silent;
 use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms, Pairs};
 use crate::load::Load;
 use crate::owner::{Owner, Time};
 use crate::remote_reader::{self, RemoteCopy, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
-use crate::{Deciders, judge, timeline};
+use crate::{Absence, Deciders, judge, timeline};
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,
@@ -117,6 +118,8 @@ pub struct Observer {
     remote_interval: Duration,
     /// Why other hosts cannot be read.
     trouble: Option<String>,
+    /// Why those of other hosts that were not seen by the last look may run all the same.
+    doubt: Option<String>,
     /// Members whose events the last call of [`Observer::events`] could not read, and why.
     unread: Vec<(Name, String)>,
 }
@@ -146,6 +149,7 @@ impl Observer {
             remotes: None,
             remote_interval: remote_reader::POLL_INTERVAL,
             trouble: None,
+            doubt: None,
             unread: Vec::new(),
         })
     }
@@ -522,14 +526,14 @@ impl Observer {
         }
     }
 
-    /// The processes of other hosts. One whose region cannot be read counts as dead.
+    /// The processes of other hosts, as far as their regions can be read.
     fn remote(&mut self) -> Vec<Process> {
-        if self.deployment.network.is_none() {
-            return Vec::new();
-        }
-        let newest = self.newest_here();
+        let newest = if self.deployment.network.is_none() { return Vec::new() } else { self.newest_here() };
         let owners = self.owners_elsewhere(newest.as_ref());
         let copies = self.remote_copies(&owners);
+        let is_silent = |m: &Member| copies.get(&m.address.region).is_none_or(|found| found.is_silent());
+        let network = self.deployment.network.as_ref();
+        self.doubt = network.and_then(|network| why_silent(network, owners.iter().map(is_silent)));
         let drift = self.deployment.profile.timing.drift_ppm;
         let mut processes = Vec::new();
         for member in owners {
@@ -566,11 +570,11 @@ impl Observer {
 
     /// Who is missed or left has a row, also where its region has another owner by now.
     fn add_missing(&self, processes: &mut Vec<Process>, remote: &[Process], view: Option<&View>) {
-        if self.trouble.is_some() {
+        if self.trouble.is_some() || self.doubt.is_some() {
             // Those of other hosts may well run.
             return;
         }
-        let expected: HashSet<String> = self.others().collect();
+        let expected: HashSet<String> = self.expected(processes, remote, view).collect();
         let deployed: HashSet<String> = self.deployment_without_coordinators().collect();
         for process in processes.iter_mut().filter(|p| !p.alive && p.kind != Kind::Coordinator) {
             let name = process.name.as_str();
@@ -611,6 +615,29 @@ impl Observer {
         })
     }
 
+    /// The same, without those that left on other hosts, where notes of this host do not say so.
+    fn expected(
+        &self,
+        here: &[Process],
+        elsewhere: &[Process],
+        view: Option<&View>,
+    ) -> impl Iterator<Item = String> {
+        self.others().filter(move |name| self.absence(name, here, elsewhere, view) != Some(Absence::Left))
+    }
+
+    /// Why a process is not seen alive; `None` if there are no other hosts.
+    fn absence(
+        &self,
+        name: &str,
+        here: &[Process],
+        elsewhere: &[Process],
+        view: Option<&View>,
+    ) -> Option<Absence> {
+        let has_others = self.deployment.network.as_ref().is_some_and(|network| network.hosts.len() > 1);
+        let agent = self.deployment.agent_of(name);
+        has_others.then(|| Absence::with_agent(name, agent.as_deref(), here, elsewhere, view))
+    }
+
     fn deployment_without_coordinators(&self) -> impl Iterator<Item = String> + use<> {
         self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators))
     }
@@ -642,10 +669,19 @@ impl Observer {
 
     /// Sets the health of a snapshot.
     fn judge(&self, snapshot: &mut Snapshot) {
+        let Snapshot { processes, remote, view, .. } = &*snapshot;
+        let others: Vec<String> = self.expected(processes, remote, view.as_deref()).collect();
+        let deciders = self.deciders(view.as_deref());
+        let lives = |name: &str| snapshot.all_processes().any(|p| p.alive && p.name.as_str() == name);
+        let absent =
+            others.iter().chain(deciders.names()).filter(|name| !lives(name)).filter_map(|name| {
+                Some((name.clone(), self.absence(name, processes, remote, view.as_deref())?))
+            });
         let expected = judge::Expected {
-            deciders: self.deciders(snapshot.view.as_deref()),
-            others: self.others().collect(),
-            trouble: self.trouble.clone(),
+            absent: absent.collect(),
+            deciders,
+            others,
+            trouble: self.trouble.clone().or_else(|| self.doubt.clone()),
             forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
             lacks_gateway: self.deployment.has_gateways() && self.cluster.gateway().is_none(),

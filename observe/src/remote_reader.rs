@@ -33,6 +33,13 @@ pub(crate) struct RemoteCopy {
     pub(crate) copy: Result<RegionCopy, LinkError>,
 }
 
+impl RemoteCopy {
+    /// Whether there is no answer. Its process may run all the same.
+    pub(crate) const fn is_silent(&self) -> bool {
+        matches!(self.copy, Err(LinkError::PeerDead))
+    }
+}
+
 #[derive(Default)]
 struct State {
     wanted: Vec<Address>,

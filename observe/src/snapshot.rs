@@ -153,6 +153,11 @@ impl Process {
         self.alive && member && self.view.as_ref().is_some_and(|view| active(view.id))
     }
 
+    /// Whether this is no process that was read, see [`Process::missing`].
+    pub fn is_missing(&self) -> bool {
+        self.process == obol_fabric::host::Process::default()
+    }
+
     /// Whether its agent runs; `None` without an agent.
     pub fn agent_lives(&self, snapshot: &Snapshot) -> Option<bool> {
         let is_agent = |other: &Self| (other.region, other.seat) == (self.region, 0) && other.alive;
@@ -246,6 +251,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The live coordinator with the lowest number in the newest view, if it runs on this host.
+    /// `None` also if one with a lower number is a member and cannot be read.
     pub fn leader(&self) -> Option<&Process> {
         let leads = self.leads()?.incarnation;
         self.processes.iter().find(|p| p.incarnation == leads && p.alive && !p.frozen)
@@ -261,7 +267,9 @@ impl Snapshot {
         let of = |m: &Member| {
             self.all_processes().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen)
         };
-        view.leader(|m| of(m).is_some()).and_then(of)
+        // One of another host that cannot be read may lead.
+        let is_read = |m: &Member| self.all_processes().any(|p| p.name == m.name && !p.is_missing());
+        view.leader(|m| !is_read(m) || of(m).is_some()).and_then(of)
     }
 
     /// The slowest of the detectors available for the live processes. `None` if none lives.

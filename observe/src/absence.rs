@@ -1,0 +1,222 @@
+//! What is known of a process of a cluster of several hosts that is not seen alive. Of other hosts
+//! only members are READ, so the newest view says why one is not seen.
+
+use crate::Process;
+use obol_fabric::ViewId;
+use obol_fabric::ip::identity::Identity;
+use obol_membership::View;
+use obol_node::Network;
+use obol_node::network::Fabric;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Why an expected process is not seen alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Absence {
+    /// It has ended.
+    Down,
+    /// It left on request.
+    Left,
+    /// It was removed as failed by this view; it may run.
+    Removed(ViewId),
+    /// It is no member, and the newest view does not mention it; it may run.
+    NoMember,
+    /// Its memory cannot be read, and no view says that it is gone.
+    Unseen,
+}
+
+impl Absence {
+    /// That of a process of any host, by the rows of this host's processes, those of others, and
+    /// the newest view.
+    pub fn of(name: &str, here: &[Process], elsewhere: &[Process], view: Option<&View>) -> Self {
+        let named = |p: &&Process| p.name.as_str() == name && !p.is_missing();
+        if here.iter().any(|p| named(&p)) {
+            // Whether it left is noted on this host.
+            return Self::Down;
+        }
+        let mut read = elsewhere.iter().filter(named).peekable();
+        if read.peek().is_some() {
+            return if read.all(|p| p.left) { Self::Left } else { Self::Down };
+        }
+        let Some(view) = view else { return Self::Unseen };
+        if view.members.iter().any(|m| m.name.as_str() == name) {
+            return Self::Unseen;
+        }
+        let lives = view.departed.iter().filter(|d| d.name.as_str() == name);
+        match lives.max_by_key(|d| d.incarnation) {
+            Some(last) if last.left => Self::Left,
+            Some(last) => Self::Removed(last.at),
+            None => Self::NoMember,
+        }
+    }
+
+    /// The same of a program, which leaves with its agent.
+    pub(crate) fn with_agent(
+        name: &str,
+        agent: Option<&str>,
+        here: &[Process],
+        elsewhere: &[Process],
+        view: Option<&View>,
+    ) -> Self {
+        let absence = Self::of(name, here, elsewhere, view);
+        let follows = matches!(absence, Self::Removed(_) | Self::NoMember);
+        let left = |agent| Self::of(agent, here, elsewhere, view) == Self::Left;
+        if follows && agent.is_some_and(left) { Self::Left } else { absence }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Down => "down".to_owned(),
+            Self::Left => "left".to_owned(),
+            Self::Removed(view) => format!("not a member: removed as failed by view {view}"),
+            Self::NoMember => "not a member".to_owned(),
+            Self::Unseen => "not seen from this host".to_owned(),
+        }
+    }
+
+    /// A reason for each absence of these names. What is not known otherwise is down.
+    pub(crate) fn reasons<'n>(
+        names: impl IntoIterator<Item = &'n str>,
+        absent: &BTreeMap<String, Self>,
+    ) -> Vec<String> {
+        let mut groups: BTreeMap<Self, Vec<&str>> = BTreeMap::new();
+        for name in names {
+            groups.entry(absent.get(name).copied().unwrap_or(Self::Down)).or_default().push(name);
+        }
+        groups
+            .into_iter()
+            .map(|(absence, names)| format!("{} {}", names.join(", "), absence.text()))
+            .collect()
+    }
+}
+
+/// Why processes of other hosts that do not answer may run all the same: this host has no keys by which
+/// it could reach them, or it reaches none. `silent` says of each whether it does not answer.
+pub(crate) fn why_silent(network: &Network, silent: impl Iterator<Item = bool>) -> Option<String> {
+    let silent: Vec<bool> = silent.collect();
+    if !silent.contains(&true) {
+        return None;
+    }
+    let unusable = match &network.fabric {
+        Fabric::Ip { keys } => unusable(keys, network.id, network.host),
+        Fabric::Rdma => None,
+    };
+    let none_answers = || "none of them answers: they are down, or this host is cut off from them".to_owned();
+    unusable.or_else(|| (!silent.contains(&false)).then(none_answers))
+}
+
+/// Why no other host accepts the keys of this one, if so.
+fn unusable(keys: &Path, cluster: u64, host: u8) -> Option<String> {
+    let identity = match Identity::load(keys) {
+        Ok(identity) => identity,
+        Err(error) => return Some(error.to_string()),
+    };
+    let fault = match identity.claims(cluster) {
+        Err(error) => return Some(error.to_string()),
+        Ok(claims) if claims.host != host => format!("is that of host {}", claims.host),
+        Ok(_) if identity.days_left().is_none() => "is not valid now".to_owned(),
+        Ok(_) => return None,
+    };
+    Some(format!(
+        "the certificate of this host in {} {fault}, so no other host accepts a connection; `obol host keys` makes new ones",
+        keys.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::{Address, Incarnation, Name, Nanos};
+    use obol_membership::Kind;
+    use obol_membership::view::Departed;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    /// A row of a process whose memory was read.
+    fn row(called: &str, left: bool) -> Process {
+        let process = obol_fabric::host::Process { pid: 7, started: 8 };
+        Process { process, left, ..Process::missing(name(called), Kind::App) }
+    }
+
+    /// A view with coord-1 and these departed.
+    fn view(departed: &[(&str, u64, bool)]) -> View {
+        let mut view = View::genesis(&[(name("coord-1"), Address::region(1))], Nanos(1), Nanos(1));
+        view.departed = departed
+            .iter()
+            .map(|(called, at, left)| Departed {
+                token: *at,
+                incarnation: Incarnation(*at),
+                name: name(called),
+                kind: Kind::App,
+                at: ViewId(*at),
+                left: *left,
+            })
+            .collect();
+        view
+    }
+
+    #[test]
+    fn the_newest_view_says_why_a_process_of_another_host_is_not_seen() {
+        let view = view(&[("app-2", 4, true), ("app-2", 7, false), ("app-3", 5, false), ("app-3", 9, true)]);
+        let of = |called| Absence::of(called, &[], &[], Some(&view));
+        assert_eq!(of("coord-1"), Absence::Unseen, "a member");
+        assert_eq!(of("app-2"), Absence::Removed(ViewId(7)));
+        assert_eq!(of("app-3"), Absence::Left);
+        assert_eq!(of("app-4"), Absence::NoMember);
+        assert_eq!(Absence::of("app-4", &[], &[], None), Absence::Unseen, "no view is known");
+    }
+
+    #[test]
+    fn a_process_whose_memory_was_read_is_down_unless_it_left() {
+        let view = view(&[("app-2", 7, false)]);
+        let of = |here: &[Process], elsewhere: &[Process]| Absence::of("app-2", here, elsewhere, Some(&view));
+        assert_eq!(of(&[], &[row("app-2", false)]), Absence::Down);
+        assert_eq!(of(&[], &[row("app-2", true)]), Absence::Left);
+        assert_eq!(of(&[row("app-2", true)], &[]), Absence::Down, "this host notes who left");
+        let missing = Process::missing(name("app-2"), Kind::App);
+        assert_eq!(of(&[missing], &[]), Absence::Removed(ViewId(7)), "a row of no process");
+    }
+
+    #[test]
+    fn a_program_leaves_with_its_agent_and_fails_without_it() {
+        let view = view(&[("node-2", 7, true), ("app-2", 7, false), ("app-3", 8, false)]);
+        let of = |app, agent| Absence::with_agent(app, Some(agent), &[], &[], Some(&view));
+        assert_eq!(of("app-2", "node-2"), Absence::Left);
+        assert_eq!(of("app-3", "node-3"), Absence::Removed(ViewId(8)));
+    }
+
+    #[test]
+    fn silent_hosts_are_in_doubt_if_this_one_has_no_keys_or_none_answers() {
+        let empty = tempfile::tempdir().expect("made");
+        let address = std::net::Ipv4Addr::LOCALHOST.into();
+        let over_rdma = Network::local(1, address, 1, 1);
+        let without_keys =
+            Network { fabric: Fabric::Ip { keys: empty.path().to_owned() }, ..over_rdma.clone() };
+        let why = |network, silent: &[bool]| why_silent(network, silent.iter().copied());
+        assert_eq!(why(&over_rdma, &[false, true]), None, "others can be reached");
+        assert!(why(&over_rdma, &[true, true]).is_some_and(|why| why.contains("cut off")));
+        assert!(why(&without_keys, &[false, true]).is_some_and(|why| why.contains("obol host keys")));
+        assert_eq!(why(&without_keys, &[false, false]), None, "all were read");
+        assert_eq!(why(&without_keys, &[]), None, "there are no others");
+    }
+
+    #[test]
+    fn each_absence_is_one_reason() {
+        let absent = [
+            ("app-1", Absence::Unseen),
+            ("app-2", Absence::Removed(ViewId(7))),
+            ("node-2", Absence::Removed(ViewId(7))),
+        ];
+        let absent = absent.map(|(name, absence)| (name.to_owned(), absence)).into();
+        assert_eq!(
+            Absence::reasons(["node-2", "app-1", "app-2", "app-9"], &absent),
+            [
+                "app-9 down",
+                "node-2, app-2 not a member: removed as failed by view 7",
+                "app-1 not seen from this host"
+            ]
+        );
+    }
+}
