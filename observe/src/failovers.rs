@@ -53,6 +53,9 @@ pub struct Failover {
     pub began: Instant,
     /// All events of this failover, by time.
     pub moments: Vec<Moment>,
+    /// Whether the view is known to be compatible with its predecessor, so that no process waits for
+    /// older leases.
+    pub compatible: bool,
 }
 
 /// The phases from the notice on, by time.
@@ -92,7 +95,8 @@ impl Failover {
         match (has(Event::Clear), has(Event::Fenced)) {
             (true, _) => "CLEAR",
             (false, true) => "the end of all older leases (no CLEAR was stamped)",
-            (false, false) => "the decision (no CLEAR was needed)",
+            (false, false) if self.compatible => "the decision (no CLEAR was needed)",
+            (false, false) => "a later CLEAR or the end of all older leases (neither was stamped)",
         }
     }
 
@@ -110,6 +114,8 @@ impl Failover {
 
     /// The duration of each phase; `None` if its stamps are missing or contradict causality. A view
     /// that is compatible with its predecessor needs no fence and no CLEAR: those phases are zero.
+    /// Any other view without these stamps was waited for until the CLEAR of a later one, or until
+    /// older leases ended.
     pub fn phases(&self) -> [Option<Nanos>; 5] {
         let at = |event| self.first(self.decider, event);
         let (propose, decide) = (at(Event::Propose), at(Event::Decide));
@@ -117,7 +123,9 @@ impl Failover {
         let (fenced, clear) = (at(Event::Fenced), at(Event::Clear));
         // By another host's clock, a process may seem to be active before CLEAR.
         let before_clear = active.filter(|at| self.is_certain(clear.or(fenced).unwrap_or(*at).since(*at)));
-        let waited = decide.map(|decide| waited_until(decide, fenced, clear, before_clear));
+        let is_stamped = self.compatible || fenced.is_some() || clear.is_some();
+        let waited =
+            decide.filter(|_| is_stamped).map(|decide| waited_until(decide, fenced, clear, before_clear));
         let [fenced, clear] = waited.map_or([fenced, clear.or(fenced)], |ends| ends.map(Some));
         let order = [Some(self.began), propose, decide, fenced, clear, active];
         std::array::from_fn(|n| match (order[n], order[n + 1]) {
@@ -162,6 +170,8 @@ pub struct Departures {
     failed: BTreeMap<ViewId, Vec<Dead>>,
     /// The view that removed each member, failed or not.
     gone: BTreeMap<Incarnation, ViewId>,
+    /// By base: the newest known view of its run.
+    runs: BTreeMap<ViewId, ViewId>,
 }
 
 /// Views whose departures are kept; far more than the flight recorders of a cluster hold.
@@ -205,6 +215,21 @@ impl Departures {
         });
         let departed = view.departed.iter().map(|gone| (dead(gone.incarnation), gone.at, gone.left));
         self.learn(view.id, failed.chain(departed));
+        self.learn_base(view.id, view.base);
+    }
+
+    /// Adds the base of a view: it and its successors up to the view are compatible.
+    pub fn learn_base(&mut self, view: ViewId, base: ViewId) {
+        let newest = self.runs.entry(base).or_insert(view);
+        *newest = view.max(*newest);
+        while self.runs.len() > VIEWS_MAX {
+            self.runs.pop_first();
+        }
+    }
+
+    /// Whether a view is known to be compatible with its predecessor.
+    fn is_compatible(&self, view: ViewId) -> bool {
+        self.runs.range(..view).next_back().is_some_and(|(_, newest)| view <= *newest)
     }
 
     fn is_gone(&self, who: Incarnation, by: ViewId) -> bool {
@@ -279,7 +304,9 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &
                 moments.extend(proposed.remove(&(process, view)));
                 moments.push(moment);
                 let began = first.at;
-                found.insert(view, Failover { view, decider: process, dead: here.dead, began, moments });
+                let (decider, dead) = (process, here.dead);
+                let compatible = departures.is_compatible(view);
+                found.insert(view, Failover { view, decider, dead, began, moments, compatible });
             }
             // The decider's flight recorder is lost. Earlier notices may be the cause of this view,
             // so they are not attributed to a later one.
@@ -405,7 +432,28 @@ mod tests {
         failover.moments.retain(|moment| moment.event != Event::Clear);
         assert!(failover.released_by().starts_with("the end of all older leases"));
         failover.moments.retain(|moment| moment.event != Event::Fenced);
+        assert!(failover.released_by().starts_with("a later CLEAR"));
+        failover.compatible = true;
         assert!(failover.released_by().starts_with("the decision"));
+    }
+
+    #[test]
+    fn a_view_that_was_waited_for_without_stamps_has_no_phases_of_waiting() {
+        let stamped =
+            |event: &ObservedEvent| !matches!(event.event.record.kind, Event::Fenced | Event::Clear);
+        let events: Vec<ObservedEvent> = events(100).into_iter().filter(stamped).collect();
+        let phases = |base| {
+            let mut departures = Departures::default();
+            departures.learn_base(ViewId(4), ViewId(2));
+            departures.learn_base(ViewId(8), ViewId(base));
+            let found = all(&events.iter().cloned(), &departures);
+            assert_eq!(found[0].total(), Some(Nanos::from_micros(156)));
+            found[0].phases().map(|phase| phase.map(|phase| phase.0 / 1000))
+        };
+        assert_eq!(phases(6), [Some(5), Some(13), Some(0), Some(0), Some(138)], "compatible with view 6");
+        let unknown = [Some(5), Some(13), None, None, None];
+        assert_eq!(phases(7), unknown, "a base of its own");
+        assert_eq!(phases(8), unknown, "of no run that is known");
     }
 
     #[test]

@@ -359,8 +359,11 @@ mod tests {
             let by_drills =
                 Phases::of(&history, ViewId(5), &[Incarnation(9)], Instant(100), &names(&["app-1"]))
                     .expect("whole");
-            let found =
-                crate::failovers::all(&events.iter().cloned(), &crate::failovers::Departures::default());
+            let mut departures = crate::failovers::Departures::default();
+            if fenced.is_none() {
+                departures.learn_base(ViewId(5), ViewId(4));
+            }
+            let found = crate::failovers::all(&events.iter().cloned(), &departures);
             let [by_console] = &found[..] else { panic!("{found:?}") };
             let [notice, rest @ ..] = by_drills.values();
             assert_eq!(by_console.phases(), rest.map(Some), "{fenced:?} {clear:?} {active}");

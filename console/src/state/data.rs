@@ -376,6 +376,7 @@ impl Data {
         });
         let departed = view.departed.iter().map(|gone| (view.dead(gone.who), gone.at, gone.left));
         self.departures.learn(view.id, failed.chain(departed));
+        self.departures.learn_base(view.id, view.base);
         // Members that left before the first sample: there is no other source of their names.
         for gone in view.departed.iter().filter(|gone| gone.who != Incarnation::NONE) {
             self.names.entry(gone.who).or_insert(gone.name);
