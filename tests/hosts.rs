@@ -266,11 +266,16 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
 }
 
 #[test]
-fn a_prepared_host_is_not_ended_by_down_and_keeps_its_memory() {
+fn a_prepared_host_is_not_ended_by_down_and_notices_that_its_gateway_is_frozen() {
     let mut hosts = Hosts::new();
     hosts.keys().ends(0);
     hosts.prepare(1);
     hosts.start(1, "gateway");
+    let says =
+        |status: &Status, how: &str| status.reasons().contains(&format!("gateway of this host is {how}"));
+    hosts.until(1, "the gateway runs", |status| !says(status, "down"));
+    freeze(hosts.pid(1, "gateway"));
+    hosts.until(1, "its freeze is noticed", |status| says(status, "frozen"));
     let down = || Ran::of(&mut hosts.on(1, &["down"]));
     down().refused(&["obol host clean", "votes"]);
     let status = Ran::of(&mut hosts.on(1, &["status"])).ends(2);

@@ -238,7 +238,7 @@ impl Cluster {
             trouble: None,
             forgotten: Vec::new(),
             unsaved: Vec::new(),
-            lacks_gateway: false,
+            gateway: judge::Gateway::Serves,
         };
         (snapshot.health, snapshot.reasons) = judge::judge(&snapshot, expected);
         snapshot

@@ -1,8 +1,10 @@
 //! The health of a cluster: every command and screen uses this assessment.
 
 use crate::{Absence, Deciders, Health, Process, Snapshot};
+use obol_fabric::host::Cluster;
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
+use obol_node::Deployment;
 use std::collections::{BTreeMap, HashSet};
 
 /// While a view changes, programs wait for its lease: that is no outage yet. One that lies further
@@ -24,8 +26,41 @@ pub struct Expected {
     pub forgotten: Vec<String>,
     /// The coordinators that cannot save views, and why.
     pub unsaved: Vec<(Name, String)>,
-    /// Whether this host should have a gateway, and none runs.
-    pub lacks_gateway: bool,
+    /// The gateway of this host.
+    pub gateway: Gateway,
+}
+
+/// Whether other hosts can reach this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gateway {
+    /// A gateway runs, or none is needed.
+    Serves,
+    /// It is stopped, so it admits no connection and answers none.
+    Frozen,
+    /// There should be one, and none runs.
+    Down,
+}
+
+impl Gateway {
+    /// That of a cluster's host.
+    pub fn of(deployment: &Deployment, cluster: &Cluster) -> Self {
+        if !deployment.has_gateways() {
+            return Self::Serves;
+        }
+        match cluster.gateway() {
+            None => Self::Down,
+            Some(info) if info.process.is_stopped() => Self::Frozen,
+            Some(_) => Self::Serves,
+        }
+    }
+
+    const fn complaint(self) -> Option<&'static str> {
+        match self {
+            Self::Serves => None,
+            Self::Frozen => Some("the gateway of this host is frozen (stopped): other hosts cannot reach it"),
+            Self::Down => Some("the gateway of this host is down: other hosts cannot reach it"),
+        }
+    }
 }
 
 /// How to restore the majority.
@@ -73,7 +108,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let alive: HashSet<&str> =
         snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
-    let Expected { deciders, others, absent, trouble, forgotten, unsaved, lacks_gateway } = expected;
+    let Expected { deciders, others, absent, trouble, forgotten, unsaved, gateway } = expected;
     let coordinators = deciders.names().len();
     let some_acts = deciders.acting(snapshot).next().is_some();
     let down: Vec<String> = deciders.names().iter().filter(|name| !live(name)).cloned().collect();
@@ -101,9 +136,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         }
     }
     reasons.extend(Absence::reasons(others.iter().map(String::as_str).filter(|name| !live(name)), &absent));
-    if lacks_gateway {
-        reasons.push("the gateway of this host is down: other hosts cannot reach it".to_owned());
-    }
+    reasons.extend(gateway.complaint().map(str::to_owned));
     if let Some(trouble) = &trouble {
         reasons.push(format!("processes of other hosts cannot be read: {trouble}"));
     }
@@ -211,7 +244,7 @@ mod tests {
             trouble: trouble.map(str::to_owned),
             forgotten: Vec::new(),
             unsaved: Vec::new(),
-            lacks_gateway: false,
+            gateway: Gateway::Serves,
         };
         judge(&snapshot, expected)
     }
@@ -255,5 +288,25 @@ mod tests {
             "{reasons:?}"
         );
         assert!(reasons.iter().all(|reason| !reason.contains("down")), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_gateway_is_missed_where_other_hosts_need_it() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("made");
+        let name = |text: &str| Name::new(text).expect("a name");
+        let profile = obol_profiles::Profile::builtin("laptop").expect("built in");
+        let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
+        let network = obol_node::Network {
+            fabric: obol_node::network::Fabric::Ip { keys: folder.path().to_owned() },
+            ..obol_node::Network::local(1, std::net::Ipv4Addr::LOCALHOST.into(), 1, 1)
+        };
+        let site = obol_node::Site::create(&folder.path().join("root"), name("gateway"), deployment.clone())
+            .expect("made");
+        let state = |deployment: &Deployment| Gateway::of(deployment, &site.cluster);
+        assert_eq!(state(&deployment), Gateway::Serves, "none is needed");
+        let over_ip = deployment.over(network);
+        assert_eq!(state(&over_ip), Gateway::Down);
+        let complaints = [Gateway::Serves, Gateway::Frozen, Gateway::Down].map(Gateway::complaint);
+        assert_eq!(complaints.map(|text| text.is_some()), [false, true, true]);
     }
 }

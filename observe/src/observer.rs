@@ -684,7 +684,7 @@ impl Observer {
             trouble: self.trouble.clone().or_else(|| self.doubt.clone()),
             forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
-            lacks_gateway: self.deployment.has_gateways() && self.cluster.gateway().is_none(),
+            gateway: judge::Gateway::of(&self.deployment, &self.cluster),
         };
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
     }

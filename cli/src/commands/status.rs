@@ -11,7 +11,7 @@ use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::Counter;
 use obol_membership::view::{Member, coordinator_name};
-use obol_observe::{CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot};
+use obol_observe::{CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot, judge};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -149,6 +149,8 @@ pub(crate) struct StatusJson<'a> {
 #[derive(Serialize)]
 struct GatewayJson {
     alive: bool,
+    /// Whether it is stopped, so that no other host reaches this one.
+    frozen: bool,
     /// For how many more days the host's certificate is valid; none if it is not.
     certificate_days: Option<u32>,
     /// What it has let in and refused since it was started.
@@ -160,6 +162,7 @@ impl GatewayJson {
         let gateway = Gateway::read(observer)?;
         Some(Self {
             alive: gateway.counters.is_some(),
+            frozen: judge::Gateway::of(observer.deployment(), observer.cluster()) == judge::Gateway::Frozen,
             certificate_days: gateway.certificate_days(),
             counters: gateway.named().collect(),
         })
@@ -168,7 +171,11 @@ impl GatewayJson {
     fn line(&self) -> String {
         let counted = |(name, n): (&&str, &u64)| format!("{n} {name}");
         let counters: Vec<String> = self.counters.iter().map(counted).collect();
-        let state = if self.alive { counters.join(", ") } else { "down".to_owned() };
+        let state = match (self.alive, self.frozen) {
+            (false, _) => "down".to_owned(),
+            (true, true) => format!("frozen (stopped); {}", counters.join(", ")),
+            (true, false) => counters.join(", "),
+        };
         let days = self.certificate_days.map_or("not valid".to_owned(), |n| format!("valid for {n} days"));
         format!("gateway: {state}; certificate {days}")
     }
