@@ -1,12 +1,13 @@
 //! Reads a cluster by one-sided READs: processes, views, leases. No process takes part, so frozen
 //! and dying ones are read like any other.
 
-use crate::absence::why_silent;
+mod elsewhere;
+
 use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms, Pairs};
 use crate::load::Load;
 use crate::owner::{Owner, Time};
-use crate::remote_reader::{self, RemoteCopy, RemoteReader};
+use crate::remote_reader::{self, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
 use crate::{Absence, Deciders, judge, timeline};
 use obol_fabric::host::{
@@ -16,13 +17,12 @@ use obol_fabric::host::{
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
-use obol_fabric::remote::ClockRelation;
 use obol_fabric::version::Version;
-use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, ViewId, page};
+use obol_fabric::{Incarnation, Name, Nanos, ViewId, page};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Stamped};
-use obol_membership::view::{Member, coordinator_name};
+use obol_membership::view::coordinator_name;
 use obol_membership::{ActiveMutant, Kind, View};
 use obol_node::{Deployment, Site, SiteError, ended, unsaved};
 use std::collections::{BTreeMap, HashSet};
@@ -451,117 +451,6 @@ impl Observer {
         buffer.take(source, wanted, |id| decoded.contains_key(&id), &mut self.load.torn).ok()
     }
 
-    /// The owners of regions on other hosts, by the newest known view, or by the original
-    /// deployment.
-    fn owners_elsewhere(&self, view: Option<&Arc<View>>) -> Vec<Member> {
-        let Some(network) = &self.deployment.network else { return Vec::new() };
-        let genesis;
-        let view = match view {
-            Some(view) => view.as_ref(),
-            None => {
-                genesis = self.deployment.genesis();
-                &genesis
-            }
-        };
-        view.members.iter().filter(|m| m.address.seat == 0 && !network.is_here(m.address)).copied().collect()
-    }
-
-    /// The last copies of regions of other hosts.
-    fn remote_copies(&mut self, owners: &[Member]) -> BTreeMap<u32, Arc<RemoteCopy>> {
-        if owners.is_empty() {
-            return BTreeMap::new();
-        }
-        if self.remotes.is_none() && self.trouble.is_none() {
-            let reader = self.deployment.reader(&self.cluster).map_err(|error| error.to_string());
-            let started = reader.and_then(|reader| {
-                let start = |reader| RemoteReader::start(reader, self.remote_interval);
-                reader.map(start).transpose().map_err(|error| error.to_string())
-            });
-            match started {
-                Ok(reader) => {
-                    self.remotes = reader.map(|reader| Remotes {
-                        reader,
-                        clocks: Clocks::default(),
-                        cursors: BTreeMap::new(),
-                        counted: BTreeMap::new(),
-                    });
-                }
-                Err(error) => self.trouble = Some(error),
-            }
-        }
-        let wanted: Vec<Address> = owners.iter().map(|m| m.address).collect();
-        self.remotes.as_ref().map_or_else(BTreeMap::new, |remotes| remotes.reader.copies(&wanted))
-    }
-
-    /// The most certain relation of the clock of a region's host, after another measurement.
-    fn clock_of(&mut self, at: Address, measured: ClockRelation) -> ClockRelation {
-        let host = self.deployment.host_of(at.region);
-        let drift = self.deployment.profile.timing.drift_ppm;
-        let Some(remotes) = &mut self.remotes else { return measured };
-        host.map_or(measured, |host| remotes.clocks.best(host, measured, clock::now(), drift))
-    }
-
-    /// A time of another host on this host's clock, and by how much it may be off; `None` if the host
-    /// has not been read. Times of this host are what they are.
-    pub fn time_of(&self, host: u8, at: Instant) -> Option<(Instant, Nanos)> {
-        if host == self.deployment.own_host() {
-            return Some((at, Nanos::ZERO));
-        }
-        let relation = self.remotes.as_ref()?.clocks.of(host)?;
-        let here = relation.to_local(at);
-        Some((here, relation.error(here, self.deployment.profile.timing.drift_ppm)))
-    }
-
-    /// Makes the next snapshot, and the next events, show other hosts as they were after this call.
-    pub fn refresh_elsewhere(&self) {
-        if let Some(remotes) = &self.remotes {
-            remotes.reader.refresh();
-        }
-    }
-
-    /// READs nothing of other hosts until the next snapshot or events.
-    pub fn rest(&self) {
-        if let Some(remotes) = &self.remotes {
-            remotes.reader.rest();
-        }
-    }
-
-    /// The processes of other hosts, as far as their regions can be read.
-    fn remote(&mut self) -> Vec<Process> {
-        let newest = if self.deployment.network.is_none() { return Vec::new() } else { self.newest_here() };
-        let owners = self.owners_elsewhere(newest.as_ref());
-        let copies = self.remote_copies(&owners);
-        let is_silent = |m: &Member| copies.get(&m.address.region).is_none_or(|found| found.is_silent());
-        let network = self.deployment.network.as_ref();
-        self.doubt = network.and_then(|network| why_silent(network, owners.iter().map(is_silent)));
-        let drift = self.deployment.profile.timing.drift_ppm;
-        let mut processes = Vec::new();
-        for member in owners {
-            let Some(found) = copies.get(&member.address.region) else { continue };
-            let Ok(copy) = &found.copy else { continue };
-            let reader = copy.reader();
-            let Some(seat) = reader.seat(0) else { continue };
-            let clock = self.clock_of(member.address, copy.clock());
-            let owner = Owner {
-                name: member.name,
-                kind: member.kind,
-                host: self.deployment.host_of(member.address.region).unwrap_or_default(),
-                process: seat.process,
-                region: member.address.region,
-                alive: !seat.dead,
-                incarnation: seat.incarnation,
-                time: Time::Remotes {
-                    clock,
-                    clock_error: clock.error(copy.read_at(), drift),
-                    read: copy.read_at(),
-                    now: clock::now(),
-                },
-            };
-            self.occupants(reader, owner, &mut processes);
-        }
-        processes
-    }
-
     /// The coordinators that count for the majority now, which may differ from the
     /// original ones.
     pub fn deciders(&self, view: Option<&View>) -> Deciders {
@@ -708,70 +597,6 @@ impl Observer {
     /// and why.
     pub fn unread(&self) -> &[(Name, String)] {
         &self.unread
-    }
-
-    /// What the owners of regions on other hosts have counted in their histograms since the last
-    /// call; at the first call since they started.
-    pub fn spans_elsewhere(&mut self) -> Vec<Histograms> {
-        let newest = self.newest_here();
-        let owners = self.owners_elsewhere(newest.as_ref());
-        let copies = self.remote_copies(&owners);
-        let Some(remotes) = &mut self.remotes else { return Vec::new() };
-        let mut spans = Vec::new();
-        for member in owners {
-            let region = member.address.region;
-            let Some(Ok(copy)) = copies.get(&region).map(|found| &found.copy) else { continue };
-            let generation = copy.generation();
-            let known = remotes.counted.entry(region).or_insert_with(|| (generation, Vec::new()));
-            if known.0 != generation {
-                *known = (generation, Vec::new());
-            }
-            let counts = histograms::advance(copy.reader(), &mut known.1);
-            spans.push(Histograms { process: member.name, region, generation, counts });
-        }
-        spans
-    }
-
-    fn events_elsewhere(&mut self, seats: u32, events: &mut Vec<ObservedEvent>) {
-        self.unread.clear();
-        if self.deployment.network.is_none() {
-            return;
-        }
-        let newest = self.newest_here();
-        let owners = self.owners_elsewhere(newest.as_ref());
-        let copies = self.remote_copies(&owners);
-        let Some(remotes) = &mut self.remotes else {
-            let trouble = self.trouble.as_deref().unwrap_or("this host has no RDMA device");
-            self.unread = owners.iter().map(|member| (member.name, trouble.to_owned())).collect();
-            return;
-        };
-        let drift = self.deployment.profile.timing.drift_ppm;
-        for member in owners {
-            let region = member.address.region;
-            let host = self.deployment.host_of(region).unwrap_or_default();
-            let copy = match copies.get(&region).map(|found| &found.copy) {
-                Some(Ok(copy)) => copy,
-                Some(Err(error)) => {
-                    self.unread.push((member.name, error.to_string()));
-                    continue;
-                }
-                None => {
-                    self.unread.push((member.name, "no answer yet".to_owned()));
-                    continue;
-                }
-            };
-            let (generation, cursors) =
-                remotes.cursors.entry(region).or_insert_with(|| (copy.generation(), Cursors::new()));
-            if *generation != copy.generation() {
-                (*generation, *cursors) = (copy.generation(), Cursors::new());
-            }
-            let clock = remotes.clocks.best(host, copy.clock(), clock::now(), drift);
-            unread(copy.reader(), seats, (member.name, member.kind), cursors, &mut |mut seen| {
-                seen.event.at = clock.to_local(seen.event.at);
-                seen.clock_error = clock.error(seen.event.at, drift);
-                events.push(seen);
-            });
-        }
     }
 }
 
