@@ -37,7 +37,7 @@ impl Incidents {
     /// Reads the cluster once. The first reading reports only what is wrong at that time.
     pub fn poll(&mut self) -> Vec<Event> {
         match self.live.poll(true) {
-            Update::Sample(sample) => self.derive.take(Arc::new(*sample)),
+            Update::Sample(sample) => self.derive.take(&Arc::new(*sample)),
             Update::Lost { why } => self.derive.lost(&why, unix_now()),
         }
     }
@@ -107,11 +107,11 @@ impl Derive {
         }]
     }
 
-    fn take(&mut self, sample: Arc<Sample>) -> Vec<Event> {
-        if self.data.is_of_another_cluster(&sample) {
+    fn take(&mut self, sample: &Arc<Sample>) -> Vec<Event> {
+        if self.data.is_of_another_cluster(sample) {
             self.known = None;
         }
-        self.data.take(Arc::clone(&sample));
+        self.data.take(Arc::clone(sample));
         let was_lost = std::mem::take(&mut self.lost);
         let is_first = self.known.is_none();
         let view = sample.view.as_ref().map_or(ViewId::GENESIS, |view| view.id);
@@ -127,12 +127,12 @@ impl Derive {
             // It is reported how it is now, also if it is healthy.
             known.health = Health::Unreachable;
         }
-        let mut events: Vec<Event> = self.views(&mut known, &sample).into_iter().collect();
-        events.extend(self.failovers(&mut known, &sample, is_first));
-        events.extend(self.health(&mut known, &sample));
-        events.extend(self.alerts(&mut known, &sample));
+        let mut events: Vec<Event> = self.views(&mut known, sample).into_iter().collect();
+        events.extend(self.failovers(&mut known, sample, is_first));
+        events.extend(self.health(&mut known, sample));
+        events.extend(self.alerts(&mut known, sample));
         let marks = sample.marks.iter().filter(|mark| mark.at >= known.began);
-        events.extend(marks.map(|mark| self.mark(mark, &sample)));
+        events.extend(marks.map(|mark| self.mark(mark, sample)));
         self.known = Some(known);
         events
     }
@@ -336,7 +336,7 @@ mod tests {
             let mut sample = samples::healthy(Instant(START + n * STEP));
             sample.events.clear();
             change(n, &mut sample);
-            derive.take(Arc::new(sample))
+            derive.take(&Arc::new(sample))
         };
         (0..samples).flat_map(each).collect()
     }
@@ -377,10 +377,10 @@ mod tests {
     fn a_lost_cluster_is_reported_once_and_its_return() {
         let mut derive = Derive::new(samples::name("default"));
         assert_eq!(derive.lost("not there yet", 1), []);
-        derive.take(Arc::new(samples::healthy(Instant(START))));
+        derive.take(&Arc::new(samples::healthy(Instant(START))));
         assert_eq!(titles(&derive.lost("gone", 2)), ["the cluster cannot be read: gone"]);
         assert_eq!(derive.lost("gone", 3), []);
-        let back = derive.take(Arc::new(samples::healthy(Instant(START + STEP))));
+        let back = derive.take(&Arc::new(samples::healthy(Instant(START + STEP))));
         assert_eq!(titles(&back), ["the cluster is healthy"]);
     }
 

@@ -229,7 +229,7 @@ impl Reader<'_> {
         let table = document.get_ref();
         match table.get("schema") {
             None => {
-                self.faults.add(0, Fault::MissingKey { key: "schema".into(), wanted: SCHEMA.to_string() })
+                self.faults.add(0, Fault::MissingKey { key: "schema".into(), wanted: SCHEMA.to_string() });
             }
             Some(schema) => {
                 let found = schema.get_ref().as_integer().map(|n| n.as_str().to_owned());

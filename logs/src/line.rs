@@ -61,6 +61,7 @@ impl Line {
 
     /// Adds a field.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "numbers and texts are given alike")]
     pub fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl ToString) -> Self {
         self.fields.push((name.into(), value.to_string()));
         self

@@ -447,10 +447,10 @@ fn log(reply: &Reply) {
             for Stamp { name, at, error, .. } in stamps {
                 match error {
                     None => {
-                        tracing::warn!(target: "drill", who = name.as_str(), at_ns = at, "injected at {name}")
+                        tracing::warn!(target: "drill", who = name.as_str(), at_ns = at, "injected at {name}");
                     }
                     Some(error) => {
-                        tracing::warn!(target: "drill", who = name.as_str(), "not injected at {name}: {error}")
+                        tracing::warn!(target: "drill", who = name.as_str(), "not injected at {name}: {error}");
                     }
                 }
             }

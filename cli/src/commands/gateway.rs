@@ -43,7 +43,7 @@ fn annotate(dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
             match Mark::received(&bytes, clock::now()).map(|mark| mark.write(&dir)) {
                 Some(Ok(())) => {}
                 Some(Err(error)) => {
-                    tracing::warn!(target: "gateway", "an annotation of another host is lost: {error}")
+                    tracing::warn!(target: "gateway", "an annotation of another host is lost: {error}");
                 }
                 None => tracing::warn!(target: "gateway", "another host has sent what is no annotation"),
             }

@@ -59,7 +59,7 @@ pub(crate) enum DrillCommand {
         name: all but kill, freeze and partition.\n\
         \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
     )]
-    Run(DrillRun),
+    Run(Box<DrillRun>),
     /// Play the faults of a simulator's scenario file on processes, and wait until the cluster is healthy
     #[command(
         after_help = "Exit codes: 0 the cluster is healthy afterwards, 1 it is not, 2 refused, or --yes is missing.\n\
