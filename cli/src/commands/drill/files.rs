@@ -78,7 +78,7 @@ pub(crate) enum DrillCommand {
     Halt(HaltDrills),
     /// Allow drills again after `obol drill halt`
     Resume(Json),
-    /// Approve a drill file that somebody else is to run, and that has require_approval in [guards]
+    /// Approve a drill file that requires a second person
     #[command(
         after_help = "The approval is for this text of the file, this cluster and a limited time. It is a file beside \
         the drill's, whose owner has to be another user than the one who runs the drill."
