@@ -25,8 +25,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long the end of a process waits for its log.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 const END_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The niceness of the thread: it has the time that others leave.
-const NICENESS: i32 = 10;
 
 /// Called by the log's thread each time that it looks at the flight recorder, with the time and a
 /// receiver of lines: for what threads on the path of a failover leave in memory of their own.
@@ -145,8 +143,6 @@ struct Writer {
 
 impl Writer {
     fn run(mut self) {
-        // Without it, others only get less time.
-        let _ = rustix::process::nice(NICENESS);
         let mut due = Instant::now();
         loop {
             let ends = match self.rx.recv_timeout(due.saturating_duration_since(Instant::now())) {

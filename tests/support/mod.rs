@@ -156,10 +156,14 @@ pub(crate) fn freeze(pid: i64) {
     });
 }
 
-/// Whether a process runs no more. (A dying one loses its command line before that.)
+/// Whether no thread of a process runs any more: its first one may end before the others. (A dying
+/// process loses its command line before that.)
 pub(crate) fn has_ended(pid: i64) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.into_iter().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+    })
 }
 
 /// A root directory of its own. Whatever happens, nothing of it is left at the end: no process and
