@@ -247,6 +247,13 @@ impl System for Live {
         Ok(())
     }
 
+    fn is_over(&self) -> bool {
+        let lasting = self.armed.iter().filter(|(_, part)| part.lasts());
+        let undone: Vec<Option<bool>> =
+            lasting.map(|(host, _)| self.agents.get(host).map_or(Some(false), Remote::has_undone)).collect();
+        undone.contains(&Some(false)) || undone.iter().all(|undone| *undone == Some(true))
+    }
+
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError> {
         let mut all = Vec::new();
         for (host, _) in self.armed.iter().filter(|(_, part)| part.lasts()) {

@@ -6,6 +6,7 @@ use super::ssh::Ssh;
 use crate::control::write_line;
 use obol_fabric::{Name, Nanos};
 use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -13,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,8 @@ pub struct Remote {
     child: Child,
     writing: Writing,
     rx: Receiver<Reply>,
+    /// A reply that was seen and not taken yet.
+    seen: RefCell<Option<Reply>>,
 }
 
 /// The channel for orders. When it is closed, the fault agent undoes its faults.
@@ -191,7 +194,7 @@ impl Remote {
                 }
             }
         });
-        Self { child, writing, rx }
+        Self { child, writing, rx, seen: RefCell::new(None) }
     }
 
     /// Sends an order.
@@ -199,8 +202,25 @@ impl Remote {
         send(&self.writing, order).map_err(|error| RemoteError::Io("send an order to the fault agent", error))
     }
 
+    /// Looks whether its faults have ended, without waiting: `Some(true)` if it has undone them,
+    /// `Some(false)` if it has replied something else, or is gone.
+    pub(super) fn has_undone(&self) -> Option<bool> {
+        let mut seen = self.seen.borrow_mut();
+        if seen.is_none() {
+            match self.rx.try_recv() {
+                Ok(reply) => *seen = Some(reply),
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => return Some(false),
+            }
+        }
+        Some(matches!(*seen, Some(Reply::Undone { .. })))
+    }
+
     /// Its next reply.
     pub fn reply(&self, within: Duration, doing: &'static str) -> Result<Reply, RemoteError> {
+        if let Some(reply) = self.seen.take() {
+            return Ok(reply);
+        }
         match self.rx.recv_timeout(within) {
             Ok(reply) => Ok(reply),
             Err(RecvTimeoutError::Timeout) => Err(RemoteError::Silent(doing)),

@@ -474,7 +474,7 @@ impl<'a, S: System> Runner<'a, S> {
                 return self.system.undo_early();
             }
             let left = end.since(self.system.subject().now());
-            if left == Nanos::ZERO {
+            if left == Nanos::ZERO || self.system.is_over() {
                 return Ok(());
             }
             self.system.subject().sleep(left.min(stop::POLL_INTERVAL));

@@ -110,6 +110,12 @@ pub(super) trait System {
     /// Undoes temporary faults now.
     fn undo_early(&mut self) -> Result<(), RunError>;
 
+    /// Whether the temporary faults have ended by now, or a fault agent is gone, so that there is
+    /// nothing to wait for.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// Waits until all temporary faults are undone, the longest of which lasts for `lasts`. Returns
     /// what could not be undone.
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError>;
