@@ -21,6 +21,9 @@ met() {
   done
 }
 
+# The index of manual pages is of no use here, and takes minutes on an emulated processor.
+rm -f /var/lib/man-db/auto-update
+
 # What a guest cannot do itself: there is no package server, no editor and no sshd. Packages are those of the host.
 apt() {
   case $2 in
