@@ -177,8 +177,10 @@ OBOL_ROOT=/dev/shm/host-1 ./obol watch >views.txt &
 watcher=$!
 before=$(number 1 view)
 touch /mnt/two-may-go
+# Who departed lately keeps a row.
 gone() {
-  [ "$(number 1 view)" -gt "$before" ] && ! says 1 '"name":"app-2"'
+  [ "$(number 1 view)" -gt "$before" ] &&
+    ! says 1 '"name":"app-2","kind":"app","distant":[a-z]*,"pid":[0-9]*,"alive":true'
 }
 until_true "a view without the second host" gone
 on 1 status >status.txt && fail "a cluster that lacks a host is called healthy"
