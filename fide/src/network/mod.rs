@@ -1,0 +1,17 @@
+//! A network of hosts and switches, the redundant multicast trees over it, the timeouts that these
+//! allow, and how often all of them fail at once.
+
+mod drawing;
+mod file;
+mod plan;
+mod refine;
+mod risk;
+mod search;
+mod topology;
+
+pub use drawing::draw;
+pub use file::EXAMPLE;
+pub use plan::{Pair, Plan, PlanError, SenderPlan, plan};
+pub use risk::{Cause, Risk, compound};
+pub use search::Tree;
+pub use topology::{Class, CommonCause, Link, Network, Node, Wanted};
