@@ -124,7 +124,7 @@ fn a_drill_that_needs_an_approval_runs_after_somebody_else_has_approved_its_text
     std::fs::write(&mine, &text).expect("written");
     root.run(&["drill", "run", &mine]).refused(&["another user has to run `obol drill approve"]);
     root.run(&["drill", "approve", &mine]).ends(0);
-    root.run(&["drill", "run", &mine]).refused(&["somebody else has to approve it"]);
+    root.run(&["drill", "run", &mine]).refused(&["another user has to approve it"]);
     if user() != 0 {
         return skipped("change-user", "an approval of another user");
     }

@@ -244,6 +244,30 @@ fn an_up_whose_reader_goes_away_ends_its_cluster() {
 }
 
 #[test]
+fn an_empty_variable_is_as_good_as_none() {
+    let root = Root::new();
+    let status = |set: &[&str]| {
+        let mut command = obol();
+        command.args(["status", "--json", "--root"]).arg(root.path()).args(set);
+        command.env("OBOL_ROOT", "").env("OBOL_CLUSTER", "");
+        Ran::of(&mut command).ends(2)
+    };
+    assert_eq!(status(&[]).json()["cluster"], "default");
+    // What is written on the command line is not.
+    assert!(status(&["--cluster", ""]).err.contains("--cluster"));
+}
+
+#[test]
+fn the_status_of_what_is_not_there_has_every_key() {
+    let root = Root::new();
+    let (none, root) = (root.run(&["status", "--json"]).ends(2).json(), root);
+    for key in ["view", "leader", "deadbeat", "replacement", "gateway"] {
+        assert!(none.get(key).is_some_and(serde_json::Value::is_null), "{key}: {none}");
+    }
+    drop(root);
+}
+
+#[test]
 fn nothing_is_coloured_without_a_terminal_or_against_no_color() {
     let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     for command in [

@@ -405,7 +405,7 @@ impl<'a> Hosts<'a> {
     fn new(root: &'a Root) -> Self {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root.path()).expect("made");
         let mut text =
-            "schema = 1\ncluster = \"default\"\nid = \"00000000000000aa\"\nprofile = \"soft-roce\"\n"
+            "schema = 1\ncluster = \"default\"\nid = \"00000000000000aa\"\nprofile = \"soft-roce\"\nkeys = \"none\"\n"
                 .to_owned();
         for n in 1..=3 {
             text += &format!(

@@ -73,7 +73,10 @@ fn each_drill_reports_one_object() {
         let ran = root.run(&["drill", drill, "--count", "3", "--json"]);
         let report = report(&ran, drill);
         assert_eq!(report["count"], 3);
-        assert_eq!(ran.err, "", "progress is for terminals");
+        // On a busy machine a drill may have to wait before it begins.
+        let waits = format!("drill {drill}: waits until the cluster is healthy: ");
+        let said: Vec<&str> = ran.err.lines().filter(|line| !line.starts_with(&waits)).collect();
+        assert!(said.is_empty(), "progress is for terminals: {said:?}");
         assert_eq!(report["profile"], root.healthy().json["profile"]);
     }
 }

@@ -338,6 +338,12 @@ fn gateways_are_exported_and_so_are_processes_of_other_hosts_if_wanted() {
     let gateway = root.status();
     let strangers = of(&found, "obol_gateway_strangers_total", "");
     assert_eq!(gateway.json["gateway"]["counters"]["strangers"].as_f64(), Some(strangers));
+    // One that is missed is exported where it was, and by whoever exports the whole cluster.
+    root.run(&["kill", "node-2"]).ends(0);
+    let runs = format!("obol_runs{{cluster=\"default\",{there}}}");
+    until("it is missed", || all.fresh().get(&runs) == Some(&0.0));
+    let found = here.fresh();
+    assert!(!found.keys().any(|key| key.contains("node-2")), "of this host only: {found:#?}");
     root.run(&["kill", "gateway-1"]).ends(0);
     until("it is down", || of(&here.fresh(), "obol_gateway_runs", "") == 0.0);
     root.run(&["down"]).ends(0);
@@ -439,6 +445,7 @@ fn healthy() -> Vec<Series> {
         ("obol_gateway_refused_total{H}", "0x40"),
         ("obol_gateway_invalid_total{H}", "0x40"),
         ("obol_gateway_denied_total{H}", "0x40"),
+        ("obol_gateway_pulse_paths_lost_total{H}", "0x40"),
         ("obol_export_last_poll_timestamp_seconds{H}", "0+15x40"),
         ("obol_events_lost_total{H}", "0x40"),
     ]
@@ -476,6 +483,7 @@ fn causes() -> Vec<(&'static str, Vec<Series>)> {
         ("ObolFailoverSlow", vec![("obol_failover_seconds_count{H}", "4x36 5x3")]),
         ("ObolGatewayDown", vec![("obol_gateway_runs{H}", "0x40")]),
         ("ObolGatewayRefuses", vec![("obol_gateway_denied_total{H}", "0x38 1")]),
+        ("ObolPathLost", vec![("obol_gateway_pulse_paths_lost_total{H}", "0x38 1")]),
         ("ObolCertificateInvalid", vec![("obol_gateway_certificate_valid{H}", "0x40")]),
         (
             "ObolCertificateExpires",

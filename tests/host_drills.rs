@@ -93,6 +93,71 @@ fn drills_kill_on_every_host_and_know_the_skew_of_their_cue_within_the_clocks_er
     assert_eq!(undo_records(&root), 0);
 }
 
+/// Whether a process is stopped.
+fn is_frozen(pid: &i64) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+}
+
+#[test]
+fn a_halt_on_any_host_holds_on_all_and_a_host_that_does_not_answer_is_named() {
+    let (root, _up) = Root::with_cluster(&["--hosts", "3"]);
+    let before = root.healthy().pids();
+    let freeze = written(
+        &root,
+        "[drill]\nschema = 1\nid = \"freeze\"\ntitle = \"t\"\nenvironment = \"local\"\n\
+         [guards]\ndead_man = \"1m\"\n\
+         [targets]\none = { kind = \"app\", name = \"app-2\" }\ntwo = { kind = \"app\", name = \"app-3\" }\n\
+         [[steady]]\nprobe = \"processes.up\"\n\
+         [[step]]\nname = \"hang\"\nfault = { kind = \"freeze\", for = \"10m\", target = [\"one\", \"two\"] }\n",
+    );
+    let victims = ["app-2", "app-3"].map(|name| before[name]);
+    let mut runner = root.command(&["drill", "run", &freeze, "--json"]);
+    let mut runner =
+        runner.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    until("both hang", || victims.iter().all(is_frozen));
+    // The runner does not help: each fault agent finds the halt on its own host.
+    signal("STOP", &[i64::from(runner.id())]);
+    let halted =
+        root.run(&["drill", "halt", "--reason", "the sale", "--cluster", "default.2", "--json"]).ends(0);
+    assert!(!victims.iter().any(is_frozen), "it was undone before the command ended");
+    assert_eq!(undo_records(&root), 0);
+    let halted = halted.json();
+    assert_eq!((&halted["halted"], &halted["undone"]), (&true.into(), &true.into()), "{halted:#}");
+    let hosts: Vec<u64> =
+        halted["hosts"].as_array().expect("hosts").iter().filter_map(|one| one["host"].as_u64()).collect();
+    assert_eq!(hosts, [1, 2, 3]);
+    signal("CONT", &[i64::from(runner.id())]);
+    assert_eq!(runner.wait().expect("a child").code(), Some(4), "it was aborted");
+    let shown = root.run(&["status"]).out;
+    assert!(shown.contains("~ drills are halted since") && shown.contains("the sale"), "{shown}");
+    let dirs = ["default", "default.2", "default.3"];
+    let is_halted = |name: &str| root.path().join(name).join("drill-halt").exists();
+    for name in dirs {
+        root.run(&["drill", "app", "--count", "1", "--cluster", name]).refused(&["the sale"]);
+    }
+    let resumed = root.run(&["drill", "resume", "--cluster", "default.3"]).ends(0);
+    assert!(resumed.out.contains("may run again on all 3 hosts"), "{resumed:?}");
+    assert!(!dirs.iter().any(|name| is_halted(name)));
+
+    root.run(&["kill", "gateway-3"]).ends(0);
+    let halted = root.run(&["drill", "halt", "--reason", "an incident"]).ends(1);
+    assert!(
+        halted.err.contains("not halted on host 3") && halted.err.contains("`obol drill halt` there"),
+        "{halted:?}"
+    );
+    assert!(halted.out.contains("are halted on hosts 1, 2;"), "{halted:?}");
+    assert_eq!(dirs.map(is_halted), [true, true, false]);
+    let down = root.run(&["status", "--cluster", "default.3"]).out;
+    assert!(down.contains("gateway-3: down") && down.contains("start it"), "{down}");
+    // From there the others are reached.
+    root.run(&["drill", "halt", "--reason", "an incident", "--cluster", "default.3"]).ends(0);
+    assert!(is_halted("default.3"));
+    root.run(&["start", "gateway-3"]).ends(0);
+    root.run(&["drill", "resume"]).ends(0);
+    assert!(!dirs.iter().any(|name| is_halted(name)));
+}
+
 #[test]
 fn every_host_undoes_its_part_when_the_runner_dies_and_others_are_kept_out_until_then() {
     let (root, _up) = Root::with_cluster(&["--hosts", "3"]);
@@ -106,10 +171,6 @@ fn every_host_undoes_its_part_when_the_runner_dies_and_others_are_kept_out_until
          [[step]]\nname = \"hang\"\nfault = { kind = \"freeze\", for = \"1m\", target = [\"one\", \"two\"] }\n",
     );
     let victims = ["app-2", "app-3"].map(|name| before[name]);
-    let is_frozen = |pid: &i64| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
-    };
     let mut runner = root.command(&["drill", "run", &freeze, "--json"]);
     let mut runner =
         runner.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");

@@ -1,14 +1,18 @@
 //! A cluster of three hosts over IP, as it is deployed: keys, memory, gateways and daemons of each
 //! host by themselves. The hosts are loopback addresses of this one.
 
-use crate::support::{Ran, Root, Status, freeze, obol, signal, until_or};
-use std::collections::BTreeMap;
+use crate::support::bridges::Bridges;
+use crate::support::{Ran, Root, Status, alone, freeze, obol, signal, until_or};
+use obol_fabric::Nanos;
+use obol_profiles::Profile;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-const HOSTS: u8 = 3;
+pub(crate) const HOSTS: u8 = 3;
 
 /// The hosts of one cluster, and what runs on them.
 pub(crate) struct Hosts {
@@ -17,6 +21,8 @@ pub(crate) struct Hosts {
     net: [u8; 2],
     /// By host and command.
     daemons: BTreeMap<(u8, String), Daemon>,
+    /// Where they are if not on the loopback network of this host. Ends after the daemons.
+    bridges: Option<Bridges>,
 }
 
 /// It is killed with the test.
@@ -32,21 +38,33 @@ impl Drop for Daemon {
 impl Hosts {
     /// With a file of hosts and keys. Nothing runs.
     pub(crate) fn new() -> Self {
+        Self::with(None, "lan")
+    }
+
+    fn with(bridges: Option<Bridges>, profile: &str) -> Self {
         let root = Root::new();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root.path()).expect("made");
         let [_, _, high, low] = std::process::id().to_be_bytes();
-        let hosts = Self { root, net: [high, low], daemons: BTreeMap::new() };
-        let mut text = "schema = 1\ncluster = \"default\"\nid = \"00000000000000aa\"\nfabric = \"ip\"\nprofile = \"lan\"\nkeys = \"keys\"\n".to_owned();
+        let hosts = Self { root, net: [high, low], daemons: BTreeMap::new(), bridges };
+        let mut text = "schema = 1\ncluster = \"default\"\nid = \"00000000000000aa\"\nfabric = \"ip\"\nkeys = \"keys\"\n".to_owned();
+        text += &format!("profile = \"{profile}\"\n");
         for n in 1..=HOSTS {
             let address = hosts.address(n);
             text +=
                 &format!("[[hosts]]\naddress = \"{address}\"\ncoordinator = {n}\nagents = [\"node-{n}\"]\n");
+            if hosts.bridges.is_some() {
+                let [first, second] = [1, 2].map(|path| Bridges::address(n, path));
+                text += &format!("paths = [\"{first}\", \"{second}\"]\n");
+            }
         }
         fs::write(hosts.file("cluster.toml"), text).expect("written");
         hosts
     }
 
     pub(crate) fn address(&self, host: u8) -> String {
+        if self.bridges.is_some() {
+            return Bridges::address(host, 1).to_string();
+        }
         let [high, low] = self.net;
         format!("127.{high}.{low}.{host}")
     }
@@ -65,7 +83,9 @@ impl Hosts {
 
     /// A command on a host.
     pub(crate) fn on(&self, host: u8, arguments: &[&str]) -> Command {
-        let mut command = obol();
+        let within = self.bridges.as_ref();
+        let mut command =
+            within.map_or_else(obol, |all| alone(all.command(host, env!("CARGO_BIN_EXE_obol"))));
         command.arg("--root").arg(self.file(&format!("host-{host}/root"))).args(arguments);
         command.env("XDG_STATE_HOME", self.file("user-state"));
         command
@@ -76,6 +96,9 @@ impl Hosts {
         let folder = self.file(&format!("host-{host}"));
         fs::DirBuilder::new().mode(0o700).create(&folder).expect("made");
         fs::copy(self.file("cluster.toml"), folder.join("cluster.toml")).expect("copied");
+        if self.bridges.is_some() {
+            fs::copy(self.file("profile.toml"), folder.join("profile.toml")).expect("copied");
+        }
         self.copy_keys(host);
         let (file, state) = (folder.join("cluster.toml"), folder.join("state"));
         let (file, state) = (file.to_str().expect("text"), state.to_str().expect("text"));
@@ -110,7 +133,22 @@ impl Hosts {
 
     /// All hosts, healthy.
     fn booted() -> Self {
-        let mut hosts = Self::new();
+        Self::new().into_booted()
+    }
+
+    /// The same on bridges, with this profile.
+    pub(crate) fn booted_within(bridges: Bridges, profile: &str) -> Self {
+        let hosts = Self::with(Some(bridges), "profile.toml");
+        fs::write(hosts.file("profile.toml"), profile).expect("written");
+        hosts.into_booted()
+    }
+
+    pub(crate) fn bridges(&self) -> &Bridges {
+        self.bridges.as_ref().expect("it has some")
+    }
+
+    fn into_booted(self) -> Self {
+        let mut hosts = self;
         hosts.keys().ends(0);
         (1..=HOSTS).for_each(|host| hosts.prepare(host));
         (1..=HOSTS).for_each(|host| hosts.boot(host));
@@ -118,12 +156,12 @@ impl Hosts {
         hosts
     }
 
-    fn pid(&self, host: u8, command: &str) -> i64 {
+    pub(crate) fn pid(&self, host: u8, command: &str) -> i64 {
         i64::from(self.daemons[&(host, command.to_owned())].0.id())
     }
 
     /// Kills a daemon, and waits for its end.
-    fn kill(&mut self, host: u8, command: &str) {
+    pub(crate) fn kill(&mut self, host: u8, command: &str) {
         drop(self.daemons.remove(&(host, command.to_owned())).expect("it runs"));
     }
 
@@ -133,7 +171,7 @@ impl Hosts {
         Status { code: ran.code, json: ran.json() }
     }
 
-    fn until(&self, host: u8, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+    pub(crate) fn until(&self, host: u8, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
         until_or(
             what,
             || Some(self.status(host)).filter(&holds),
@@ -250,6 +288,16 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
         let said = Ran::of(&mut hosts.on(1, command)).ends(1).err;
         assert!(said.contains("does not allow") && said.contains("obol host keys"), "{said}");
     }
+    // Whoever looks learns of it, before a process that needs the keys is started.
+    let fault = "certificate of host 2";
+    let status = hosts.status(1);
+    let gateway = &status.json["gateway"];
+    assert!(gateway["certificate_fault"].as_str().is_some_and(|text| text.contains(fault)), "{gateway}");
+    assert!(status.json["warnings"].to_string().contains(fault), "{status:?}");
+    let check = Ran::of(&mut hosts.on(1, &["host", "check", &hosts.text("host-1/cluster.toml")])).ends(0);
+    assert!(check.err.contains(fault), "{check:?}");
+    // No coordinator has decided: that is no empty success.
+    Ran::of(&mut hosts.on(1, &["watch", "--once"])).refused(&["knows a view yet"]);
     fs::remove_file(keys.join("host.key")).expect("it was there");
     let said = Ran::of(&mut hosts.on(1, &["gateway"])).ends(1).err;
     assert!(said.contains("host.key") && said.contains("obol host keys"), "{said}");
@@ -261,8 +309,10 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     let text = fs::read_to_string(&file).expect("there");
     fs::write(&file, text.replace("fabric = \"ip\"", "fabric = \"iq\"")).expect("written");
     hosts.keys().refused(&["fabric is \"iq\", but must be rdma or ip"]);
-    fs::write(&file, text.replace("fabric = \"ip\"\n", "")).expect("written");
-    hosts.keys().refused(&["keys are used with fabric = \"ip\" only"]);
+    let trusted = text.lines().map(|line| if line.starts_with("keys = ") { "keys = \"none\"" } else { line });
+    let trusted = trusted.collect::<Vec<_>>().join("\n");
+    fs::write(&file, trusted.replace("fabric = \"ip\"", "fabric = \"rdma\"")).expect("written");
+    hosts.keys().refused(&["says keys = \"none\""]);
 }
 
 #[test]
@@ -291,6 +341,42 @@ fn a_prepared_host_is_not_ended_by_down_and_notices_that_its_gateway_is_frozen()
 }
 
 #[test]
+fn events_say_of_a_coordinator_that_has_not_started_what_is_true() {
+    let mut hosts = Hosts::new();
+    hosts.keys().ends(0);
+    (1..=2).for_each(|host| hosts.prepare(host));
+    hosts.start(2, "gateway");
+    let why = "the events of coord-2, on another host, cannot be read and are missing: the process has ended or has not started";
+    let events = || Ran::of(&mut hosts.on(1, &["events"])).ends(0);
+    let said = until_or(
+        "the gateway answers",
+        || Some(events()).filter(|ran| ran.err.contains(why)),
+        || format!("{:?}", events()),
+    );
+    assert!(said.err.contains("start the coordinators"), "{said:?}");
+}
+
+#[test]
+fn a_coordinator_that_is_removed_and_may_run_on_a_silent_host_is_reported() {
+    let mut hosts = Hosts::booted();
+    // Its gateway answers that it is dead.
+    hosts.kill(2, "coordinator run --number 2");
+    hosts.until(1, "coord-2 is removed", |status| status.code == Some(1));
+    let done = Ran::of(&mut hosts.on(1, &["coordinator", "remove", "2", "--json"])).ends(0).json();
+    assert_eq!(done["runs"], false, "{done}");
+    hosts.start(2, "coordinator run --number 2");
+    hosts.until(1, "coord-2 is a spare", |status| status.json["replacement"]["spares"] == json!(["coord-2"]));
+    Ran::of(&mut hosts.on(1, &["coordinator", "add", "2"])).ends(0);
+    // None answers for a process that runs.
+    hosts.kill(3, "gateway");
+    hosts.until(1, "host 3 is excluded", |status| status.reasons().contains("coord-3 not a member"));
+    let removed = Ran::of(&mut hosts.on(1, &["coordinator", "remove", "3", "--json"])).ends(1);
+    assert_eq!(removed.json()["runs"], Value::Null, "{removed:?}");
+    assert!(removed.err.contains("whether it has ended is not known"), "{removed:?}");
+    assert!(removed.err.contains("`obol stop coord-3` there"), "{removed:?}");
+}
+
+#[test]
 fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
     let (root, up) = Root::with_cluster(&["--hosts", "3"]);
     let of = |host: u8| root.status_in(&["--cluster", &format!("default.{host}")]);
@@ -303,18 +389,41 @@ fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
     assert!(gateway["counters"]["admitted"].as_u64() >= Some(4), "{gateway}");
     assert_eq!(gateway["counters"]["refused"], 0, "{gateway}");
     assert!(gateway["certificate_days"].as_u64() > Some(3000), "{gateway}");
-    root.run(&["kill", "app-2"]).ends(0);
+    // By the name of the cluster on any of its hosts.
+    root.run(&["kill", "app-2", "--cluster", "default.3"]).ends(0);
     root.until("it is down", |status| status.reasons().contains("app-2 down"));
-    root.run(&["start", "app-2"]).ends(0);
+    root.run(&["start", "app-2", "--cluster", "default.3"]).ends(0);
+    root.healthy();
+    // A coordinator of another host does not stay as a spare.
+    let removed = root.run(&["coordinator", "remove", "3"]).ends(0);
+    assert!(removed.out.contains("stopped coord-3"), "{removed:?}");
+    root.until("it has ended", |status| status.incarnation("coord-3") == 0);
+    root.run(&["coordinator", "add", "3"]).ends(0);
     root.healthy();
     root.run(&["kill", "gateway-3"]).ends(0);
     root.until("the others go on without the host", |status| {
         status.incarnation("app-3") == 0 && status.is_active("app-1") && status.is_active("app-2")
     });
     assert!(of(3).reasons().contains("the gateway of this host is down"), "{:?}", of(3));
+    let missing = root.status();
+    for name in ["app-3", "coord-3"] {
+        let row = missing.process(name);
+        assert_eq!((&row["host_number"], &row["alive"]), (&3.into(), &false.into()), "{missing:?}");
+    }
     root.run(&["start", "gateway-3"]).ends(0);
     root.healthy();
-    root.run(&["kill", "nobody"]).refused(&["no live process nobody"]);
+    let stopped = root.run(&["stop", "gateway-2"]).ends(0);
+    assert!(stopped.out.contains("stopped gateway-2") && stopped.out.contains("host 2"), "{stopped:?}");
+    root.run(&["start", "gateway-2", "--cluster", "default.3"]).ends(0);
+    root.healthy();
+    root.run(&["kill", "nobody"]).refused(&["no live process nobody", "gateway-3"]);
+    let shown = root.run(&["status"]).ends(0).out;
+    assert!(shown.contains("gateway-1 (pid ") && !shown.contains(" 0 denied"), "{shown}");
+    assert!(
+        shown.lines().any(|line| line.starts_with("app-3 ") && line.split_whitespace().nth(1) == Some("3"))
+    );
+    let all = root.run(&["status", "--verbose"]).ends(0).out;
+    assert!(all.contains("0 denied") && all.contains("0 strangers"), "{all}");
     root.run(&["down"]).ends(0);
     up.end().well();
     root.is_gone();
@@ -349,12 +458,113 @@ fn a_host_that_cannot_be_reached_is_excluded_once_and_the_others_are_not_disturb
     up.end().well();
 }
 
+/// The processes that a report has as members.
+fn reported(root: &Root, arguments: &[&str]) -> BTreeSet<String> {
+    let report = root.run(&[&["report", "--format", "json"], arguments].concat()).json();
+    let rows = report["processes"].as_array().expect("a list").iter();
+    let members = rows.filter(|row| row["incarnation"].as_u64() > Some(0));
+    members.map(|row| row["name"].as_str().expect("text").to_owned()).collect()
+}
+
+#[test]
+fn a_recording_and_a_report_have_the_processes_of_all_hosts() {
+    let (root, up) = Root::with_cluster(&["--hosts", "3"]);
+    let listed = root.healthy();
+    let expected: BTreeSet<String> = listed.processes().into_keys().map(str::to_owned).collect();
+    assert_eq!(expected.len(), 9, "{listed:?}");
+    let file = root.note("obolrec");
+    let file = file.to_str().expect("text");
+    let recorded = || {
+        let _ = fs::remove_file(file);
+        root.run(&["record", file, "--for", "1s"]).ends(0);
+        reported(&root, &[file])
+    };
+    let live = || reported(&root, &["--for", "500ms"]);
+    // On a busy machine one may be out at a moment.
+    for source in [&recorded as &dyn Fn() -> BTreeSet<String>, &live] {
+        until_or(
+            "it has all",
+            || (source() == expected).then_some(()),
+            || format!("{:?}, not {expected:?}", source()),
+        );
+    }
+    root.run(&["down"]).ends(0);
+    up.end().well();
+}
+
+/// Stops the gateway of a host of a root's cluster.
+fn freeze_gateway(root: &Root, host: u8) -> i64 {
+    let name = format!("--name gateway-{host} ");
+    let is_it = |command: &str| command.contains(" gateway ") && command.contains(&name);
+    let (pid, _) = root.processes().into_iter().find(|(_, command)| is_it(command)).expect("it runs");
+    freeze(pid);
+    pid
+}
+
+#[test]
+fn a_host_with_a_frozen_gateway_is_excluded_and_the_processes_of_the_others_can_be_killed_and_started() {
+    let (root, up) = Root::with_cluster(&["--hosts", "3"]);
+    let before = root.healthy().view();
+    let gateway = freeze_gateway(&root, 2);
+    let is_out = |status: &Status| ["coord-2", "node-2", "app-2"].iter().all(|n| status.incarnation(n) == 0);
+    root.until("the host is excluded", |status| status.view() > before && is_out(status));
+    for name in ["app-1", "app-3"] {
+        let down = format!("{name} down");
+        root.run(&["kill", name]).ends(0);
+        root.until("it is down", |status| status.reasons().contains(&down));
+        root.run(&["start", name]).ends(0);
+    }
+    let others = ["node-1", "app-1", "node-3", "app-3"];
+    root.until("the others act", |status| others.iter().all(|name| status.is_active(name)));
+    signal("CONT", &[gateway]);
+    root.healthy();
+    root.run(&["down"]).ends(0);
+    up.end().well();
+}
+
+#[test]
+fn a_member_whose_gateway_is_frozen_is_reported_as_unreadable_and_as_nothing_else() {
+    let root = Root::new();
+    // It stays a member for as long as it is looked at.
+    let mut profile = Profile::builtin("lan").expect("it is built in");
+    profile.ip.detection = Nanos(60_000_000_000);
+    let path = root.note("profile.toml");
+    fs::write(&path, profile.to_toml()).expect("written");
+    let up = root.up(&["--hosts", "3", "--profile", path.to_str().expect("text")]);
+    let gateway = freeze_gateway(&root, 2);
+    let silent = ["coord-2", "node-2", "app-2"];
+    let says_silence = |status: &Status| {
+        let all = status.reasons();
+        let of_it: Vec<&str> =
+            all.lines().filter(|why| silent.iter().any(|name| why.contains(name))).collect();
+        let is_silence = |why: &&str| why.contains("cannot be read: their host does not answer");
+        // On a busy machine the third host may not answer in time either.
+        let is_doubt = |why: &&str| why.contains("not seen from this host");
+        assert!(of_it.iter().all(|why| is_silence(why) || is_doubt(why)), "{status:#?}");
+        let named = |name: &&str| of_it.iter().any(|why| is_silence(why) && why.contains(*name));
+        silent.iter().all(named)
+    };
+    root.until("its silence is reported", says_silence);
+    root.run(&["kill", "app-1"]).ends(0);
+    root.until("the others go on", |status| says_silence(status) && status.reasons().contains("app-1 down"));
+    signal("CONT", &[gateway]);
+    root.run(&["start", "app-1"]).ends(0);
+    root.healthy();
+    root.run(&["down"]).ends(0);
+    up.end().well();
+}
+
 #[test]
 fn down_removes_all_hosts_of_a_crashed_up_and_another_up_takes_their_place() {
     let (root, up) = Root::with_cluster(&["--hosts", "2"]);
     root.crash();
     drop(up);
-    let (next, second) = (root.up(&["--hosts", "2"]), root.path().join("default.2"));
+    let (next, second) = (root.up(&["--hosts", "3"]), root.path().join("default.2"));
+    root.crash();
+    drop(next);
+    // One of fewer hosts takes the place of all.
+    let next = root.up(&["--hosts", "2"]);
+    assert!(!root.path().join("default.3").exists());
     assert!(second.exists());
     root.crash();
     drop(next);

@@ -1,12 +1,11 @@
 //! What crashed, came twice, or belongs to another version: nothing that runs is disturbed, and
 //! what is left behind can be replaced and removed.
 
-use crate::support::{Root, Up, freeze, has_ended, signal, until};
-use obol_fabric::checks::skipped;
+use crate::support::small::Small;
+use crate::support::{Root, Up, freeze, has_ended, private, signal, until};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
-use std::process::Command;
 
 /// Where the layout version lies in a table and in a region: behind the magic.
 const VERSION_AT: u64 = 8;
@@ -19,11 +18,6 @@ fn set_version(path: &Path, version: u8) {
 
 fn version(path: &Path) -> u8 {
     fs::read(path).expect("it is there")[VERSION_AT as usize]
-}
-
-/// A directory as `up` makes it: what a crash leaves behind.
-fn private(path: &Path) {
-    DirBuilder::new().recursive(true).mode(0o1700).create(path).expect("made");
 }
 
 #[test]
@@ -209,41 +203,11 @@ fn a_coordinator_does_not_touch_a_region_of_another_version() {
     assert!(said.contains("region-3 has layout version"), "{said}");
 }
 
-/// A file system of so many bytes at a root, unmounted at the end.
-struct Small<'a>(&'a Root);
-
-impl<'a> Small<'a> {
-    fn mount(root: &'a Root, size: &str) -> Option<Self> {
-        private(root.path());
-        let options = format!("size={size},mode=700");
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(root.path()).output();
-        match mount {
-            Ok(ran) if ran.status.success() => Some(Self(root)),
-            Ok(ran) => {
-                skipped("full-file-system", String::from_utf8_lossy(&ran.stderr));
-                None
-            }
-            Err(error) => {
-                skipped("full-file-system", format_args!("mount does not run: {error}"));
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Small<'_> {
-    fn drop(&mut self) {
-        // The drop of the root fails if something is left.
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
-}
-
 #[test]
 fn a_full_file_system_is_named_and_nothing_is_left_on_it() {
     for (size, code) in [("8k", 2), ("4m", 1)] {
         let root = Root::new();
-        let Some(_small) = Small::mount(&root, size) else { return };
+        let Some(_small) = Small::mount(root.path(), size) else { return };
         // With 4 MiB there is room for some of the regions.
         let ended = root.begin(&["--for", "1s"]).end();
         assert_eq!(ended.status.code(), Some(code), "{ended:?}");

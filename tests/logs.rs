@@ -1,6 +1,7 @@
 //! Logs of real processes: one command says what happened to a process that is frozen, dead, or of a
 //! cluster that has ended.
 
+use crate::support::small::Small;
 use crate::support::{Ran, Root, Up, files, freeze, signal, until, until_or};
 use serde_json::Value;
 
@@ -82,6 +83,39 @@ fn what_happened_to_a_frozen_node_is_one_command_and_so_it_is_after_its_death_an
 }
 
 #[test]
+fn each_event_of_a_cluster_of_three_hosts_is_logged_once_with_its_host_and_what_the_view_changed() {
+    let (root, _up) = Root::with_cluster(&["--hosts", "3", "--apps", "3"]);
+    let killed = root.status().incarnation("app-2");
+    root.run(&["kill", "app-2"]).ends(0);
+    root.until("its death is seen", |status| !status.is_active("app-2"));
+    // Views that are followed by others have their causes as well.
+    root.run(&["start", "app-2"]).ends(0);
+    root.until("it is back", |status| status.is_active("app-2"));
+    let failed = format!("app-2 ({killed}) failed: ");
+    for (cluster, host) in [("default", 1), ("default.2", 2), ("default.3", 3)] {
+        let all = logs(&root, &["--cluster", cluster, "--since", "10m", "--level", "debug"]);
+        let decided = |line: &&Value| line["event"] == "decide";
+        let says = |line: &Value| line["text"].as_str().is_some_and(|text| text.contains(&failed));
+        let failures: Vec<&Value> = all.iter().filter(decided).filter(|line| says(line)).collect();
+        assert_eq!(failures.len(), 1, "{cluster}: {:#?}", all.iter().filter(decided).collect::<Vec<_>>());
+        assert_eq!((&failures[0]["process"], &failures[0]["host"]), (&"coord-1".into(), &1.into()));
+        let view = |line: &Value| (line["process"].to_string(), line["view"].as_u64());
+        let mut views: Vec<_> = all.iter().filter(decided).map(view).collect();
+        let count = views.len();
+        views.sort();
+        views.dedup();
+        assert_eq!(views.len(), count, "{cluster}");
+        // Where all hosts are this one, no time is an estimate.
+        let estimated = all.iter().filter(|line| !line["clock_error_ns"].is_null());
+        assert_eq!(estimated.count() == 0, host == 1, "{cluster}");
+        let own = |line: &&Value| line["clock_error_ns"].is_null() && line["host"] == host;
+        assert!(all.iter().any(|line| own(&line)), "{cluster}");
+    }
+    let shown = root.run(&["logs", "app-2", "--since", "10m"]).ends(0).out;
+    assert!(shown.lines().any(|line| line.contains(&failed) && line.ends_with("(host 1)")), "{shown}");
+}
+
+#[test]
 fn levels_change_while_a_process_runs_and_reach_one_that_is_frozen_when_it_continues() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let level = |arguments: &[&str]| root.run(&[&["log", "level", "--json"], arguments].concat());
@@ -140,5 +174,49 @@ fn processes_run_without_logs_where_there_is_no_place_for_them_or_none_are_wante
     let up = root.up(&["--apps", "1", "--log-to", "off"]);
     assert!(root.healthy().process("node-1")["log"].is_null());
     assert!(!logs.exists());
+    drop(up);
+}
+
+#[test]
+fn a_full_disk_costs_log_lines_and_nothing_else_and_the_log_says_how_many() {
+    let root = Root::new();
+    let logs = root.state().join("obol/logs");
+    let Some(_small) = Small::mount(&logs, "256k") else { return };
+    let up = root.up(&["--apps", "2", "--log-format", "json", "--log-level", "debug"]);
+    let filler = logs.join("filler");
+    // Smaller and smaller pieces, so that not a byte is left.
+    let mut file = std::fs::File::create(&filler).expect("made");
+    for bytes in [4096, 1] {
+        while std::io::Write::write(&mut file, &vec![0; bytes]).is_ok_and(|written| written > 0) {}
+    }
+    let restart = || {
+        root.run(&["kill", "app-2"]).ends(0);
+        root.until("its death is seen", |status| !status.is_active("app-2"));
+        root.run(&["start", "app-2"]).ends(0);
+        root.healthy()
+    };
+    let lost = |status: &crate::support::Status, name: &str| {
+        status.process(name)["log"]["unwritten"].as_u64().unwrap_or(0)
+    };
+    until("lines are lost", || lost(&restart(), "node-1") > 0);
+    let status = root.status();
+    let warned = status.json["warnings"].to_string();
+    assert!(warned.contains("missing in the log of") && warned.contains("No space left"), "{warned}");
+    std::fs::remove_file(&filler).expect("removed");
+    drop(file);
+    let read = || written(&root, "node-1");
+    until_or(
+        "the log says what it lacks",
+        || {
+            restart();
+            read().contains("lines could not be written").then_some(())
+        },
+        read,
+    );
+    for line in read().lines() {
+        let parsed: Result<Value, _> = serde_json::from_str(line);
+        assert!(parsed.is_ok(), "{line:?} is not whole");
+    }
+    root.run(&["down"]).ends(0);
     drop(up);
 }

@@ -1,7 +1,7 @@
 //! Processes in other namespaces of the kernel than the cluster's: from there its pids and times
 //! mean something else, so whoever opens it from there is refused.
 
-use crate::support::{Ran, Root};
+use crate::support::{Ran, Root, Status};
 use obol_fabric::checks::skipped;
 use std::process::Command;
 
@@ -43,5 +43,7 @@ fn a_cluster_is_refused_from_another_namespace_of_pids_or_clocks_and_bears_it() 
         }
     }
     let after = root.healthy();
-    assert_eq!(after.view(), before.view(), "the membership is unchanged");
+    // On a busy machine a member may have been suspected meanwhile, and have joined again.
+    let members = |of: &Status| of.processes().into_keys().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(members(&after), members(&before), "the membership is unchanged");
 }

@@ -1,9 +1,11 @@
 //! A cluster over IP whose network fails. The hosts are loopback addresses in a network namespace.
 
 use crate::support::network::Network;
-use crate::support::{Ran, Root, Status};
+use crate::support::{Ran, Root, Status, until_or};
+use obol_fabric::checks::skipped;
 use std::net::Ipv4Addr;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 /// The address of a host of `up --hosts`.
 const fn address(host: u8) -> Ipv4Addr {
@@ -163,4 +165,80 @@ fn filters_that_a_dead_fault_agent_left_behind_are_removed_by_recover() {
     assert!(recovered.contains("the packet filters at lo were removed"), "{recovered}");
     assert_eq!(filters(&root), 0);
     assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to undo"));
+}
+
+/// What a program prints in the namespace.
+fn shown(root: &Root, program: &str, arguments: &str) -> String {
+    let mut command = root.network().command(program);
+    let shown = command.args(arguments.split(' ')).output().expect("iproute2 has it");
+    assert!(shown.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&shown.stderr));
+    String::from_utf8(shown.stdout).expect("text")
+}
+
+/// Whether the kernel has what delays packets.
+fn delays_here(root: &Root) -> bool {
+    let make = "ip link add obol-probe type ifb && tc qdisc add dev obol-probe root netem delay 1ms";
+    let made = root.network().command("sh").args(["-c", make]).output().expect("a shell");
+    let _ = root.network().command("ip").args(["link", "del", "dev", "obol-probe"]).output();
+    if !made.status.success() {
+        skipped("netem-here", String::from_utf8_lossy(&made.stderr));
+    }
+    made.status.success()
+}
+
+#[test]
+fn a_drill_delays_the_packets_of_a_host_and_leaves_the_queues_of_its_interface_alone() {
+    const BY: Duration = Duration::from_millis(50);
+    let Some(network) = Network::new() else { return };
+    let root = Root::within(network);
+    let _up = root.up(&["--hosts", "3"]);
+    let devices = || shown(&root, "ip", "-oneline link show").matches("obol-late3").count();
+    let queues = || shown(&root, "tc", "qdisc show dev lo");
+    let before = queues();
+    let slow = host_drill(&root, "kind = \"delay\", by = \"50ms\", for = \"500ms\"");
+    if !delays_here(&root) {
+        let refused = root.run(&["drill", "run", &slow]).ends(4).out;
+        assert!(refused.contains("delays between hosts need the kernel's"), "{refused}");
+        assert_eq!((filters(&root), devices(), queues()), (0, 0, before));
+        return;
+    }
+    let ran = root.run(&["drill", "run", &slow, "--json"]);
+    let journal = ran.json();
+    assert!(matches!(ran.code, Some(0 | 3 | 6)), "{journal:#}");
+    let stamp = &journal["trials"][0]["stamps"][0];
+    assert!(stamp["error"].is_null() && stamp["host"] == 3, "{journal:#}");
+    assert_eq!((filters(&root), devices(), queues()), (0, 0, before.clone()));
+    root.until("all act again", |status| status.code == Some(0) && status.active().len() == 6);
+
+    let slow = host_drill(&root, "kind = \"delay\", by = \"50ms\", for = \"1m\"");
+    let mut runner = root.command(&["drill", "run", &slow, "--json"]);
+    let mut runner = runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+    let late = || match devices() {
+        0 => String::new(),
+        _ => shown(&root, "tc", "-s qdisc show dev obol-late3"),
+    };
+    until_or(
+        "packets go through the device",
+        || (filters(&root) == 2 && !late().contains(" 0 pkt")).then_some(()),
+        late,
+    );
+    // Both ways of a connection to its gateway are late.
+    let port = shown(&root, "ss", "-Htln src 127.0.0.3");
+    let port = port
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("127.0.0.3:"))
+        .expect("a gateway")
+        .to_owned();
+    let begun = Instant::now();
+    let connect = format!("exec 3<>/dev/tcp/127.0.0.3/{port}");
+    let connected = root.network().command("bash").args(["-c", &connect]).status().expect("a shell");
+    assert!(connected.success() && begun.elapsed() >= 2 * BY, "{:?}", begun.elapsed());
+    let agents = root.processes().into_iter().filter(|(_, command)| command.contains(" fault-agent "));
+    let agents: Vec<i64> = agents.map(|(pid, _)| pid).collect();
+    crate::support::signal("KILL", &agents);
+    assert_eq!(runner.wait().expect("a child").code(), Some(4), "the runner lost its fault agent");
+    assert_eq!((filters(&root), devices()), (2, 1));
+    let recovered = root.run(&["drill", "recover"]).ends(0).out;
+    assert!(recovered.contains("the packet filters at lo were removed"), "{recovered}");
+    assert_eq!((filters(&root), devices(), queues()), (0, 0, before));
 }

@@ -5,7 +5,11 @@ use serde_json::Value;
 use std::path::Path;
 
 fn marks(root: &Root) -> Vec<Value> {
-    let text = std::fs::read_to_string(root.cluster().join("marks")).expect("there are marks");
+    marks_of(&root.cluster())
+}
+
+fn marks_of(dir: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(dir.join("marks")).unwrap_or_default();
     let all = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     all.filter(|mark| mark["rollout"].is_object()).collect()
 }
@@ -62,7 +66,9 @@ fn a_rollout_is_aborted_as_soon_as_a_limit_cannot_hold_any_more_and_the_hook_is_
     let ran = gate(&root, &["--max-failed", "0", "--abort-hook", &hook], &["sh", "-c", &broken]).ends(4);
     assert!(ran.out.contains("limit EXCEEDED   members failed 1"), "{ran:?}");
     let said = std::fs::read_to_string(&undone).expect("the hook was run");
-    assert_eq!(said.trim(), "aborted: members failed 1 (before 0, limit 0)");
+    let who = said.trim().strip_prefix("aborted: members failed 1 (before 0, limit 0): app-2 (");
+    assert!(who.is_some_and(|rest| rest.contains(" by view ")), "{said}");
+    assert!(ran.out.contains("failed since    app-2 ("), "{ran:?}");
     let last = marks(&root).pop().expect("marks");
     assert_eq!((&last["rollout"]["phase"], &last["rollout"]["step"]), (&"aborted".into(), &"over".into()));
 
@@ -88,6 +94,14 @@ fn a_rollout_is_aborted_as_soon_as_a_limit_cannot_hold_any_more_and_the_hook_is_
 }
 
 #[test]
+fn a_rollout_that_ends_the_cluster_fails() {
+    let (root, up) = Root::with_cluster(&[]);
+    let command = format!("kill -9 {}", up.pid());
+    let ran = gate(&root, &["--max-failed", "0"], &["sh", "-c", &command]).ends(1);
+    assert!(ran.err.contains("the cluster is un") || ran.out.contains("the cluster is un"), "{ran:?}");
+}
+
+#[test]
 fn an_exercise_gives_samples_on_both_sides() {
     let (root, _up) = Root::with_cluster(&[]);
     let obol = env!("CARGO_BIN_EXE_obol");
@@ -104,4 +118,36 @@ fn an_exercise_gives_samples_on_both_sides() {
     }
     assert_eq!(json["compared"][0]["holds"], true, "{json}");
     assert_eq!(json["exercises"].as_array().map(Vec::len), Some(2), "{json}");
+}
+
+#[test]
+fn the_consoles_of_all_hosts_show_a_rollout_with_its_limits() {
+    let (root, _up) = Root::with_cluster(&["--hosts", "3"]);
+    let limits = ["failover-p50", "failover-p90", "failover-p99", "failover", "renewal-p99", "unavailable"];
+    let mut options: Vec<String> = limits.iter().map(|limit| format!("--max-{limit}=60s")).collect();
+    options.extend(["--max-late-renewals=100%", "--max-failed=9", "--json"].map(str::to_owned));
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    // Without a failover, its limits cannot be judged; what consoles show is the same.
+    let ran = gate(&root, &options, &["true"]).ends(6);
+    assert!(!ran.err.contains("consoles of other hosts"), "{ran:?}");
+    // Durations are those of all hosts, as the numbers of renewals are. They are read less often.
+    let said = ran.json();
+    let of_both = |of: &dyn Fn(&Value) -> Option<u64>| -> u64 {
+        ["before", "since"].iter().map(|period| of(&said[period]).expect("a number")).sum()
+    };
+    let durations = of_both(&|period| period["renewals_us"]["n"].as_u64());
+    let all = of_both(&|period| period["renewals_timely"].as_u64());
+    assert!(durations * 2 > all && all > 0, "{said:#}");
+    for dir in ["default", "default.2", "default.3"] {
+        let dir = root.path().join(dir);
+        // A gateway answers before its annotation is written.
+        until("its end is there", || {
+            marks_of(&dir).last().is_some_and(|mark| mark["rollout"]["step"] == "over")
+        });
+        let all = marks_of(&dir);
+        assert_eq!(all[0]["rollout"]["step"], "begins", "{all:?}");
+        let last = &all[all.len() - 1]["rollout"];
+        assert_eq!(last["phase"], "void", "{all:?}");
+        assert_eq!(last["compared"].as_array().map(Vec::len), Some(8), "{all:?}");
+    }
 }

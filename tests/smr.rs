@@ -2,13 +2,19 @@
 //! lost.
 
 use crate::support::{Ran, Root, until};
+use serde_json::Value;
 use std::fs::File;
-use std::process::{Child, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
 
 /// A replica in the background, which writes where it stands into a file.
 fn serve(root: &Root, name: &str) -> Child {
+    serve_with(root, name, &[])
+}
+
+fn serve_with(root: &Root, name: &str, options: &[&str]) -> Child {
     let said = File::create(root.note(name)).expect("a file");
-    let mut command = root.command(&["smr", "server", "--name", name, "--json"]);
+    let mut command = root.command(&[&["smr", "server", "--name", name, "--json"], options].concat());
     command.stdin(Stdio::null()).stdout(said).spawn().expect("it starts")
 }
 
@@ -53,6 +59,219 @@ fn a_store_survives_its_leader_and_a_replica_that_returns_without_memory() {
         assert_eq!(root.run(&["stop", name]).code, Some(0));
     }
     for mut replica in replicas.into_iter().skip(1) {
+        assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+}
+
+/// The figure of each replica that has a log.
+fn figures(status: &Value, figure: &str) -> Vec<u64> {
+    let replicas = status["replicas"].as_array().expect("a list");
+    replicas.iter().filter_map(|replica| replica["log"][figure].as_u64()).collect()
+}
+
+/// The second source of each figure is what the test itself did: each `put` begins a session and
+/// sends one command.
+#[test]
+fn the_status_counts_every_command_and_session_without_help_of_a_replica() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let ran = says(&root, &["status"]).ends(1);
+    assert!(ran.out.contains("no replica runs; start the first one with `obol smr server"), "{ran:?}");
+    let mut replicas = vec![serve(&root, "smr-1")];
+    until("the first serves", || says(&root, &["put", "a", "1"]).code == Some(0));
+    for name in ["smr-2", "smr-3"] {
+        replicas.push(serve(&root, name));
+        root.until("it is a member", |status| status.is_active(name));
+    }
+    let status = || says(&root, &["status", "--json"]).json();
+    let settled = |count: usize| {
+        let mut last = Value::Null;
+        until("all have applied everything", || {
+            last = status();
+            let applied = figures(&last, "applied");
+            let is_at_end = |figure| figures(&last, figure) == applied;
+            let all = applied.len() == count && figures(&last, "lag").iter().all(|lag| *lag == 0);
+            all && is_at_end("accepted")
+                && is_at_end("committed")
+                && figures(&last, "term").iter().min() > Some(&0)
+        });
+        last
+    };
+    until("all vote and have everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
+    });
+    let before = settled(3);
+    assert_eq!(before["leader"], "smr-1", "{before}");
+    const PUTS: u64 = 5;
+    for n in 0..PUTS {
+        assert_eq!(says(&root, &["put", "b", &n.to_string()]).code, Some(0));
+    }
+    let after = settled(3);
+    for (figure, more) in
+        [("applied", 2 * PUTS), ("committed", 2 * PUTS), ("accepted", 2 * PUTS), ("sessions", PUTS)]
+    {
+        let expected: Vec<u64> = figures(&before, figure).iter().map(|n| n + more).collect();
+        assert_eq!(figures(&after, figure), expected, "{figure}: {before} {after}");
+    }
+    assert_eq!(figures(&after, "ring_used_bytes"), [0; 3], "{after}");
+    assert_eq!(root.run(&["kill", "smr-1"]).code, Some(0));
+    assert!(replicas[0].wait().is_ok());
+    assert_eq!(says(&root, &["get", "b"]).ends(0).out.trim(), (PUTS - 1).to_string());
+    let later = settled(2);
+    assert_eq!(later["leader"], "smr-2", "{later}");
+    assert!(later["term"].as_u64() > after["term"].as_u64(), "{after} {later}");
+    assert!(says(&root, &["status"]).ends(0).out.contains("leads"));
+    for (name, mut replica) in ["smr-2", "smr-3"].into_iter().zip(replicas.into_iter().skip(1)) {
+        assert_eq!(root.run(&["stop", name]).code, Some(0));
+        assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+}
+
+/// The owner of each replica's memory lets the leader's term alone write to it.
+#[test]
+fn with_permissions_a_store_survives_its_leader_and_refuses_replicas_of_another_preset() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let with_permissions = |name| serve_with(&root, name, &["--preset", "mu+views"]);
+    let mut replicas = vec![with_permissions("smr-1")];
+    until("the first serves", || says(&root, &["put", "a", "1"]).code == Some(0));
+    for name in ["smr-2", "smr-3"] {
+        replicas.push(with_permissions(name));
+        root.until("it is a member", |status| status.is_active(name));
+    }
+    until("all vote and have everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
+    });
+    let all_grant_the_leader = |count: usize| {
+        until("all let the leader write", || {
+            let status = says(&root, &["status", "--json"]).json();
+            let granted = figures(&status, "granted");
+            status["preset"] == "mu+views" && granted == vec![status["term"].as_u64().unwrap_or(0); count]
+        });
+    };
+    all_grant_the_leader(3);
+    let mut other = root.command(&["smr", "server", "--name", "smr-4"]);
+    let refused = other.stdin(Stdio::null()).output().expect("it ends");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("another --preset"), "{refused:?}");
+    assert_eq!(says(&root, &["put", "a", "2"]).code, Some(0));
+    assert_eq!(root.run(&["kill", "smr-1"]).code, Some(0));
+    assert!(replicas[0].wait().is_ok());
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "2");
+    assert_eq!(says(&root, &["put", "a", "3"]).code, Some(0));
+    all_grant_the_leader(2);
+    for (name, mut replica) in ["smr-2", "smr-3"].into_iter().zip(replicas.into_iter().skip(1)) {
+        assert_eq!(root.run(&["stop", name]).code, Some(0));
+        assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+}
+
+#[test]
+fn presets_are_checked_side_by_side_and_no_answer_is_wrong() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let both = ["--preset", "view,mu+views"];
+    let check = ["check", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
+    let ran = says(&root, &[&check, &both[..]].concat()).ends(0);
+    let said: Vec<Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect();
+    let presets: Vec<&str> = said.iter().filter_map(|of| of["preset"].as_str()).collect();
+    assert_eq!(presets, ["view", "mu+views"], "{ran:?}");
+    for said in &said {
+        assert_eq!(said["wrong"], 0, "{said}");
+        assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");
+    }
+}
+
+#[test]
+fn an_order_book_survives_its_leader_and_refuses_replicas_of_another_service() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let book = |name: &str| {
+        let said = File::create(root.note(name)).expect("a file");
+        let words = ["smr", "server", "--name", name, "--service", "orderbook", "--json"];
+        root.command(&words).stdin(Stdio::null()).stdout(said).spawn().expect("it starts")
+    };
+    let mut replicas = vec![book("smr-1")];
+    until("the first serves", || says(&root, &["book", "depth"]).code == Some(0));
+    assert_eq!(says(&root, &["book", "sell", "10", "--at", "101"]).code, Some(0));
+    for name in ["smr-2", "smr-3"] {
+        replicas.push(book(name));
+        root.until("it is a member", |status| status.is_active(name));
+    }
+    until("all vote and have everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
+    });
+    let mut other = root.command(&["smr", "server", "--name", "smr-4"]);
+    let refused = other.stdin(Stdio::null()).output().expect("it ends");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("keep another --service"), "{refused:?}");
+    let bought = says(&root, &["book", "buy", "4", "--at", "102", "--json"]).ends(0).json();
+    assert_eq!(bought["fills"][0]["price"], 101, "{bought}");
+    assert_eq!(root.run(&["kill", "smr-1"]).code, Some(0));
+    assert!(replicas[0].wait().is_ok());
+    let depth = says(&root, &["book", "depth", "--json"]).ends(0).json();
+    assert_eq!(depth["asks"], serde_json::json!([{ "price": 101, "quantity": 6 }]), "{depth}");
+    let ran = says(&root, &["book", "cancel", "99"]).ends(1);
+    assert!(ran.err.contains("the book does not have order 99"), "{ran:?}");
+    for (name, mut replica) in ["smr-2", "smr-3"].into_iter().zip(replicas.into_iter().skip(1)) {
+        assert_eq!(root.run(&["stop", name]).code, Some(0));
+        assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+}
+
+/// A connection as `redis-cli` makes it, at a replica that does not lead, while the leader is killed:
+/// each INCR takes effect once.
+#[test]
+fn a_session_of_redis_cli_continues_when_the_leader_is_killed() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|taken| taken.local_addr())
+        .expect("a port")
+        .port();
+    let mut replicas = vec![serve(&root, "smr-1")];
+    until("the first serves", || says(&root, &["put", "n", "0"]).code == Some(0));
+    let resp = format!("127.0.0.1:{port}");
+    let said = File::create(root.note("smr-2")).expect("a file");
+    let mut second = root.command(&["smr", "server", "--name", "smr-2", "--resp", &resp, "--json"]);
+    replicas.push(second.stdin(Stdio::null()).stdout(said).spawn().expect("it starts"));
+    root.until("it is a member", |status| status.is_active("smr-2"));
+    replicas.push(serve(&root, "smr-3"));
+    until("all vote and have everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
+    });
+    let mut cli = Command::new("redis-cli");
+    let cli = cli.args(["-p", &port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut cli = cli.spawn().expect("redis-cli (package redis-tools)");
+    let (mut to, from) = (cli.stdin.take().expect("piped"), cli.stdout.take().expect("piped"));
+    let mut from = BufReader::new(from).lines();
+    let mut ask = |command: &str| {
+        writeln!(to, "{command}").expect("it runs");
+        from.next().expect("an answer").expect("text")
+    };
+    for (command, reply) in [
+        ("PING", "PONG"),
+        ("SET greeting \"hello there\" EX 100", "OK"),
+        ("TTL greeting", "100"),
+        ("GET greeting", "hello there"),
+        ("SET greeting again NX", ""),
+        ("DBSIZE", "2"),
+        ("SELECT 1", "ERR DB index is out of range"),
+    ] {
+        assert_eq!(ask(command), reply, "{command}");
+    }
+    drop((to, from));
+    assert!(cli.wait().is_ok());
+    let count = 60;
+    let mut cli = Command::new("redis-cli");
+    let counted = cli.args(["-p", &port.to_string(), "-r", &count.to_string(), "-i", "0.02", "INCR", "n"]);
+    let counted = counted.stdout(Stdio::piped()).spawn().expect("it starts");
+    until("some are counted", || says(&root, &["get", "n"]).out.trim().parse::<u32>().is_ok_and(|n| n > 5));
+    assert_eq!(root.run(&["kill", "smr-1"]).code, Some(0));
+    assert!(replicas[0].wait().is_ok());
+    let said = counted.wait_with_output().expect("it ends");
+    let said: Vec<u32> =
+        String::from_utf8_lossy(&said.stdout).lines().map(|n| n.parse().expect("a number")).collect();
+    assert_eq!(said, (1..=count).collect::<Vec<u32>>(), "once each, and none is lost");
+    assert_eq!(says(&root, &["get", "n"]).ends(0).out.trim(), count.to_string());
+    for (name, mut replica) in ["smr-2", "smr-3"].into_iter().zip(replicas.into_iter().skip(1)) {
+        assert_eq!(root.run(&["stop", name]).code, Some(0));
         assert_eq!(replica.wait().expect("a child").code(), Some(0));
     }
 }

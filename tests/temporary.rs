@@ -123,6 +123,11 @@ fn table2_ends_with_its_cluster() {
 }
 
 #[test]
+fn the_benchmark_of_upgrades_ends_with_its_cluster() {
+    ends_with_its_cluster(&["bench", "upgrade", "--turns", "1"], "upgrade-", 9);
+}
+
+#[test]
 fn the_benchmark_of_the_console_ends_with_its_cluster() {
     ends_with_its_cluster(&["bench", "console", "--nodes", "32"], "console-", 2);
 }

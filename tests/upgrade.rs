@@ -128,3 +128,67 @@ fn a_cluster_is_upgraded_process_by_process_under_load_and_no_answer_is_wrong() 
     refused(&root, this, &["upgrade this program to 0.2"]);
     root.healthy();
 }
+
+#[test]
+fn every_daemon_of_a_host_is_restarted_its_gateway_too_and_each_is_waited_for() {
+    let (root, _up) = Root::with_cluster(&["--hosts", "3"]);
+    let place = ["--cluster", "default.2"];
+    let gateway = |root: &Root| root.status_in(&place).json["gateway"]["pid"].as_i64();
+    let before = gateway(&root);
+    assert!(before.is_some());
+    let without = root.run(&["upgrade", "--all", "--cluster", "default.2"]);
+    without.refused(&["was started by `obol up`", "--restart 'obol stop"]);
+    let obol = env!("CARGO_BIN_EXE_obol");
+    let at = root.path().to_str().expect("text");
+    let restart = format!("{obol} stop $OBOL_NAME --root {at} && {obol} start $OBOL_NAME --root {at}");
+    // The first restart sends the signal.
+    let interrupting = format!("kill -INT $PPID; {restart}");
+    let ran = root.run(&["upgrade", "--all", "--restart", &interrupting, "--cluster", "default.2"]).ends(1);
+    for said in ["interrupted by a signal", "not restarted: obol-agent@node-2, obol-coordinator@2; "] {
+        assert!(ran.err.contains(said), "{ran:?}");
+    }
+    root.healthy();
+    // What stayed stopped is named.
+    root.run(&["stop", "node-2"]).ends(0);
+    let plan = || root.run(&["upgrade", "--plan", "--cluster", "default.2"]).ends(0).out;
+    until_or("it is named", || plan().contains("obol-agent@node-2 does not run").then_some(()), plan);
+    root.run(&["start", "node-2"]).ends(0);
+    root.healthy();
+    let before = gateway(&root);
+    let ran = root.run(&["upgrade", "--all", "--json", "--restart", &restart, "--cluster", "default.2"]);
+    let said = ran.ends(0).json();
+    let steps = said["steps"].as_array().expect("an array");
+    let units: Vec<&str> = steps.iter().filter_map(|step| step["unit"].as_str()).collect();
+    assert_eq!(units, ["obol-gateway", "obol-agent@node-2", "obol-coordinator@2"], "{said}");
+    assert!(steps.iter().all(|step| step["seconds"].is_string()), "{said}");
+    let after = gateway(&root);
+    assert!(after.is_some() && after != before, "{after:?}");
+}
+
+#[test]
+fn the_benchmark_of_upgrades_measures_users_of_both_ways_and_no_answer_is_wrong() {
+    let root = Root::new();
+    let ran = root.run(&["bench", "upgrade", "--turns", "1", "--for", "10s", "--json"]);
+    // Which of the two took longer, a busy machine may decide.
+    assert!(matches!(ran.code, Some(0 | 1)), "{ran:?}");
+    let said = ran.json();
+    let figure = |name: &str| {
+        let all = said["figures"].as_array().expect("an array");
+        let found = all.iter().find(|figure| figure["figure"].as_str().is_some_and(|it| it.contains(name)));
+        found.unwrap_or_else(|| panic!("no figure {name} in {said}")).clone()
+    };
+    for wrong in ["wrong answers, upgrade", "wrong answers, restart"] {
+        assert_eq!(
+            (&figure(wrong)["measured"], &figure(wrong)["met"]),
+            (&0.0.into(), &true.into()),
+            "{said}"
+        );
+    }
+    // A restart of all is noticed by all.
+    for outage in ["wait of a client", "core of its own", "on a restarted agent"] {
+        assert!(figure(outage)["floor"].as_f64() > Some(0.0), "{outage}: {said}");
+    }
+    // An agent's restart is noticed by its programs.
+    assert!(figure("on a restarted agent")["measured"].as_f64() > Some(0.0), "{said}");
+    root.is_gone();
+}

@@ -232,6 +232,7 @@ impl Cluster {
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: self.now(), view, processes, remote: Vec::new(), health, reasons };
         let expected = Expected {
+            pulses: Vec::new(),
             deciders: Deciders::expected(&self.deployment, snapshot.view.as_deref()),
             others: self.others(),
             absent: std::collections::BTreeMap::new(),
@@ -239,6 +240,7 @@ impl Cluster {
             forgotten: Vec::new(),
             unsaved: Vec::new(),
             gateway: judge::Gateway::Serves,
+            newest_since: obol_fabric::Instant::ZERO,
         };
         (snapshot.health, snapshot.reasons) = judge::judge(&snapshot, expected);
         snapshot

@@ -148,13 +148,13 @@ named_enum! {
         /// A process could not determine the acceptors, and requested them.
         AskedWhoDecides = "asked_who_decides",
         /// A process was sent the acceptors.
-        ToldWhoDecides = "told_who_decides",
+        DecidersSent = "deciders_sent",
         /// A member reported late renewals.
-        Strained = "strained",
+        LateRenewals = "late_renewals",
         /// The newest view was searched in whole rings.
         RingsRead = "rings_read",
         /// A leader without a majority waited before its next attempt.
-        Stranded = "stranded",
+        LostQuorum = "lost_quorum",
         /// A leader was outbid so often that its backoff grew.
         PausesGrew = "pauses_grew",
         /// A slot was decided although an acceptor had used up its proposal numbers.

@@ -88,9 +88,9 @@ impl Instrumented {
             Ok(Message::Settle(_)) => self.marks.hit(Mark::Nudge),
             Ok(Message::Step { .. }) => self.marks.hit(Mark::AnnouncedByStep),
             Ok(Message::Decided(_)) => self.marks.hit(Mark::AnnouncedByNumber),
-            Ok(Message::LeaseTooShort(_)) => self.marks.hit(Mark::Strained),
+            Ok(Message::LeaseTooShort(_)) => self.marks.hit(Mark::LateRenewals),
             Ok(Message::WhoDecides(_)) => self.marks.hit(Mark::AskedWhoDecides),
-            Ok(Message::Deciders { .. }) => self.marks.hit(Mark::ToldWhoDecides),
+            Ok(Message::Deciders { .. }) => self.marks.hit(Mark::DecidersSent),
             Ok(Message::Raised { raised, .. }) if raised.iter().all(|bits| *bits == 0) => {
                 self.marks.hit(Mark::FanOutRefused);
             }
@@ -108,7 +108,7 @@ impl Instrumented {
             self.marks.hit(Mark::RingsRead);
         }
         if self.coordinator().is_some_and(Coordinator::has_lost_quorum) {
-            self.marks.hit(Mark::Stranded);
+            self.marks.hit(Mark::LostQuorum);
         }
         if self.coordinator().is_some_and(Coordinator::caches_timed_out) {
             self.marks.hit(Mark::FanOutOverdue);

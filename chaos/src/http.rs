@@ -3,15 +3,15 @@
 use obol_fabric::Nanos;
 use rustls::crypto::ring;
 use std::sync::Arc;
-use ureq::Agent;
+pub use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// The size limit of an answer.
-pub(crate) const BYTES_MAX: u64 = 1 << 20;
+pub const BYTES_MAX: u64 = 1 << 20;
 
 /// What makes requests that take at most this long, redirects included. Statuses other than 2xx are
 /// answers, not errors.
-pub(crate) fn agent(timeout: Nanos, url: &str) -> Agent {
+pub fn agent(timeout: Nanos, url: &str) -> Agent {
     let mut config = Agent::config_builder()
         .timeout_global(Some(timeout.to_std()))
         .http_status_as_error(false)

@@ -6,5 +6,5 @@ pub mod control;
 pub mod drillfile;
 pub mod drills;
 pub mod faults;
-mod http;
+pub mod http;
 pub mod rollout;

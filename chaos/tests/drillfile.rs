@@ -333,6 +333,8 @@ fn void_trial() -> Trial {
         failover_ns: Some(100),
         unavailable_ns: Some(100),
         phases_ns: Phases::NAMES.into_iter().map(|name| (name, 5)).collect(),
+        suspected_ns: Some(5),
+        suspected_as: Some("deadbeat"),
         lease_wait_ns: 4,
         failed: 1,
         falsely_failed: 0,

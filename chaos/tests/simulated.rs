@@ -3,6 +3,7 @@
 
 use obol_chaos::drillfile::{self, Drill, shipped};
 use obol_chaos::drills::{Journal, Options, RunError, Verdict, simulate};
+use obol_fabric::Name;
 use obol_membership::ActiveMutant;
 use obol_profiles::Profile;
 use serde_json::Value;
@@ -49,6 +50,32 @@ fn the_same_drill_gives_the_same_result() {
     for name in ["triple-loss", "partition-leader"] {
         assert_eq!(result(name), result(name));
     }
+}
+
+#[test]
+fn each_fault_is_noticed_by_its_detector_and_by_no_other() {
+    use obol_chaos::drills::detectors::{Detector, Measured, Plan, Report};
+    let profile = Profile::builtin("laptop").expect("a profile");
+    let plan = Plan::simulated(&[]).expect("all of them");
+    let measured: Vec<Measured> = plan
+        .faults()
+        .into_iter()
+        .map(|(fault, detector)| {
+            let drill = plan.drill(fault, &profile, Name::new("local").expect("a name"), COUNT);
+            let journal = run(&drill.expect("a drill"), ActiveMutant::NONE).expect("it runs");
+            Measured::of(detector, fault, &profile, &journal)
+        })
+        .collect();
+    assert_eq!(Report::judge(&measured, &[]), Verdict::Passed, "{measured:#?}");
+    let of = |detector| measured.iter().find(|found| found.detector == detector).expect("it ran");
+    let took = |detector| of(detector).detection_us.p50.expect("five samples");
+    let [notice, heartbeat, operation] =
+        [Detector::Notice, Detector::Heartbeat, Detector::Operation].map(took);
+    // A kernel's word comes at once; a counter has to stand still for so long.
+    let still = profile.timing.heartbeat_period.saturating_mul(profile.timing.heartbeat_confirm.into());
+    assert!(notice < 1_000.0 && heartbeat >= still.as_micros_f64() * 0.7, "{notice} {heartbeat}");
+    assert!(operation > notice, "{operation}");
+    assert!(measured.iter().all(|found| found.faults == COUNT as usize), "{measured:#?}");
 }
 
 #[test]

@@ -12,12 +12,16 @@ use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError, RegionInfo};
 use obol_membership::Kind;
-use obol_node::Site;
+use obol_node::{Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
 use std::fs::{File, TryLockError};
-use std::path::Path;
+use std::iter;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// The role that stands for a process.
+const LEADER: &str = "leader";
 
 /// Which process is meant.
 #[derive(Debug, Args)]
@@ -28,8 +32,9 @@ pub(crate) struct Target {
 
 /// How long `down` waits for a supervisor, and for killed processes, to be gone.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long `stop` waits for a process to leave and end.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long `stop` waits for a process to leave and end: longer than `obol run` gives its program by
+/// default.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long `start` waits for a process to take its place or to end.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A process whose name is wanted again while it is still dying is waited for this long.
@@ -39,16 +44,18 @@ const REPORT_AFTER: Duration = Duration::from_secs(1);
 /// Why a killed process may not end.
 const KILL_HINT: &str =
     "the signal was sent, and it has not ended; one in a frozen control group ends when that is thawed";
+/// Why a process that was asked to end may not.
+const STOP_HINT: &str = "it still runs; if it is frozen or hangs, `obol kill` ends it";
 /// Poll interval while processes end.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The process that a name or a role stands for.
-fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure> {
+fn find<'a>(snapshot: &'a Snapshot, target: &str, gateways: &[Name]) -> Result<&'a Process, Failure> {
     let named = || snapshot.processes.iter().filter(|p| p.alive && p.name.as_str() == target);
-    let found = if target == "leader" { snapshot.leader() } else { named().next() };
+    let found = if target == LEADER { snapshot.leader() } else { named().next() };
     if let Some(first) = found
         && named().any(|other| other.process != first.process)
-        && target != "leader"
+        && target != LEADER
     {
         let all: Vec<String> =
             named().map(|p| format!("pid {} ({})", p.process.pid, p.kind.name())).collect();
@@ -58,8 +65,14 @@ fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure
         )));
     }
     found.ok_or_else(|| {
-        let live: Vec<&str> =
-            snapshot.processes.iter().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
+        let live: Vec<&str> = snapshot
+            .processes
+            .iter()
+            .filter(|p| p.alive)
+            .map(|p| &p.name)
+            .chain(gateways)
+            .map(Name::as_str)
+            .collect();
         if live.is_empty() {
             return Failure::Refused(format!("no live process {target}: none of the cluster lives"));
         }
@@ -70,43 +83,62 @@ fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure
     })
 }
 
-/// The gateway of this name, on this host or a further one that is this one. It is no member.
-fn gateway(root: &Path, cluster: Name, target: &str) -> Option<RegionInfo> {
-    let all = [cluster].into_iter().chain(further_hosts(root, cluster));
-    let mut gateways = all.filter_map(|name| Cluster::open(root, name).ok()?.gateway());
-    gateways.find(|gateway| gateway.name.as_str() == target)
+/// The gateway of this name, on this host or a further one that is this one, with the host's number.
+/// It is no member.
+fn gateway(root: &Path, cluster: Name, target: &str) -> Option<(u8, RegionInfo)> {
+    gateways(root, cluster).find(|(_, gateway)| gateway.name.as_str() == target)
+}
+
+/// The gateways of all hosts that are this machine.
+fn gateways(root: &Path, cluster: Name) -> impl Iterator<Item = (u8, RegionInfo)> {
+    let all = hosts_here(root, cluster).into_iter();
+    all.filter_map(move |(host, name)| Some((host, Cluster::open(root, name).ok()?.gateway()?)))
+}
+
+fn gateway_names(root: &Path, cluster: Name) -> Vec<Name> {
+    gateways(root, cluster).map(|(_, gateway)| gateway.name).collect()
+}
+
+/// The directory in which the supervisor of a cluster listens: one runs the processes of all hosts
+/// that are this one.
+pub(crate) fn supervised(root: &Path, cluster: Name) -> PathBuf {
+    let mut all = hosts_here(root, cluster).into_values().map(|name| root.join(name.as_str()));
+    let listens = all.find(|dir| dir.join(control::SOCKET).exists());
+    listens.unwrap_or_else(|| root.join(cluster.as_str()))
+}
+
+/// Observers of a cluster on all hosts that are this machine, that of this name first.
+fn observers(root: &Path, cluster: Name) -> Result<Vec<Observer>, Failure> {
+    let own = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let others = hosts_here(root, cluster).into_values().filter(|name| *name != cluster);
+    Ok(iter::once(own).chain(others.filter_map(|name| Observer::open(root, name).ok())).collect())
 }
 
 /// The cluster with the process that a name or a role stands for: that of the command, or its part
-/// on a further host that is this one.
-fn locate(root: &Path, cluster: Name, target: &str) -> Result<(Observer, Snapshot), Failure> {
-    let look = |name| {
-        let mut observer = Observer::open(root, name).map_err(Failure::refused)?;
+/// on a further host that is this one. Who leads is known by all hosts together; for a name no other
+/// machine is waited for.
+pub(crate) fn locate(root: &Path, cluster: Name, target: &str) -> Result<(Observer, Snapshot), Failure> {
+    let mut looks = Vec::new();
+    for observer in observers(root, cluster)? {
+        let mut observer = if target == LEADER { observer } else { observer.of_this_host() };
         let snapshot = observer.snapshot();
-        Ok((observer, snapshot))
-    };
-    let here: (Observer, Snapshot) = look(cluster)?;
-    if find(&here.1, target).is_err() {
-        for name in further_hosts(root, cluster) {
-            let there: Result<(Observer, Snapshot), Failure> = look(name);
-            if let Ok(there) = there
-                && find(&there.1, target).is_ok()
-            {
-                return Ok(there);
-            }
+        let found = find(&snapshot, target, &[]).is_ok();
+        looks.push((observer, snapshot));
+        if found {
+            return Ok(looks.swap_remove(looks.len() - 1));
         }
     }
-    Ok(here)
+    Ok(looks.swap_remove(0))
 }
 
 pub(crate) fn kill(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
-    if let Some(gateway) = gateway(root, cluster, target) {
+    if let Some((_, gateway)) = gateway(root, cluster, target) {
         end_by(target, gateway.process, Held::kill, "kill", KILL_HINT)?;
         output::line(format_args!("killed {target} (pid {})", gateway.process.pid))?;
         return Ok(ExitCode::SUCCESS);
     }
     let (_, snapshot) = locate(root, cluster, target)?;
-    let process = find(&snapshot, target)?;
+    let process = find(&snapshot, target, &gateway_names(root, cluster))?;
     at_once(process)?;
     output::line(format_args!(
         "killed {} (pid {}, incarnation {})",
@@ -117,8 +149,16 @@ pub(crate) fn kill(root: &Path, cluster: Name, Target { target }: &Target) -> Re
 
 /// Lets a process leave the cluster and end, which is no failure.
 pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
+    if let Some((host, gateway)) = gateway(root, cluster, target) {
+        end_by(target, gateway.process, Held::terminate, "stop", STOP_HINT)?;
+        output::line(format_args!(
+            "stopped {target} (pid {}): the other hosts cannot reach host {host}, and exclude it until it is started again",
+            gateway.process.pid
+        ))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let (mut observer, snapshot) = locate(root, cluster, target)?;
-    let process = find(&snapshot, target)?;
+    let process = find(&snapshot, target, &gateway_names(root, cluster))?;
     end(process)?;
     // Whether it left or just ended, because no majority let it go, is in the newest view.
     let (name, who) = (process.name, process.incarnation);
@@ -137,8 +177,7 @@ pub(crate) fn at_once(process: &Process) -> Result<(), Failure> {
 
 /// Asks a process to leave and end, and waits until it has.
 pub(crate) fn end(process: &Process) -> Result<(), Failure> {
-    let hint = "it still runs; if it is frozen or hangs, `obol kill` ends it";
-    end_by(process.name.as_str(), process.process, Held::terminate, "stop", hint)
+    end_by(process.name.as_str(), process.process, Held::terminate, "stop", STOP_HINT)
 }
 
 fn end_by(
@@ -162,27 +201,33 @@ fn end_by(
 }
 
 pub(crate) fn start(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
-    let opened = Cluster::open(root, cluster).map_err(Failure::refused)?;
-    let pid = control::request(opened.dir(), &Request::Start { name: target.to_owned() })
-        .map_err(Failure::refused)?;
+    Cluster::open(root, cluster).map_err(Failure::refused)?;
+    let dir = supervised(root, cluster);
+    let pid =
+        control::request(&dir, &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
     let pid = pid.unwrap_or(0);
-    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let mut observers: Vec<Observer> =
+        observers(root, cluster)?.into_iter().map(Observer::of_this_host).collect();
     let end = Instant::now() + START_TIMEOUT;
     loop {
-        let snapshot = observer.snapshot();
-        let here = |p: &Process| p.alive && p.process.pid == pid && p.name.as_str() == target;
-        let is_gateway = || gateway(root, cluster, target).is_some_and(|found| found.process.pid == pid);
-        if snapshot.all_processes().any(here) || is_gateway() {
+        let alive: Vec<Process> = observers
+            .iter_mut()
+            .flat_map(|observer| observer.snapshot().processes)
+            .filter(|process| process.alive)
+            .collect();
+        let here = |p: &Process| p.process.pid == pid && p.name.as_str() == target;
+        let is_gateway = || gateway(root, cluster, target).is_some_and(|(_, found)| found.process.pid == pid);
+        if alive.iter().any(here) || is_gateway() {
             output::line(format_args!("started {target} (pid {pid})"))?;
             return Ok(ExitCode::SUCCESS);
         }
         if !is_running(pid) {
-            return Err(Failure::Failed(why(opened.dir(), target)));
+            return Err(Failure::Failed(why(&dir, target)));
         }
         if Instant::now() > end {
             output::line(format_args!("started {target} (pid {pid})"))?;
-            let agent = observer.deployment().agent_of(target);
-            let lives = |name: &str| snapshot.all_processes().any(|p| p.alive && p.name.as_str() == name);
+            let agent = observers.first().and_then(|observer| observer.deployment().agent_of(target));
+            let lives = |name: &str| alive.iter().any(|p| p.name.as_str() == name);
             let why = match agent.filter(|agent| !lives(agent)) {
                 Some(agent) => format!("it waits for its agent: `obol start {agent}`"),
                 None => "see `obol status`".to_owned(),
@@ -274,9 +319,9 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
         return Err(Failure::Refused(prepared(&root.join(cluster.as_str()), cluster)));
     }
     let further = further_hosts(root, cluster);
-    end_cluster(root, cluster)?;
-    for name in further.into_iter().filter(|name| root.join(name.as_str()).exists()) {
-        end_cluster(root, name)?;
+    end_cluster(root, cluster, false)?;
+    for name in further {
+        end_cluster(root, name, true)?;
     }
     logging::retire();
     Ok(ExitCode::SUCCESS)
@@ -293,7 +338,9 @@ fn prepared(dir: &Path, cluster: Name) -> String {
     )
 }
 
-fn end_cluster(root: &Path, cluster: Name) -> Result<(), Failure> {
+/// Ends a cluster on one host. One that `was_there` when the command began may be gone by now: its
+/// supervisor ends it on all hosts.
+fn end_cluster(root: &Path, cluster: Name, was_there: bool) -> Result<(), Failure> {
     let opened = match Cluster::open(root, cluster) {
         Ok(opened) => Some(opened),
         // Whatever is wrong with the table, its supervisor can still be asked and its files
@@ -303,7 +350,7 @@ fn end_cluster(root: &Path, cluster: Name) -> Result<(), Failure> {
             None
         }
         // A directory without a table is what is left of an `up` or `down` that was killed.
-        Err(HostError::NotFound { .. }) if root.join(cluster.as_str()).exists() => None,
+        Err(HostError::NotFound { .. }) if was_there || root.join(cluster.as_str()).exists() => None,
         Err(error) => return Err(Failure::refused(error)),
     };
     // If it is gone by now, another command has ended the cluster.

@@ -1,6 +1,5 @@
 //! What a cluster keeps of its views: who is who, and what each view changed.
 
-use obol_agent::Item;
 use obol_fabric::{Incarnation, ViewId};
 use obol_node::Site;
 pub(crate) use obol_observe::names::Names;
@@ -32,21 +31,17 @@ pub(crate) fn known(site: &Site, recorders: &mut Observer, events: &[ObservedEve
         }
     }
     names.know_all(&site.genesis);
-    let mut views = obol_agent::Observer::open(site, Some(ViewId::GENESIS));
-    let mut kept = Vec::new();
-    // Those that are decided meanwhile need not be waited for.
-    for item in (0..=site.deployment.profile.limits.slots).map_while(|_| views.poll().ok().flatten()) {
-        if let Item::View(view) = item {
-            names.know_all(&view);
-            kept.push(view);
-        }
-    }
+    let kept = recorders.kept_views(site);
+    kept.iter().for_each(|view| names.know_all(view));
     names.know_joined(events);
-    for process in &recorders.snapshot().processes {
+    for process in recorders.snapshot().all_processes() {
         if process.incarnation != Incarnation::NONE {
             names.know(process.incarnation, process.name);
         }
     }
-    let causes = kept.iter().map(|view| (view.id, names.causes(view).join("; "))).collect();
+    // Of a view that is not kept, who departed by it.
+    let departures = kept.last().map(|newest| Names::departures(newest)).unwrap_or_default();
+    let of_kept = kept.iter().map(|view| (view.id, names.causes(view)));
+    let causes = departures.into_iter().chain(of_kept).map(|(id, causes)| (id, causes.join("; "))).collect();
     Known { names, causes }
 }

@@ -2,11 +2,12 @@
 //! who could take its seat, what was done, and when the next replacement may follow.
 
 use obol_fabric::Nanos;
+use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
-use obol_observe::{Deciders, ObservedEvent, Observer, Snapshot};
+use obol_observe::{Deciders, ObservedEvent, Observer, Process, Snapshot};
 use serde::Serialize;
 
 /// The last coordinator that was replaced, in JSON.
@@ -30,6 +31,9 @@ pub(crate) struct ReplacementJson {
     majority: bool,
     /// Those of them who are no members.
     missing: Vec<String>,
+    /// Those of them who are not seen alive.
+    #[serde(skip)]
+    unseen: Vec<String>,
     /// Those who are members and do not decide.
     spares: Vec<String>,
     /// How many were replaced, as far as the coordinators that run have counted.
@@ -53,10 +57,13 @@ impl ReplacementJson {
         let changed = last(&[Event::Replacing, Event::Replaced]).map(|seen| seen.event.at);
         let left = changed.map_or(Nanos::ZERO, |at| (at + timing.replace_pause).since(snapshot.at));
         let deciders = Deciders::newest(snapshot);
-        let lives = |deciders: &Deciders| {
-            snapshot.all_processes().filter(|p| p.alive && deciders.includes(p)).count()
+        let lives = |name: &str| {
+            let is = |p: &Process| p.alive && p.kind == Kind::Coordinator && p.name.as_str() == name;
+            snapshot.all_processes().any(is)
         };
-        let majority = deciders.as_ref().is_some_and(|all| all.spare(lives(all)).is_some());
+        let (alive, unseen): (Vec<String>, Vec<String>) =
+            deciders.iter().flat_map(|all| all.names().iter().cloned()).partition(|name| lives(name));
+        let majority = deciders.as_ref().is_some_and(|all| all.spare(alive.len()).is_some());
         Self {
             on: timing.replace,
             after_s: seconds(timing.replace_after),
@@ -64,6 +71,7 @@ impl ReplacementJson {
             deciders: deciders.map_or_else(Vec::new, |all| all.names().to_vec()),
             majority,
             missing: view.into_iter().flat_map(vacant).map(|n| coordinator_name(n).to_string()).collect(),
+            unseen,
             spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),
             replaced: snapshot.all_processes().map(|p| p.counter(Counter::Replacements)).sum(),
             last: last(&[Event::Replaced]).map(|seen| LastJson {
@@ -78,12 +86,12 @@ impl ReplacementJson {
     /// The same in a line, if there is anything to say.
     pub(crate) fn line(&self) -> Option<String> {
         let mut parts = Vec::new();
-        if !self.missing.is_empty() {
+        if !self.majority && !self.unseen.is_empty() {
+            let unseen = self.unseen.join(", ");
+            parts.push(format!("{unseen} not seen; without a majority nothing can replace them"));
+        } else if !self.missing.is_empty() {
             let missing = self.missing.join(", ");
             parts.push(match self.on {
-                _ if !self.majority => {
-                    format!("{missing} missing; without a majority nothing can replace them")
-                }
                 true => format!("{missing} missing, to be replaced after {} s", self.after_s),
                 false => format!("{missing} missing; the profile leaves it to `obol coordinator replace`"),
             });

@@ -5,10 +5,16 @@ use obol_fabric::notice::Detection;
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::{LeaseStatus, Process, Snapshot};
+use std::collections::HashSet;
 
+/// How many columns a row has.
+const COLUMNS: usize = 12;
+/// The column that is left out where all processes are of one host.
+const HOST: usize = 1;
 /// Columns of a table of text; numbers lean right.
-const HEADS: [(&str, bool); 11] = [
+const HEADS: [(&str, bool); COLUMNS] = [
     ("NAME", false),
+    ("HOST", true),
     ("KIND", false),
     ("STATE", false),
     ("INC", true),
@@ -41,6 +47,7 @@ fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
         (true, true, _) => "frozen",
         (true, false, _) if process.lost_agent(snapshot) => "no agent",
         (_, false, false) if process.left => "left",
+        (false, ..) if snapshot.is_unread(process) => "unread",
         (false, ..) if process.is_missing() && !snapshot.remote.is_empty() => "no member",
         (false, ..) => "down",
         (true, false, false) if process.hold_left(snapshot.at) > Nanos::ZERO => "on hold",
@@ -49,7 +56,7 @@ fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
     }
 }
 
-fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [String; 11] {
+fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [String; COLUMNS] {
     let before = previous.and_then(|p| {
         let same = |o: &&Process| {
             o.process == process.process && (o.region, o.seat) == (process.region, process.seat)
@@ -74,6 +81,7 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
     let margin = process.margin(snapshot.at).filter(|_| shown == "active");
     [
         process.name.to_string(),
+        if process.host == 0 { NONE.to_owned() } else { process.host.to_string() },
         process.kind.name().to_owned(),
         state(process, snapshot).to_owned(),
         if is_member { process.incarnation.to_string() } else { NONE.to_owned() },
@@ -99,19 +107,21 @@ fn has_later(dead: &Process, snapshot: &Snapshot) -> bool {
 pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<String> {
     let mut rows = vec![HEADS.map(|(head, _)| head.to_owned())];
     if previous.is_some() {
-        for head in &mut rows[0][7..10] {
+        for head in &mut rows[0][8..11] {
             head.push_str("/s");
         }
     }
     let shown = snapshot.all_processes().filter(|p| p.alive || !has_later(p, snapshot));
     rows.extend(shown.map(|p| row(p, snapshot, previous)));
-    let widths: [usize; 11] =
+    let hosts: HashSet<u8> = snapshot.all_processes().map(|p| p.host).collect();
+    let columns: Vec<usize> = (0..COLUMNS).filter(|at| *at != HOST || hosts.len() > 1).collect();
+    let widths: [usize; COLUMNS] =
         core::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
     rows.iter()
         .map(|row| {
             let mut line = String::new();
-            for (at, cell) in row.iter().enumerate() {
-                let width = widths[at];
+            for &at in &columns {
+                let (cell, width) = (&row[at], widths[at]);
                 if at > 0 {
                     line.push_str("  ");
                 }
@@ -154,6 +164,22 @@ mod tests {
             incarnation: Incarnation(u64::from(seat)),
             ..Process::missing(Name::new("crash-1").expect("a name"), Kind::App)
         }
+    }
+
+    #[test]
+    fn processes_of_several_hosts_have_the_number_of_theirs() {
+        let (health, at) = (Health::Degraded, Instant(1));
+        let of = |processes| {
+            let snapshot =
+                Snapshot { at, view: None, processes, remote: Vec::new(), health, reasons: Vec::new() };
+            lines(&snapshot, None)
+        };
+        let on =
+            |host, name| Process { host, ..Process::missing(Name::new(name).expect("a name"), Kind::App) };
+        assert!(!of(vec![on(1, "app-1"), on(1, "app-2")])[0].contains("HOST"));
+        let rows = of(vec![on(1, "app-1"), on(3, "app-3"), on(0, "app-4")]);
+        let cells = rows.iter().map(|row| row.split_whitespace().nth(1).expect("a second cell"));
+        assert_eq!(cells.collect::<Vec<_>>(), ["HOST", "1", "3", NONE], "{rows:?}");
     }
 
     #[test]

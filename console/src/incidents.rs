@@ -268,7 +268,7 @@ impl Derive {
                 json!({
                     "who": self.data.who(dead.who),
                     "incarnation": dead.who,
-                    "reported_by": self.data.who(dead.accuser),
+                    "reported_by": self.data.accuser(dead),
                     "detector": dead.reason.map(|reason| reason.name()),
                 })
             })

@@ -1,6 +1,9 @@
 //! Artificial samples for tests.
 
-use crate::poll::sample::{ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow, ViewRow};
+use crate::poll::sample::{
+    ChangeRow, Cost, EventRow, LeaseRow, Life, PathRow, ProcessRow, Sample, SpanRow, ViewRow,
+};
+use obol_fabric::ip::PulsePathState;
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::{Ballot, Head};
@@ -36,6 +39,7 @@ pub(crate) fn empty(at: Instant) -> Sample {
         spans: Vec::new(),
         marks: Vec::new(),
         names: Vec::new(),
+        paths: Vec::new(),
         thresholds: Some(Alert {
             margin_percent: 10,
             late_renewals: 3,
@@ -137,6 +141,23 @@ pub(crate) fn many(at: Instant, nodes: u64) -> Sample {
     let spans = distributions(nodes);
     let cost = Cost { took: Nanos::from_micros(412), reads: 36, bytes: 21_480, torn: 0 };
     Sample { view: Some(view), processes, leader: Some(name("coord-1")), spans, cost, ..empty(at) }
+}
+
+/// The paths of a host of three with two networks; one of host 3 is lost, and it was nearly silent.
+pub(crate) fn paths() -> Vec<PathRow> {
+    let path = |host: u8, net: u8| PathRow {
+        host,
+        address: [10, net, 0, host].into(),
+        state: PulsePathState::Up,
+        silent: false,
+        timeout: Nanos::from_millis(20),
+        gap: Some(Nanos::from_micros(if host == 3 { 19_200 } else { 1_020 })),
+        pulses: Some(1000),
+        frames: Some(1000 - u64::from(net)),
+        jitter: Some(Nanos::from_micros(21)),
+    };
+    let lost = PathRow { state: PulsePathState::Lost, frames: Some(0), jitter: None, ..path(3, 2) };
+    vec![path(2, 1), path(2, 2), path(3, 1), lost]
 }
 
 /// Three healthy nodes.

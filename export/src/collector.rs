@@ -201,11 +201,12 @@ impl Collector {
         let deciders = observer.deciders(snapshot.view.as_deref());
         let answers = |p: &&Process| p.alive && deciders.includes(p);
         let deciders_running = snapshot.all_processes().filter(answers).count();
+        let own_host = observer.deployment().own_host();
         self.keep(&snapshot);
         self.pass(&spans, &events, snapshot.at, is_new);
         let unix = unix_now().saturating_sub(clock::now().since(snapshot.at).0);
         self.tally.take(snapshot.view.as_deref(), events, snapshot.at, unix);
-        let (rows, snapshot) = self.rows(snapshot);
+        let (rows, snapshot) = self.rows(snapshot, own_host);
         Ok(Reading { snapshot, leader, deciders_running, rows, gateway })
     }
 
@@ -258,13 +259,15 @@ impl Collector {
     }
 
     /// The processes in scope, one of each name: of several entries, the newest that lives.
-    fn rows(&mut self, mut snapshot: Snapshot) -> (Vec<Row>, Snapshot) {
-        let here = std::mem::take(&mut snapshot.processes);
-        let elsewhere = std::mem::take(&mut snapshot.remote);
-        let elsewhere = if self.scope == Scope::Cluster { elsewhere } else { Vec::new() };
+    fn rows(&mut self, mut snapshot: Snapshot, own_host: u8) -> (Vec<Row>, Snapshot) {
+        let all = std::mem::take(&mut snapshot.processes);
+        let all = all.into_iter().chain(std::mem::take(&mut snapshot.remote));
+        let scope = self.scope;
         let mut best: BTreeMap<(Kind, Name), (Process, bool)> = BTreeMap::new();
-        let all = here.into_iter().map(|p| (p, true)).chain(elsewhere.into_iter().map(|p| (p, false)));
-        for (process, is_here) in all {
+        // Those of other hosts that are missing have a row, too.
+        let all =
+            all.map(|p| (p.host == own_host, p)).filter(|(is_here, _)| *is_here || scope == Scope::Cluster);
+        for (is_here, process) in all {
             let rank = |p: &Process| (p.alive, p.incarnation, p.region, p.seat);
             match best.entry((process.kind, process.name)) {
                 Entry::Vacant(free) => drop(free.insert((process, is_here))),
@@ -331,7 +334,9 @@ mod tests {
         process
     }
 
-    fn snapshot(at: u64, processes: Vec<Process>, remote: Vec<Process>) -> Snapshot {
+    fn snapshot(at: u64, mut processes: Vec<Process>, mut remote: Vec<Process>) -> Snapshot {
+        processes.iter_mut().for_each(|process| process.host = 1);
+        remote.iter_mut().for_each(|process| process.host = 2);
         let (health, reasons) = (Health::Healthy, Vec::new());
         Snapshot { at: Instant(at), view: None, processes, remote, health, reasons }
     }
@@ -346,12 +351,12 @@ mod tests {
             if order {
                 both.reverse();
             }
-            let (rows, _) = collector.rows(snapshot(1, both, vec![process("app-2", 1, true, 3)]));
+            let (rows, _) = collector.rows(snapshot(1, both, vec![process("app-2", 1, true, 3)]), 1);
             let [row] = &rows[..] else { panic!("{rows:?}") };
             assert_eq!((row.process.process.pid, row.process.counter(Counter::Served)), (2, 5));
         }
         collector.scope = Scope::Cluster;
-        let (rows, _) = collector.rows(snapshot(1, vec![lives], vec![process("app-2", 1, true, 3)]));
+        let (rows, _) = collector.rows(snapshot(1, vec![lives], vec![process("app-2", 1, true, 3)]), 1);
         assert_eq!(rows.iter().map(|row| row.is_here).collect::<Vec<_>>(), [true, false]);
     }
 
@@ -376,7 +381,7 @@ mod tests {
         collector.kept.values_mut().for_each(|kept| kept.margin(Instant(5), Nanos(1)));
         let least = |collector: &mut Collector, of: Snapshot| {
             collector.keep(&of);
-            collector.rows(of).0[0].least
+            collector.rows(of, 1).0[0].least
         };
         assert_eq!(least(&mut collector, of(1, true)), Some(Nanos(1)));
         // A predecessor that is still listed is not another life.

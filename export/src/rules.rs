@@ -287,6 +287,15 @@ fn of_gateways() -> Vec<Rule> {
                 .to_owned(),
         ),
         rule(
+            "ObolPathLost",
+            Severity::Warning,
+            (format!("{} > 0", RECENT.increase(GatewayCounter::PulsePathsLost)), "0s"),
+            format!("A path to {OF_HOST} was lost"),
+            "Pulses of another host did not arrive by this path while they did by another one: the next failure may \
+             be a silence. `obol status` on the host names the path."
+                .to_owned(),
+        ),
+        rule(
             "ObolCertificateInvalid",
             Severity::Critical,
             (format!("{} == 0", MINUTE.series(Derived::CertificateValid)), "1m"),

@@ -7,6 +7,7 @@
 //! | target frozen | succeeds | succeeds | succeeds | succeeds |
 //! | target dead | [`LinkError::PeerDead`] after a drawn delay | [`LinkError::PeerDead`] at once | [`LinkError::PeerDead`] within the bound of detection | [`LinkError::PeerDead`]; so does a gateway that does not answer within that bound |
 //! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it | a full lane loses it, counted; so does a broken connection, uncounted |
+//! | [`Fabric::permit`] | takes a drawn time | waits for WRITEs that have begun; one part of the memory, some exceptions | not supported | not supported |
 //! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) | the other host's gateway passes both on; of a silent gateway nothing is known but the silence |
 //!
 //! Operations posted to one peer are executed in the order of the posts. After one of them has
@@ -21,8 +22,10 @@ use crate::atomic::AtomicU64;
 use crate::metrics::{CounterSlot, HistogramSlot};
 use crate::page::Page;
 use crate::recorder::{EventCode, Record};
+use crate::rights::{Permission, Writers};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use crate::version::Release;
+use core::ops::Range;
 
 /// Identifies a posted operation in its completion. Its meaning is the poster's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +51,8 @@ pub enum Completion<'a> {
     /// The value that a CAS found; it swapped iff this equals the expected one. Visible as a WRITE
     /// is.
     Swapped(u64),
+    /// A change of permissions is in force: see [`Fabric::permit`].
+    Permitted,
 }
 
 /// The error of a failed operation. Whether it was executed is unknown.
@@ -57,7 +62,7 @@ pub enum LinkError {
     #[error("the process is dead, or its host does not answer")]
     PeerDead,
     /// The region at this address belongs to a later process, or to none.
-    #[error("the region now belongs to another process")]
+    #[error("the process has ended or has not started: its memory belongs to a later process, or to none")]
     PeerReplaced,
     /// The offset or length lies outside the peer's region, or is misaligned.
     #[error("offset or length lie outside the region")]
@@ -69,6 +74,9 @@ pub enum LinkError {
     /// nothing about the peer.
     #[error("this process cannot map the region: it is out of descriptors or memory")]
     Unmapped,
+    /// This fabric cannot carry out the operation at all, so nothing was changed.
+    #[error("this fabric cannot do that")]
+    Unsupported,
 }
 
 /// The certainty of a death notice.
@@ -215,6 +223,23 @@ pub trait Fabric {
     }
     /// CAS one 8-byte word of a peer's region.
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token);
+
+    /// Changes whose WRITEs into a part of the value areas of the own region are executed, among
+    /// those whose role allows them ([`crate::rights`]). `part` is in bytes of the region; what lies
+    /// outside of the value areas is not affected. A process starts with all WRITEs permitted. Each
+    /// part has permissions of its own, of which the latest change that concerns a writer counts, and
+    /// a WRITE is executed if all parts that it touches permit it.
+    ///
+    /// Changes take effect in the order of the posts. [`Completion::Permitted`] reports that this
+    /// one is in force: from then on no WRITE, nor the rest of one that had begun, is executed that
+    /// it forbids, and what had been executed is found in the own region. Until then such WRITEs
+    /// may be executed, also in part. A writer that is frozen in the middle of one may hold the change
+    /// up until it continues or is dead. One that is refused fails with [`LinkError::Denied`], or as
+    /// those of a broken link do. READs, CASs and datagrams are not affected.
+    ///
+    /// `sim` implements it and, for one part and a few exceptions, `shm`. What a backend cannot do it
+    /// completes with [`LinkError::Unsupported`], and changes nothing.
+    fn permit(&mut self, whom: Writers, part: Range<u32>, permission: Permission, token: Token);
 
     /// Sends a datagram of at most [`DATAGRAM_BYTES_MAX`] bytes to the owner of a region.
     fn send(&mut self, to: Address, bytes: &[u8]);

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! 0      Header      who, which layout, doorbell, heartbeat word's home
+//! 256    permits     whose WRITEs its owner refuses, over shared memory
 //! 512    lease page  sequence-locked lease, fence word on its own cache line
 //! 640    seats       seat 0 is the owner: death words, heartbeat, counters, flight recorder
 //! ..     histograms  of the owner
@@ -53,8 +54,11 @@ pub struct Header {
     pub groups: u32,
     /// The region's number.
     pub region: u32,
+    /// Over shared memory, the region into whose value areas the owner is about to WRITE: its number in
+    /// the high half, its generation in the low half; 0 for none.
+    pub writing: u64,
     /// Spare, zero.
-    pub spare: [u64; 7],
+    pub spare: [u64; 6],
     /// Counts rings; the owner's futex.
     pub doorbell: u32,
     /// Not 0 while the owner sleeps, so that a ring needs a wake-up call; 2 if it sleeps on the
@@ -72,6 +76,23 @@ impl Header {
     pub(crate) fn of(region: u32, limits: Limits, bytes: u64) -> Self {
         Self { magic: MAGIC, version: VERSION, bytes, limits, region, ..zerocopy::FromZeros::new_zeroed() }
     }
+}
+
+/// Exceptions among the permissions of a region.
+pub const PERMIT_ENTRIES: usize = 14;
+
+/// Whose WRITEs into a part of the value areas are refused: see [`crate::Fabric::permit`]. Over shared
+/// memory writers look here.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Permits {
+    /// The part: its first byte in the low half, its end in the high half; 0 for none.
+    pub part: u64,
+    /// 1 if those without an exception are refused.
+    pub refused: u64,
+    /// The exceptions: region plus one, whether it is refused (1 bit), generation (32 bits; 0 for all
+    /// owners of the region). 0 for none.
+    pub entries: [u64; PERMIT_ENTRIES],
 }
 
 /// A seat's fixed part.
@@ -159,7 +180,9 @@ const _: () = assert!(size_of::<Header>() == 256 && size_of::<Seat>() == 256);
 const _: () = assert!(size_of::<ViewHead>() == 32 && size_of::<Lane>() == 128);
 const _: () = assert!(offset_of!(Header, doorbell) == 128 && offset_of!(Header, pending) == 192);
 
+const PERMITS_AT: usize = size_of::<Header>();
 const PAGE_AT: usize = 512;
+const _: () = assert!(PERMITS_AT + size_of::<Permits>() <= PAGE_AT);
 const SEATS_AT: usize = PAGE_AT + page::WORDS * 8;
 
 /// The dimensions of a cluster's regions. Part of a profile, the same for all processes of a
@@ -303,6 +326,11 @@ impl Layout {
     /// Bytes of a region.
     pub const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whose WRITEs are refused.
+    pub const fn permits(&self) -> u32 {
+        PERMITS_AT as u32
     }
 
     /// The lease page.
@@ -467,6 +495,9 @@ mod tests {
             ("header.doorbell", offset_of!(Header, doorbell) as u32),
             ("header.sleeping", offset_of!(Header, sleeping) as u32),
             ("header.pending", offset_of!(Header, pending) as u32),
+            ("header.writing", offset_of!(Header, writing) as u32),
+            ("permits.refused", layout.permits() + offset_of!(Permits, refused) as u32),
+            ("permits.entries", layout.permits() + offset_of!(Permits, entries) as u32),
             ("seat.state", offset_of!(Seat, state) as u32),
             ("seat.generation", offset_of!(Seat, generation) as u32),
             ("seat.pid", offset_of!(Seat, pid) as u32),
@@ -520,7 +551,12 @@ mod tests {
     #[test]
     fn no_two_parts_overlap() {
         let layout = Layout::new(LIMITS).expect("in bounds");
-        let mut parts = vec![(0, 256), (layout.page(), 128), (layout.view(), layout.view_bytes())];
+        let mut parts = vec![
+            (0, 256),
+            (layout.permits(), 128),
+            (layout.page(), 128),
+            (layout.view(), layout.view_bytes()),
+        ];
         for seat in 0..9 {
             parts.push((layout.seat(seat), 256));
             parts.push((layout.counters(seat), 512));

@@ -28,6 +28,8 @@ mod endpoint;
 #[cfg(not(loom))]
 pub mod host;
 #[cfg(not(loom))]
+pub mod identity;
+#[cfg(not(loom))]
 pub mod ip;
 pub mod layout;
 pub mod memory;
@@ -36,6 +38,8 @@ pub mod notice;
 pub mod page;
 #[cfg(not(loom))]
 mod pidfd;
+#[cfg(not(loom))]
+pub mod pulse;
 pub mod recorder;
 #[cfg(not(loom))]
 pub mod remote;
@@ -58,6 +62,7 @@ pub use drive::Drive;
 pub use endpoint::{Owner, Wait};
 pub use layout::{Layout, Limits};
 pub use page::Page;
+pub use rights::{Permission, Writers};
 pub use types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 pub use version::{Release, Version};
 

@@ -125,6 +125,18 @@ slots! {
         /// Times that this process could not map a peer's region: it is out of descriptors or
         /// memory.
         MapFailures(44) = "map_failures",
+        /// Attempts to connect over RDMA that ended without a valid certificate of the cluster's
+        /// authority.
+        Strangers(45) = "strangers",
+        /// Processes that were not let in over RDMA because their certificate, cluster or layout did not
+        /// fit.
+        ConnectionsRefused(46) = "connections_refused",
+        /// Requests of connections over RDMA that showed no certificate before: without a ticket, or with
+        /// one that is forged, used or too old.
+        Unintroduced(47) = "connections_unintroduced",
+        /// Sealed datagrams that could not be opened because this process has no connection with their
+        /// sender.
+        DatagramsUnknown(48) = "datagrams_unknown",
     }
 }
 

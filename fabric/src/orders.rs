@@ -3,6 +3,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs only these tests.
 
+mod revocations;
+
 use crate::atomic::{AtomicU64, Ordering};
 use crate::lanes::{self, Pending, Taken};
 use crate::layout::{Layout, Limits};

@@ -9,6 +9,7 @@
 //! | WRITE | the value areas of a mailbox | members |
 
 use crate::layout::Layout;
+use crate::types::{Address, RegionOwner};
 use core::ops::Range;
 
 /// A peer's role for the owner of a region.
@@ -62,6 +63,120 @@ pub enum Purpose {
     Acceptor,
 }
 
+/// The processes that a permission concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Writers {
+    /// Every process, the own one included, present and future.
+    Everyone,
+    /// The process at this address; with generation 0 all owners of the region.
+    Process(Address),
+}
+
+/// Whether WRITEs into the value areas of a region are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Permission {
+    /// They are, if the role allows them.
+    Granted,
+    /// They are refused.
+    Revoked,
+}
+
+/// A change of permissions, as posted: see [`crate::Fabric::permit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Whose WRITEs it concerns.
+    pub whom: Writers,
+    /// Into which bytes of the region.
+    pub part: Range<u32>,
+    /// What becomes of them.
+    pub permission: Permission,
+}
+
+/// The permissions that a process has given on its region since it started, as
+/// [`crate::Fabric::permit`] changes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Permissions {
+    /// Those of each part that changes have named, unless all are permitted there.
+    parts: Vec<(Range<u32>, PartPermissions)>,
+}
+
+/// The permissions on a part of the region.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct PartPermissions {
+    /// Whether processes without an entry are refused.
+    refused: bool,
+    /// Region, generation (0 for all of the region), and whether its WRITEs are refused. Of two that
+    /// match, the one of a generation counts.
+    entries: Vec<(u32, u32, bool)>,
+}
+
+impl PartPermissions {
+    /// Whether processes without an entry are refused.
+    pub(crate) const fn refuses_others(&self) -> bool {
+        self.refused
+    }
+
+    /// Region, generation (0 for all of the region), and whether its WRITEs are refused, of those that
+    /// differ from the rest.
+    pub(crate) fn entries(&self) -> &[(u32, u32, bool)] {
+        &self.entries
+    }
+
+    /// Changes them.
+    pub(crate) fn set(&mut self, whom: Writers, permission: Permission) {
+        let refused = permission == Permission::Revoked;
+        match whom {
+            Writers::Everyone => {
+                self.entries.clear();
+                self.refused = refused;
+            }
+            Writers::Process(Address { region, generation, .. }) => {
+                self.entries.retain(|&(r, g, _)| r != region || generation != 0 && g != generation);
+                self.entries.push((region, generation, refused));
+                // An entry that says what holds for the rest is not needed, unless it is an exception
+                // from one for all owners of its region.
+                let all = core::mem::take(&mut self.entries);
+                let is_exception = |region, generation| {
+                    generation != 0 && all.iter().any(|&(r, g, _)| r == region && g == 0)
+                };
+                let needed = all.iter().filter(|&&(region, generation, refused)| {
+                    refused != self.refused || is_exception(region, generation)
+                });
+                self.entries = needed.copied().collect();
+            }
+        }
+    }
+
+    fn allow(&self, writer: RegionOwner) -> bool {
+        let matches = |&&(region, generation, _): &&(u32, u32, bool)| {
+            region == writer.region && (generation == 0 || generation == writer.generation)
+        };
+        let said = self.entries.iter().filter(matches).max_by_key(|&&(_, generation, _)| generation);
+        !said.map_or(self.refused, |&(_, _, refused)| refused)
+    }
+}
+
+impl Permissions {
+    /// Changes those on a part.
+    pub(crate) fn set(&mut self, whom: Writers, part: &Range<u32>, permission: Permission) {
+        let known = self.parts.iter().position(|(known, _)| known == part);
+        let at = known.unwrap_or_else(|| {
+            self.parts.push((part.clone(), PartPermissions::default()));
+            self.parts.len() - 1
+        });
+        self.parts[at].1.set(whom, permission);
+        self.parts.retain(|(_, given)| *given != PartPermissions::default());
+    }
+
+    /// Whether a WRITE to these bytes, by the process that is, or was, this owner of a region, is
+    /// executed.
+    pub(crate) fn allow(&self, writer: RegionOwner, offset: u32, bytes: u32) -> bool {
+        let end = u64::from(offset) + u64::from(bytes);
+        let touched = self.parts.iter().filter(|(part, _)| offset < part.end && end > u64::from(part.start));
+        touched.into_iter().all(|(_, given)| given.allow(writer))
+    }
+}
+
 pub(crate) fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
     range.start <= offset && u64::from(offset) + u64::from(bytes) <= u64::from(range.end)
 }
@@ -70,6 +185,47 @@ pub(crate) fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
 mod tests {
     use super::*;
     use crate::layout::Limits;
+
+    #[test]
+    fn the_latest_permission_that_concerns_a_writer_counts() {
+        use Permission::{Granted, Revoked};
+        let process =
+            |region, generation| Writers::Process(Address { generation, ..Address::region(region) });
+        let mut given = Permissions::default();
+        let allows =
+            |given: &Permissions, region, generation| given.allow(RegionOwner { region, generation }, 64, 8);
+        let part = 0..128;
+        assert!(allows(&given, 3, 1));
+        given.set(process(3, 1), &part, Revoked);
+        assert!(!allows(&given, 3, 1) && allows(&given, 3, 2) && allows(&given, 4, 1));
+        given.set(Writers::Everyone, &part, Revoked);
+        given.set(process(3, 2), &part, Granted);
+        assert!(allows(&given, 3, 2) && !allows(&given, 3, 1) && !allows(&given, 3, 3));
+        given.set(process(3, 0), &part, Revoked);
+        assert!(!allows(&given, 3, 2));
+        given.set(process(3, 0), &part, Granted);
+        given.set(process(3, 5), &part, Revoked);
+        assert!(allows(&given, 3, 4) && !allows(&given, 3, 5));
+        given.set(Writers::Everyone, &part, Granted);
+        assert_eq!(given, Permissions::default());
+    }
+
+    #[test]
+    fn each_part_has_permissions_of_its_own() {
+        use Permission::{Granted, Revoked};
+        let mut given = Permissions::default();
+        let writer = RegionOwner { region: 3, generation: 1 };
+        given.set(Writers::Everyone, &(64..128), Revoked);
+        let allowed = |given: &Permissions, offset, bytes| given.allow(writer, offset, bytes);
+        assert!(allowed(&given, 0, 64) && allowed(&given, 128, 8));
+        assert!(!allowed(&given, 64, 8) && !allowed(&given, 56, 16) && !allowed(&given, 120, 16));
+        // All parts that a WRITE touches have to permit it.
+        given.set(Writers::Everyone, &(0..256), Granted);
+        assert!(!allowed(&given, 64, 8));
+        given.set(Writers::Everyone, &(0..256), Revoked);
+        given.set(Writers::Everyone, &(64..128), Granted);
+        assert!(!allowed(&given, 64, 8) && !allowed(&given, 0, 8) && allowed(&given, 256, 8));
+    }
 
     #[test]
     fn a_role_changes_what_its_duty_needs_and_nothing_else() {

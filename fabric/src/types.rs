@@ -313,13 +313,22 @@ pub(crate) struct RegionOwner {
     pub(crate) generation: u32,
 }
 
+/// In the number of a region, which is much smaller: a second thread of the owner.
+const SECOND_THREAD: u32 = 1 << 31;
+
 impl RegionOwner {
     pub(crate) const fn word(self) -> u64 {
         (self.region as u64) << 32 | self.generation as u64
     }
 
+    /// The owner of the lanes of a second thread that sends: a lane has one writer.
+    pub(crate) const fn second_thread(self) -> Self {
+        Self { region: self.region | SECOND_THREAD, ..self }
+    }
+
+    /// The process, whichever thread of it the word names.
     pub(crate) const fn of(word: u64) -> Self {
-        Self { region: (word >> 32) as u32, generation: word as u32 }
+        Self { region: (word >> 32) as u32 & !SECOND_THREAD, generation: word as u32 }
     }
 }
 

@@ -62,12 +62,13 @@ fn exchange(cluster: &Cluster, peer: Address, wait: Wait) {
 }
 
 #[test]
-fn members_that_sleep_are_all_woken_by_each_multicast() {
-    const MEMBERS: usize = 3;
+fn processes_that_sleep_are_all_woken_by_each_multicast() {
+    // Members, which one call wakes, and a coordinator, which is woken later.
+    const PROCESSES: usize = 4;
     const ROUNDS: u32 = 2000;
     // Longer than `until` waits: a beat does not make up for a lost wake-up.
     const BEAT: Nanos = Nanos::from_secs(2 * HANG.as_secs());
-    /// Ends the members also if the sender fails.
+    /// Ends the others also if the sender fails.
     struct End<'a>(&'a AtomicBool);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -78,10 +79,14 @@ fn members_that_sleep_are_all_woken_by_each_multicast() {
     let stop = AtomicBool::new(false);
     let me = sender.address();
     thread::scope(|scope| {
-        for member in 0..MEMBERS {
+        for number in 0..PROCESSES {
             let (cluster, stop) = (&cluster, &stop);
             scope.spawn(move || {
-                let who = process(&format!("member-{member}"));
+                let who = if number == 0 {
+                    coordinator("coord-1", 1)
+                } else {
+                    process(&format!("member-{number}"))
+                };
                 let mut endpoint = Endpoint::open(cluster, who, Wait::Block).expect("opened");
                 endpoint.beat_every(BEAT);
                 endpoint.send(me, b"ready");
@@ -95,15 +100,15 @@ fn members_that_sleep_are_all_woken_by_each_multicast() {
         }
         let end = End(&stop);
         let mut probe = Probe::default();
-        until(&mut sender, &mut probe, |p| p.datagrams.len() == MEMBERS);
+        until(&mut sender, &mut probe, |p| p.datagrams.len() == PROCESSES);
         for round in 0..ROUNDS {
             probe.datagrams.clear();
             sender.multicast(Group::Everyone, round.to_string().as_bytes());
             sender.flush();
-            until(&mut sender, &mut probe, |p| p.datagrams.len() == MEMBERS);
+            until(&mut sender, &mut probe, |p| p.datagrams.len() == PROCESSES);
         }
         drop(end);
-        sender.multicast(Group::Everyone, b"end");
+        probe.datagrams.drain(..).for_each(|(from, _)| sender.send(from, b"end"));
         sender.flush();
     });
 }

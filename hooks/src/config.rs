@@ -9,6 +9,7 @@ use obol_profiles::{Fault, FileError};
 use serde_json::Map;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
@@ -103,6 +104,14 @@ pub enum Body {
     Template(String),
 }
 
+/// Why a file with a secret is none: its mode lets all users read it. A group may have it.
+fn exposed(name: &str, what: &str, path: &Path) -> Option<String> {
+    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let path = path.display();
+    (mode & 0o007 != 0)
+        .then(|| format!("{name}: {what} {path} is open to all users (mode {mode:o}): chmod o= {path}"))
+}
+
 impl Config {
     /// Reads and checks a file. All faults are reported, not only the first.
     pub fn load(path: &Path) -> Result<Self, FileError> {
@@ -122,25 +131,24 @@ impl Config {
     /// that are not there.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut must_read = |name: &str, what: &str, path: &Path| {
-            if let Err(error) = fs::read(path) {
-                problems.push(format!("{name}: {what} {}: {error}", path.display()));
-            }
+        let unread = |name: &str, what: &str, path: &Path| {
+            let error = fs::read(path).err()?;
+            Some(format!("{name}: {what} {}: {error}", path.display()))
         };
-        if let Some(path) = &self.ca_file {
-            must_read("ca_file", "certificates in", path);
-        }
+        problems.extend(self.ca_file.iter().filter_map(|path| unread("ca_file", "certificates in", path)));
         for hook in &self.hooks {
             match &hook.action {
                 Action::Webhook { secret_file, bearer_file, .. } => {
                     for (what, path) in [("the secret in", secret_file), ("the token in", bearer_file)] {
-                        path.iter().for_each(|path| must_read(&hook.name, what, path));
+                        let Some(path) = path else { continue };
+                        problems.extend(unread(&hook.name, what, path));
+                        problems.extend(exposed(&hook.name, what, path));
                     }
                 }
                 Action::Exec(words) => {
                     let program = words.first().map(PathBuf::from).unwrap_or_default();
                     if program.is_absolute() {
-                        must_read(&hook.name, "the program", &program);
+                        problems.extend(unread(&hook.name, "the program", &program));
                     }
                 }
             }
@@ -476,6 +484,22 @@ mod tests {
         assert!(parse("").expect_err("refused").contains("[[hook]]"));
         assert!(Config::parse("schema = 2\n", "h").expect_err("refused").to_string().contains("schema is 2"));
         assert!(Config::parse("schema = \n", "h").expect_err("refused").to_string().contains("syntax"));
+    }
+
+    #[test]
+    fn a_secret_that_all_users_can_read_is_listed() {
+        let secret = tempfile::NamedTempFile::new().expect("made");
+        let path = secret.path().display();
+        let hook = format!(
+            "[[hook]]\nname = \"a\"\non = [\"view\"]\nurl = \"https://x\"\nsecret_file = \"{path}\"\n"
+        );
+        let config = parse(&hook).expect("valid");
+        for (mode, faults) in [(0o600, 0), (0o640, 0), (0o644, 1)] {
+            fs::set_permissions(secret.path(), fs::Permissions::from_mode(mode)).expect("changed");
+            let problems = config.problems();
+            assert_eq!(problems.len(), faults, "{problems:?}");
+            assert!(problems.iter().all(|problem| problem.contains("mode 644")), "{problems:?}");
+        }
     }
 
     #[test]

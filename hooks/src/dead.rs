@@ -48,12 +48,14 @@ pub fn add(path: &Path, letter: &Letter) -> io::Result<()> {
     let mut file = File::options().create(true).append(true).mode(0o600).open(path)?;
     let mut line = serde_json::to_vec(letter)?;
     line.push(b'\n');
-    if file.metadata()?.len() + line.len() as u64 > BYTES_MAX {
+    let before = file.metadata()?.len();
+    if before + line.len() as u64 > BYTES_MAX {
         return Err(io::Error::other(format!(
             "has {BYTES_MAX} bytes already; `obol hooks resend` empties it"
         )));
     }
-    file.write_all(&line)
+    // On a full disk, a part of a letter would run into the next one.
+    file.write_all(&line).inspect_err(|_| drop(file.set_len(before)))
 }
 
 /// The letters in a file, and the lines that are none.
@@ -101,7 +103,8 @@ pub fn resend(
         // What an earlier attempt has left behind that died.
         let mut text = fs::read(&taken).or_else(|error| none(error, Vec::new()))?;
         text.extend(fs::read(path).or_else(|error| none(error, Vec::new()))?);
-        fs::write(&taken, &text)?;
+        let fresh = beside(path, ".resending.new");
+        fs::write(&fresh, &text).and_then(|()| fs::rename(&fresh, &taken))?;
         fs::remove_file(path).or_else(|error| none(error, ()))?;
         read(&taken)?
     };

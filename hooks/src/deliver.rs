@@ -67,8 +67,18 @@ impl Receiver {
 
     /// Delivers an event once. `suppressed` counts those that were suppressed before it.
     pub fn deliver(&self, event: &Event, suppressed: u64) -> Result<(), Failed> {
+        self.deliver_unless(event, suppressed, &|| false)
+    }
+
+    /// The same, but a program is killed as soon as it `is_over`.
+    pub(crate) fn deliver_unless(
+        &self,
+        event: &Event,
+        suppressed: u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), Failed> {
         match (&self.hook.action, &self.agent) {
-            (Action::Exec(words), _) => execute(words, event, suppressed, self.hook.timeout),
+            (Action::Exec(words), _) => execute(words, event, suppressed, self.hook.timeout, is_over),
             (action, Some(agent)) => webhook::post(agent, action, event, suppressed),
             (Action::Webhook { .. }, None) => Ok(()),
         }
@@ -80,7 +90,13 @@ fn later(why: impl Into<String>) -> Failed {
 }
 
 /// Runs a program with the event on standard input.
-fn execute(words: &[String], event: &Event, suppressed: u64, timeout: Duration) -> Result<(), Failed> {
+fn execute(
+    words: &[String],
+    event: &Event,
+    suppressed: u64,
+    timeout: Duration,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(), Failed> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let failed = |error: io::Error| later(format!("{program}: {error}"));
     // A file in memory: a pipe would block a program that writes much, or that leaves children.
@@ -105,7 +121,7 @@ fn execute(words: &[String], event: &Event, suppressed: u64, timeout: Duration) 
         .process_group(0)
         .spawn()
         .map_err(failed)?;
-    match wait(&mut child, timeout).map_err(failed)? {
+    match wait(&mut child, timeout, is_over).map_err(failed)? {
         Some(status) if status.success() => Ok(()),
         Some(status) => {
             let mut said = Vec::new();
@@ -116,18 +132,21 @@ fn execute(words: &[String], event: &Event, suppressed: u64, timeout: Duration) 
             let said = if read.is_err() || said.is_empty() { String::new() } else { format!(": {said}") };
             Err(later(format!("{program} ended with {status}{said}")))
         }
+        None if is_over() => {
+            Err(later(format!("{program} had not ended when `obol hooks run` ended, and was killed")))
+        }
         None => Err(later(format!("{program} did not end within {timeout:?} and was killed"))),
     }
 }
 
 /// Waits for the end of a program; kills it, and what it started, when its time is over.
-fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+fn wait(child: &mut Child, timeout: Duration, is_over: &dyn Fn() -> bool) -> io::Result<Option<ExitStatus>> {
     let end = Instant::now() + timeout;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if Instant::now() >= end {
+        if Instant::now() >= end || is_over() {
             // It is not reaped yet, so the group is its own.
             let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             let killed = group.map_or(Ok(()), |group| kill_process_group(group, Signal::KILL));
@@ -148,7 +167,7 @@ mod tests {
 
     fn run(script: &str, timeout: Duration) -> Result<(), Failed> {
         let words = ["/bin/sh", "-c", script].map(str::to_owned);
-        execute(&words, &event(Kind::Alert, "a title"), 4, timeout)
+        execute(&words, &event(Kind::Alert, "a title"), 4, timeout, &|| false)
     }
 
     #[test]
@@ -174,8 +193,13 @@ mod tests {
         assert!(failed.contains("exit status: 3: no pager"), "{failed}");
         let hangs = run("sleep 1000", Duration::from_millis(50)).expect_err("killed").to_string();
         assert!(hangs.contains("was killed"), "{hangs}");
-        let missing =
-            execute(&["/nowhere/page".to_owned()], &event(Kind::Alert, "x"), 0, Duration::from_secs(1));
+        let missing = execute(
+            &["/nowhere/page".to_owned()],
+            &event(Kind::Alert, "x"),
+            0,
+            Duration::from_secs(1),
+            &|| false,
+        );
         assert!(missing.expect_err("missing").to_string().starts_with("/nowhere/page: "));
     }
 }

@@ -10,11 +10,12 @@ pub mod dead;
 mod deliver;
 mod dispatch;
 mod event;
+mod lane;
 mod sign;
 mod webhook;
 
 pub use config::{Action, Body, Config, Hook};
 pub use deliver::{Delivered, Failed, Receiver};
-pub use dispatch::{Dispatcher, QUEUE_MAX};
+pub use dispatch::{Dispatcher, END_TIMEOUT, QUEUE_MAX};
 pub use event::{Event, Kind, Severity, State};
 pub use sign::{SIGNATURE, signature, verify};

@@ -72,6 +72,15 @@ fn secret(path: &Path) -> Result<String, Failed> {
     Ok(text.trim_end().to_owned())
 }
 
+/// The scheme, host and port of an address: the rest may be a secret.
+fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let end = url.get(host..).and_then(|rest| rest.find(['/', '?', '#'])).map_or(url.len(), |at| host + at);
+    let origin = url.get(..end).unwrap_or(url);
+    // So may a user be.
+    if origin.contains('@') { "the receiver" } else { origin }
+}
+
 /// Delivers an event once.
 pub(crate) fn post(agent: &Agent, action: &Action, event: &Event, suppressed: u64) -> Result<(), Failed> {
     let Action::Webhook { url, secret_file, bearer_file, body } = action else { return Ok(()) };
@@ -91,13 +100,13 @@ pub(crate) fn post(agent: &Agent, action: &Action, event: &Event, suppressed: u6
         let key = secret(path)?;
         request = request.header(SIGNATURE, signature(key.as_bytes(), since.as_secs(), body.as_bytes()));
     }
-    let answer =
-        request.send(&body).map_err(|error| Failed::Later { why: error.to_string(), after: None })?;
+    let failed = |error: ureq::Error| Failed::Later { why: format!("{}: {error}", origin(url)), after: None };
+    let answer = request.send(&body).map_err(failed)?;
     let status = answer.status();
     if status.is_success() {
         return Ok(());
     }
-    let why = format!("the receiver answered {status}");
+    let why = format!("{} answered {status}", origin(url));
     // The request itself is wrong, and would be again.
     let is_final =
         status.is_redirection() || status.is_client_error() && ![408, 425, 429].contains(&status.as_u16());
@@ -106,4 +115,17 @@ pub(crate) fn post(agent: &Agent, action: &Action, event: &Event, suppressed: u6
     }
     let after = answer.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse().ok());
     Err(Failed::Later { why, after: after.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_a_secret_of_an_address_is_not_named() {
+        assert_eq!(origin("https://hooks.example.com/services/T0/B0/x"), "https://hooks.example.com");
+        assert_eq!(origin("http://127.0.0.1:80?token=x"), "http://127.0.0.1:80");
+        assert_eq!(origin("https://x"), "https://x");
+        assert_eq!(origin("https://user:word@x/y"), "the receiver");
+    }
 }

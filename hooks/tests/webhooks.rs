@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A hang, not a slow machine.
 const HANG: Duration = Duration::from_secs(60);
@@ -189,6 +189,37 @@ fn an_unreachable_receiver_delays_no_other() {
     let (letters, _) = dead::read(&config.dead_letters).expect("read");
     assert_eq!(letters.len(), 1);
     assert_eq!((letters[0].hook.as_str(), letters[0].attempts), ("dead", 1));
+}
+
+#[test]
+fn the_end_waits_for_no_receiver_that_hangs_and_nothing_that_waits_is_lost() {
+    let folder = tempfile::tempdir().expect("made");
+    // It takes connections, and answers none.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    let port = silent.local_addr().expect("bound").port();
+    let pid = folder.path().join("pid");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; sleep 600", pid.display());
+    let program = format!(
+        "[[hook]]\nname = \"page\"\non = [\"failover\"]\nexec = [\"/bin/sh\", \"-c\", {script:?}]\ntimeout = \"10m\"\n"
+    );
+    let config = config(folder.path(), &format!("{program}{}", hook(port, "timeout = \"10m\"")));
+    let dispatcher = Dispatcher::start(&config).expect("started");
+    let titles = ["one", "two", "three"];
+    titles.iter().for_each(|title| dispatcher.offer(&event(title)));
+    let began = Instant::now();
+    while !pid.exists() {
+        assert!(began.elapsed() < HANG, "the program does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Were it to wait for them, it would take half an hour.
+    dispatcher.finish();
+    let (letters, _) = dead::read(&config.dead_letters).expect("read");
+    for name in ["page", "web"] {
+        let of = letters.iter().filter(|letter| letter.hook == name);
+        assert_eq!(of.map(|letter| letter.event.title.as_str()).collect::<Vec<_>>(), titles, "{letters:#?}");
+    }
+    let pid = fs::read_to_string(&pid).expect("read");
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "the program was killed");
 }
 
 /// An authority, and the configuration of a server that it has certified.

@@ -2,7 +2,7 @@
 
 use crate::levels::Severity;
 use crate::line::Line;
-use obol_fabric::{Incarnation, Name};
+use obol_fabric::{Incarnation, Name, ViewId};
 use obol_membership::Reason;
 use obol_membership::recorder::{Kind as Event, Stamped};
 use obol_observe::event_text;
@@ -70,6 +70,25 @@ pub fn event_line(
     line
 }
 
+/// The view whose decision a line reports, if it does.
+pub fn decided(line: &Line) -> Option<ViewId> {
+    let is_decision = line.module == MODULE && line.field("event") == Some(Event::Decide.name());
+    line.field("view").filter(|_| is_decision)?.parse().ok().map(ViewId)
+}
+
+/// Adds what the view changed to the line of its decision, in place of what it says about that
+/// already: a process may have written it when it knew less.
+pub fn explain(line: &mut Line, causes: &str) {
+    if decided(line).is_none() || causes.is_empty() {
+        return;
+    }
+    // "decide: view 7", and then the causes.
+    let known = line.text.match_indices(": ").nth(1).map_or(line.text.len(), |(at, _)| at);
+    line.text.truncate(known);
+    line.text.push_str(": ");
+    line.text.push_str(causes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,5 +107,25 @@ mod tests {
             ["event", "view", "incarnation", "who", "who_incarnation", STAMP].map(|name| line.field(name));
         assert_eq!(fields, ["excluded", "8", "7", "node-2", "7", "99"].map(Some));
         assert!(line.is_about("node-2") && line.severity == Severity::Warn);
+    }
+
+    #[test]
+    fn a_decision_says_once_what_the_view_changed_and_no_other_event_does() {
+        let coordinator = Name::new("coord-1").expect("a name");
+        let line = |kind| {
+            let event = Stamped { number: 3, at: Instant(99), record: Record::new(kind, 7, 8) };
+            event_line(coordinator, &event, 5, None, &Names::default())
+        };
+        let mut decision = line(Event::Decide);
+        let (bare, cause) = (decision.text.clone(), "node-2 (7) failed: deadbeat, reported by coord-1 (1)");
+        explain(&mut decision, "");
+        assert_eq!((decided(&decision), &decision.text), (Some(ViewId(7)), &bare));
+        explain(&mut decision, "node-2 (7) failed");
+        explain(&mut decision, cause);
+        assert_eq!(decision.text, format!("{bare}: {cause}"));
+        let mut other = line(Event::ViewReceived);
+        let before = other.clone();
+        explain(&mut other, cause);
+        assert_eq!((decided(&other), other), (None, before));
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the flight recorders of the own process, as an observer reads those of others: nothing of
 //! the protocol waits for it, and a process that is busy is read all the same.
 
-use crate::events::{MODULE, event_line};
+use crate::events::{MODULE, event_line, explain};
 use crate::levels::Severity;
 use crate::line::Line;
 use obol_fabric::host::{Cluster, Observed, Process, Reader, RegionInfo, clock};
@@ -10,7 +10,7 @@ use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as Event, Stamped};
-use obol_membership::view::{Departed, coordinator_name};
+use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
 use obol_observe::calendar::unix_now;
 use obol_observe::names::Names;
@@ -219,10 +219,7 @@ impl Source {
         }
         let mut line = event_line(self.name, event, unix, Some(self.own), names);
         if record.kind == Event::Decide {
-            let causes = causes(ViewId(record.a), names, view);
-            if !causes.is_empty() {
-                line.text = format!("{}: {causes}", line.text);
-            }
+            explain(&mut line, &causes(ViewId(record.a), names, view));
         }
         line
     }
@@ -248,8 +245,5 @@ fn causes(id: ViewId, names: &Names, newest: Option<&View>) -> String {
     if view.id == id {
         return names.causes(view).join("; ");
     }
-    let phrase = |gone: &Departed| {
-        format!("{} ({}) {}", gone.name, gone.incarnation, if gone.left { "left" } else { "failed" })
-    };
-    view.departed.iter().filter(|gone| gone.at == id).map(phrase).collect::<Vec<_>>().join("; ")
+    Names::departures(view).remove(&id).unwrap_or_default().join("; ")
 }

@@ -24,7 +24,7 @@ pub mod when;
 mod writer;
 
 pub use control::{ControlError, Levelled, State, request, state, states};
-pub use events::{event_line, severity};
+pub use events::{decided, event_line, explain, severity};
 pub use journal::{SOCKET as JOURNAL_SOCKET, is_stderr as is_under_journal};
 pub use levels::{Change, Filter, LevelError, Levels, MODULES, Severity};
 pub use line::{Format, Line};

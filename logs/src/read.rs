@@ -181,7 +181,7 @@ impl JournalReader {
     /// Starts `journalctl`. `identity` is that of the cluster. `follow` continues with later entries.
     pub fn start(identity: &str, query: &Query, follow: bool) -> io::Result<Self> {
         let mut command = Command::new("journalctl");
-        command.args(["--output=json", "--no-pager", "--quiet", &format!("OBOL_IDENTITY={identity}")]);
+        command.args(["--output=json", "--no-pager", &format!("OBOL_IDENTITY={identity}")]);
         // An entry is received after the moment that its line has; an event up to a second later.
         let seconds = |unix: u64| unix / 1_000_000_000;
         command.args(query.since.map(|since| format!("--since=@{}", seconds(since))));
@@ -189,6 +189,8 @@ impl JournalReader {
         if follow {
             command.args(["--follow", "--no-tail"]);
         }
+        // What it has to say, it says in a reading that ends.
+        command.stderr(if follow { Stdio::null() } else { Stdio::piped() });
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let out = child.stdout.take().ok_or_else(|| io::Error::other("journalctl has no output"))?;
         let (tx, lines) = mpsc::channel();
@@ -202,15 +204,20 @@ impl JournalReader {
         Ok(Self { child, lines })
     }
 
-    /// All entries, of one that does not follow.
-    pub fn all(mut self, query: &Query) -> io::Result<Vec<Line>> {
+    /// All entries, of one that does not follow, and what `journalctl` says about those that are
+    /// missing: users who are not in a certain group may not read them.
+    pub fn all(mut self, query: &Query) -> io::Result<(Vec<Line>, Option<String>)> {
         let lines = self.lines.iter().filter(|line| query.takes(line)).collect();
+        // No more than some lines, which have room in the pipe.
+        let said = self.child.stderr.take().map(io::read_to_string).transpose()?.unwrap_or_default();
         let status = self.child.wait()?;
-        if status.success() {
-            Ok(lines)
-        } else {
-            Err(io::Error::other(format!("journalctl ended with {status}")))
-        }
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let trouble = match said.is_empty() {
+            true if status.success() => None,
+            true => Some(format!("journalctl ended with {status}")),
+            false => Some(said),
+        };
+        Ok((lines, trouble))
     }
 
     /// The entries since the last call.

@@ -24,15 +24,31 @@ pub(crate) struct Rotating {
     path: PathBuf,
     /// Locked for as long as it is open.
     file: File,
+    /// Bytes in it, which are whole lines.
     bytes: u64,
     bytes_max: u64,
     /// Lines since the last write to the file.
     buffer: Vec<u8>,
+    buffered: u64,
+}
+
+/// Lines that could not be written.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) lines: u64,
+    pub(crate) why: io::Error,
 }
 
 fn numbered(path: &Path, number: u32) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(format!(".{number}"));
+    name.into()
+}
+
+/// The file that becomes `NAME.log` when that is full.
+fn fresh(path: &Path) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(".new");
     name.into()
 }
 
@@ -58,7 +74,7 @@ impl Rotating {
             let path = folder.join(file_name);
             if let Some(file) = open(&path)? {
                 let bytes = file.metadata()?.len();
-                return Ok(Self { path, file, bytes, bytes_max, buffer: Vec::new() });
+                return Ok(Self { path, file, bytes, bytes_max, buffer: Vec::new(), buffered: 0 });
             }
         }
         Err(io::Error::new(
@@ -73,39 +89,69 @@ impl Rotating {
     }
 
     /// Adds a line. It is in the file after [`Rotating::flush`].
-    pub(crate) fn line(&mut self, line: &str) -> io::Result<()> {
+    pub(crate) fn line(&mut self, line: &str) -> Result<(), Lost> {
         let bytes = line.len() as u64 + 1;
-        if self.bytes > 0 && self.bytes + bytes > self.bytes_max {
-            self.flush()?;
-            self.rotate()?;
-        }
-        self.bytes += bytes;
-        self.buffer.extend_from_slice(line.as_bytes());
-        self.buffer.push(b'\n');
-        Ok(())
-    }
-
-    /// Writes what was added.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        let written = self.file.write_all(&self.buffer);
-        // What a full disk has no room for is lost: a later line counts more.
-        self.buffer.clear();
-        written
-    }
-
-    fn rotate(&mut self) -> io::Result<()> {
-        for number in (1..FILES_MAX - 1).rev() {
-            match fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
+        let mut flushed = Ok(());
+        let held = self.bytes + self.buffer.len() as u64;
+        if held > 0 && held + bytes > self.bytes_max {
+            flushed = self.flush().map(drop);
+            if self.bytes > 0 && self.bytes + bytes > self.bytes_max {
+                let before = flushed.as_ref().err().map_or(0, |lost: &Lost| lost.lines);
+                self.rotate().map_err(|why| Lost { lines: before + 1, why })?;
             }
         }
-        fs::rename(&self.path, numbered(&self.path, 1))?;
-        // The name is free now; only another process that starts right now could take it.
+        self.buffer.extend_from_slice(line.as_bytes());
+        self.buffer.push(b'\n');
+        self.buffered += 1;
+        flushed
+    }
+
+    /// Writes what was added. Returns how many lines that were.
+    pub(crate) fn flush(&mut self) -> Result<u64, Lost> {
+        let lines = std::mem::take(&mut self.buffered);
+        let written = self.file.write_all(&self.buffer);
+        let bytes = self.buffer.len() as u64;
+        self.buffer.clear();
+        match written {
+            Ok(()) => self.bytes += bytes,
+            Err(why) => {
+                // What a full disk has no room for is lost. A part of a line would run into the next one.
+                let _ = self.cut();
+                return Err(Lost { lines, why });
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Removes what was written of a line.
+    fn cut(&self) -> io::Result<()> {
+        if self.file.metadata()?.len() > self.bytes { self.file.set_len(self.bytes) } else { Ok(()) }
+    }
+
+    /// Begins another file. The earlier ones stay as they are if there is no room for it.
+    fn rotate(&mut self) -> io::Result<()> {
         let taken = || io::Error::new(ErrorKind::ResourceBusy, "another process took the log file");
-        self.file = open(&self.path)?.ok_or_else(taken)?;
-        self.bytes = self.file.metadata()?.len();
+        let fresh = fresh(&self.path);
+        let file = open(&fresh)?.ok_or_else(taken)?;
+        for number in (1..FILES_MAX - 1).rev() {
+            shift(&numbered(&self.path, number), &numbered(&self.path, number + 1))?;
+        }
+        shift(&self.path, &numbered(&self.path, 1))?;
+        // The name is free now; only another process that starts right now could take it.
+        if self.path.exists() {
+            return Err(taken());
+        }
+        fs::rename(&fresh, &self.path)?;
+        (self.file, self.bytes) = (file, 0);
         Ok(())
+    }
+}
+
+/// Renames a file, if it is there: an operator may have removed it.
+fn shift(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -142,13 +188,74 @@ mod tests {
         let folder = tempfile::tempdir().expect("made");
         let folder = folder.path();
         let mut first = Rotating::open(folder, "drill").expect("opened");
-        first.line("one").and_then(|()| first.flush()).expect("written");
+        let write = |log: &mut Rotating, line: &str| {
+            log.line(line).expect("added");
+            assert_eq!(log.flush().expect("written"), 1);
+        };
+        write(&mut first, "one");
         let mut second = Rotating::open(folder, "drill").expect("opened");
         assert!(second.path().ends_with("drill~2.log"));
-        second.line("two").and_then(|()| second.flush()).expect("written");
+        write(&mut second, "two");
         drop(first);
         let mut again = Rotating::open(folder, "drill").expect("opened");
-        again.line("three").and_then(|()| again.flush()).expect("written");
+        write(&mut again, "three");
         assert_eq!(fs::read_to_string(folder.join("drill.log")).expect("read"), "one\nthree\n");
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted_and_the_lines_of_before_and_after_are_whole() {
+        let folder = tempfile::tempdir().expect("made");
+        let folder = folder.path();
+        let mut log = Rotating::open_bounded(folder, "node-1", 100).expect("opened");
+        let flush = |log: &mut Rotating, lines: &[&str]| {
+            lines.iter().for_each(|line| log.line(line).expect("added"));
+            log.flush()
+        };
+        assert_eq!(flush(&mut log, &["one", "two"]).expect("written"), 2);
+        let path = folder.join("node-1.log");
+        let writable = std::mem::replace(&mut log.file, File::open(&path).expect("opened"));
+        assert_eq!(flush(&mut log, &["three", "four"]).expect_err("it is read only").lines, 2);
+        // More than a file holds: nothing was written, so there is no reason for another file.
+        for _ in 0..20 {
+            let lost = log.line("a line of which few fit a file").err().map_or(0, |lost| lost.lines);
+            assert!(lost <= 3, "{lost}");
+        }
+        drop(log.flush());
+        assert!(!folder.join("node-1.log.1").exists());
+        log.file = writable;
+        // What a full disk has taken of a line.
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(b"fi"))
+            .expect("written");
+        log.cut().expect("cut");
+        assert_eq!(flush(&mut log, &["six"]).expect("written"), 1);
+        assert_eq!(fs::read_to_string(&path).expect("read"), "one\ntwo\nsix\n");
+    }
+
+    #[test]
+    fn a_log_goes_on_after_its_files_were_removed_and_without_room_for_another_the_old_ones_stay() {
+        let folder = tempfile::tempdir().expect("made");
+        let folder = folder.path();
+        let mut log = Rotating::open_bounded(folder, "node-1", 10).expect("opened");
+        let mut write = |line: &str| log.line(line).and_then(|()| log.flush());
+        for line in ["1234567", "2345678"] {
+            write(line).expect("written");
+        }
+        fs::remove_file(folder.join("node-1.log")).expect("removed");
+        write("3456789").expect("written to another file");
+        assert_eq!(fs::read_to_string(folder.join("node-1.log")).expect("read"), "3456789\n");
+        assert_eq!(fs::read_to_string(folder.join("node-1.log.2")).expect("read"), "1234567\n");
+        // Its place is taken, as by a folder that is not writable.
+        let fresh = fresh(&folder.join("node-1.log"));
+        fs::create_dir(&fresh).expect("made");
+        for _ in 0..5 {
+            assert_eq!(write("4567890").expect_err("no room").lines, 1);
+        }
+        assert_eq!(fs::read_to_string(folder.join("node-1.log.2")).expect("read"), "1234567\n");
+        fs::remove_dir(&fresh).expect("removed");
+        write("5678901").expect("written");
+        assert_eq!(fs::read_to_string(folder.join("node-1.log")).expect("read"), "5678901\n");
     }
 }

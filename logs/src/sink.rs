@@ -3,7 +3,7 @@
 use crate::journal::{self, Journal};
 use crate::line::{Format, Line};
 use crate::place::{self, Place};
-use crate::rotate::Rotating;
+use crate::rotate::{Lost, Rotating};
 use crate::settings::{Destination, Settings, Whose};
 use obol_node::network::print_id;
 use std::fs::File;
@@ -34,6 +34,8 @@ pub(crate) struct Sink {
     pub(crate) unwritten: u64,
     /// Why the last of them was not.
     pub(crate) trouble: Option<String>,
+    /// Whether lines were written since.
+    pub(crate) writes: bool,
 }
 
 impl Sink {
@@ -62,7 +64,7 @@ impl Sink {
             Destination::Auto if journal::is_stderr() => to_journal().unwrap_or(Out::Stderr),
             Destination::Auto => to_file()?,
         };
-        Ok(Some(Self { out, format: settings.format, unwritten: 0, trouble: None }))
+        Ok(Some(Self { out, format: settings.format, unwritten: 0, trouble: None, writes: true }))
     }
 
     pub(crate) fn is_journal(&self) -> bool {
@@ -78,17 +80,25 @@ impl Sink {
         }
     }
 
-    fn note(&mut self, lines: u64, result: io::Result<()>) {
-        if let Err(error) = result {
-            self.unwritten += lines;
-            self.trouble = Some(error.to_string());
+    /// Takes how many lines were written, or not.
+    fn note(&mut self, written: Result<u64, Lost>) {
+        match written {
+            Ok(0) => {}
+            Ok(_) => self.writes = true,
+            Err(Lost { lines, why }) => {
+                self.unwritten += lines;
+                self.trouble = Some(why.to_string());
+                self.writes = false;
+            }
         }
     }
 
     pub(crate) fn line(&mut self, line: &Line) {
+        let one = |written: io::Result<()>| written.map(|()| 1).map_err(|why| Lost { lines: 1, why });
         let written = match &mut self.out {
-            Out::File(file) => file.line(&line.write(self.format)),
-            Out::Journal(journal) => journal.line(line),
+            // It is written by `flush`.
+            Out::File(file) => file.line(&line.write(self.format)).map(|()| 0),
+            Out::Journal(journal) => one(journal.line(line)),
             Out::Stderr => {
                 // Under systemd without the journal's socket, it reads the priority from the line.
                 let priority = if journal::is_stderr() {
@@ -96,16 +106,16 @@ impl Sink {
                 } else {
                     String::new()
                 };
-                writeln!(io::stderr().lock(), "{priority}{}", line.write(self.format))
+                one(writeln!(io::stderr().lock(), "{priority}{}", line.write(self.format)))
             }
         };
-        self.note(1, written);
+        self.note(written);
     }
 
     pub(crate) fn flush(&mut self) {
         if let Out::File(file) = &mut self.out {
             let flushed = file.flush();
-            self.note(1, flushed);
+            self.note(flushed);
         }
     }
 }

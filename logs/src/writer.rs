@@ -85,8 +85,16 @@ pub fn start(settings: &Settings, whose: Whose) -> io::Result<()> {
         dropped: AtomicU64::new(0),
     });
     let follower = Follower::new(whose.cluster, whose.agent)?;
-    let mut writer =
-        Writer { shared: Arc::clone(&shared), rx, sink, follower, control, probes: Vec::new(), reported: 0 };
+    let mut writer = Writer {
+        shared: Arc::clone(&shared),
+        rx,
+        sink,
+        follower,
+        control,
+        probes: Vec::new(),
+        reported: 0,
+        missed: 0,
+    };
     // Before the first line.
     writer.show();
     let thread = Builder::new().name("obol-log".to_owned()).spawn(move || writer.run())?;
@@ -137,8 +145,9 @@ struct Writer {
     follower: Follower,
     control: Control,
     probes: Vec<Probe>,
-    /// Dropped lines that the log says already.
+    /// Dropped and unwritten lines that the log says already.
     reported: u64,
+    missed: u64,
 }
 
 impl Writer {
@@ -191,7 +200,23 @@ impl Writer {
             self.sink.line(&self.own(Severity::Warn, text).with("dropped", dropped));
         }
         self.sink.flush();
+        self.admit();
         self.show();
+    }
+
+    /// Says how many lines could not be written, once lines can be written again.
+    fn admit(&mut self) {
+        let unwritten = self.sink.unwritten;
+        if unwritten == self.missed || !self.sink.writes {
+            return;
+        }
+        let more = unwritten - self.missed;
+        let why = self.sink.trouble.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        let text = format!("{more} lines could not be written ({unwritten} in all){why}");
+        self.sink.line(&self.own(Severity::Warn, text).with("unwritten", unwritten));
+        self.sink.flush();
+        // If this one could not be, it counts as the next one.
+        self.missed = unwritten;
     }
 
     /// A line of the log itself.

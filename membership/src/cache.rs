@@ -118,7 +118,9 @@ impl FanOut {
                 job.raise(at, ViewId(found), config, fabric);
                 State::Outstanding(ViewId(found))
             }
-            Ok(Completion::Read(_) | Completion::Written) | Err(_) => State::Unreachable,
+            Ok(Completion::Read(_) | Completion::Written | Completion::Permitted) | Err(_) => {
+                State::Unreachable
+            }
         };
         if job.is_done() {
             job.report(config, fabric);

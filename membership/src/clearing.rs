@@ -363,7 +363,7 @@ impl Clearing {
                 self.raise(at, config, fabric);
             }
             Ok(Completion::Written) => holder.state = State::Fenced,
-            Ok(Completion::Read(_)) | Err(_) => holder.state = State::Unreachable,
+            Ok(Completion::Read(_) | Completion::Permitted) | Err(_) => holder.state = State::Unreachable,
         }
     }
 

@@ -100,6 +100,14 @@ slots! {
         Replacements = "replacements",
         /// As [`FabricCounter::MapFailures`].
         MapFailures(FabricCounter::MapFailures as u16) = FabricCounter::MapFailures.name(),
+        /// As [`FabricCounter::Strangers`].
+        Strangers(FabricCounter::Strangers as u16) = FabricCounter::Strangers.name(),
+        /// As [`FabricCounter::ConnectionsRefused`].
+        ConnectionsRefused(FabricCounter::ConnectionsRefused as u16) = FabricCounter::ConnectionsRefused.name(),
+        /// As [`FabricCounter::Unintroduced`].
+        Unintroduced(FabricCounter::Unintroduced as u16) = FabricCounter::Unintroduced.name(),
+        /// As [`FabricCounter::DatagramsUnknown`].
+        DatagramsUnknown(FabricCounter::DatagramsUnknown as u16) = FabricCounter::DatagramsUnknown.name(),
     }
 }
 

@@ -128,6 +128,11 @@ impl Peer {
         matches!(self.state, MembershipState::Left { .. })
     }
 
+    /// Whether this process has asked to leave.
+    pub(crate) const fn leaves(&self) -> bool {
+        matches!(self.state, MembershipState::Leaving(_) | MembershipState::Left { .. })
+    }
+
     /// Starts to leave.
     pub(crate) const fn leave(&mut self, now: Instant) {
         self.state = match self.state {

@@ -2,7 +2,7 @@
 //! same two files.
 
 use crate::Network;
-use crate::network::Fabric;
+use crate::network::{Fabric, turn};
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Address, Incarnation, Layout, Name, Release};
@@ -188,6 +188,26 @@ impl Deployment {
         } else {
             Kind::Agent
         }
+    }
+
+    /// The number of the host that a process of [`Deployment::names`] belongs to; `None` for any other.
+    pub fn home_of(&self, name: Name) -> Option<u8> {
+        let Some(network) = self.network.as_ref().filter(|network| network.hosts.len() > 1) else {
+            return Some(self.own_host());
+        };
+        let numbered = |count: u16, of: &dyn Fn(u16) -> bool| (1..=count).find(|n| of(*n));
+        if let Some(number) = numbered(self.coordinators, &|n| coordinator_name(n) == name) {
+            return network.number_of(number.into());
+        }
+        if !network.members.is_empty() {
+            let mut all = network.members.iter().chain(&network.apps);
+            let at = all.position(|one| one == name.as_str())?;
+            return network.homes.get(at).copied();
+        }
+        let cache = numbered(self.caches, &|n| cache_name(n) == name.as_str());
+        let of_app = |n| app_node_names(n).iter().any(|one| one == name.as_str());
+        let number = cache.or_else(|| numbered(self.apps, &of_app))?;
+        u8::try_from(turn(number, network.hosts.len())).ok()
     }
 
     /// The agent that an app of [`Deployment::names`] attaches to.

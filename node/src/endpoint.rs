@@ -7,8 +7,9 @@ use crate::{Deployment, Site};
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, HostError, clock};
-use obol_fabric::ip::{self, GatewayError};
+use obol_fabric::ip::{self, AskError, GatewayError, Outlets};
 use obol_fabric::notice::Detection;
+use obol_fabric::pulse::Timing;
 use obol_fabric::remote::RegionCopy;
 use obol_fabric::verbs::device::DeviceSelector;
 use obol_fabric::verbs::{self, OpenError};
@@ -17,11 +18,11 @@ use obol_fabric::{
     Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, Wait, shm,
 };
 use obol_membership::{Kind, Role};
-use obol_profiles::{Profile, Rdma};
-use std::net::SocketAddr;
+use obol_profiles::{Profile, Pulse, Rdma};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 /// How long a leaving process waits for the view without it; then it exits, and counts as failed.
 pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
@@ -276,6 +277,15 @@ impl RegionReader {
         Some(others.into_iter().filter_map(|host| Some((host, observer.note(host, bytes).err()?))).collect())
     }
 
+    /// Asks the program of another host's gateway. Blocks until it has answered, or for as long as
+    /// given.
+    pub fn ask(&mut self, host: u8, bytes: &[u8], patience: Duration) -> Result<Vec<u8>, AskError> {
+        match self {
+            Self::Rdma(_) => Err(AskError::NoGateways),
+            Self::Ip(observer) => observer.ask(host, bytes, patience),
+        }
+    }
+
     /// Reads a region once. Blocks until its host has answered, or is given up.
     pub fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
         match self {
@@ -286,13 +296,12 @@ impl RegionReader {
 }
 
 impl Site {
-    /// Runs the gateway of this host until `stop` is set. `notes` takes the annotations of other
-    /// hosts. `ready` is called with its address.
+    /// Runs the gateway of this host until `stop` is set. `ready` is called with its address.
     pub fn gateway(
         &self,
         name: Name,
         stop: &AtomicBool,
-        notes: SyncSender<Vec<u8>>,
+        outlets: Outlets,
         manager: &mut ServiceManager,
         ready: impl FnOnce(SocketAddr),
     ) -> Result<(), EndpointError> {
@@ -301,27 +310,42 @@ impl Site {
         };
         let config = ip_config(network, keys, &self.deployment.profile);
         let alive = || manager.turned(|| true);
-        let ended = ip::serve(&self.cluster, name, &config, stop, Some(notes), ready, alive);
+        let ended = ip::serve(&self.cluster, name, &config, stop, outlets, ready, alive);
         manager.stopping();
         Ok(ended?)
     }
 }
 
+/// The number of the host of each coordinator, 0 for none.
+fn hosts_of_coordinators(network: &Network) -> Vec<u8> {
+    let number = |number: u32| network.number_of(number).unwrap_or_default();
+    (1..).take(network.coordinators.len()).map(number).collect()
+}
+
 /// The configuration of gateways and links, from the network and the profile.
 fn ip_config(network: &Network, keys: &Path, profile: &Profile) -> ip::Config {
     let port = network.coordinators.first().map_or(PORT, SocketAddr::port);
-    let number = |address| {
-        let index = network.hosts.iter().position(|host| *host == address);
-        index.and_then(|index| u8::try_from(index + 1).ok()).unwrap_or_default()
-    };
     ip::Config {
         gateways: network.hosts.iter().map(|host| SocketAddr::new(*host, port)).collect(),
-        coordinators: network.coordinators.iter().map(|at| number(at.ip())).collect(),
+        coordinators: hosts_of_coordinators(network),
         identity: keys.to_owned(),
         detection: profile.ip.detection,
         raises_fences: false,
         keeps_mailbox: false,
+        pulse: profile.pulse.enabled.then(|| pulse_config(network, &profile.pulse)),
     }
+}
+
+/// How gateways send pulses. Hosts without named paths have one, by their addresses.
+fn pulse_config(network: &Network, pulse: &Pulse) -> ip::PulseConfig {
+    let used = |paths: &Vec<IpAddr>| paths.iter().copied().take(pulse.paths as usize).collect();
+    let paths = if network.paths.is_empty() {
+        network.hosts.iter().map(|host| vec![*host]).collect()
+    } else {
+        network.paths.iter().map(used).collect()
+    };
+    let timing = Timing { period: pulse.period, timeout: pulse.timeout };
+    ip::PulseConfig { timing, paths, priority: pulse.priority }
 }
 
 /// The device's configuration, from the network and the profile.
@@ -343,6 +367,10 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
         detection: rdma.detection,
         raises_fences: owner.kind == Kind::LeaseCache as u32,
         keeps_mailbox: false,
+        keys: network
+            .rdma_keys
+            .clone()
+            .map(|directory| verbs::HostKeys { directory, coordinators: hosts_of_coordinators(network) }),
     }
 }
 

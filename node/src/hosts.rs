@@ -6,6 +6,7 @@
 //! cluster = "prod"
 //! id = "0f3c5a7e91b2d468"
 //! profile = "roce"
+//! keys = "/etc/obol/keys"
 //!
 //! [[hosts]]
 //! address = "10.0.0.1"
@@ -18,6 +19,7 @@ use crate::network::{Fabric, GROUPS, Groups, KEYS as KEYS_DIRECTORY, Network, PO
 use crate::{Deployment, HostSupervisor};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
+use obol_fabric::pulse::PATHS_MAX;
 use obol_fabric::verbs::DATAGRAM_PAYLOAD_MAX;
 use obol_profiles::document::{self, Faults, nearest, shortened};
 use obol_profiles::{Fault, FileError, Profile};
@@ -45,6 +47,8 @@ pub struct Hosts {
     pub profile: String,
     /// How the hosts reach each other's memory.
     pub fabric: Fabric,
+    /// The directory of each host's keys, over RDMA; `None` trusts the network.
+    pub rdma_keys: Option<PathBuf>,
     /// The multicast groups, over RDMA.
     pub groups: Groups,
     /// Over IP, the port of all gateways. Over RDMA, the port of coordinator 1 on its host; coordinator n listens n - 1 above.
@@ -58,6 +62,8 @@ pub struct Hosts {
 pub struct Host {
     /// Its address on the network.
     pub address: IpAddr,
+    /// Its addresses for pulses, one for each path; empty for its address alone.
+    pub paths: Vec<IpAddr>,
     /// The number of its coordinator, if it has one.
     pub coordinator: Option<u16>,
     /// Its agents.
@@ -132,6 +138,12 @@ impl Hosts {
         self.hosts.iter().position(|host| addresses.contains(&host.address))
     }
 
+    /// The paths of all hosts; empty if none names any.
+    fn paths(&self) -> Vec<Vec<IpAddr>> {
+        let paths = self.hosts.iter().map(|host| host.paths.clone());
+        if self.hosts.iter().all(|host| host.paths.is_empty()) { Vec::new() } else { paths.collect() }
+    }
+
     /// The cluster as seen by the host at this index. `origin` is the file: a profile's path is
     /// relative to it.
     pub fn deployment(&self, host: usize, origin: &Path) -> Result<Deployment, HostsError> {
@@ -165,21 +177,28 @@ impl Hosts {
                 Fabric::Ip { .. } => SocketAddr::new(*address, self.port),
             })
             .collect();
+        let beside_file = |keys: &Path| origin.parent().unwrap_or(origin).join(keys);
         let network = Network {
             id: self.id,
             host: u8::try_from(host + 1).unwrap_or(u8::MAX),
             address: here.address,
             fabric: match &self.fabric {
                 // Relative to the file, as a profile's path is.
-                Fabric::Ip { keys } => Fabric::Ip { keys: origin.parent().unwrap_or(origin).join(keys) },
+                Fabric::Ip { keys } => Fabric::Ip { keys: beside_file(keys) },
                 Fabric::Rdma => Fabric::Rdma,
             },
+            rdma_keys: self.rdma_keys.as_deref().map(beside_file),
             hosts: self.hosts.iter().map(|host| host.address).collect(),
+            paths: self.paths(),
             coordinators: listens,
             groups: self.groups,
             memory_lost: Vec::new(),
             state: None,
             apps: self.hosts.iter().flat_map(|host| &host.apps).map(Name::to_string).collect(),
+            homes: self
+                .homes(|host| host.caches.len() + host.agents.len())
+                .chain(self.homes(|host| host.apps.len()))
+                .collect(),
             supervisors: self.hosts.iter().map(|host| host.supervisor.clone()).collect(),
             members: self
                 .hosts
@@ -197,13 +216,22 @@ impl Hosts {
     }
 }
 
+impl Hosts {
+    /// The number of each host, as often as it has something.
+    fn homes(&self, has: fn(&Host) -> usize) -> impl Iterator<Item = u8> {
+        (1..).zip(&self.hosts).flat_map(move |(number, host)| std::iter::repeat_n(number, has(host)))
+    }
+}
+
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
 const KEYS: [&str; 9] = ["schema", "cluster", "id", "profile", "fabric", "keys", "port", "groups", "hosts"];
 const FABRICS: [&str; 2] = ["rdma", "ip"];
+/// In the place of a directory of keys: the network is trusted.
+const NO_KEYS: &str = "none";
 const GROUP_KEYS: [&str; 2] = ["coordinators", "everyone"];
-const HOST_KEYS: [&str; 6] = ["address", "coordinator", "agents", "caches", "apps", "supervisor"];
+const HOST_KEYS: [&str; 7] = ["address", "paths", "coordinator", "agents", "caches", "apps", "supervisor"];
 
 struct Reader<'t> {
     text: &'t str,
@@ -320,18 +348,21 @@ impl Reader<'_> {
             Some(value) => self.groups(value),
         };
         let hosts = self.must(table, 0, "hosts", "[[hosts]]").map(|value| self.hosts(value));
+        let (fabric, rdma_keys) = fabric?;
         Some(Hosts {
             cluster: cluster?,
             id: id?,
             profile: profile?,
-            fabric: fabric?,
+            fabric,
+            rdma_keys,
             groups: groups?,
             port: port?,
             hosts: hosts?,
         })
     }
 
-    fn fabric(&mut self, table: &Table<'_>) -> Option<Fabric> {
+    /// The fabric, and the directory of keys over RDMA.
+    fn fabric(&mut self, table: &Table<'_>) -> Option<(Fabric, Option<PathBuf>)> {
         let name = match table.get("fabric") {
             None => FABRICS[0].to_owned(),
             Some(value) => {
@@ -346,12 +377,29 @@ impl Reader<'_> {
         };
         let keys = table.get("keys").map(|value| (value.span().start, self.text(value, "keys")));
         match (name.as_str(), keys) {
-            ("ip", None) => Some(Fabric::Ip { keys: KEYS_DIRECTORY.into() }),
-            ("ip", Some((_, keys))) => Some(Fabric::Ip { keys: keys?.into() }),
-            (_, None) => Some(Fabric::Rdma),
-            (_, Some((at, _))) => {
-                self.fault(at, "keys are used with fabric = \"ip\" only");
+            ("ip", None) => Some((Fabric::Ip { keys: KEYS_DIRECTORY.into() }, None)),
+            ("ip", Some((at, keys))) => {
+                let keys = keys?;
+                if keys == NO_KEYS {
+                    self.fault(at, "keys must be a directory: over IP, hosts always know each other by keys");
+                    return None;
+                }
+                Some((Fabric::Ip { keys: keys.into() }, None))
+            }
+            (_, None) => {
+                // A network is not trusted because a line was forgotten.
+                self.fault(
+                    table.get("fabric").map_or(0, |value| value.span().start),
+                    format!(
+                        "keys is missing: over RDMA, say keys = \"{KEYS_DIRECTORY}\", where `obol host keys` puts the keys by which the \
+                         hosts know each other, or keys = \"{NO_KEYS}\" to trust whoever can send packets on the network"
+                    ),
+                );
                 None
+            }
+            (_, Some((_, keys))) => {
+                let keys = keys?;
+                Some((Fabric::Rdma, (keys != NO_KEYS).then(|| keys.into())))
             }
         }
     }
@@ -392,6 +440,7 @@ impl Reader<'_> {
             self.fault(at, format!("{} hosts, but a cluster can have {HOSTS_MAX}", array.len()));
         }
         let (mut addresses, mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut on_paths, mut count_of_paths) = (BTreeSet::new(), None);
         let mut hosts = Vec::new();
         for entry in array.iter() {
             let at = entry.span().start;
@@ -428,7 +477,18 @@ impl Reader<'_> {
                 );
             }
             let supervisor = table.get("supervisor").map(|value| self.supervisor(value)).unwrap_or_default();
-            let host = |address| Host { address, coordinator, agents, caches, apps, supervisor };
+            let paths = table.get("paths").map_or_else(Vec::new, |value| self.paths(value, &mut on_paths));
+            let first = *count_of_paths.get_or_insert(paths.len());
+            if paths.len() != first {
+                self.fault(
+                    at,
+                    format!(
+                        "{} paths, and the first host has {first}; every host needs an address on each path",
+                        paths.len()
+                    ),
+                );
+            }
+            let host = |address| Host { address, paths, coordinator, agents, caches, apps, supervisor };
             hosts.extend(address.map(host));
         }
         let count = i64::try_from(numbers.len()).unwrap_or(i64::MAX);
@@ -442,6 +502,27 @@ impl Reader<'_> {
             );
         }
         hosts
+    }
+
+    fn paths(&mut self, value: &Value<'_>, taken: &mut BTreeSet<IpAddr>) -> Vec<IpAddr> {
+        let Some(array) = value.get_ref().as_array() else {
+            let fault = "hosts.paths must be a list of addresses, [\"..\", \"..\"]";
+            self.fault(value.span().start, fault);
+            return Vec::new();
+        };
+        if array.is_empty() || array.len() > PATHS_MAX {
+            let fault = format!("hosts.paths must be 1 to {PATHS_MAX} addresses, one for each path");
+            self.fault(value.span().start, fault);
+        }
+        let mut paths = Vec::new();
+        for value in array.iter() {
+            let Some(address) = self.address(value, "hosts.paths") else { continue };
+            if !taken.insert(address) {
+                self.fault(value.span().start, format!("hosts.paths: {address} is there twice"));
+            }
+            paths.push(address);
+        }
+        paths
     }
 
     fn supervisor(&mut self, value: &Value<'_>) -> HostSupervisor {

@@ -7,7 +7,7 @@ use crate::hosts::Host;
 use crate::network::print_id;
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use obol_fabric::Name;
-use obol_fabric::ip::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, uri};
+use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, uri};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,

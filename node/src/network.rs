@@ -6,7 +6,7 @@ use obol_fabric::host::PER_HOST;
 use obol_fabric::layout::PROPOSERS_MAX;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The default port: over RDMA of coordinator 1, and coordinator n listens n - 1 above; over IP of
 /// all gateways.
@@ -59,10 +59,17 @@ pub struct Network {
     /// How the hosts reach each other's memory.
     #[serde(default)]
     pub fabric: Fabric,
+    /// The directory of this host's keys, over RDMA; `None` trusts the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma_keys: Option<PathBuf>,
     /// All hosts, in the order of their numbers; empty if one supervisor has started the whole
     /// cluster on this host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<IpAddr>,
+    /// The addresses for pulses of each host, one for each path; empty if there is one path, by the
+    /// addresses of the hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<Vec<IpAddr>>,
     /// The addresses of coordinators 1, 2, .., up to the highest number that the profile allows, so
     /// that replacements can be found as well.
     pub coordinators: Vec<SocketAddr>,
@@ -83,6 +90,10 @@ pub struct Network {
     /// Programs of the hosts that their supervisors run, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apps: Vec<String>,
+    /// The numbers of their hosts, first of the members; empty if the processes of each kind take
+    /// turns on the hosts, see [`turn`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub homes: Vec<u8>,
     /// What restarts the processes of each host, in the order of their numbers; empty if one
     /// supervisor has started the whole cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,20 +109,37 @@ impl Network {
             host: 1,
             address,
             fabric: Fabric::Rdma,
+            rdma_keys: None,
             hosts: Vec::new(),
+            paths: Vec::new(),
             coordinators: coordinators.collect(),
             groups: GROUPS,
             memory_lost: Vec::new(),
             state: None,
             members: Vec::new(),
             apps: Vec::new(),
+            homes: Vec::new(),
             supervisors: Vec::new(),
+        }
+    }
+
+    /// The directory of this host's keys; `None` if connections are not authenticated.
+    pub fn keys(&self) -> Option<&Path> {
+        match &self.fabric {
+            Fabric::Ip { keys } => Some(keys),
+            Fabric::Rdma => self.rdma_keys.as_deref(),
         }
     }
 
     /// The numbers of the coordinators assigned to the host of this address.
     pub fn coordinators_of(&self, address: IpAddr) -> impl Iterator<Item = u16> + '_ {
         (1..).zip(&self.coordinators).filter(move |(_, at)| at.ip() == address).map(|(number, _)| number)
+    }
+
+    /// The numbers of the other hosts.
+    pub fn other_hosts(&self) -> impl Iterator<Item = u8> + '_ {
+        let hosts = u8::try_from(self.hosts.len()).unwrap_or(u8::MAX);
+        (1..=hosts).filter(|host| *host != self.host)
     }
 
     /// The host to which a coordinator is assigned.
@@ -144,6 +172,15 @@ impl Network {
             0 => self.coordinators.get((at.region as usize).wrapping_sub(1)).map(SocketAddr::ip),
             host => Some(Ipv6Addr::from(host).to_canonical()),
         }
+    }
+}
+
+/// The number of the host of process `number` of its kind, from 1, where they take turns.
+pub const fn turn(number: u16, hosts: usize) -> usize {
+    let others = number.saturating_sub(1) as usize;
+    match others.checked_rem(hosts) {
+        Some(index) => index + 1,
+        None => 1,
     }
 }
 

@@ -11,6 +11,7 @@ const THREE: &str = r#"schema = 1
 cluster = "prod"
 id = "0f3c5a7e91b2d468"
 profile = "roce"
+keys = "none"
 
 [[hosts]]
 address = "10.0.0.1"
@@ -59,6 +60,17 @@ fn processes_are_restarted_where_the_file_names_a_supervisor_and_programs_where_
     assert!(deployment.names().contains(&"web".to_owned()), "it should run");
     let name = |name: &str| Name::new(name).expect("a name");
     assert_eq!(deployment.kind(name("web")), Kind::App);
+    // Whether or not it runs, and from every host.
+    let homes =
+        ["coord-1", "coord-2", "node-1", "node-2", "web", "nobody"].map(|who| deployment.home_of(name(who)));
+    assert_eq!(homes, [Some(1), Some(3), Some(1), Some(2), Some(2), None]);
+    let mut simulated = deployment.clone();
+    if let Some(network) = &mut simulated.network {
+        (network.members, network.apps, network.homes) = Default::default();
+    }
+    simulated.apps = 4;
+    let homes = ["node-1", "app-2", "app-3", "node-4", "app-5"].map(|who| simulated.home_of(name(who)));
+    assert_eq!(homes, [Some(1), Some(2), Some(3), Some(1), None]);
     let network = deployment.network.expect("a network");
     assert_eq!(network.supervisor(2), HostSupervisor::Systemd { start: true });
     for (host, kind, process, restarted) in [
@@ -83,16 +95,16 @@ fn each_mistake_is_reported_with_its_position() {
         (
             "address = \"10.0.0.1\"",
             "adress = \"10.0.0.1\"",
-            "c.toml:7:1: hosts.adress is unknown; did you mean hosts.address?",
+            "c.toml:8:1: hosts.adress is unknown; did you mean hosts.address?",
         ),
-        ("10.0.0.2", "10.0.0", "c.toml:12:11: hosts.address is \"10.0.0\", but must be an IP address"),
+        ("10.0.0.2", "10.0.0", "c.toml:13:11: hosts.address is \"10.0.0\", but must be an IP address"),
         (
             "coordinator = 3",
             "coordinator = 4",
             "coordinators must be numbered from 1 without gaps; here 1, 2, 4",
         ),
-        ("coordinator = 3", "coordinator = 1", "c.toml:13:15: coordinator 1 is on two hosts"),
-        ("\"node-3\"", "\"node-1\"", "c.toml:14:21: node-1 is the name of two processes"),
+        ("coordinator = 3", "coordinator = 1", "c.toml:14:15: coordinator 1 is on two hosts"),
+        ("\"node-3\"", "\"node-1\"", "c.toml:15:21: node-1 is the name of two processes"),
         ("10.0.0.3", "10.0.0.1", "10.0.0.1 is the address of two hosts"),
         ("0f3c5a7e91b2d468", "0f3c", "c.toml:3:6: id must be 16 hexadecimal digits"),
         ("schema = 1", "schema = 2", "c.toml:1:10: schema must be 1"),
@@ -101,7 +113,7 @@ fn each_mistake_is_reported_with_its_position() {
         (
             "coordinator = 3",
             "coordinator = 3\nsupervisor = \"sistemd\"",
-            "c.toml:14:14: hosts.supervisor: \"sistemd\" is no supervisor: known are none, systemd, systemd start, and \
+            "c.toml:15:14: hosts.supervisor: \"sistemd\" is no supervisor: known are none, systemd, systemd start, and \
              command PROGRAM ARGUMENTS; did you mean systemd?",
         ),
         ("coordinator = 3", "coordinator = 3\nsuperviser = \"none\"", "did you mean hosts.supervisor?"),
@@ -112,6 +124,22 @@ fn each_mistake_is_reported_with_its_position() {
     }
     let text = refused(|file| file + "\n[groups]\ncoordinators = \"10.0.0.9\"\neveryone = \"239.1.1.1\"\n");
     assert!(text.contains("is not a multicast address"), "{text}");
+}
+
+#[test]
+fn over_rdma_the_file_says_by_what_the_hosts_know_each_other() {
+    let keys = |text: &str| {
+        let hosts = Hosts::parse(text, Path::new("/etc/obol/c.toml")).expect("a good file");
+        let network = hosts.deployment(0, Path::new("/etc/obol/c.toml")).expect("a deployment").network;
+        network.expect("a network").keys().map(Path::to_owned)
+    };
+    assert_eq!(keys(THREE), None);
+    let with = |keys: &str| THREE.replace("keys = \"none\"", keys);
+    assert_eq!(keys(&with("keys = \"keys\"")).as_deref(), Some(Path::new("/etc/obol/keys")));
+    let text = refused(|file| file.replace("keys = \"none\"\n", ""));
+    assert!(text.contains("keys is missing") && text.contains("keys = \"none\" to trust"), "{text}");
+    let text = refused(|file| file.replace("profile = \"roce\"", "profile = \"lan\"\nfabric = \"ip\""));
+    assert!(text.contains("c.toml:6:8: keys must be a directory"), "{text}");
 }
 
 #[test]
@@ -151,4 +179,35 @@ fn a_profile_for_one_host_is_refused_and_each_for_several_is_not() {
 fn a_file_that_does_not_end_is_refused() {
     let message = Hosts::load(Path::new("/dev/zero")).expect_err("endless").to_string();
     assert_eq!(message, "/dev/zero: is a device, not a regular file");
+}
+
+#[test]
+fn every_host_has_an_address_on_each_path_or_none_names_any() {
+    let with = |paths: [&str; 3]| {
+        (1..).zip(paths).fold(THREE.to_owned(), |text, (n, paths)| {
+            let address = format!("address = \"10.0.0.{n}\"\n");
+            text.replace(&address, &format!("{address}{paths}\n"))
+        })
+    };
+    let paths = [1, 2, 3].map(|n| format!("paths = [\"10.1.0.{n}\", \"10.2.0.{n}\"]"));
+    let paths = paths.each_ref().map(String::as_str);
+    let network = |text: &str| {
+        let hosts = Hosts::parse(text, Path::new("c.toml")).expect("a good file");
+        hosts.deployment(0, Path::new("c.toml")).expect("a deployment").network.expect("a network")
+    };
+    let shown = network(&with(paths)).paths.iter().map(|of| format!("{of:?}")).collect::<Vec<_>>();
+    assert_eq!(shown, ["[10.1.0.1, 10.2.0.1]", "[10.1.0.2, 10.2.0.2]", "[10.1.0.3, 10.2.0.3]"]);
+    assert!(network(THREE).paths.is_empty());
+    for (third, why) in [
+        ("", "c.toml:20:1: 0 paths, and the first host has 2; every host needs an address on each path"),
+        ("paths = [\"10.1.0.3\"]", "1 paths, and the first host has 2"),
+        ("paths = [\"10.1.0.1\", \"10.2.0.3\"]", "c.toml:22:10: hosts.paths: 10.1.0.1 is there twice"),
+        ("paths = []", "hosts.paths must be 1 to 4 addresses"),
+        ("paths = \"10.1.0.3\"", "hosts.paths must be a list of addresses"),
+        ("path = []", "hosts.path is unknown; did you mean hosts.paths?"),
+    ] {
+        let text = with([paths[0], paths[1], third]);
+        let said = Hosts::parse(&text, Path::new("c.toml")).expect_err(third).to_string();
+        assert!(said.contains(why), "{said}");
+    }
 }

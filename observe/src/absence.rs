@@ -3,10 +3,9 @@
 
 use crate::Process;
 use obol_fabric::ViewId;
-use obol_fabric::ip::identity::Identity;
+use obol_fabric::identity::Identity;
 use obol_membership::View;
 use obol_node::Network;
-use obol_node::network::Fabric;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -23,6 +22,8 @@ pub enum Absence {
     NoMember,
     /// Its memory cannot be read, and no view says that it is gone.
     Unseen,
+    /// Its host does not answer, and others do; it may run.
+    Silent,
 }
 
 impl Absence {
@@ -71,6 +72,7 @@ impl Absence {
             Self::Removed(view) => format!("not a member: removed as failed by view {view}"),
             Self::NoMember => "not a member".to_owned(),
             Self::Unseen => "not seen from this host".to_owned(),
+            Self::Silent => "cannot be read: their host does not answer".to_owned(),
         }
     }
 
@@ -97,10 +99,7 @@ pub(crate) fn why_silent(network: &Network, silent: impl Iterator<Item = bool>) 
     if !silent.contains(&true) {
         return None;
     }
-    let unusable = match &network.fabric {
-        Fabric::Ip { keys } => unusable(keys, network.id, network.host),
-        Fabric::Rdma => None,
-    };
+    let unusable = network.keys().and_then(|keys| unusable(keys, network.id, network.host));
     let none_answers = || "none of them answers: they are down, or this host is cut off from them".to_owned();
     unusable.or_else(|| (!silent.contains(&false)).then(none_answers))
 }
@@ -129,6 +128,7 @@ mod tests {
     use obol_fabric::{Address, Incarnation, Name, Nanos};
     use obol_membership::Kind;
     use obol_membership::view::Departed;
+    use obol_node::network::Fabric;
 
     fn name(text: &str) -> Name {
         Name::new(text).expect("a name")

@@ -252,12 +252,55 @@ impl Pending {
     }
 }
 
+/// The notices that no decided view explains yet, by coordinator.
+#[derive(Default)]
+struct Causes {
+    pending: BTreeMap<Name, Pending>,
+    /// Members that decided views have removed.
+    gone: BTreeSet<Incarnation>,
+}
+
+impl Causes {
+    /// A coordinator was notified. Followers are too, some only after the decision.
+    fn notice(&mut self, moment: Moment, dead: Dead) {
+        if self.gone.contains(&dead.who) {
+            return;
+        }
+        let here = self.pending.entry(moment.process).or_default();
+        if !here.dead.iter().any(|known| known.who == dead.who) {
+            here.dead.push(dead);
+            here.notices.push(moment);
+        }
+    }
+
+    /// What made this coordinator decide this view. Notices at those that do not decide are not the
+    /// cause.
+    fn of(&mut self, decider: Name, view: ViewId, departures: &Departures) -> Pending {
+        let mut here = self.pending.remove(&decider).unwrap_or_default();
+        let before = ViewId(view.0.saturating_sub(1));
+        here.retain(|dead| !departures.is_gone(dead.who, before));
+        if let Some(failed) = departures.failed.get(&view) {
+            let mut rest = here.clone();
+            here.retain(|dead| failed.iter().any(|other| other.who == dead.who));
+            rest.retain(|dead| !departures.is_gone(dead.who, view));
+            self.pending.insert(decider, rest);
+            // Programs are removed with their agents, without a notice.
+            let unnoticed = failed.iter().filter(|dead| here.dead.iter().all(|known| known.who != dead.who));
+            here.dead.extend(unnoticed.copied().collect::<Vec<_>>());
+        }
+        self.gone.extend(here.dead.iter().map(|dead| dead.who));
+        for other in self.pending.values_mut() {
+            other.retain(|dead| !self.gone.contains(&dead.who));
+        }
+        here
+    }
+}
+
 /// All failovers of these events, oldest first. Views whose departures are unknown are assumed to
 /// be due to all earlier notices at their decider.
 pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &Departures) -> Vec<Failover> {
-    let mut pending: BTreeMap<Name, Pending> = BTreeMap::new();
+    let mut causes = Causes::default();
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
-    let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
     let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
     let records = || events.clone().map(|seen| (Moment::of(&seen), seen.event.record));
     let decides = |record: &Record| record.kind == Event::Decide;
@@ -266,51 +309,24 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &
     for (moment, Record { kind, reason, a, b }) in records() {
         let (process, view) = (moment.process, ViewId(a));
         match kind {
-            Event::Notice => {
-                // Followers also receive notices, some only after the decision.
-                if gone.contains(&Incarnation(a)) {
-                    continue;
-                }
-                let here = pending.entry(process).or_default();
-                let (who, reason) = (Incarnation(a), Reason::from_repr(reason));
-                let dead = Dead { who, accuser: Incarnation(b), reason };
-                if !here.dead.iter().any(|known| known.who == dead.who) {
-                    here.dead.push(dead);
-                    here.notices.push(moment);
-                }
-            }
+            Event::Notice => causes.notice(
+                moment,
+                Dead { who: Incarnation(a), accuser: Incarnation(b), reason: Reason::from_repr(reason) },
+            ),
             Event::Propose => drop(proposed.insert((process, view), moment)),
             Event::Decide => {
-                // Notices at a coordinator that does not decide are not the cause of this view.
-                let mut here = pending.remove(&process).unwrap_or_default();
-                let before = ViewId(view.0.saturating_sub(1));
-                here.retain(|dead| !departures.is_gone(dead.who, before));
-                if let Some(failed) = departures.failed.get(&view) {
-                    let mut rest = here.clone();
-                    here.retain(|dead| failed.iter().any(|other| other.who == dead.who));
-                    rest.retain(|dead| !departures.is_gone(dead.who, view));
-                    pending.insert(process, rest);
-                    // Programs are removed with their agents, without a notice.
-                    let unnoticed =
-                        failed.iter().filter(|dead| here.dead.iter().all(|known| known.who != dead.who));
-                    here.dead.extend(unnoticed.copied().collect::<Vec<_>>());
-                }
-                gone.extend(here.dead.iter().map(|dead| dead.who));
-                for other in pending.values_mut() {
-                    other.retain(|dead| !gone.contains(&dead.who));
-                }
-                let Some(first) = here.notices.first() else { continue };
-                let mut moments = here.notices.clone();
+                let Pending { dead, notices } = causes.of(process, view, departures);
+                let Some(first) = notices.first() else { continue };
+                let began = first.at;
+                let mut moments = notices;
                 moments.extend(proposed.remove(&(process, view)));
                 moments.push(moment);
-                let began = first.at;
-                let (decider, dead) = (process, here.dead);
                 let compatible = departures.is_compatible(view);
-                found.insert(view, Failover { view, decider, dead, began, moments, compatible });
+                found.insert(view, Failover { view, decider: process, dead, began, moments, compatible });
             }
             // The decider's flight recorder is lost. Earlier notices may be the cause of this view,
             // so they are not attributed to a later one.
-            Event::ViewReceived if !decided.contains(&view) => drop(pending.remove(&process)),
+            Event::ViewReceived if !decided.contains(&view) => drop(causes.pending.remove(&process)),
             _ => {}
         }
     }

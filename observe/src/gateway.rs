@@ -1,31 +1,90 @@
 //! The gateway of this host, in a cluster over IP.
 
 use crate::Observer;
-use obol_fabric::ip::identity::Identity;
+use obol_fabric::host::{Cluster, Observed, Process};
+use obol_fabric::identity::{Duty, Identity};
 use obol_fabric::ip::{self, GatewayCounter};
+use obol_fabric::{Name, Version};
 use obol_node::network::Fabric;
+use std::path::Path;
 use std::time::Duration;
 
 /// A certificate that is valid for fewer days is a warning.
 pub const CERTIFICATE_DAYS_FEW: u32 = 30;
 
+/// A gateway that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningGateway {
+    /// Its name.
+    pub name: Name,
+    /// Its pid and start time, which no other gateway of this host has: a successor may have another
+    /// region, and there the same generation.
+    pub process: Process,
+    /// Its version.
+    pub version: Version,
+}
+
+impl RunningGateway {
+    /// That of the cluster's host.
+    pub fn find(cluster: &Cluster) -> Option<Self> {
+        let info = cluster.gateway()?;
+        let version = Observed::open(cluster, info.number).ok()?.reader().seat(0)?.version;
+        Some(Self { name: info.name, process: info.process, version })
+    }
+}
+
 /// The gateway of this host.
 #[derive(Clone, Debug)]
 pub struct Gateway {
+    /// Which one; `None` if none runs.
+    pub running: Option<RunningGateway>,
+    /// Its name, or that of the one that ran last.
+    pub name: Option<Name>,
     /// What it has let in and refused since it was started, in the order of
     /// [`GatewayCounter::ALL`]; `None` if it does not run.
     pub counters: Option<Vec<u64>>,
     /// For how much longer the host's certificate is valid; `None` if it is not.
     pub valid_for: Option<Duration>,
+    /// Why the keys in the host's directory cannot be used by this host, whatever their dates.
+    pub fault: Option<String>,
+}
+
+/// The duty that each host's certificate must have: of its gateway, or over RDMA of what reads there.
+pub const fn least_duty(fabric: &Fabric) -> Duty {
+    match fabric {
+        Fabric::Ip { .. } => Duty::Gateway,
+        Fabric::Rdma => Duty::Observer,
+    }
+}
+
+/// For how much longer the certificate in a directory is valid, and why a host cannot use it for a duty.
+pub fn examine_keys(keys: &Path, nonce: u64, host: u8, duty: Duty) -> (Option<Duration>, Option<String>) {
+    match Identity::load(keys) {
+        Ok(identity) => {
+            (identity.valid_for(), identity.allows(nonce, host, duty).err().map(|error| error.to_string()))
+        }
+        Err(error) => (None, Some(error.to_string())),
+    }
+}
+
+/// Whole days.
+pub fn certificate_days(valid_for: Duration) -> Option<u32> {
+    u32::try_from(valid_for.as_secs() / (24 * 60 * 60)).ok()
 }
 
 impl Gateway {
     /// Reads it; `None` in a cluster without gateways.
     pub fn read(observer: &Observer) -> Option<Self> {
         let Fabric::Ip { keys } = &observer.deployment().network.as_ref()?.fabric else { return None };
-        // Whoever cannot read the keys is informed by every process that needs them.
-        let valid_for = Identity::load(keys).ok().and_then(|identity| identity.valid_for());
-        Some(Self { counters: ip::counted(observer.cluster()), valid_for })
+        let cluster = observer.cluster();
+        let (valid_for, fault) = examine_keys(keys, cluster.nonce(), cluster.host(), Duty::Gateway);
+        let running = RunningGateway::find(cluster);
+        let last = || {
+            let all = cluster.regions().into_iter().filter(|region| region.is_gateway());
+            all.max_by_key(|region| region.process.started).map(|region| region.name)
+        };
+        let name = running.map(|running| running.name).or_else(last);
+        Some(Self { running, name, counters: ip::counted(cluster), valid_for, fault })
     }
 
     /// Reads the counters again. The certificate changes rarely, and reading it takes longer.
@@ -41,7 +100,6 @@ impl Gateway {
 
     /// For how many more days the certificate is valid.
     pub fn certificate_days(&self) -> Option<u32> {
-        let days = self.valid_for?.as_secs() / (24 * 60 * 60);
-        u32::try_from(days).ok()
+        certificate_days(self.valid_for?)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Absence, Deciders, Health, Process, Snapshot};
 use obol_fabric::host::Cluster;
-use obol_fabric::{Name, Nanos, ViewId};
+use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_node::Deployment;
 use std::collections::{BTreeMap, HashSet};
@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, HashSet};
 /// While a view changes, programs wait for its lease: that is no outage yet. One that lies further
 /// ahead than this is one: without fences, a view waits until older leases have ended.
 const CHANGE_MAX: Nanos = Nanos::from_millis(100);
+
+/// The complaint about a program that may not act. Where none may, that is said once.
+const NO_LEASE: &str = "has no active lease";
 
 /// Which processes should run.
 pub struct Expected {
@@ -28,6 +31,10 @@ pub struct Expected {
     pub unsaved: Vec<(Name, String)>,
     /// The gateway of this host.
     pub gateway: Gateway,
+    /// What the pulses of other hosts show: silent hosts, lost paths.
+    pub pulses: Vec<String>,
+    /// When the newest view was seen first.
+    pub newest_since: Instant,
 }
 
 /// Whether other hosts can reach this one.
@@ -58,7 +65,7 @@ impl Gateway {
         match self {
             Self::Serves => None,
             Self::Frozen => Some("the gateway of this host is frozen (stopped): other hosts cannot reach it"),
-            Self::Down => Some("the gateway of this host is down: other hosts cannot reach it"),
+            Self::Down => Some("the gateway of this host is down: other hosts cannot reach it; start it"),
         }
     }
 }
@@ -77,8 +84,21 @@ fn remedy(down: Vec<String>, forgotten: &[String]) -> String {
     next.join("; ")
 }
 
-/// The problem of a running process, if any.
-fn complaint(process: &Process, snapshot: &Snapshot) -> Option<String> {
+/// How to restore a majority of which not enough is seen: `missing` more of these have to run.
+fn unseen_remedy(missing: usize, down: &[String]) -> String {
+    let what = match down {
+        [one] => format!("start {one} on its host"),
+        _ if missing == down.len() => format!("start {} on their hosts", down.join(", ")),
+        _ => format!("start {missing} of {} on their hosts", down.join(", ")),
+    };
+    format!(
+        "{what}, or find out by `obol status` there why they are cut off; coordinators whose memory is lost: see \
+         `obol coordinator recover --help`"
+    )
+}
+
+/// The problem of a running process, if any. The newest view was seen first at `newest_since`.
+fn complaint(process: &Process, snapshot: &Snapshot, newest_since: Instant) -> Option<String> {
     let newest = snapshot.view.as_ref().map(|view| view.id);
     let at = process.view.as_ref().map(|view| view.id);
     let is_member = snapshot.is_member(process);
@@ -91,37 +111,57 @@ fn complaint(process: &Process, snapshot: &Snapshot) -> Option<String> {
         "has no agent".to_owned()
     } else if !is_member {
         "is not a member".to_owned()
+    } else if at < newest && process.elsewhere.is_some_and(|copy| copy.read < newest_since) {
+        // The copy is older than the view.
+        return None;
     } else if at != newest {
         let shown = |view: Option<ViewId>| view.map_or("none".to_owned(), |view| view.to_string());
         format!("knows view {}, the newest is {}", shown(at), shown(newest))
     } else if process.kind != Kind::Coordinator && !process.is_active(snapshot.at) {
-        "has no active lease".to_owned()
+        NO_LEASE.to_owned()
     } else {
         return None;
     };
     Some(format!("{} {what}", process.name))
 }
 
-/// The health of a cluster, and the reasons why it is not healthy.
-pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
-    let mut reasons = Vec::new();
-    let alive: HashSet<&str> =
-        snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
-    let live = |name: &str| alive.contains(name);
-    let Expected { deciders, others, absent, trouble, forgotten, unsaved, gateway } = expected;
+/// The coordinators' majority.
+struct Majority {
+    exists: bool,
+    /// What to do about a majority that this host cannot see, once it can read the others.
+    remedy: Option<String>,
+}
+
+/// Whether a majority of the coordinators is among those that live, and the reasons why not all are.
+fn majority(
+    deciders: &Deciders,
+    snapshot: &Snapshot,
+    alive: &HashSet<&str>,
+    absent: &BTreeMap<String, Absence>,
+    (forgotten, is_troubled): (&[String], bool),
+    reasons: &mut Vec<String>,
+) -> Majority {
     let coordinators = deciders.names().len();
-    let some_acts = deciders.acting(snapshot).next().is_some();
-    let down: Vec<String> = deciders.names().iter().filter(|name| !live(name)).cloned().collect();
+    let down: Vec<String> =
+        deciders.names().iter().filter(|name| !alive.contains(name.as_str())).cloned().collect();
     let running = coordinators - down.len();
     let has_majority = deciders.spare(running).is_some();
-    let unseen = down.iter().filter(|name| absent.get(*name) == Some(&Absence::Unseen)).count();
+    let is_unseen = |name: &&String| matches!(absent.get(*name), Some(Absence::Unseen | Absence::Silent));
+    let unseen = down.iter().filter(is_unseen).count();
+    let mut unseen_majority = None;
     if !has_majority && deciders.spare(running + unseen).is_some() {
         reasons.push("no majority of the coordinators is seen from this host".to_owned());
-        reasons.extend(Absence::reasons(down.iter().map(String::as_str), &absent));
+        reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent));
+        let remedy = unseen_remedy(deciders.majority() - running, &down);
+        // What keeps this host from reading the others is to be removed first.
+        match is_troubled {
+            false => reasons.push(remedy),
+            true => unseen_majority = Some(remedy),
+        }
     } else if !has_majority {
         reasons.push(format!(
             "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; {}",
-            remedy(down, &forgotten)
+            remedy(down, forgotten)
         ));
     } else {
         // A coordinator that left still counts for the majority, so it is reported as well.
@@ -130,21 +170,44 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
                 || snapshot.all_processes().any(|p| p.left && p.name.as_str() == name)
         };
         let (left, down): (Vec<String>, Vec<String>) = down.into_iter().partition(has_left);
-        reasons.extend(Absence::reasons(down.iter().map(String::as_str), &absent));
+        reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent));
         if !left.is_empty() {
             reasons.push(format!("{} left, and still counts for the majority", left.join(", ")));
         }
     }
+    Majority { exists: has_majority, remedy: unseen_majority }
+}
+
+/// The health of a cluster, and the reasons why it is not healthy.
+pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
+    let mut reasons = Vec::new();
+    let alive: HashSet<&str> =
+        snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
+    let live = |name: &str| alive.contains(name);
+    // A program may have the name of a coordinator that is dead.
+    let coordinate: HashSet<&str> = snapshot
+        .all_processes()
+        .filter(|p| p.alive && p.kind == Kind::Coordinator)
+        .map(|p| p.name.as_str())
+        .collect();
+    let Expected { deciders, others, absent, trouble, forgotten, unsaved, gateway, pulses, newest_since } =
+        expected;
+    let some_acts = deciders.acting(snapshot).next().is_some();
+    let Majority { exists: has_majority, remedy: unseen_majority } =
+        majority(&deciders, snapshot, &coordinate, &absent, (&forgotten, trouble.is_some()), &mut reasons);
     reasons.extend(Absence::reasons(others.iter().map(String::as_str).filter(|name| !live(name)), &absent));
     reasons.extend(gateway.complaint().map(str::to_owned));
+    reasons.extend(pulses);
     if let Some(trouble) = &trouble {
         reasons.push(format!("processes of other hosts cannot be read: {trouble}"));
     }
-    for (name, why) in unsaved.iter().filter(|(name, _)| live(name.as_str())) {
+    for (name, why) in unsaved.iter().filter(|(name, _)| coordinate.contains(name.as_str())) {
         reasons
             .push(format!("{name} cannot save views, so it could not be recovered after a disaster: {why}"));
     }
-    reasons.extend(snapshot.all_processes().filter(|p| p.alive).filter_map(|p| complaint(p, snapshot)));
+    reasons.extend(
+        snapshot.all_processes().filter(|p| p.alive).filter_map(|p| complaint(p, snapshot, newest_since)),
+    );
     if alive.is_empty() {
         return (Health::Unreachable, reasons);
     }
@@ -153,12 +216,22 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     }
     // Without access to the other hosts, it is unknown whether a coordinator decides there.
     let decides = has_majority && some_acts || trouble.is_some();
-    match outage(snapshot, &others, trouble.is_some()) {
+    let is_partial = trouble.is_some() || absent.values().any(|absence| *absence == Absence::Silent);
+    match outage(snapshot, &others, is_partial) {
         Outage::None => (Health::Degraded, reasons),
         Outage::Change if decides => (Health::Degraded, reasons),
-        Outage::Change => (Health::Unavailable, reasons),
+        Outage::Change => {
+            reasons.extend(unseen_majority);
+            (Health::Unavailable, reasons)
+        }
         Outage::Lasting(why) => {
-            reasons.insert(0, format!("{why}: no program may act"));
+            if why == Cause::Ended {
+                reasons.retain(|reason| !reason.ends_with(NO_LEASE));
+            }
+            reasons.insert(0, format!("{}: no program may act", why.text()));
+            // That of a majority that is lost is among the reasons,
+            // except where trouble came first.
+            reasons.extend(unseen_majority.or_else(|| has_majority.then(|| why.remedy().to_owned())));
             (Health::Unavailable, reasons)
         }
     }
@@ -171,7 +244,39 @@ enum Outage {
     /// None may at this moment, and some will in the next.
     Change,
     /// None may for longer than a view change takes, and why.
-    Lasting(&'static str),
+    Lasting(Cause),
+}
+
+/// Why no program may act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    NoMember,
+    Frozen,
+    Ended,
+    Later,
+}
+
+impl Cause {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::NoMember => "no program is a member",
+            Self::Frozen => "every program is frozen",
+            Self::Ended => "every lease has ended",
+            Self::Later => "every lease begins later",
+        }
+    }
+
+    /// What to do while a majority of the coordinators runs.
+    const fn remedy(self) -> &'static str {
+        match self {
+            Self::NoMember => {
+                "start agents and programs that are down; `obol events` says why one that runs does not join"
+            }
+            Self::Frozen => "let the frozen processes continue (`kill -CONT PID`), or `obol kill` them",
+            Self::Ended => "`obol logs NODE --since 1m` says why a node's agent does not renew its lease",
+            Self::Later => "wait: they begin when leases on older views have ended",
+        }
+    }
 }
 
 fn outage(snapshot: &Snapshot, wanted: &[String], is_partial: bool) -> Outage {
@@ -187,22 +292,22 @@ fn outage(snapshot: &Snapshot, wanted: &[String], is_partial: bool) -> Outage {
     let members: Vec<&Process> = programs.filter(|p| snapshot.is_member(p)).collect();
     if members.is_empty() {
         // They may be on the hosts that are not seen.
-        return if is_partial { Outage::None } else { Outage::Lasting("no program is a member") };
+        return if is_partial { Outage::None } else { Outage::Lasting(Cause::NoMember) };
     }
     let running: Vec<&&Process> = members.iter().filter(|p| !p.frozen).collect();
     if running.is_empty() {
-        return Outage::Lasting("every program is frozen");
+        return Outage::Lasting(Cause::Frozen);
     }
     if running.iter().any(|p| p.is_active(snapshot.at)) {
         return Outage::None;
     }
     let mut leases = running.iter().filter(|p| p.holds_lease(snapshot.at)).peekable();
     if leases.peek().is_none() {
-        return Outage::Lasting("every lease has ended");
+        return Outage::Lasting(Cause::Ended);
     }
     let soon = snapshot.at + CHANGE_MAX;
     if leases.all(|p| p.lease.is_some_and(|(page, _)| page.start > soon)) {
-        return Outage::Lasting("every lease begins later");
+        return Outage::Lasting(Cause::Later);
     }
     Outage::Change
 }
@@ -210,7 +315,8 @@ fn outage(snapshot: &Snapshot, wanted: &[String], is_partial: bool) -> Outage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::{Address, Instant};
+    use crate::snapshot::Elsewhere;
+    use obol_fabric::Address;
     use obol_membership::View;
     use std::sync::Arc;
 
@@ -218,6 +324,15 @@ mod tests {
 
     /// What host 2 of three sees: its own coordinator, in a view of all three.
     fn seen(absent: &[(&str, Absence)], trouble: Option<&str>) -> (Health, Vec<String>) {
+        seen_with(absent, trouble, Vec::new())
+    }
+
+    /// The same with more processes of its own.
+    fn seen_with(
+        absent: &[(&str, Absence)],
+        trouble: Option<&str>,
+        more: Vec<Process>,
+    ) -> (Health, Vec<String>) {
         let name = |text: &str| Name::new(text).expect("a name");
         let all = [1, 2, 3].map(|n| (name(&format!("coord-{n}")), Address::region(n)));
         let view = Arc::new(View::genesis(&all, Nanos(1), Nanos(1)));
@@ -231,7 +346,7 @@ mod tests {
         let snapshot = Snapshot {
             at: Instant(1),
             view: Some(Arc::clone(&view)),
-            processes: vec![own],
+            processes: [vec![own], more].concat(),
             remote: Vec::new(),
             health: Health::Unreachable,
             reasons: Vec::new(),
@@ -245,6 +360,8 @@ mod tests {
             forgotten: Vec::new(),
             unsaved: Vec::new(),
             gateway: Gateway::Serves,
+            pulses: Vec::new(),
+            newest_since: Instant(1),
         };
         judge(&snapshot, expected)
     }
@@ -272,6 +389,50 @@ mod tests {
     }
 
     #[test]
+    fn programs_that_are_called_like_coordinators_are_none() {
+        let program = |text: &str| Process {
+            process: obol_fabric::host::Process { pid: 9, started: 8 },
+            alive: true,
+            ..Process::missing(Name::new(text).expect("a name"), Kind::App)
+        };
+        let (_, reasons) = seen_with(&[], None, vec![program("coord-1"), program("coord-3")]);
+        assert!(
+            reasons.iter().any(|reason| {
+                reason.starts_with("coordinator majority lost: 1 of 3 run")
+                    && reason.ends_with("start coord-1, coord-3")
+            }),
+            "{reasons:?}"
+        );
+    }
+
+    #[test]
+    fn what_makes_a_cluster_available_again_is_said_with_the_names() {
+        let down = ["coord-1", "coord-3"].map(str::to_owned);
+        assert!(unseen_remedy(1, &down).starts_with("start 1 of coord-1, coord-3 on their hosts"));
+        assert!(unseen_remedy(2, &down).starts_with("start coord-1, coord-3 on their hosts"));
+        assert!(unseen_remedy(1, &down[..1]).starts_with("start coord-1 on its host"));
+        // The own agent is all that is left, and its lease has ended.
+        let removed = Absence::Removed(ViewId(9));
+        let absent = [("coord-1", removed), ("coord-3", Absence::Unseen), ("node-3", removed)];
+        let agent = Process {
+            process: obol_fabric::host::Process { pid: 9, started: 8 },
+            alive: true,
+            ..Process::missing(Name::new("node-1").expect("a name"), Kind::Agent)
+        };
+        let (health, reasons) = seen_with(&absent, None, vec![agent]);
+        assert_eq!(health, Health::Unavailable);
+        assert!(reasons[0].ends_with("no program may act"), "{reasons:?}");
+        let says = |reasons: &[String]| {
+            reasons.iter().any(|why| why.starts_with("start 1 of coord-1, coord-3 on their hosts"))
+        };
+        assert!(says(&reasons), "{reasons:?}");
+        assert!(reasons.iter().all(|why| !why.ends_with(NO_LEASE)), "it was said of all: {reasons:?}");
+        // While programs may act, what keeps this host from reading the others comes first.
+        let (health, reasons) = seen(&UNSEEN, Some(TROUBLE));
+        assert!(health == Health::Degraded && !says(&reasons), "{reasons:?}");
+    }
+
+    #[test]
     fn a_majority_that_was_read_as_dead_is_lost() {
         let (_, reasons) = seen(&UNSEEN[2..], None);
         assert!(reasons[1].starts_with("coordinator majority lost: 1 of 3 run"), "{reasons:?}");
@@ -288,6 +449,43 @@ mod tests {
             "{reasons:?}"
         );
         assert!(reasons.iter().all(|reason| !reason.contains("down")), "{reasons:?}");
+    }
+
+    #[test]
+    fn members_of_a_host_that_does_not_answer_are_reported_with_it() {
+        let absent = [("coord-3", Absence::Silent), ("node-3", Absence::Silent)];
+        let (health, reasons) = seen(&[&absent[..], &UNSEEN[..1], &UNSEEN[2..3]].concat(), None);
+        assert_eq!(health, Health::Degraded);
+        assert_eq!(reasons[0], "no majority of the coordinators is seen from this host");
+        let expected = "node-3 cannot be read: their host does not answer".to_owned();
+        assert!(reasons.contains(&expected), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_copy_that_is_older_than_the_newest_view_is_no_fault_of_its_process() {
+        let name = Name::new("coord-1").expect("a name");
+        let old = View::genesis(&[(name, Address::region(1))], Nanos(1), Nanos(1));
+        let newest = Arc::new(View { id: ViewId(old.id.0 + 1), ..old.clone() });
+        let behind = Process {
+            alive: true,
+            incarnation: old.members[0].incarnation,
+            view: Some(Arc::new(old)),
+            elsewhere: Some(Elsewhere { clock_error: Nanos(1), page: None, read: Instant(50) }),
+            ..Process::missing(name, Kind::Coordinator)
+        };
+        let snapshot = Snapshot {
+            at: Instant(90),
+            view: Some(newest),
+            processes: Vec::new(),
+            remote: vec![behind.clone()],
+            health: Health::Unreachable,
+            reasons: Vec::new(),
+        };
+        assert_eq!(complaint(&behind, &snapshot, Instant(60)), None);
+        let late = complaint(&behind, &snapshot, Instant(50)).expect("a complaint");
+        assert!(late.starts_with("coord-1 knows view"), "{late}");
+        let here = Process { elsewhere: None, ..behind };
+        assert!(complaint(&here, &snapshot, Instant(60)).is_some());
     }
 
     #[test]

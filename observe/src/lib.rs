@@ -17,21 +17,26 @@ pub mod metrics;
 mod named_enum;
 pub mod names;
 pub mod names_file;
+pub mod network_recording;
 mod observer;
 mod owner;
 mod percentile;
 pub mod plain;
 pub mod plot;
 pub mod poisson;
+pub mod pulse;
 mod remote_reader;
 mod snapshot;
 mod source;
 pub mod stats;
+pub mod tail;
 pub mod timeline;
 
 pub use absence::Absence;
 pub use deciders::{Deciders, spare};
-pub use gateway::{CERTIFICATE_DAYS_FEW, Gateway};
+pub use gateway::{
+    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, examine_keys, least_duty,
+};
 pub use load::Load;
 pub use observer::{ObservedEvent, Observer};
 pub use percentile::Percentile;

@@ -2,10 +2,11 @@
 //! words.
 
 use crate::ObservedEvent;
-use obol_fabric::{Incarnation, Name, Nanos};
+use obol_fabric::{Incarnation, Name, Nanos, ViewId};
 use obol_membership::recorder::Kind as Event;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Reason, View};
+use std::collections::BTreeMap;
 
 fn decider(acceptor: &Acceptor) -> Name {
     coordinator_name(acceptor.proposer)
@@ -60,6 +61,17 @@ impl Names {
     /// What a view changed, as text.
     pub fn causes(&self, view: &View) -> Vec<String> {
         view.changes.iter().map(|change| phrase(change, view.lease, |who| self.shown(who))).collect()
+    }
+
+    /// Who departed by earlier views that a view remembers, as text: what is known of those views
+    /// where they cannot be read themselves.
+    pub fn departures(view: &View) -> BTreeMap<ViewId, Vec<String>> {
+        let mut by_view = BTreeMap::<ViewId, Vec<String>>::new();
+        for gone in &view.departed {
+            let how = if gone.left { "left" } else { "failed" };
+            by_view.entry(gone.at).or_default().push(format!("{} ({}) {how}", gone.name, gone.incarnation));
+        }
+        by_view
     }
 }
 

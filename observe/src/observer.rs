@@ -2,6 +2,7 @@
 //! and dying ones are read like any other.
 
 mod elsewhere;
+mod views;
 
 use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms, Pairs};
@@ -9,7 +10,7 @@ use crate::load::Load;
 use crate::owner::{Owner, Time};
 use crate::remote_reader::{self, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
-use crate::{Absence, Deciders, judge, timeline};
+use crate::{Absence, Deciders, judge, pulse, timeline};
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,
@@ -18,14 +19,14 @@ use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
-use obol_fabric::{Incarnation, Name, Nanos, ViewId, page};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId, page};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Stamped};
 use obol_membership::view::coordinator_name;
 use obol_membership::{ActiveMutant, Kind, View};
 use obol_node::{Deployment, Site, SiteError, ended, unsaved};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,10 +117,16 @@ pub struct Observer {
     remotes: Option<Remotes>,
     /// How often they are read.
     remote_interval: Duration,
+    /// Whether they are left out.
+    of_this_host: bool,
     /// Why other hosts cannot be read.
     trouble: Option<String>,
     /// Why those of other hosts that were not seen by the last look may run all the same.
     doubt: Option<String>,
+    /// The hosts that did not answer the last look.
+    silent: BTreeSet<u8>,
+    /// The newest view, and when it was seen first.
+    newest_since: (ViewId, Instant),
     /// Members whose events the last call of [`Observer::events`] could not read, and why.
     unread: Vec<(Name, String)>,
 }
@@ -148,8 +155,11 @@ impl Observer {
             beats: BTreeMap::new(),
             remotes: None,
             remote_interval: remote_reader::POLL_INTERVAL,
+            of_this_host: false,
             trouble: None,
             doubt: None,
+            silent: BTreeSet::new(),
+            newest_since: (ViewId(0), Instant::ZERO),
             unread: Vec::new(),
         })
     }
@@ -159,6 +169,13 @@ impl Observer {
     pub fn low_memory(self) -> Self {
         let buffer = RegionSnapshot::new(self.cluster.layout());
         Self { buffer: Some(buffer), ..self }
+    }
+
+    /// Reads the processes of this host only, so that no other host is waited for. Its snapshots
+    /// cannot judge the cluster's health.
+    #[must_use]
+    pub fn of_this_host(self) -> Self {
+        Self { of_this_host: true, ..self }
     }
 
     /// Reads every bucket at each poll, so that a caller that polls only a few times misses no rare
@@ -425,6 +442,7 @@ impl Observer {
         self.lives.keep(|process| known.contains(&process));
         self.beats.retain(|(region, _), _| self.watched.contains_key(region));
         let view = processes.iter().chain(&remote).filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
+        self.note_newest(view.as_ref());
         let deciders = self.deciders(view.as_deref());
         for all in [&mut processes, &mut remote] {
             forget_predecessors(all);
@@ -476,8 +494,15 @@ impl Observer {
             // Names of a deployment were checked.
             let Ok(name) = Name::new(name) else { continue };
             let left = !expected.contains(name.as_str());
-            let host = self.deployment.own_host();
+            let host = self.host_of_missing(name, view);
             missing.push(Process { left, host, ..Process::missing(name, self.deployment.kind(name)) });
+        }
+        // A coordinator that decides is missed, on whichever host it was.
+        for name in self.deciders(view).names().iter().filter(|name| !known.contains(name.as_str())) {
+            let left = self.absence(name, processes, remote, view) == Some(Absence::Left);
+            let Ok(name) = Name::new(name) else { continue };
+            let host = self.host_of_missing(name, view);
+            missing.push(Process { left, host, ..Process::missing(name, Kind::Coordinator) });
         }
         // Whoever departed lately keeps its row also when its memory has another owner.
         let departed = view.iter().flat_map(|view| view.departed.iter().rev());
@@ -486,13 +511,23 @@ impl Observer {
             if known.contains(name) || missing.iter().any(|other| other.name == gone.name) {
                 continue;
             }
-            let host = self.deployment.own_host();
+            let host = self.host_of_missing(gone.name, view);
             missing.push(Process { left: gone.left, host, ..Process::missing(gone.name, gone.kind) });
         }
         if !missing.is_empty() {
             processes.append(&mut missing);
             processes.sort_by_key(|p| (p.kind, p.name));
         }
+    }
+
+    /// The host of a process that has no memory to read; 0 if it is not known.
+    fn host_of_missing(&self, name: Name, view: Option<&View>) -> u8 {
+        let mut named = view.iter().flat_map(|view| &view.members).filter(|m| m.name == name);
+        let mut acceptors = view.iter().flat_map(|view| &view.acceptors);
+        let decides = acceptors.find(|acceptor| coordinator_name(acceptor.proposer) == name);
+        let address = named.next().map(|m| m.address).or_else(|| decides.map(|acceptor| acceptor.address));
+        let host = address.and_then(|address| self.deployment.host_of(address.region));
+        host.or_else(|| self.deployment.home_of(name)).unwrap_or_default()
     }
 
     /// The names of all other processes that should run: without those that left on request.
@@ -524,7 +559,21 @@ impl Observer {
     ) -> Option<Absence> {
         let has_others = self.deployment.network.as_ref().is_some_and(|network| network.hosts.len() > 1);
         let agent = self.deployment.agent_of(name);
-        has_others.then(|| Absence::with_agent(name, agent.as_deref(), here, elsewhere, view))
+        if !has_others {
+            return None;
+        }
+        let absence = Absence::with_agent(name, agent.as_deref(), here, elsewhere, view);
+        // If no host answers, this one may be cut off.
+        let is_silent = absence == Absence::Unseen && self.doubt.is_none() && self.is_silent(name, view);
+        Some(if is_silent { Absence::Silent } else { absence })
+    }
+
+    /// Whether the host of a member does not answer.
+    fn is_silent(&self, name: &str, view: Option<&View>) -> bool {
+        let mut named = view.iter().flat_map(|view| &view.members).filter(|m| m.name.as_str() == name);
+        named.any(|m| {
+            self.deployment.host_of(m.address.region).is_some_and(|host| self.silent.contains(&host))
+        })
     }
 
     fn deployment_without_coordinators(&self) -> impl Iterator<Item = String> + use<> {
@@ -574,12 +623,26 @@ impl Observer {
             forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
             gateway: judge::Gateway::of(&self.deployment, &self.cluster),
+            pulses: pulse::state(self).as_ref().map(pulse::complaints).unwrap_or_default(),
+            newest_since: self.newest_since.1,
         };
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
     }
 
     /// The events since the last call, by time.
     pub fn events(&mut self) -> Vec<ObservedEvent> {
+        let mut events = self.read_here();
+        let seats = self.cluster.layout().limits().seats;
+        self.events_elsewhere(seats, &mut events);
+        timeline::merge(events, ActiveMutant::NONE)
+    }
+
+    /// The events of the processes of this host alone, since the last call, by time.
+    pub fn events_here(&mut self) -> Vec<ObservedEvent> {
+        timeline::merge(self.read_here(), ActiveMutant::NONE)
+    }
+
+    fn read_here(&mut self) -> Vec<ObservedEvent> {
         let infos = self.refresh();
         let seats = self.cluster.layout().limits().seats;
         let mut events = Vec::new();
@@ -589,8 +652,7 @@ impl Observer {
             let region = watched.region.clone();
             watched.events(region.reader(), seats, kind, &mut events);
         }
-        self.events_elsewhere(seats, &mut events);
-        timeline::merge(events, ActiveMutant::NONE)
+        events
     }
 
     /// Members of other hosts whose events the last call of [`Observer::events`] could not read,

@@ -38,7 +38,7 @@ impl Time {
 
     /// How a process of another host was read, with its page as it was stamped.
     pub(crate) fn elsewhere(self, stamped: Option<Page>) -> Option<Elsewhere> {
-        let Self::Remotes { clock, clock_error, .. } = self else { return None };
+        let Self::Remotes { clock, clock_error, read, .. } = self else { return None };
         let here = |at: Instant| match at {
             Instant::ZERO | Instant::NEVER => at,
             at => clock.to_local(at),
@@ -49,7 +49,7 @@ impl Time {
             confirmed: here(page.confirmed),
             ..page
         });
-        Some(Elsewhere { clock_error, page })
+        Some(Elsewhere { clock_error, page, read })
     }
 
     /// A lease page on this host's clock, shifted by the time since its READ. A lease that may be

@@ -33,6 +33,13 @@ pub fn above(seen: u64) -> f64 {
     bisect(n, n + 4.0 * n.sqrt() + 10.0, |mean| at_most(seen, mean) > 0.05).1
 }
 
+/// As [`above`], with another confidence than 95 %. `None` for more than 500 events.
+pub fn above_at(seen: u64, confidence: f64) -> Option<f64> {
+    let n = seen as f64;
+    let high = n + 12.0 * n.sqrt() + 50.0;
+    (seen <= EXACT_MAX).then(|| bisect(n, high, |mean| at_most(seen, mean) > 1.0 - confidence).1)
+}
+
 /// The smallest mean of a Poisson variable that is at least `seen` with a probability of 0.1 %: if
 /// the true mean were smaller, that many events would be nearly impossible.
 pub fn below(seen: u64) -> f64 {
@@ -49,6 +56,17 @@ pub fn below(seen: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bounds_of_other_confidences_are_those_of_tables() {
+        for (seen, confidence, bound) in
+            [(0, 0.95, 2.996), (0, 0.99, 4.605), (3, 0.99, 10.045), (0, 0.5, 0.693)]
+        {
+            let found = above_at(seen, confidence).expect("few");
+            assert!((found - bound).abs() < 0.01, "{seen} {confidence}: {found}");
+        }
+        assert_eq!(above_at(501, 0.9), None);
+    }
 
     #[test]
     fn bounds_are_those_of_tables() {

@@ -1,5 +1,6 @@
-//! READs regions of other hosts over RDMA in a thread of its own, because an unreachable host would
-//! block the caller.
+//! READs regions of other hosts in threads of their own, because an unreachable host would block the
+//! caller. Over gateways each host has its own thread and connection, so one that is slow or silent
+//! delays no copy of another host's regions.
 
 use obol_fabric::host::clock;
 use obol_fabric::remote::RegionCopy;
@@ -9,18 +10,22 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{self, Duration};
 
 /// Usual pause between two rounds of READs.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Shortest pause after a round in which a host did not answer: each attempt takes up to the READ
 /// timeout.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Longest wait of a caller for the first READ of newly requested regions, for all hosts together. A
+/// host that was waited for in vain is not waited for again until it has answered.
+const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// Regions that were not requested for this long, or for three pauses if that is longer, are not
-/// READ any more.
-const IDLE_AFTER: Duration = Duration::from_secs(2);
-/// Longest wait for the first READ of newly requested regions.
-const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// READ any more. While a caller waits for one host, the others are READ on.
+const IDLE_AFTER: Duration = FIRST_READ_TIMEOUT.saturating_add(Duration::from_secs(1));
+/// A READ that fails only after this time has waited for an answer; an end of the process, and a
+/// gateway that is not there, are reported at once.
+const UNANSWERED_AFTER: Duration = Duration::from_millis(250);
 
 /// The result of a READ of a region.
 #[derive(Debug)]
@@ -40,6 +45,18 @@ impl RemoteCopy {
     }
 }
 
+/// Reads a region once.
+pub(crate) trait ReadRegion: Send + 'static {
+    /// Blocks until the region's host has answered, or is given up.
+    fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError>;
+}
+
+impl ReadRegion for RegionReader {
+    fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
+        Self::read(self, at)
+    }
+}
+
 #[derive(Default)]
 struct State {
     wanted: Vec<Address>,
@@ -47,6 +64,10 @@ struct State {
     /// Copies must be of this moment or later.
     fresh_from: Instant,
     copies: BTreeMap<u32, Arc<RemoteCopy>>,
+    /// Whether callers do not wait for it, because it has not answered.
+    given_up: bool,
+    /// Whether the thread is in a READ.
+    reads: bool,
     stop: bool,
 }
 
@@ -64,57 +85,123 @@ impl State {
         };
         self.wanted.iter().all(has)
     }
+
+    /// Takes the result of a READ that began at `asked_at`.
+    fn take(&mut self, whom: Address, asked_at: Instant, copy: Result<RegionCopy, LinkError>) {
+        if self.wanted.contains(&whom) {
+            self.copies.insert(whom.region, Arc::new(RemoteCopy { whom, asked_at, copy }));
+        }
+    }
 }
 
 /// Reads regions of other hosts.
 pub(crate) struct RemoteReader {
+    interval: Duration,
+    /// By host over gateways; otherwise one reads all.
+    threads: BTreeMap<u8, HostReader>,
+}
+
+impl RemoteReader {
+    pub(crate) const fn new(interval: Duration) -> Self {
+        Self { interval, threads: BTreeMap::new() }
+    }
+
+    /// The last copies of these regions, by number. The regions of each group, which is a host over
+    /// gateways, are READ independently of all others, by a reader that `open` makes. Waits for the
+    /// first READ of newly requested regions, except of hosts that do not answer.
+    pub(crate) fn copies<R: ReadRegion>(
+        &mut self,
+        wanted: &BTreeMap<u8, Vec<Address>>,
+        by_gateway: bool,
+        mut open: impl FnMut() -> Result<R, String>,
+    ) -> Result<BTreeMap<u32, Arc<RemoteCopy>>, String> {
+        for group in wanted.keys() {
+            if !self.threads.contains_key(group) {
+                let started = HostReader::start(open()?, self.interval, by_gateway);
+                self.threads.insert(*group, started.map_err(|error| error.to_string())?);
+            }
+        }
+        // All hosts are asked before any is waited for.
+        for (group, host) in &self.threads {
+            host.want(wanted.get(group).map_or(&[], Vec::as_slice));
+        }
+        let until = time::Instant::now() + FIRST_READ_TIMEOUT;
+        for host in self.threads.values() {
+            host.wait(until);
+        }
+        // Taken at the end, so that a host that was waited for makes no copy of another one old.
+        Ok(self.threads.values().flat_map(HostReader::copies).collect())
+    }
+
+    /// Makes the next call of [`RemoteReader::copies`] wait until every region was READ after this
+    /// moment, except of hosts that do not answer.
+    pub(crate) fn refresh(&self) {
+        for host in self.threads.values() {
+            host.shared.state.lock().fresh_from = clock::now();
+            host.shared.changed.notify_all();
+        }
+    }
+
+    /// READs nothing until copies are wanted again.
+    pub(crate) fn rest(&self) {
+        for host in self.threads.values() {
+            host.shared.state.lock().wanted_at = Instant::ZERO;
+        }
+    }
+}
+
+/// The regions of one host, or of all without gateways, and the thread that READs them.
+struct HostReader {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl RemoteReader {
-    pub(crate) fn start(reader: RegionReader, interval: Duration) -> std::io::Result<Self> {
+impl HostReader {
+    fn start(reader: impl ReadRegion, interval: Duration, by_gateway: bool) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("obol-look".to_owned())
-            .spawn(move || read(reader, interval, &of_thread))?;
+            .spawn(move || read(reader, interval, by_gateway, &of_thread))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The last copies of these regions, by number. Waits for the first READ of newly requested
-    /// ones.
-    pub(crate) fn copies(&self, wanted: &[Address]) -> BTreeMap<u32, Arc<RemoteCopy>> {
+    /// Requests these regions, and no others.
+    fn want(&self, wanted: &[Address]) {
         let mut state = self.shared.state.lock();
         state.wanted_at = clock::now();
         if state.wanted != wanted {
             wanted.clone_into(&mut state.wanted);
             let State { wanted, copies, .. } = &mut *state;
             copies.retain(|_, found| wanted.contains(&found.whom));
-            self.shared.changed.notify_all();
         }
-        self.shared.changed.wait_while_for(&mut state, |state| !state.has_all(), FIRST_READ_TIMEOUT);
-        state.copies.clone()
-    }
-
-    /// Makes the next call of [`RemoteReader::copies`] wait until every region was READ after this
-    /// moment.
-    pub(crate) fn refresh(&self) {
-        self.shared.state.lock().fresh_from = clock::now();
         self.shared.changed.notify_all();
     }
 
-    /// READs nothing until copies are wanted again.
-    pub(crate) fn rest(&self) {
-        self.shared.state.lock().wanted_at = Instant::ZERO;
+    /// Waits until then for those regions that were not READ yet.
+    fn wait(&self, until: time::Instant) {
+        let mut state = self.shared.state.lock();
+        let waits = |state: &mut State| !state.has_all() && !state.given_up;
+        if self.shared.changed.wait_while_until(&mut state, waits, until).timed_out() {
+            state.given_up = true;
+        }
+    }
+
+    /// The last copies.
+    fn copies(&self) -> BTreeMap<u32, Arc<RemoteCopy>> {
+        self.shared.state.lock().copies.clone()
     }
 }
 
-impl Drop for RemoteReader {
+impl Drop for HostReader {
     fn drop(&mut self) {
-        self.shared.state.lock().stop = true;
+        let mut state = self.shared.state.lock();
+        state.stop = true;
+        let reads = state.reads;
+        drop(state);
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        // A thread that waits for an answer ends with its READ: a command does not wait for that.
+        if let Some(thread) = self.thread.take().filter(|_| !reads) {
             // A panic has been printed already.
             let _ = thread.join();
         }
@@ -122,29 +209,145 @@ impl Drop for RemoteReader {
 }
 
 /// The thread: READs the requested regions repeatedly.
-fn read(mut reader: RegionReader, interval: Duration, shared: &Shared) {
+fn read(mut reader: impl ReadRegion, interval: Duration, by_gateway: bool, shared: &Shared) {
     let idle_after = IDLE_AFTER.max(interval * 3);
     let mut state = shared.state.lock();
     while !state.stop {
         let is_idle = clock::now().since(state.wanted_at).to_std() >= idle_after;
         let round = if is_idle && state.has_all() { Vec::new() } else { state.wanted.clone() };
-        drop(state);
-        let mut all_answer = true;
+        let (mut all_answer, mut unanswered) = (true, None);
         for whom in round {
             let asked_at = clock::now();
-            let copy = reader.read(whom);
+            let copy = match unanswered {
+                // The gateway serves all regions of its host.
+                Some(error) if by_gateway => Err(error),
+                _ => {
+                    state.reads = true;
+                    drop(state);
+                    let copy = reader.read(whom);
+                    state = shared.state.lock();
+                    state.reads = false;
+                    copy
+                }
+            };
             all_answer &= copy.is_ok();
-            let mut state = shared.state.lock();
-            if state.wanted.contains(&whom) {
-                state.copies.insert(whom.region, Arc::new(RemoteCopy { whom, asked_at, copy }));
-                shared.changed.notify_all();
+            match &copy {
+                Ok(_) => state.given_up = false,
+                Err(LinkError::PeerDead) if clock::now().since(asked_at).to_std() >= UNANSWERED_AFTER => {
+                    unanswered = Some(LinkError::PeerDead);
+                    state.given_up |= by_gateway;
+                }
+                Err(_) => (),
             }
+            state.take(whom, asked_at, copy);
+            shared.changed.notify_all();
             if state.stop {
                 return;
             }
         }
-        state = shared.state.lock();
         let pause = if all_answer { interval } else { interval.max(RETRY_INTERVAL) };
         shared.changed.wait_while_for(&mut state, |state| !state.stop && state.has_all(), pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// A host: region 2 does not answer before the test lets it, all others are not there.
+    struct Host {
+        release: Option<Receiver<()>>,
+        /// The regions that are READ, and when.
+        asked: Sender<(u32, Instant)>,
+    }
+
+    impl ReadRegion for Host {
+        fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
+            // The test may have ended.
+            let _ = self.asked.send((at.region, clock::now()));
+            if let Some(release) = self.release.as_ref().filter(|_| at.region == 2) {
+                let _ = release.recv();
+                return Err(LinkError::PeerDead);
+            }
+            Err(LinkError::PeerReplaced)
+        }
+    }
+
+    /// A reader of hosts 1 to 3, each with the region of its number. Region 2 answers on release.
+    struct Fixture {
+        reader: RemoteReader,
+        wanted: BTreeMap<u8, Vec<Address>>,
+        hosts: Vec<Host>,
+        release: Sender<()>,
+        asked: Receiver<(u32, Instant)>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let ((release, released), (asking, asked)) = (channel(), channel());
+            let hosts = [None, Some(released), None].map(|release| Host { release, asked: asking.clone() });
+            let wanted = (1..=3).map(|host| (host, vec![Address::region(host.into())])).collect();
+            let reader = RemoteReader::new(Duration::from_millis(1));
+            Self { reader, wanted, hosts: hosts.into(), release, asked }
+        }
+
+        fn copies(&mut self) -> BTreeMap<u32, Arc<RemoteCopy>> {
+            let hosts = &mut self.hosts;
+            let open = || hosts.pop().ok_or_else(|| "no more hosts".to_owned());
+            self.reader.copies(&self.wanted, true, open).expect("started")
+        }
+    }
+
+    #[test]
+    fn a_host_that_does_not_answer_delays_no_copy_of_another_host() {
+        let mut fixture = Fixture::new();
+        let copies = fixture.copies();
+        assert!(copies.contains_key(&3), "host 3 was read beside the silent host 2: {copies:?}");
+        assert!(!copies.contains_key(&2), "host 2 has not answered: {copies:?}");
+        // Host 3 is read again and again, while host 2 was asked once and is still being waited for.
+        fixture.reader.refresh();
+        let again = fixture.copies();
+        assert!(again[&3].asked_at > copies[&3].asked_at);
+        assert_eq!(fixture.asked.try_iter().filter(|(region, _)| *region == 2).count(), 1);
+    }
+
+    #[test]
+    fn while_a_host_is_waited_for_the_others_are_read_on() {
+        let mut fixture = Fixture::new();
+        let copies = fixture.copies();
+        let asked: Vec<(u32, Instant)> = fixture.asked.try_iter().collect();
+        // They are asked before and after host 2.
+        for region in [1, 3] {
+            let first = asked.iter().find(|(of, _)| *of == region).expect("it was read").1;
+            assert!(copies[&region].asked_at > first, "the first copy is 3 s old: {region} {copies:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_was_waited_for_in_vain_is_not_waited_for_again() {
+        let mut fixture = Fixture::new();
+        fixture.copies();
+        let given_up = |fixture: &Fixture| fixture.reader.threads[&2].shared.state.lock().given_up;
+        assert!(given_up(&fixture));
+        assert!(!fixture.reader.threads[&3].shared.state.lock().given_up);
+        // New regions of it do not change that.
+        fixture.wanted.insert(2, vec![Address::region(2), Address::region(4)]);
+        fixture.copies();
+        assert!(given_up(&fixture));
+    }
+
+    #[test]
+    fn the_other_regions_of_a_silent_gateway_are_not_tried_one_by_one() {
+        let mut fixture = Fixture::new();
+        fixture.wanted.insert(2, vec![Address::region(2), Address::region(4)]);
+        fixture.copies();
+        fixture.release.send(()).expect("the thread waits");
+        let state = &fixture.reader.threads[&2].shared;
+        let mut locked = state.state.lock();
+        state.changed.wait_while(&mut locked, |state| state.copies.len() < 2);
+        assert!(locked.copies.values().all(|found| found.is_silent()));
+        drop(locked);
+        assert!(fixture.asked.try_iter().all(|(region, _)| region != 4));
     }
 }

@@ -54,6 +54,8 @@ pub struct Elsewhere {
     /// Its lease page as it was stamped, on this host's clock. [`Process::lease`] is extended by the
     /// age of the copy and by the error, so that a lease which may be running counts as running.
     pub page: Option<Page>,
+    /// When the READ of its region began.
+    pub read: Instant,
 }
 
 /// One process: the owner of a region, or a program in a seat of an agent's.
@@ -63,7 +65,7 @@ pub struct Process {
     pub name: Name,
     /// Its kind.
     pub kind: Kind,
-    /// The number of its host.
+    /// The number of its host; 0 if it is missing and its host is not known.
     pub host: u8,
     /// Its pid and start time.
     pub process: obol_fabric::host::Process,
@@ -75,8 +77,8 @@ pub struct Process {
     pub alive: bool,
     /// Whether it is stopped (SIGSTOP).
     pub frozen: bool,
-    /// Whether it left on request, so that it is not missed. Never true of a coordinator: its
-    /// memory may still count for the majority.
+    /// Whether it left on request, so that it is not missed; a coordinator that decides is, because its
+    /// memory still counts for the majority.
     pub left: bool,
     /// Its incarnation, as far as it knows; [`Incarnation::NONE`] if it is not a member. See
     /// [`Snapshot::is_member`].
@@ -238,7 +240,8 @@ pub struct Snapshot {
     pub at: Instant,
     /// The newest view that any process knows.
     pub view: Option<Arc<View>>,
-    /// Every process of this host, coordinators first.
+    /// Every process of this host, coordinators first. What concerns the cluster is asked of
+    /// [`Snapshot::all_processes`].
     pub processes: Vec<Process>,
     /// Processes of other hosts in the newest view, as READ over RDMA. Their pids are of their own
     /// hosts.
@@ -267,8 +270,10 @@ impl Snapshot {
         let of = |m: &Member| {
             self.all_processes().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen)
         };
-        // One of another host that cannot be read may lead.
-        let is_read = |m: &Member| self.all_processes().any(|p| p.name == m.name && !p.is_missing());
+        // One of another host that cannot be read may lead. A program may have a coordinator's name.
+        let is_read = |m: &Member| {
+            self.all_processes().any(|p| p.kind == m.kind && p.name == m.name && !p.is_missing())
+        };
         view.leader(|m| !is_read(m) || of(m).is_some()).and_then(of)
     }
 
@@ -286,6 +291,13 @@ impl Snapshot {
     /// is stopped or dead, still has its incarnation.
     pub fn is_member(&self, process: &Process) -> bool {
         self.view.as_ref().is_some_and(|view| view.member(process.incarnation).is_some())
+    }
+
+    /// Whether this row stands for a member of another host that cannot be read, so that its state is
+    /// unknown.
+    pub fn is_unread(&self, process: &Process) -> bool {
+        let is_named = |m: &Member| m.name == process.name;
+        process.is_missing() && self.view.as_ref().is_some_and(|view| view.members.iter().any(is_named))
     }
 
     /// Every process, of this host and of others.

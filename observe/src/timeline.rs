@@ -89,11 +89,25 @@ pub struct Notice {
     pub reason: Option<Reason>,
 }
 
+/// A process suspects another one, or a coordinator has a notice of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Who knows of it.
+    pub at: Name,
+    /// Since when.
+    pub when: Instant,
+    /// The suspect.
+    pub accused: Incarnation,
+    /// Why.
+    pub reason: Option<Reason>,
+}
+
 /// The time lines of the newest views.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     views: BTreeMap<ViewId, Timeline>,
     notices: Vec<Notice>,
+    suspicions: Vec<Report>,
     /// Members that found themselves excluded: who, when.
     pub excluded: Vec<(Name, Incarnation, Instant)>,
     /// The largest clock error of all times.
@@ -111,6 +125,9 @@ impl History {
         }
         if self.notices.len() > 4 * VIEWS_MAX {
             self.notices.drain(..self.notices.len() - 4 * VIEWS_MAX);
+        }
+        if self.suspicions.len() > 4 * VIEWS_MAX {
+            self.suspicions.drain(..self.suspicions.len() - 4 * VIEWS_MAX);
         }
         if self.excluded.len() > VIEWS_MAX {
             self.excluded.drain(..self.excluded.len() - VIEWS_MAX);
@@ -134,6 +151,12 @@ impl History {
                 when: at,
                 accused: Incarnation(record.a),
                 accuser: Incarnation(record.b),
+                reason: Reason::from_repr(record.reason),
+            }),
+            What::Suspect => self.suspicions.push(Report {
+                at: who,
+                when: at,
+                accused: Incarnation(record.a),
                 reason: Reason::from_repr(record.reason),
             }),
             What::Excluded => self.excluded.push((who, Incarnation(record.a), at)),
@@ -179,6 +202,21 @@ impl History {
     pub fn died(&self, who: Incarnation) -> Option<Instant> {
         let proofs = self.notices.iter().filter(|n| n.accused == who && n.reason == Some(Reason::Deadbeat));
         proofs.map(|n| n.when).min()
+    }
+
+    /// The first report of any process but `silent` about one of these, since a moment less the error
+    /// of the clocks.
+    pub fn first_report(&self, of: &[Incarnation], silent: &[Name], since: Instant) -> Option<Report> {
+        let since = Instant(since.0.saturating_sub(self.clock_error.saturating_mul(2).0));
+        let notices = self.notices.iter().map(|n| Report {
+            at: n.at,
+            when: n.when,
+            accused: n.accused,
+            reason: n.reason,
+        });
+        let all = notices.chain(self.suspicions.iter().copied());
+        let meant = |r: &Report| of.contains(&r.accused) && !silent.contains(&r.at) && r.when >= since;
+        all.filter(meant).min_by_key(|report| report.when)
     }
 
     /// The first notice of a death at a coordinator.
@@ -334,6 +372,21 @@ mod tests {
         let phases = Phases::of(&history, ViewId(5), &dead, Instant(100), &survivors).expect("whole");
         assert_eq!(phases.values().map(|n| n.0), [10, 2, 3, 5, 1, 29]);
         assert_eq!(phases.total(), Nanos(50));
+    }
+
+    #[test]
+    fn the_first_report_is_that_of_a_process_that_is_not_silent_itself() {
+        let mut history = failover();
+        let suspects = |process, at, who| seen(process, Kind::Agent, What::Suspect, at, who, 0);
+        history.take(&[suspects("node-2", 105, 9), suspects("node-3", 103, 9), suspects("node-1", 90, 9)]);
+        let first = |silent: &[&str], since| {
+            history.first_report(&[Incarnation(9)], &names(silent), Instant(since)).map(|r| (r.at, r.when))
+        };
+        let expected = |name, at| Some((Name::new(name).expect("a name"), Instant(at)));
+        assert_eq!(first(&[], 100), expected("node-3", 103));
+        assert_eq!(first(&["node-3"], 100), expected("node-2", 105));
+        assert_eq!(first(&["node-2", "node-3"], 100), expected("coord-1", 110));
+        assert_eq!(history.first_report(&[Incarnation(8)], &[], Instant(0)), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::Profile;
 use crate::duration::print;
+use obol_fabric::pulse::TIMEOUT_PERIODS_MIN;
 use obol_fabric::{Layout, Nanos};
 use obol_membership::lease::shortened;
 
@@ -52,6 +53,12 @@ pub(crate) static RULES: &[Rule] = &[
         must: "link.timeout must be at least three times link.every, or a lost heartbeat makes a silence, and a lost \
                report is forgotten before it counts",
         broken: links_too_slow,
+    },
+    Rule {
+        keys: &["pulse.timeout", "pulse.period"],
+        must: "pulse.timeout must be at least three times pulse.period, or one lost pulse and the delay of the next make \
+               a silence",
+        broken: pulses_too_slow,
     },
     Rule {
         keys: &["coordinator.join_hold_max", "coordinator.join_hold"],
@@ -114,6 +121,12 @@ fn heartbeats_too_slow(profile: &Profile) -> Option<String> {
 fn links_too_slow(profile: &Profile) -> Option<String> {
     let (every, timeout) = (profile.timing.link_every, profile.timing.link_timeout);
     let least = every.saturating_mul(3);
+    (timeout < least).then(|| format!("{} is less than {}", print(timeout), print(least)))
+}
+
+fn pulses_too_slow(profile: &Profile) -> Option<String> {
+    let (period, timeout) = (profile.pulse.period, profile.pulse.timeout);
+    let least = period.saturating_mul(TIMEOUT_PERIODS_MIN);
     (timeout < least).then(|| format!("{} is less than {}", print(timeout), print(least)))
 }
 

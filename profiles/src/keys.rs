@@ -5,7 +5,7 @@
 use crate::kind::{Choice, Kind};
 use crate::{Profile, Scheduling};
 use obol_fabric::verbs::arena::HugePages;
-use obol_fabric::{Limits, Nanos, Wait};
+use obol_fabric::{Limits, Nanos, Wait, pulse};
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 
 /// One key.
@@ -30,6 +30,17 @@ impl Key {
         self.path.split_once('.').map_or(self.path, |(_, name)| name)
     }
 
+    /// Whether it belongs to a table that may be missing, and is then left out: keys that a stored
+    /// profile of an earlier release does not have.
+    pub(crate) fn is_optional(&self) -> bool {
+        self.table().is_some_and(|table| OPTIONAL_TABLES.contains(&table))
+    }
+
+    /// Whether the written form of the profile has it.
+    pub(crate) fn is_written(&self, profile: &Profile) -> bool {
+        !self.is_optional() || profile.pulse.enabled
+    }
+
     /// The key on whose value this one depends, and that value.
     pub(crate) fn condition(&self) -> Option<(&'static str, &'static str)> {
         if self.kind.applies(&mut Profile::blank()) {
@@ -51,6 +62,9 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
     let mut last = None;
     KEYS.iter().filter_map(Key::table).filter(move |table| last.replace(*table) != Some(*table))
 }
+
+/// Tables that a profile need not have.
+pub(crate) const OPTIONAL_TABLES: [&str; 1] = ["pulse"];
 
 /// The value that leaves the choice to the program.
 const AUTO: &str = "auto";
@@ -376,6 +390,42 @@ pub(crate) static KEYS: &[Key] = &[
         "Timeout after which a host whose gateway does not answer is reported as silent, in a cluster over IP.",
     ),
     key(
+        "pulse.mode",
+        Kind::Choice(&[
+            Choice { name: "off", is: |p| !p.pulse.enabled, take: |p| p.pulse.enabled = false },
+            Choice { name: "on", is: |p| p.pulse.enabled, take: |p| p.pulse.enabled = true },
+        ]),
+        "Whether the gateways of hosts send each other pulses, in a cluster over IP, and suspect hosts whose \
+         pulses stay away. The whole table may be missing: off.",
+    ),
+    key(
+        "pulse.period",
+        span(pulse::PERIOD_MIN, pulse::PERIOD_MAX, |p| p.pulse.enabled.then_some(&mut p.pulse.period)),
+        "Pause between two pulses of a host. Each is a datagram to every other host on every path.",
+    ),
+    key(
+        "pulse.timeout",
+        span(US, MINUTE, |p| p.pulse.enabled.then_some(&mut p.pulse.timeout)),
+        "A host from which no new pulse arrives by any path for this long is suspected. `obol tune --network` \
+         derives it from the delays of the network.",
+    ),
+    key(
+        "pulse.paths",
+        Kind::Number {
+            unit: "paths",
+            low: 1,
+            high: pulse::PATHS_MAX as u32,
+            at: |p| p.pulse.enabled.then_some(&mut p.pulse.paths),
+        },
+        "How many of the paths of the hosts file are used, the first ones; at most as many as there are.",
+    ),
+    key(
+        "pulse.priority",
+        Kind::NumberOr { word: "none", unit: "SCHED_FIFO", low: 1, high: 99, at: |p| &mut p.pulse.priority },
+        "Real-time priority of the thread that sends and judges pulses, where the system allows it; without \
+         one, other programs delay it, and the timeout has to be longer.",
+    ),
+    key(
         "alert.margin_percent",
         Kind::Number { unit: "percent", low: 1, high: 100, at: |p| Some(&mut p.alert.margin_percent) },
         "The console alerts when a renewal of the last minute found less than this share of its lease left.",
@@ -482,7 +532,10 @@ mod tests {
             dependent,
             [
                 ("wait.yield_for", "wait.strategy", "hybrid"),
-                ("scheduling.priority", "scheduling.policy", "fifo")
+                ("scheduling.priority", "scheduling.policy", "fifo"),
+                ("pulse.period", "pulse.mode", "on"),
+                ("pulse.timeout", "pulse.mode", "on"),
+                ("pulse.paths", "pulse.mode", "on"),
             ]
         );
     }
@@ -503,7 +556,7 @@ mod tests {
                 }
                 Kind::DeviceOr { at, .. } => *at(&mut other) = Some("all".to_owned()),
                 Kind::NumberOr { at, .. } => *at(&mut other) = Some(u32::MAX),
-                Kind::Choice(options) if key.path == "rdma.pages" => {
+                Kind::Choice(options) if ["rdma.pages", "pulse.mode"].contains(&key.path) => {
                     options.iter().for_each(|option| (option.take)(&mut other));
                 }
                 _ => {}

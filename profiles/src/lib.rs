@@ -29,5 +29,5 @@ mod write;
 pub use error::{Fault, FileError, Problem, Text};
 pub use kind::SCHEMA;
 pub use load::BUILTIN;
-pub use profile::{Alert, Profile, Rdma, Scheduling};
+pub use profile::{Alert, Profile, Pulse, Rdma, Scheduling};
 pub use testbed::Testbed;

@@ -26,6 +26,8 @@ pub struct Profile {
     pub rdma: Rdma,
     /// How other hosts are reached over IP, in a cluster that does so.
     pub ip: Ip,
+    /// How hosts detect each other's silence over IP. Off in profiles without the table.
+    pub pulse: Pulse,
     /// The thresholds of alerts.
     pub alert: Alert,
 }
@@ -71,6 +73,21 @@ pub struct Ip {
     pub detection: Nanos,
 }
 
+/// The pulses between the gateways of hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Pulse {
+    /// Whether gateways send any.
+    pub enabled: bool,
+    /// Between two pulses.
+    pub period: Nanos,
+    /// A host without a new pulse for this long is suspected.
+    pub timeout: Nanos,
+    /// How many of the paths of the hosts file are used.
+    pub paths: u32,
+    /// The real-time priority of the thread, where the system allows it.
+    pub priority: Option<u32>,
+}
+
 /// How the kernel schedules coordinators and agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheduling {
@@ -105,6 +122,7 @@ impl Profile {
             scheduling: Scheduling::Other,
             rdma: Rdma::default(),
             ip: Ip::default(),
+            pulse: Pulse::default(),
             alert: Alert::default(),
         }
     }

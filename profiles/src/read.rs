@@ -8,7 +8,7 @@ use crate::Profile;
 use crate::check::RULES;
 use crate::document::{Faults, bare, nearest};
 use crate::error::{Fault, FileError};
-use crate::keys::{KEYS, tables};
+use crate::keys::{KEYS, OPTIONAL_TABLES, tables};
 use crate::kind::not_a_table;
 use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
@@ -141,7 +141,7 @@ impl<'d, 'i> Reader<'d, 'i> {
 
     /// Reports missing keys: at the head of their table, or of the file.
     fn missing(&mut self) {
-        for table in tables() {
+        for table in tables().filter(|table| !OPTIONAL_TABLES.contains(table)) {
             if !self.tables.contains_key(table) && !self.suggested.contains(table) {
                 self.fault(0, Fault::MissingTable(table));
             }

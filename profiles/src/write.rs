@@ -14,6 +14,9 @@ pub(crate) fn to_toml(profile: &Profile) -> String {
     let mut text = String::new();
     let mut table = None;
     for key in KEYS {
+        if !key.is_written(&profile) {
+            continue;
+        }
         let Some(value) = key.kind.write(&mut profile) else { continue };
         let gap = if text.is_empty() { "" } else { "\n" };
         text.push_str(gap);
@@ -104,6 +107,9 @@ mod tests {
             let mut profile = Profile::builtin(name).expect("it is built in");
             let mut end_of_last = 0;
             for key in KEYS {
+                if !key.is_written(&profile) {
+                    continue;
+                }
                 let Some(value) = key.kind.write(&mut profile) else { continue };
                 let comment = comment(key);
                 let start = file[end_of_last..]

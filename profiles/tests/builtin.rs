@@ -58,3 +58,19 @@ fn a_file_that_can_not_be_read_is_named() {
     let error = Profile::load("/dev/zero").expect_err("endless");
     assert_eq!(error.to_string(), "/dev/zero: is a device, not a regular file");
 }
+
+#[test]
+fn a_profile_without_pulses_is_as_it_was_and_one_with_them_survives_its_written_form() {
+    let lan = Profile::builtin("lan").expect("it is built in");
+    assert!(!lan.pulse.enabled && !lan.to_toml().contains("pulse"));
+    let with = |rest: &str| Profile::parse(&format!("{}\n[pulse]\nmode = {rest}\n", lan.to_toml()), "t");
+    let on = "\"on\"\nperiod = \"1ms\"\ntimeout = \"9ms\"\npaths = 2\npriority = 20";
+    let pulsed = with(on).expect("valid");
+    assert_eq!((pulsed.pulse.timeout, pulsed.pulse.priority), (Nanos::from_millis(9), Some(20)));
+    assert_eq!(Profile::parse(&pulsed.to_toml(), "written"), Ok(pulsed));
+    let refused = |rest: &str| with(rest).expect_err(rest).to_string();
+    assert!(refused(&on.replace("9ms", "2ms")).contains("2ms is less than 3ms"));
+    assert!(refused(&on.replace("paths = 2", "paths = 5")).contains("pulse.paths"));
+    assert!(refused("\"on\"").contains("pulse.period"));
+    assert!(refused("\"of\"").contains("off"));
+}

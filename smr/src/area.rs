@@ -8,6 +8,7 @@
 //! ..       heads      one per ring, by its writer: term, commit, low, begin
 //! ..       reports    by each replica at its place in the view, to the leader
 //! ..       asks       by each replica at its place in the view: for a chunk of a snapshot
+//! ..       permissions  by each replica at its place in the view: what it asks and grants
 //! ..       chunk      by itself: the chunk that was asked for last
 //! ..       rings      one per replica that may lead: entries of the log, as it sent them
 //! ..       blocks     one per client, as assigned by the view: its head and its newest requests
@@ -39,7 +40,8 @@ const RING_BYTES_MAX: u32 = 256 * 1024;
 const HEADS_AT: u32 = LINE;
 const REPORTS_AT: u32 = HEADS_AT + PLACES as u32 * LINE;
 const ASKS_AT: u32 = REPORTS_AT + REPLICAS_MAX as u32 * LINE;
-const CHUNK_AT: u32 = ASKS_AT + REPLICAS_MAX as u32 * LINE;
+const PERMISSIONS_AT: u32 = ASKS_AT + REPLICAS_MAX as u32 * LINE;
+const CHUNK_AT: u32 = PERMISSIONS_AT + REPLICAS_MAX as u32 * LINE;
 const RINGS_AT: u32 = CHUNK_AT + LINE + CHUNK_BYTES as u32;
 const MESSAGE_PLACE: u32 = (MESSAGE_BYTES_MAX as u32).next_multiple_of(LINE);
 const BLOCK_BYTES: u32 = LINE + WINDOW as u32 * MESSAGE_PLACE;
@@ -121,6 +123,11 @@ impl Area {
         self.begin + ASKS_AT + replica as u32 * LINE
     }
 
+    /// Of the replica at this place in the view: see [`crate::Grants`].
+    pub(crate) const fn permission(&self, replica: usize) -> u32 {
+        self.begin + PERMISSIONS_AT + replica as u32 * LINE
+    }
+
     pub(crate) const fn chunk(&self) -> u32 {
         self.begin + CHUNK_AT
     }
@@ -143,6 +150,21 @@ impl Area {
     pub(crate) const fn ring_in_rings(&self, place: u8) -> Range<usize> {
         let begin = place as usize * self.ring as usize;
         begin..begin + self.ring as usize
+    }
+
+    /// The part of a replica's region that an observer reads: all but the clients' requests.
+    pub const fn shared(&self) -> Range<u32> {
+        self.begin..self.rings() + self.rings_bytes()
+    }
+
+    /// Offset of the chunk in the bytes of [`Area::shared`].
+    pub(crate) const fn chunk_in_shared(&self) -> usize {
+        (self.chunk() - self.begin) as usize
+    }
+
+    /// Offset of an entry in the bytes of [`Area::shared`].
+    pub(crate) const fn entry_in_shared(&self, place: u8, at: Offset) -> usize {
+        (self.entry(place, at) - self.begin) as usize
     }
 
     /// Offset of an entry in a ring.
@@ -205,6 +227,8 @@ mod tests {
             area.report(REPLICAS_MAX - 1),
             area.ask(0),
             area.ask(REPLICAS_MAX - 1),
+            area.permission(0),
+            area.permission(REPLICAS_MAX - 1),
             area.chunk(),
             area.rings(),
             area.entry(PLACES - 1, Offset(u64::from(area.ring - 8))),
@@ -221,7 +245,7 @@ mod tests {
     #[test]
     fn rings_and_clients_are_as_documented() {
         let area = area(LIMITS).expect("there is room");
-        assert_eq!((area.ring_bytes(), area.clients_max()), (14_080, 12));
+        assert_eq!((area.ring_bytes(), area.clients_max()), (14_016, 12));
     }
 
     #[test]

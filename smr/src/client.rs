@@ -104,6 +104,8 @@ pub struct Client {
     pending: VecDeque<Pending>,
     ended: VecDeque<(u64, Box<[u8]>)>,
     error: Option<ClientError>,
+    /// Requests were sent of which a leader that sleeps does not know.
+    wake_due: bool,
     /// Answer latency, including repeated requests.
     latency: Nanos,
     retry_in: Nanos,
@@ -138,6 +140,7 @@ impl Client {
             pending: VecDeque::from([open]),
             ended: VecDeque::new(),
             error: None,
+            wake_due: false,
             latency: Nanos::ZERO,
             retry_in: retry_every,
             retry_at: Instant::NEVER,
@@ -154,7 +157,8 @@ impl Client {
         self
     }
 
-    /// Begins an operation; returns its number.
+    /// Begins an operation; returns its number. A leader that sleeps is woken up by
+    /// [`Client::flush`], or by this client's next turn: once for all that was begun before.
     pub fn begin<F: Fabric>(
         &mut self,
         now: Instant,
@@ -176,11 +180,23 @@ impl Client {
         self.pending.push_back(Pending { number, kind, payload, at: now, is_done: false });
         if self.is_open {
             self.write(number, fabric);
-            self.wake_leader(fabric);
+            self.wake_due = true;
             self.retry_at = self.retry_at.min(now + self.retry_first());
         }
         self.poll_at = self.poll_at.min(now + self.poll_every);
         Ok(number)
+    }
+
+    /// Has its next turn take place at once, and look for answers.
+    pub const fn look_soon(&mut self) {
+        self.poll_at = Instant::ZERO;
+    }
+
+    /// Wakes up the leader for the operations that were begun since.
+    pub fn flush<F: Fabric>(&mut self, fabric: &mut F) {
+        if core::mem::take(&mut self.wake_due) && self.wakes {
+            self.wake_leader(fabric);
+        }
     }
 
     /// Whether the oldest outstanding request is [`WINDOW`] requests old.
@@ -220,7 +236,7 @@ impl Client {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.poll_at.min(self.retry_at)
+        if self.wake_due { Instant::ZERO } else { self.poll_at.min(self.retry_at) }
     }
 
     /// Installs the newest view: outstanding requests are sent to a new leader.
@@ -258,6 +274,7 @@ impl Client {
     }
 
     pub(crate) fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.flush(fabric);
         if now >= self.poll_at {
             let polls = if self.poll_every == Nanos::ZERO { POLLS_PER_TICK } else { 1 };
             for _ in 0..polls {
@@ -275,7 +292,7 @@ impl Client {
 
     /// A wakeup: there are answers.
     pub(crate) const fn on_wakeup(&mut self) {
-        self.poll_at = Instant::ZERO;
+        self.look_soon();
     }
 
     /// Polls for answers in own memory; returns whether there were any.
@@ -342,11 +359,13 @@ impl Client {
             self.write(number, fabric);
         }
         self.write_head(fabric);
+        // A leader that is idle does not look for one that connects.
+        self.wake_due = false;
         self.wake_leader(fabric);
     }
 
     fn wake_leader<F: Fabric>(&self, fabric: &mut F) {
-        if let Some(leader) = self.leader.filter(|_| self.wakes) {
+        if let Some(leader) = self.leader {
             fabric.send(leader.at.owner(), WAKEUP);
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::area::{Area, Block, WINDOW};
 use crate::log::Index;
+use crate::preset::Look;
 use crate::sealed::{self, MESSAGE_BYTES_MAX, Message};
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
@@ -58,6 +59,16 @@ struct Held {
     to: Remote,
     bytes: Vec<u8>,
     wakes: bool,
+    basis: Basis,
+}
+
+/// What an answer follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Basis {
+    /// A command of its client that was committed.
+    Log,
+    /// The leader's state, which may be older than that of a later leader.
+    State,
 }
 
 /// A query that waits until the state has all that precedes it.
@@ -101,6 +112,11 @@ impl Clients {
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Whether all that have connected send a wakeup with their requests. To connect, all do.
+    pub(crate) fn all_wake(&self) -> bool {
+        self.all.iter().all(|client| client.id == 0 || client.wakes)
     }
 
     /// The next client to poll.
@@ -164,12 +180,12 @@ impl Clients {
 
     /// Prepares an answer. A block may still hold the head of a client that had it before, so the
     /// id may be that of several: only the right one takes the answer.
-    pub(crate) fn answer(&mut self, id: u64, number: u64, status: Status, payload: &[u8]) {
+    pub(crate) fn answer(&mut self, basis: Basis, id: u64, number: u64, status: Status, payload: &[u8]) {
         for client in self.all.iter().filter(|client| client.id == id) {
             let mut bytes = Vec::new();
             Message { number, kind: status as u8, client: id, payload }.encode(&mut bytes);
             let to = Remote { at: client.at, offset: self.area.answer(number) };
-            self.outbox.push(Held { to, bytes, wakes: client.wakes });
+            self.outbox.push(Held { to, bytes, wakes: client.wakes, basis });
         }
     }
 
@@ -177,15 +193,33 @@ impl Clients {
         !self.outbox.is_empty()
     }
 
-    /// Sends all answers.
-    pub(crate) fn send<F: Fabric>(&mut self, fabric: &mut F) {
-        self.answered += self.outbox.len() as u64;
-        for held in self.outbox.drain(..) {
-            // If it is lost, the client repeats its request.
-            fabric.write_unsignaled(held.to, &held.bytes, token(Part::Send, 0));
-            if held.wakes {
-                fabric.send(held.to.at.owner(), WAKEUP);
+    /// Whether there are answers that follow from the state.
+    pub(crate) fn has_reads(&self) -> bool {
+        self.outbox.iter().any(|held| held.basis == Basis::State)
+    }
+
+    /// Sends all answers that may be sent.
+    pub(crate) fn send<F: Fabric>(&mut self, look: Look, fabric: &mut F) {
+        let mut sleepers: Vec<Address> = Vec::new();
+        let Self { outbox, answered, .. } = self;
+        outbox.retain(|held| {
+            let may = match held.basis {
+                Basis::Log => look.answer,
+                Basis::State => look.read,
+            };
+            if may {
+                *answered += 1;
+                // If it is lost, the client repeats its request.
+                fabric.write_unsignaled(held.to, &held.bytes, token(Part::Send, 0));
+                if held.wakes && !sleepers.contains(&held.to.at) {
+                    sleepers.push(held.to.at);
+                }
             }
+            !may
+        });
+        // Once for all its answers.
+        for at in sleepers {
+            fabric.send(at.owner(), WAKEUP);
         }
     }
 }

@@ -88,6 +88,8 @@ pub(crate) struct Peer {
     pub(crate) acked: Index,
     /// Up to here its ring may be overwritten.
     pub(crate) freed: Point,
+    /// Up to where it was sent the log when it was woken up to free places.
+    woken: Offset,
     /// What its newest head says.
     low_sent: Offset,
     commit_sent: Index,
@@ -112,6 +114,7 @@ impl Peer {
             next: Point::default(),
             acked: Index(0),
             freed: Point::default(),
+            woken: Offset(0),
             low_sent: Offset(0),
             commit_sent: Index(0),
             head_due: false,
@@ -148,7 +151,7 @@ impl Peer {
     pub(crate) fn feed(&mut self, from: Point, whole: bool, ring: &[u8], source: &Source, log: &Log) {
         (self.stage, self.whole) = (Stage::Fed, whole);
         (self.begin, self.next, self.acked, self.freed) = (from, from, from.index, from);
-        (self.low_sent, self.head_due) = (Offset(0), true);
+        (self.woken, self.low_sent, self.head_due) = (from.at, Offset(0), true);
         self.in_flight.clear();
         self.present = present(from, ring, source, log);
     }
@@ -196,8 +199,33 @@ impl Peer {
         Offset(self.next.at.0.saturating_sub(u64::from(source.area.ring_bytes())))
     }
 
-    /// Sends what it lacks, as far as its ring has room.
-    pub(crate) fn send<F: Fabric>(&mut self, now: Instant, source: &Source, log: &Log, fabric: &mut F) {
+    /// Whether it was sent the log up to here.
+    pub(crate) fn has_been_sent(&self, end: Point) -> bool {
+        self.next == end
+    }
+
+    /// Whether it is to look now, to free places: half of its ring is in use, or more, and it was
+    /// sent a quarter since it was woken up.
+    pub(crate) fn is_to_free(&mut self, source: &Source) -> bool {
+        let ring = u64::from(source.area.ring_bytes());
+        let since = |before: Offset| self.next.at.0.saturating_sub(before.0);
+        let is_due = self.is_fed() && since(self.freed.at) > ring / 2 && since(self.woken) > ring / 4;
+        if is_due {
+            self.woken = self.next.at;
+        }
+        is_due
+    }
+
+    /// Sends what it lacks, as far as its ring has room. `announces`: also the commit index, if it
+    /// was sent everything.
+    pub(crate) fn send<F: Fabric>(
+        &mut self,
+        now: Instant,
+        source: &Source,
+        log: &Log,
+        announces: bool,
+        fabric: &mut F,
+    ) {
         if !self.is_fed() || now < self.retry_at {
             return;
         }
@@ -231,7 +259,7 @@ impl Peer {
             let offset = source.area.entry(source.place, first.at);
             self.post(offset, &source.image[begin..begin + len], end, source, fabric);
         }
-        let is_idle = self.next == log.end() && self.in_flight.is_empty();
+        let is_idle = announces && self.next == log.end() && self.in_flight.is_empty();
         if self.head_due || is_idle && source.commit > self.commit_sent {
             self.send_head(source, fabric);
         }

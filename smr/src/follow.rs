@@ -20,7 +20,7 @@ const REPORT_EVERY: Nanos = Nanos::from_millis(5);
 const REPORT_FIRST: Nanos = Nanos::from_micros(100);
 
 const HEAD_WORDS: usize = 6;
-const HEADER_WORDS: usize = 4;
+const HEADER_WORDS: usize = 6;
 const REPORT_WORDS: usize = 7;
 
 /// The head of a ring, written by its writer on the link of its entries.
@@ -61,6 +61,29 @@ impl Head {
     }
 }
 
+/// What a replica does, as it publishes it in its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::FromRepr, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+#[repr(u8)]
+pub enum Activity {
+    /// It follows, or has not begun.
+    #[default]
+    Follows,
+    /// It is to lead, and collects what may have been committed: it needs a majority of the voters.
+    TakesOver,
+    /// It leads, and serves.
+    Leads,
+    /// It is to lead, and has no log.
+    Waits,
+}
+
+impl Activity {
+    /// From the bytes of [`Area::shared`] of a replica's region; `None` if the header was torn.
+    pub fn of(memory: &[u8]) -> Option<Self> {
+        Header::decode(memory).map(|header| header.activity)
+    }
+}
+
 /// What a replica publishes of itself in its own region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Header {
@@ -68,17 +91,32 @@ pub(crate) struct Header {
     pub(crate) applied: Point,
     /// It needs a snapshot.
     pub(crate) gap: bool,
+    /// Sessions in its state, for observers.
+    pub(crate) sessions: u64,
+    /// What it does, for observers.
+    pub(crate) activity: Activity,
+    /// The term whose leader may write to it, for observers; 0 if its guard restricts no one.
+    pub(crate) granted: Term,
 }
+
+/// The bits of the word with the sessions that have their count; the activity is above them.
+const SESSION_BITS: u32 = 56;
 
 impl Header {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let [log, index, at, gap] = sealed::unseal::<HEADER_WORDS>(bytes)?;
-        Some(Self { log, applied: Point { index: Index(index), at: Offset(at) }, gap: gap != 0 })
+        let [log, index, at, gap, sessions, granted] = sealed::unseal::<HEADER_WORDS>(bytes)?;
+        let applied = Point { index: Index(index), at: Offset(at) };
+        let activity = Activity::from_repr((sessions >> SESSION_BITS) as u8).unwrap_or_default();
+        let sessions = sessions & ((1 << SESSION_BITS) - 1);
+        Some(Self { log, applied, gap: gap != 0, sessions, activity, granted: Term(granted) })
     }
 
     pub(crate) fn publish<F: Fabric>(&self, area: Area, fabric: &F) {
         let mut bytes = Vec::new();
-        sealed::seal([self.log, self.applied.index.0, self.applied.at.0, u64::from(self.gap)], &mut bytes);
+        let Self { log, applied, gap, sessions, activity, granted } = *self;
+        let sessions = sessions | (activity as u64) << SESSION_BITS;
+        let words = [log, applied.index.0, applied.at.0, u64::from(gap), sessions, granted.0];
+        sealed::seal(words, &mut bytes);
         if let Some(words) = fabric.own(area.header(), bytes.len()) {
             memory::copy_in(words, &bytes);
         }
@@ -96,6 +134,8 @@ pub(crate) struct Report {
     pub(crate) term: Term,
     /// It needs a snapshot.
     pub(crate) gap: bool,
+    /// It has no log, and may begin one.
+    pub(crate) founds: bool,
     pub(crate) applied: Index,
     /// The ring may be overwritten up to here.
     pub(crate) freed: Point,
@@ -103,8 +143,8 @@ pub(crate) struct Report {
 
 impl Report {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { who, to, log, term, gap, applied, freed } = *self;
-        let term = term.0 << 1 | u64::from(gap);
+        let Self { who, to, log, term, gap, founds, applied, freed } = *self;
+        let term = term.0 << 2 | u64::from(founds) << 1 | u64::from(gap);
         sealed::seal([who.0, to.0, log, term, applied.0, freed.index.0, freed.at.0], out);
     }
 
@@ -116,8 +156,9 @@ impl Report {
             who: Incarnation(who),
             to,
             log,
-            term: Term(term >> 1),
+            term: Term(term >> 2),
             gap: term & 1 != 0,
+            founds: term & 2 != 0,
             applied: Index(applied),
             freed: Point { index: Index(index), at: Offset(at) },
         })
@@ -172,7 +213,7 @@ pub(crate) struct Follow {
     head: Head,
     /// All entries up to this one are committed.
     commit: Index,
-    /// A leader has another log.
+    /// A leader has another log, or one of another service.
     pub(crate) misfit: bool,
     reported: Option<(Term, bool, Point)>,
     report_at: Instant,
@@ -205,7 +246,7 @@ impl Follow {
     fn poll_heads<S: Service, F: Fabric>(&mut self, area: Area, to: &mut Replicated<S>, fabric: &F) {
         for place in 0..PLACES {
             let Some(head) = Head::own(area, place, self.head.term, fabric) else { continue };
-            if to.state.log != 0 && head.log != to.state.log {
+            if !to.state.fits(head.log) {
                 self.misfit = true;
                 continue;
             }
@@ -261,6 +302,7 @@ impl Follow {
         leader: (Incarnation, Address),
         area: Area,
         of: &Replicated<S>,
+        founds: bool,
         fabric: &mut F,
     ) {
         let freed = of.freed();
@@ -275,9 +317,15 @@ impl Follow {
         self.report_at = now + if is_begun { REPORT_EVERY } else { REPORT_FIRST };
         self.reported = Some((self.head.term, of.gap, freed));
         let (term, log, applied) = (self.head.term, of.state.log, of.state.applied.index);
-        Report { who: own, to: leader.0, log, term, gap: of.gap, applied, freed }.encode(&mut self.buffer);
+        Report { who: own, to: leader.0, log, term, gap: of.gap, founds, applied, freed }
+            .encode(&mut self.buffer);
         let to = Remote { at: leader.1, offset: area.report(replica) };
         fabric.write_unsignaled(to, &self.buffer, token(Part::Send, 0));
+    }
+
+    /// The leader may need a report.
+    pub(crate) const fn report_soon(&mut self) {
+        self.report_at = Instant::ZERO;
     }
 
     /// Another leader, or another place in the view.

@@ -3,14 +3,14 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::{Area, Block};
-use crate::clients::{Clients, Query, Request, Status};
+use crate::clients::{Basis, Clients, Query, Request, Status, WAKEUP};
 use crate::config::Config;
 use crate::entry::{ENTRY_BYTES_MAX, Kind};
 use crate::feed::{Peer, Source};
 use crate::follow::{Header, Replicated, Report};
 use crate::log::{Index, Log, Offset, Point, Record, Term};
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::preset::Guard;
+use crate::preset::{Guard, Look};
 use crate::sealed::Message;
 use crate::service::Service;
 use crate::session::Seen;
@@ -25,6 +25,7 @@ const BATCH: usize = 16;
 /// a notice may be lost. It doubles.
 const WATCH_EVERY: Nanos = Nanos::from_millis(1);
 const WATCH_EVERY_MAX: Nanos = Nanos::from_millis(64);
+const NANOS_PER_MS: u64 = 1_000_000;
 
 /// A leader's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +48,14 @@ pub(crate) struct Lead {
     clients: Clients,
     ids: u32,
     buffer: Vec<u8>,
+    /// It sends nothing, and answers at once.
+    unreplicated: bool,
+    /// Unix time at the beginning of the fabric's time, by this process's clock, in ms.
+    epoch_ms: u64,
+    /// The newest time that a command of the log or a query was given, in ms.
+    stamped: u64,
+    /// The last poll took requests: others may follow, and with them the commit index.
+    is_busy: bool,
     mutant: ActiveMutant,
 }
 
@@ -85,8 +94,16 @@ impl Lead {
             clients: Clients::new(area),
             ids: 0,
             buffer: Vec::new(),
+            unreplicated: false,
+            epoch_ms: 0,
+            stamped: 0,
+            is_busy: false,
             mutant,
         };
+        if !mutant.has(Mutant::StampsOfOneClock) {
+            let adopted = of.log.after(of.state.applied.index).filter_map(|it| S::stamped(&it.payload));
+            lead.stamped = adopted.max().unwrap_or(0).max(of.state.service.time());
+        }
         for voter in adopted.memories {
             let Some(header) = voter.header.filter(|header| header.log == of.state.log) else { continue };
             let gap = header.gap && voter.at != own.1;
@@ -99,6 +116,28 @@ impl Lead {
             lead.peers.push(peer);
         }
         lead
+    }
+
+    /// The same without copies: what is answered is lost with this process.
+    pub(crate) const fn without_copies(mut self) -> Self {
+        self.unreplicated = true;
+        self
+    }
+
+    /// The same with a clock.
+    pub(crate) const fn with_epoch(mut self, epoch_ms: u64) -> Self {
+        self.epoch_ms = epoch_ms;
+        self
+    }
+
+    /// Gives a command or a query its time: that of this process, but none before one that was given.
+    fn stamp<S: Service>(&mut self, now: Instant, command: &[u8]) -> Vec<u8> {
+        let mut command = command.to_vec();
+        self.stamped = self.stamped.max(self.epoch_ms.saturating_add(now.0 / NANOS_PER_MS));
+        if !self.mutant.has(Mutant::StampsOfClients) {
+            S::stamp(&mut command, self.stamped);
+        }
+        command
     }
 
     fn id(&mut self) -> u32 {
@@ -125,6 +164,9 @@ impl Lead {
 
     /// How many voters have in memory all that is committed, and the newest configuration.
     pub(crate) fn redundancy(&self) -> usize {
+        if self.unreplicated {
+            return 1;
+        }
         let all = self.commit().max(self.config_index);
         let has = |at: Address| self.peers.iter().any(|peer| peer.at == at && peer.counted() >= all);
         self.config.voters.iter().filter(|voter| has(voter.address)).count()
@@ -190,11 +232,13 @@ impl Lead {
         &mut self,
         now: Instant,
         of: &mut Replicated<S>,
-        guard: &G,
+        guard: &mut G,
         dead: &BTreeSet<Address>,
         fabric: &mut F,
     ) -> bool {
-        self.poll_reports(of, fabric);
+        if !self.unreplicated {
+            self.poll_reports(of, guard, fabric);
+        }
         self.recycle(of);
         if self.blank.is_none() && self.has_room(&of.log) {
             let term = self.source.term.0;
@@ -202,14 +246,30 @@ impl Lead {
         }
         self.watch(now, fabric);
         self.adjust(dead, &mut of.log);
-        let taken = self.take_requests(of, fabric);
-        self.send(now, &of.log, fabric);
+        let taken = self.take_requests(now, of, fabric);
+        let was_busy = core::mem::replace(&mut self.is_busy, taken > 0);
+        self.send(now, &of.log, !was_busy && taken == 0, fabric);
         self.commit_and_answer(of, guard, fabric);
         taken > 0
     }
 
+    /// Whether nothing has to be polled for soon: all is committed and sent, and clients send a
+    /// wakeup with their requests.
+    pub(crate) fn is_idle(&self, log: &Log) -> bool {
+        let end = log.end();
+        let is_done = self.is_ready() && self.source.commit == end.index && !self.is_waiting();
+        let has_all = |peer: &Peer| peer.is_fed() && peer.has_been_sent(end);
+        let is_sent = self.unreplicated || self.peers.iter().all(|peer| !peer.in_view || has_all(peer));
+        is_done && is_sent && self.has_room(log) && self.clients.all_wake()
+    }
+
     /// Handles the reports in own memory.
-    fn poll_reports<S: Service, F: Fabric>(&mut self, of: &Replicated<S>, fabric: &mut F) {
+    fn poll_reports<S: Service, G: Guard, F: Fabric>(
+        &mut self,
+        of: &Replicated<S>,
+        guard: &G,
+        fabric: &mut F,
+    ) {
         for replica in 0..self.replicas.len().min(REPLICAS_MAX) {
             let (who, at) = self.replicas[replica];
             if at == self.own.1 {
@@ -221,10 +281,11 @@ impl Lead {
             let Some(peer) = self.peers.iter_mut().find(|peer| peer.at == at) else { continue };
             if peer.is_fed() && report.term == self.source.term {
                 peer.on_report(&report, &self.source);
-            } else if peer.is_unfed() && (report.log == of.state.log || report.log == 0) {
+            } else if peer.is_unfed() && guard.may_feed(at) && (report.log == of.state.log || report.log == 0)
+            {
                 let applied = Point { index: report.applied, at: Offset(0) };
                 let gap = report.gap || report.log == 0;
-                let header = Header { log: report.log, applied, gap };
+                let header = Header { log: report.log, applied, gap, ..Header::default() };
                 peer.survey(&header, &self.source, &of.log, id, fabric);
                 self.ids = id;
             }
@@ -259,7 +320,9 @@ impl Lead {
         let Point { index, at } = log.end();
         let (index, at) = (index.next(), self.source.area.begin(at));
         let record = Record { index, at, kind, client, number, payload: payload.into() };
-        self.source.encode(&record);
+        if !self.unreplicated {
+            self.source.encode(&record);
+        }
         log.push(record);
         index
     }
@@ -293,7 +356,12 @@ impl Lead {
     }
 
     /// Takes requests of clients. Returns how many.
-    fn take_requests<S: Service, F: Fabric>(&mut self, of: &mut Replicated<S>, fabric: &F) -> usize {
+    fn take_requests<S: Service, F: Fabric>(
+        &mut self,
+        now: Instant,
+        of: &mut Replicated<S>,
+        fabric: &F,
+    ) -> usize {
         let mut taken = 0;
         if self.blank.is_none() {
             return taken;
@@ -304,7 +372,7 @@ impl Lead {
             while taken < BATCH && self.has_room(&of.log) {
                 let Some((request, message)) = self.clients.take(at, &mut buffer, fabric) else { break };
                 taken += 1;
-                self.on_request(at, request, &message, of);
+                self.on_request(now, at, request, &message, of);
             }
         }
         self.buffer = buffer;
@@ -313,6 +381,7 @@ impl Lead {
 
     fn on_request<S: Service>(
         &mut self,
+        now: Instant,
         at: usize,
         request: Request,
         message: &Message<'_>,
@@ -323,7 +392,8 @@ impl Lead {
             Request::Query => {
                 // After all that the client has sent before.
                 let after = of.log.end().index;
-                self.clients.queries.push_back(Query { after, client, number, query: payload.to_vec() });
+                let query = self.stamp::<S>(now, payload);
+                self.clients.queries.push_back(Query { after, client, number, query });
                 return;
             }
             Request::Open => Kind::Open,
@@ -331,23 +401,31 @@ impl Lead {
         };
         match of.state.sessions.seen(client, number) {
             Seen::Done(reply) if !self.mutant.has(Mutant::SessionsForgotten) => {
-                self.clients.answer(client, number, Status::Done, reply);
+                self.clients.answer(Basis::State, client, number, Status::Done, reply);
             }
             Seen::Old => {}
             Seen::NoSession if kind == Kind::Command => {
-                self.clients.answer(client, number, Status::NoSession, &[]);
+                self.clients.answer(Basis::State, client, number, Status::NoSession, &[]);
             }
             Seen::NoSession | Seen::New | Seen::Done(_) => {
                 if !self.clients.append(at, number) {
-                    self.append(kind, (client, number), payload, &mut of.log);
+                    let payload = self.stamp::<S>(now, payload);
+                    self.append(kind, (client, number), &payload, &mut of.log);
                 }
             }
         }
     }
 
-    fn send<F: Fabric>(&mut self, now: Instant, log: &Log, fabric: &mut F) {
+    /// `announces`: the commit index is sent to peers that have everything.
+    fn send<F: Fabric>(&mut self, now: Instant, log: &Log, announces: bool, fabric: &mut F) {
+        if self.unreplicated {
+            return;
+        }
         for peer in &mut self.peers {
-            peer.send(now, &self.source, log, fabric);
+            peer.send(now, &self.source, log, announces, fabric);
+            if peer.in_view && peer.at != self.own.1 && peer.is_to_free(&self.source) {
+                fabric.send(peer.at.owner(), WAKEUP);
+            }
         }
     }
 
@@ -367,10 +445,10 @@ impl Lead {
     pub(crate) fn commit_and_answer<S: Service, G: Guard, F: Fabric>(
         &mut self,
         of: &mut Replicated<S>,
-        guard: &G,
+        guard: &mut G,
         fabric: &mut F,
     ) {
-        let replicated = self.replicated();
+        let replicated = if self.unreplicated { of.log.end().index } else { self.replicated() };
         let may_read = self.is_ready() && !self.clients.queries.is_empty();
         if replicated <= self.source.commit && !self.clients.has_answers() && !may_read {
             return;
@@ -378,7 +456,11 @@ impl Lead {
         self.serve_queries(of);
         // All WRITEs whose completions were taken, and all that the queries have read, precede this
         // look: if no later leader has read the logs by now, it will find the entries there.
-        if !guard.may_answer(fabric) && !self.mutant.has(Mutant::AnswerWithoutLook) {
+        let look = match guard.look(self.clients.has_reads(), fabric) {
+            _ if self.mutant.has(Mutant::AnswerWithoutLook) => Look::all(true),
+            look => look,
+        };
+        if !look.commit {
             return;
         }
         self.source.commit = self.source.commit.max(replicated);
@@ -388,15 +470,17 @@ impl Lead {
             let (client, number) = (record.client, record.number);
             match effect {
                 Effect::None => {}
-                Effect::NoSession => self.clients.answer(client, number, Status::NoSession, &[]),
+                Effect::NoSession => {
+                    self.clients.answer(Basis::Log, client, number, Status::NoSession, &[]);
+                }
                 Effect::Reply => {
                     if let Seen::Done(reply) = of.state.sessions.seen(client, number) {
-                        self.clients.answer(client, number, Status::Done, reply);
+                        self.clients.answer(Basis::Log, client, number, Status::Done, reply);
                     }
                 }
             }
         }
-        self.clients.send(fabric);
+        self.clients.send(look, fabric);
     }
 
     /// Answers the queries whose predecessors are applied.
@@ -409,7 +493,7 @@ impl Lead {
             let mut reply = Vec::new();
             of.state.service.read(&query.query, &mut reply);
             reply.truncate(crate::PAYLOAD_BYTES_MAX);
-            self.clients.answer(query.client, query.number, Status::Done, &reply);
+            self.clients.answer(Basis::State, query.client, query.number, Status::Done, &reply);
         }
     }
 
@@ -430,7 +514,7 @@ impl Lead {
 
     /// Sends what became possible by a completion.
     pub(crate) fn continue_sending<F: Fabric>(&mut self, now: Instant, log: &Log, fabric: &mut F) {
-        self.send(now, log, fabric);
+        self.send(now, log, false, fabric);
     }
 
     /// Whether it waits for something that is not in own memory.

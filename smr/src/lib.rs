@@ -8,16 +8,19 @@
 //! grow without a committed entry being lost.
 //!
 //! All parts are state machines without I/O, like the membership's: [`Replica`], [`Client`], and a
-//! [`Node`] that makes either a member of a cluster. [`KeyValue`] is a service. What a reader has
-//! to know first is in `docs/design/smr.md`.
+//! [`Node`] that makes either a member of a cluster. [`KeyValue`] and [`OrderBook`] are services. What a
+//! reader has to know first is in `docs/design/smr.md`.
 
 mod area;
+mod book;
 mod client;
 mod clients;
 mod config;
 mod entry;
 mod feed;
 mod follow;
+mod grants;
+mod keys;
 mod lead;
 mod log;
 #[cfg(test)]
@@ -30,21 +33,27 @@ mod sealed;
 mod service;
 mod session;
 mod snapshot;
+mod standing;
 mod state;
 mod store;
 mod takeover;
 mod tokens;
 
 pub use area::{Area, PLACES, REPLICAS_MAX, WINDOW};
+pub use book::{Depth, Executed, FILLS_MAX, Fill, LEVELS_MAX, Level, Order, OrderBook, Side, Verdict};
 pub use client::{BeginError, Client, ClientError, Done, Operation};
 pub use config::{Config, VOTERS_MAX, Voter};
+pub use follow::Activity;
+pub use grants::Grants;
+pub use keys::{Access, Batch, access};
 pub use log::{Index, Term};
 pub use mutants::Mutant;
 pub use node::{Actor, Node};
-pub use preset::{Active, Detector, Guard, Reign, Views};
+pub use preset::{Active, Detector, Guard, Look, Preset, Reign, Views};
 pub use replica::{Pace, Replica, ReplicaState};
 pub use service::{LoadError, Service};
 pub use session::SESSIONS_MAX;
+pub use standing::Standing;
 pub use store::{EncodeError, KEY_BYTES_MAX, KeyValue, VALUE_BYTES_MAX};
 
 use obol_membership::view::Member;

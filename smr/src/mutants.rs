@@ -29,6 +29,20 @@ pub enum Mutant {
     LowestTerm,
     /// A leader that writes an entry again into the same place writes all of it. (2; by the model)
     RewriteInPlace,
+    /// A leader gives commands the time of its own clock, whatever times the log has. (13)
+    StampsOfOneClock,
+    /// Commands keep the time that their clients wrote. (13)
+    StampsOfClients,
+    /// An owner lets the next leader write and still lets the one before. (1, 2)
+    GrantWithoutRevoke,
+    /// An owner answers a request before the change of permissions is in force. (1, 2)
+    AnswerBeforePermit,
+    /// A leader counts a WRITE that was refused. (1, 2)
+    RefusalCounts,
+    /// A successor waits for the permission of all voters. (12)
+    WaitsForAll,
+    /// A leader answers before its view was active, while the one before still answers reads. (7)
+    AnswerBeforeActive,
 }
 
 /// The planted bug, if any; never one without the feature.

@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::clients::WAKEUP;
+use crate::preset::{Active, Detector, Guard, Views};
 use crate::replica::Replica;
 use crate::service::Service;
 use crate::tokens::{Part, part_of, token};
@@ -11,27 +12,27 @@ use obol_membership::{Member, Role};
 
 /// What a member does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Actor<S> {
+pub enum Actor<S, D = Views, G = Active> {
     /// It keeps the state.
-    Replica(Box<Replica<S>>),
+    Replica(Box<Replica<S, D, G>>),
     /// It sends requests.
     Client(Box<Client>),
 }
 
 /// A member with a replica or a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Node<S> {
+pub struct Node<S, D = Views, G = Active> {
     member: Box<Member>,
-    actor: Actor<S>,
+    actor: Actor<S, D, G>,
     /// The view that the actor knows, and its own incarnation in it.
     known: Option<(ViewId, Option<Incarnation>)>,
     /// Peers to which links have been made.
     linked: Vec<Address>,
 }
 
-impl<S: Service> Node<S> {
+impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
     /// A member of kind [`obol_membership::Kind::App`].
-    pub fn new(member: Member, actor: Actor<S>) -> Self {
+    pub fn new(member: Member, actor: Actor<S, D, G>) -> Self {
         Self { member: Box::new(member), actor, known: None, linked: Vec::new() }
     }
 
@@ -41,7 +42,7 @@ impl<S: Service> Node<S> {
     }
 
     /// The replica, if it is one.
-    pub const fn replica(&self) -> Option<&Replica<S>> {
+    pub const fn replica(&self) -> Option<&Replica<S, D, G>> {
         match &self.actor {
             Actor::Replica(replica) => Some(replica),
             Actor::Client(_) => None,
@@ -79,7 +80,7 @@ impl<S: Service> Node<S> {
     }
 }
 
-impl<S: Service> Role for Node<S> {
+impl<S: Service, D: Detector, G: Guard> Role for Node<S, D, G> {
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.member.leave(now, fabric);
     }
@@ -97,7 +98,7 @@ impl<S: Service> Role for Node<S> {
     }
 }
 
-impl<S: Service> Machine for Node<S> {
+impl<S: Service, D: Detector, G: Guard> Machine for Node<S, D, G> {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.member.start(now, fabric);
         self.update(now, fabric);

@@ -1,11 +1,39 @@
 //! What distinguishes presets: who should lead, and what keeps a deposed leader from answering.
-//! This preset, `view`, has both from the membership.
+//!
+//! | preset | detector | guard |
+//! |---|---|---|
+//! | `view` | [`Views`] | [`Active`]: the lease and the fence of the membership |
+//! | `mu+views` | [`Views`] | [`crate::Grants`]: the permission switch of Mu |
 
+use crate::area::Area;
 use crate::log::Term;
 use core::fmt::Debug;
 use core::hash::Hash;
-use obol_fabric::{Address, Fabric, Incarnation, ViewId};
+use derive_more::Display;
+use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, ViewId};
 use obol_membership::View;
+
+/// A combination of a detector and a guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display)]
+pub enum Preset {
+    /// Views say who leads, and lease and fence exclude the leader before.
+    #[display("view")]
+    View,
+    /// Views say who leads, and the replicas exclude the leader before: they revoke its permission to
+    /// write to them.
+    #[display("mu+views")]
+    MuViews,
+}
+
+impl Preset {
+    /// The preset of a log; `None` for one that this version does not know.
+    pub fn of(log: u64) -> Option<Self> {
+        let [_, kind, ..] = log.to_le_bytes();
+        [(Active::KIND, Self::View), (crate::Grants::KIND, Self::MuViews)]
+            .into_iter()
+            .find_map(|(known, preset)| (known == kind).then_some(preset))
+    }
+}
 
 /// Who should lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,18 +54,62 @@ pub trait Detector: Clone + Debug + Default + Eq + Hash {
     fn reign(&self) -> Option<Reign>;
 }
 
+/// What a leader may do with what it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Commit what a majority has in memory: every later leader will find it.
+    pub commit: bool,
+    /// Send the replies of committed commands: no earlier leader answers a query any more.
+    pub answer: bool,
+    /// Send what was read from its state: no later leader has answered anything.
+    pub read: bool,
+}
+
+impl Look {
+    /// All or nothing.
+    pub const fn all(may: bool) -> Self {
+        Self { commit: may, answer: may, read: may }
+    }
+}
+
 /// Excludes the leaders of earlier terms.
 pub trait Guard: Clone + Debug + Default + Eq + Hash {
-    /// Installs a newer view.
-    fn install(&mut self, view: &View);
-    /// Begins to exclude the leaders before this term.
+    /// Which guard it is: a part of the log's identity, because all replicas of a log need the same.
+    const KIND: u8;
+    /// A leader whose WRITE is refused was excluded.
+    const REVOKES: bool;
+
+    /// Installs a newer view, and this replica's incarnation in it.
+    fn install(&mut self, view: &View, own: Option<Incarnation>);
+    /// Begins to exclude the leaders before this term, as its leader.
     fn seize<F: Fabric>(&mut self, term: Term, fabric: &mut F);
-    /// Whether none of them commits or answers any more. READs that are posted after this see all
-    /// that they have committed.
-    fn seized<F: Fabric>(&self, fabric: &F) -> bool;
-    /// Whether this leader was not excluded up to now. What completed before this call was then
-    /// done as the leader.
-    fn may_answer<F: Fabric>(&self, fabric: &F) -> bool;
+    /// Leads no more, and takes over no more.
+    fn release(&mut self) {}
+    /// Does what is due, whether this replica leads or not.
+    fn poll<F: Fabric>(&mut self, _now: Instant, _area: Area, _fabric: &mut F) {}
+    /// A change of permissions that it posted ended.
+    fn on_permit<F: Fabric>(&mut self, _result: Result<(), LinkError>, _area: Area, _fabric: &mut F) {}
+    /// Whether no earlier leader commits anything by this replica's memory any more. READs of it that
+    /// are posted after this see all that was committed by it.
+    fn seized<F: Fabric>(&self, at: Address, fabric: &F) -> bool;
+    /// Whether this leader may begin to send its log to this replica.
+    fn may_feed(&self, _at: Address) -> bool {
+        true
+    }
+    /// What this leader may do now: what completed before this call was done before it was excluded,
+    /// or was never done. `reads`: it has read its state for answers.
+    fn look<F: Fabric>(&mut self, reads: bool, fabric: &F) -> Look;
+    /// The newest term whose leader may write to this replica; 0 if that is not restricted.
+    fn granted(&self) -> Term {
+        Term(0)
+    }
+    /// Whether the fabric can do what this guard needs, as far as is known.
+    fn is_supported(&self) -> bool {
+        true
+    }
+    /// Plants a bug.
+    #[cfg(feature = "mutants")]
+    fn plant(&mut self, _mutant: crate::Mutant) {}
 }
 
 /// The oldest replica in the view leads. A process that was excluded returns as a younger one, so
@@ -72,18 +144,21 @@ pub struct Active {
 }
 
 impl Guard for Active {
-    fn install(&mut self, view: &View) {
+    const KIND: u8 = 0;
+    const REVOKES: bool = false;
+
+    fn install(&mut self, view: &View, _own: Option<Incarnation>) {
         self.view = view.id;
     }
 
     /// The coordinators have done it: they decided the view, and raise the fences.
     fn seize<F: Fabric>(&mut self, _term: Term, _fabric: &mut F) {}
 
-    fn seized<F: Fabric>(&self, fabric: &F) -> bool {
+    fn seized<F: Fabric>(&self, _at: Address, fabric: &F) -> bool {
         fabric.is_active(self.view)
     }
 
-    fn may_answer<F: Fabric>(&self, fabric: &F) -> bool {
-        fabric.is_active(self.view)
+    fn look<F: Fabric>(&mut self, _reads: bool, fabric: &F) -> Look {
+        Look::all(fabric.is_active(self.view))
     }
 }

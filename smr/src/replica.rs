@@ -3,14 +3,15 @@
 use crate::REPLICAS_MAX;
 use crate::area::{Area, Block};
 use crate::config::Config;
-use crate::follow::{Follow, Header, Replicated};
+use crate::follow::{Activity, Follow, Header, Replicated, Report};
 use crate::lead::Lead;
 use crate::log::{Index, Log, Term};
+use crate::mutants::Mutant;
 use crate::preset::{Active, Detector, Guard, Views};
 use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
 use crate::state::{self, State};
-use crate::takeover::{Adopted, Memory, Progress, Takeover};
+use crate::takeover::{Adopted, Progress, Takeover};
 use crate::tokens::Part;
 use obol_fabric::{Address, Completion, Evidence, Fabric, Incarnation, Instant, LinkError, Nanos};
 use obol_membership::View;
@@ -40,11 +41,14 @@ pub enum ReplicaState {
     },
     /// It is the oldest replica and has no log: it waits for one that has.
     Waiting,
-    /// It is the oldest replica and cannot lead, because it has no place in the configuration. It
-    /// has to end and to start again, so that another one becomes the oldest. Nothing is lost.
+    /// It is the oldest replica and cannot lead, because another one has the log, or it has no place in
+    /// the configuration. It has to end and to start again, so that another one becomes the oldest.
+    /// Nothing is lost.
     Yields,
     /// The leader has another log than this replica: one of them was begun anew by mistake.
     Misfit,
+    /// The fabric cannot change permissions, which the preset needs.
+    Unsupported,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,8 +67,10 @@ enum Role {
 /// How often a replica looks into its memory, and how long it waits for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pace {
-    /// Poll interval; zero keeps a core busy.
+    /// Poll interval while something is expected; zero keeps a core busy.
     pub poll_every: Nanos,
+    /// Poll interval while nothing is: whoever needs a look sooner sends a wakeup, which may be lost.
+    pub idle_every: Nanos,
     /// How long a replica that sends no chunk of a snapshot may take before another one is asked.
     pub patience: Nanos,
 }
@@ -76,12 +82,18 @@ pub struct Replica<S, D = Views, G = Active> {
     pace: Pace,
     /// It may begin a log of this identity, for so many voters.
     founds: Option<(u64, u32)>,
+    unreplicated: bool,
+    /// Unix time at the beginning of the fabric's time, in ms.
+    epoch_ms: u64,
     of: Replicated<S>,
     follow: Follow,
     provider: Provider,
     loader: Loader,
     detector: D,
     guard: G,
+    /// The newest term in which it was excluded while it led. It leads a term once: what it wrote at
+    /// an index may be in some memory, and must not be followed by another entry of the same term.
+    lost: Term,
     own: Option<Incarnation>,
     /// Its place among the replicas of the view.
     at: usize,
@@ -99,17 +111,20 @@ pub struct Replica<S, D = Views, G = Active> {
 impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// A replica without a log, with the service's initial state.
     pub fn new(area: Area, pace: Pace, service: S) -> Self {
-        let of = Replicated { state: State::new(service), log: Log::default(), gap: false };
+        let of = Replicated { state: State::new(service, G::KIND), log: Log::default(), gap: false };
         Self {
             area,
             pace,
             founds: None,
+            unreplicated: false,
+            epoch_ms: 0,
             of,
             follow: Follow::default(),
             provider: Provider::default(),
             loader: Loader::default(),
             detector: D::default(),
             guard: G::default(),
+            lost: Term(0),
             own: None,
             at: 0,
             replicas: Vec::new(),
@@ -123,10 +138,26 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     }
 
     /// The same, which may begin a log when it is the oldest replica: the first one of a new store.
-    /// `id` is the log's identity, random; `voters` is how many there should be.
+    /// `id` is random, for the log's identity; `voters` is how many there should be.
     #[must_use]
     pub fn founding(mut self, id: u64, voters: u32) -> Self {
-        self.founds = Some((id.max(1), voters));
+        self.founds = Some((self.of.state.identity(id), voters));
+        self
+    }
+
+    /// The same with a clock: the Unix time at the beginning of the fabric's time, in ms. As the leader
+    /// it gives commands the time that follows from it ([`Service::stamp`]).
+    #[must_use]
+    pub const fn with_epoch(mut self, epoch_ms: u64) -> Self {
+        self.epoch_ms = epoch_ms;
+        self
+    }
+
+    /// The same without copies, as a baseline: it answers at once, and what it answered is lost with
+    /// it. Other replicas get nothing from it.
+    #[must_use]
+    pub const fn unreplicated(mut self) -> Self {
+        self.unreplicated = true;
         self
     }
 
@@ -135,6 +166,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     #[must_use]
     pub fn with_mutant(mut self, mutant: crate::Mutant) -> Self {
         self.of.state.mutant = crate::mutants::ActiveMutant::new(mutant);
+        self.guard.plant(mutant);
         self
     }
 
@@ -143,6 +175,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         match &self.role {
             Role::Yields => ReplicaState::Yields,
             _ if self.follow.misfit => ReplicaState::Misfit,
+            _ if !self.guard.is_supported() => ReplicaState::Unsupported,
             _ if self.own.is_none() => ReplicaState::Out,
             Role::Following => ReplicaState::Following { whole: self.is_whole() },
             Role::Waiting => ReplicaState::Waiting,
@@ -219,6 +252,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         }
     }
 
+    /// The newest term whose leader may write to it; 0 if its guard restricts no one.
+    pub fn granted(&self) -> Term {
+        self.guard.granted()
+    }
+
     /// As a leader, the newest committed entry.
     pub fn commit(&self) -> Option<Index> {
         match &self.role {
@@ -257,7 +295,6 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// Installs the newest view with this replica's incarnation in it.
     pub(crate) fn install<F: Fabric>(&mut self, view: &View, own: Option<Incarnation>, fabric: &mut F) {
         self.detector.install(view);
-        self.guard.install(view);
         self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
         self.clients = self.area.clients(view);
         let config = self.config().clone();
@@ -266,6 +303,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let is_other = self.own != own.filter(|_| at.is_some());
         self.own = own.filter(|_| at.is_some());
         self.at = at.unwrap_or(REPLICAS_MAX);
+        self.guard.install(view, self.own);
         self.poll_at = Instant::ZERO;
         self.follow.report_again();
         let reign = self.detector.reign();
@@ -287,6 +325,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Follows: what it has not applied may not be in the log of the next leader.
     fn step_down<F: Fabric>(&mut self, fabric: &mut F) {
+        self.guard.release();
         match &mut self.role {
             Role::Leading(lead) => {
                 lead.end(fabric);
@@ -304,35 +343,42 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// It is the oldest replica.
     fn take_over<F: Fabric>(&mut self, term: Term, fabric: &mut F) {
+        if term <= self.lost {
+            return;
+        }
+        if self.of.state.log == 0
+            && let Some((id, voters)) = self.founds.take()
+        {
+            self.found(id, voters, fabric);
+        }
         if self.of.state.log != 0 {
             self.of.drop_tail();
             let takeover = Takeover::begin(term, &mut self.guard, fabric);
             self.role = Role::TakingOver { takeover, behind: None };
-        } else if let Some((id, voters)) = self.founds.take() {
-            self.found(id, voters, term, fabric);
-        } else if self.replicas.len() > 1 {
-            self.role = Role::Yields;
         } else {
             self.role = Role::Waiting;
         }
     }
 
-    /// Begins a log.
-    fn found<F: Fabric>(&mut self, id: u64, voters: u32, term: Term, fabric: &mut F) {
-        let own = fabric.address();
-        self.of.state.log = id;
-        self.of.state.config = Config::first(voters, own);
-        self.of.drop_tail();
-        let header = Header { log: id, ..Header::default() };
-        let memory = Memory { header: Some(header), ..Memory::new(own, Vec::new(), &[]) };
-        let adopted = Adopted {
-            records: Vec::new(),
-            low: Index(0),
-            config: self.of.state.config.clone(),
-            config_index: Index(0),
-            memories: vec![memory],
+    /// Waits for a replica that has a log or may begin one, and gives way to it. If there is none,
+    /// leaving would help nobody, and change views for ever.
+    fn poll_waiting<F: Fabric>(&mut self, fabric: &F) -> bool {
+        let Some(own) = self.own else { return false };
+        let has_log = |(at, (who, _)): (usize, &(Incarnation, Address))| {
+            let report = Report::own(self.area, at, own, fabric);
+            report.is_some_and(|report| report.who == *who && (report.log != 0 || report.founds))
         };
-        self.lead(term, adopted, fabric);
+        if self.replicas.iter().enumerate().take(REPLICAS_MAX).any(has_log) {
+            self.role = Role::Yields;
+        }
+        false
+    }
+
+    /// Begins a log. Its takeover finds nothing but the header.
+    fn found<F: Fabric>(&mut self, id: u64, voters: u32, fabric: &F) {
+        self.of.state.log = id;
+        self.of.state.config = Config::first(voters, fabric.address());
+        self.publish(fabric);
     }
 
     fn lead<F: Fabric>(&mut self, term: Term, adopted: Adopted, fabric: &mut F) {
@@ -343,19 +389,22 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return;
         };
         self.place = Some(place);
-        let mut lead = Lead::begin((incarnation, own), self.area, term, place, adopted, &mut self.of);
+        let lead = Lead::begin((incarnation, own), self.area, term, place, adopted, &mut self.of);
+        let mut lead = lead.with_epoch(self.epoch_ms);
+        if self.unreplicated {
+            lead = lead.without_copies();
+        }
         lead.install(&self.replicas, &self.clients);
         self.role = Role::Leading(Box::new(lead));
     }
 
     /// Polls own memory: once, or [`POLLS_PER_TICK`] times if it is busy polling.
     pub(crate) fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.poll_at = now + self.pace.poll_every;
-        let polls = if self.pace.poll_every == Nanos::ZERO { POLLS_PER_TICK } else { 1 };
+        let polls = if self.interval(now) == Nanos::ZERO { POLLS_PER_TICK } else { 1 };
+        let mut more = false;
         for _ in 0..polls {
-            if self.poll(now, fabric) {
-                self.poll_at = now;
-            } else {
+            more = self.poll(now, fabric);
+            if !more {
                 core::hint::spin_loop();
             }
             if matches!(&self.role, Role::Leading(lead) if lead.is_waiting()) {
@@ -366,15 +415,38 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             let Self { area, pace, of, provider, replicas, .. } = self;
             provider.poll(now, own, replicas, *area, pace.patience, of, fabric);
         }
+        self.poll_at = if more { now } else { now + self.interval(now) };
+    }
+
+    fn interval(&self, now: Instant) -> Nanos {
+        let Pace { poll_every, idle_every, .. } = self.pace;
+        if self.is_idle(now) { idle_every.max(poll_every) } else { poll_every }
+    }
+
+    /// Whether nothing has to be polled for soon: whatever comes next begins with a view, a death, a
+    /// completion or a wakeup. No one waits for a follower that has all of the log: the leader sends
+    /// it a wakeup before its ring there is full. A leader that is to spin never is idle.
+    fn is_idle(&self, now: Instant) -> bool {
+        // Replicas that give permissions look for the leader that asks for theirs.
+        let is_quiet = !G::REVOKES
+            && match &self.role {
+                Role::Following => self.own.is_none() || self.is_whole(),
+                Role::Leading(lead) => self.pace.poll_every != Nanos::ZERO && lead.is_idle(&self.of.log),
+                Role::TakingOver { .. } => false,
+                Role::Waiting | Role::Yields => true,
+            };
+        is_quiet && !self.provider.is_serving(now, self.pace.patience)
     }
 
     /// Returns whether there may be more to do.
     fn poll<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
+        self.guard.poll(now, self.area, fabric);
         let more = match &mut self.role {
             Role::Following => self.poll_following(now, fabric),
             Role::TakingOver { .. } => self.poll_takeover(now, fabric),
-            Role::Leading(lead) => lead.poll(now, &mut self.of, &self.guard, &self.dead, fabric),
-            Role::Waiting | Role::Yields => false,
+            Role::Leading(lead) => lead.poll(now, &mut self.of, &mut self.guard, &self.dead, fabric),
+            Role::Waiting => self.poll_waiting(fabric),
+            Role::Yields => false,
         };
         self.publish(fabric);
         more
@@ -382,11 +454,16 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     fn poll_following<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
         let more = self.follow.poll(self.area, &mut self.of, fabric);
+        // A leader that waits for its permission sends it nothing by which it could see that.
+        if !G::REVOKES && self.of.state.log == 0 {
+            self.follow.misfit |= self.own.is_some_and(|own| crate::grants::is_asked(own, self.area, fabric));
+        }
         let leader = self.detector.reign().map(|reign| (reign.leader, reign.at));
         if let (Some(own), Some(leader)) = (self.own, leader)
             && self.at < REPLICAS_MAX
         {
-            self.follow.report(now, own, self.at, leader, self.area, &self.of, fabric);
+            let founds = self.founds.is_some() && self.of.state.log == 0;
+            self.follow.report(now, own, self.at, leader, self.area, &self.of, founds, fabric);
             if self.of.gap {
                 self.load(now, own, self.of.log.base().index, fabric);
             }
@@ -425,8 +502,17 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Publishes how far it is, and notes its place.
     fn publish<F: Fabric>(&mut self, fabric: &F) {
-        let State { log, applied, config, .. } = &self.of.state;
-        let header = Header { log: *log, applied: *applied, gap: self.of.gap };
+        let State { log, applied, config, sessions, .. } = &self.of.state;
+        let sessions = sessions.len() as u64;
+        let activity = match &self.role {
+            Role::Following | Role::Yields => Activity::Follows,
+            Role::TakingOver { .. } => Activity::TakesOver,
+            Role::Leading(lead) if lead.is_ready() => Activity::Leads,
+            Role::Leading(_) => Activity::TakesOver,
+            Role::Waiting => Activity::Waits,
+        };
+        let granted = self.guard.granted();
+        let header = Header { log: *log, applied: *applied, gap: self.of.gap, sessions, activity, granted };
         if header != self.published {
             self.published = header;
             header.publish(self.area, fabric);
@@ -434,15 +520,17 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         }
     }
 
-    /// A wakeup: there are requests.
+    /// A wakeup: there are requests, or the leader needs a report.
     pub(crate) const fn on_wakeup(&mut self) {
         self.poll_at = Instant::ZERO;
+        self.follow.report_soon();
     }
 
     /// A process has died.
     pub(crate) fn on_death(&mut self, who: Address, evidence: Evidence) {
         if evidence == Evidence::Proof && self.config().voter(who).is_some() {
             self.dead.insert(who);
+            self.poll_at = Instant::ZERO;
         }
     }
 
@@ -459,16 +547,33 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Ok(_) => Err(LinkError::OutOfBounds),
             Err(error) => Err(error),
         };
+        let mutant = self.of.state.mutant;
+        // These bugs make leaders write before they may; they are about what is lost thereby.
+        let retries = mutant.has(Mutant::TakeoverBeforeActive) || mutant.has(Mutant::AnswerBeforePermit);
+        let is_refused = G::REVOKES && !retries && result.err() == Some(LinkError::Denied);
+        let counts = result.is_ok() || is_refused && mutant.has(Mutant::RefusalCounts);
         match (&mut self.role, part) {
+            // Another leader may write there (Mu, 4.1: abort).
+            (Role::Leading(_), Part::Feed) if !counts && is_refused => {
+                self.lost = self.term();
+                self.step_down(fabric);
+            }
             (Role::Leading(lead), Part::Feed) => {
-                lead.on_written(now, argument, result.is_ok(), &self.of.log);
-                lead.commit_and_answer(&mut self.of, &self.guard, fabric);
+                if !counts {
+                    self.poll_at = Instant::ZERO;
+                }
+                lead.on_written(now, argument, counts, &self.of.log);
+                lead.commit_and_answer(&mut self.of, &mut self.guard, fabric);
                 lead.continue_sending(now, &self.of.log, fabric);
                 self.publish(fabric);
             }
             (Role::Leading(lead), Part::Survey) => lead.on_surveyed(argument, read(result), &self.of.log),
             (Role::TakingOver { takeover, .. }, Part::Adopt) => {
                 takeover.on_read(now, argument, read(result));
+                self.poll_at = Instant::ZERO;
+            }
+            (_, Part::Permit) => {
+                self.guard.on_permit(result.map(drop), self.area, fabric);
                 self.poll_at = Instant::ZERO;
             }
             (_, Part::Chunk) => {

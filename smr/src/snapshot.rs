@@ -3,6 +3,7 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::{Area, CHUNK_BYTES};
+use crate::clients::WAKEUP;
 use crate::follow::Replicated;
 use crate::log::Index;
 use crate::sealed;
@@ -14,6 +15,11 @@ use std::collections::BTreeMap;
 
 const ASK_WORDS: usize = 5;
 const CHUNK_WORDS: usize = 5;
+
+/// The length of the snapshot whose chunk this is; 0 if there is none.
+pub(crate) fn served_bytes(chunk: &[u8]) -> u64 {
+    sealed::unseal::<CHUNK_WORDS>(chunk).map_or(0, |[_, _, _, whole, _]| whole)
+}
 
 /// The longest snapshot.
 const SNAPSHOT_BYTES_MAX: u64 = 1 << 32;
@@ -51,6 +57,11 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
+    /// Whether a replica may ask for the next chunk soon.
+    pub(crate) fn is_serving(&self, now: Instant, patience: Nanos) -> bool {
+        self.serving.as_ref().is_some_and(|serving| now < serving.at + patience)
+    }
+
     /// Handles requests in own memory. `patience`: a replica that asks for nothing for so long has
     /// given up.
     #[expect(clippy::too_many_arguments, reason = "who serves what to whom")]
@@ -140,6 +151,8 @@ pub(crate) struct Loader {
     from: Option<(Incarnation, Address)>,
     least: Index,
     bytes: Vec<u8>,
+    /// The newest chunk that was asked for, and in which snapshot.
+    asked: (u64, u64),
     outstanding: bool,
     /// When the last chunk came.
     progress_at: Instant,
@@ -177,6 +190,9 @@ impl Loader {
         let mut ask = Vec::new();
         sealed::seal([own.0.0, to.0, self.id, chunk, least.0], &mut ask);
         fabric.write_unsignaled(Remote { at, offset: area.ask(own.1) }, &ask, token(Part::Send, 0));
+        if core::mem::replace(&mut self.asked, (self.id, chunk)) != (self.id, chunk) {
+            fabric.send(at.owner(), WAKEUP);
+        }
         let from = Remote { at, offset: area.chunk() };
         fabric.read(from, Area::CHUNK_WHOLE, token(Part::Chunk, self.id as u32));
     }

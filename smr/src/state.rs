@@ -38,12 +38,14 @@ pub(crate) struct State<S> {
     pub(crate) config: Config,
     pub(crate) sessions: Sessions,
     pub(crate) service: S,
+    /// The [`crate::Guard`] of its replicas.
+    guard: u8,
     pub(crate) mutant: ActiveMutant,
 }
 
 impl<S: Service> State<S> {
     /// Before any entry, and of no log.
-    pub(crate) fn new(service: S) -> Self {
+    pub(crate) fn new(service: S, guard: u8) -> Self {
         Self {
             log: 0,
             applied: Point::default(),
@@ -52,8 +54,22 @@ impl<S: Service> State<S> {
             config: Config::default(),
             sessions: Sessions::default(),
             service,
+            guard,
             mutant: ActiveMutant::NONE,
         }
+    }
+
+    /// The identity of a new log: random but for its two lowest bytes, which say of which service it
+    /// is, and which guard its replicas have.
+    pub(crate) fn identity(&self, random: u64) -> u64 {
+        let [_, _, rest @ ..] = random.to_le_bytes();
+        let [a, b, c, d, e, f] = rest;
+        u64::from_le_bytes([S::KIND, self.guard, a, b, c, d, e, f])
+    }
+
+    /// Whether this state can be of a log.
+    pub(crate) fn fits(&self, log: u64) -> bool {
+        log == self.identity(log) && (self.log == 0 || self.log == log)
     }
 
     /// Applies the committed entry that follows.
@@ -121,7 +137,7 @@ impl<S: Service> State<S> {
         hasher.update(&bytes[..8 * (SNAPSHOT_WORDS - 1)]);
         hasher.update(&[0; 8]);
         hasher.update(&bytes[8 * SNAPSHOT_WORDS..]);
-        if u64::from(hasher.finalize()) != sum || self.log != 0 && self.log != log || log == 0 {
+        if u64::from(hasher.finalize()) != sum || !self.fits(log) {
             return None;
         }
         let applied = Point { index: Index(index), at: Offset(at) };
@@ -132,8 +148,8 @@ impl<S: Service> State<S> {
         }
         let mut service = self.service.clone();
         service.load(rest).ok()?;
-        let mutant = self.mutant;
-        *self = Self { log, applied, floor: Term(floor), digest, config, sessions, service, mutant };
+        let Self { guard, mutant, .. } = *self;
+        *self = Self { log, applied, floor: Term(floor), digest, config, sessions, service, guard, mutant };
         Some(())
     }
 }

@@ -4,10 +4,12 @@
 //! command, query   operation (1 byte), length of the key (1 byte), key, value
 //! reply            outcome (1 byte), value
 //! ```
+//!
+//! Commands of Redis, several at once, have a format of their own (`keys.rs`).
 
 use crate::PAYLOAD_BYTES_MAX;
+use crate::keys::{self, Keys};
 use crate::service::{LoadError, Service};
-use std::collections::BTreeMap;
 use strum::FromRepr;
 use thiserror::Error;
 
@@ -45,7 +47,7 @@ pub enum EncodeError {
 
 /// The store: keys and values in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct KeyValue(BTreeMap<Box<[u8]>, Box<[u8]>>);
+pub struct KeyValue(Keys);
 
 fn encode(operation: Operation, key: &[u8], value: &[u8]) -> Result<Box<[u8]>, EncodeError> {
     let len = u8::try_from(key.len()).ok().filter(|len| *len > 0).ok_or(EncodeError::Key(key.len()))?;
@@ -95,27 +97,45 @@ impl KeyValue {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.len() == 0
     }
 }
 
 impl Service for KeyValue {
+    const KIND: u8 = 1;
+
     fn apply(&mut self, command: &[u8], reply: &mut Vec<u8>) {
+        if command.first() == Some(&keys::BATCH) {
+            return self.0.apply(command, reply);
+        }
         let outcome = match decode(command) {
             Some((Operation::Put, key, value)) => {
-                self.0.insert(key.into(), value.into());
+                self.0.set(key, value, 0);
                 Outcome::Done
             }
-            Some((Operation::Delete, key, _)) => match self.0.remove(key) {
-                Some(_) => Outcome::Done,
-                None => Outcome::Missing,
-            },
+            Some((Operation::Delete, key, _)) if self.0.remove(key) => Outcome::Done,
+            Some((Operation::Delete, ..)) => Outcome::Missing,
             Some((Operation::Get, ..)) | None => Outcome::Invalid,
         };
         reply.push(outcome as u8);
     }
 
+    fn stamp(command: &mut [u8], at_ms: u64) {
+        keys::stamp(command, at_ms);
+    }
+
+    fn stamped(command: &[u8]) -> Option<u64> {
+        keys::stamped(command)
+    }
+
+    fn time(&self) -> u64 {
+        self.0.time()
+    }
+
     fn read(&self, query: &[u8], reply: &mut Vec<u8>) {
+        if query.first() == Some(&keys::BATCH) {
+            return self.0.read(query, reply);
+        }
         match decode(query) {
             Some((Operation::Get, key, _)) => match self.0.get(key) {
                 Some(value) => {
@@ -129,25 +149,11 @@ impl Service for KeyValue {
     }
 
     fn save(&self, to: &mut Vec<u8>) {
-        for (key, value) in &self.0 {
-            to.extend_from_slice(&(key.len() as u32).to_le_bytes());
-            to.extend_from_slice(&(value.len() as u32).to_le_bytes());
-            to.extend_from_slice(key);
-            to.extend_from_slice(value);
-        }
+        self.0.save(to);
     }
 
-    fn load(&mut self, mut from: &[u8]) -> Result<(), LoadError> {
-        self.0.clear();
-        while !from.is_empty() {
-            let (head, rest) = from.split_first_chunk::<8>().ok_or(LoadError)?;
-            let len =
-                |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
-            let (key, rest) = rest.split_at_checked(len(0)).ok_or(LoadError)?;
-            let (value, rest) = rest.split_at_checked(len(4)).ok_or(LoadError)?;
-            self.0.insert(key.into(), value.into());
-            from = rest;
-        }
+    fn load(&mut self, from: &[u8]) -> Result<(), LoadError> {
+        self.0 = Keys::load(from).ok_or(LoadError)?;
         Ok(())
     }
 }

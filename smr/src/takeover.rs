@@ -121,7 +121,6 @@ struct Reading {
 pub(crate) struct Takeover {
     pub(crate) term: Term,
     own: Address,
-    is_seized: bool,
     readings: Vec<Reading>,
     /// Whose memories are needed, as far as is known.
     wanted: Vec<Address>,
@@ -132,7 +131,7 @@ pub(crate) struct Takeover {
 /// Where a takeover stands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Progress {
-    /// It waits for the guard, or for a majority.
+    /// It waits for the guard, or for a majority of those that the guard has seized.
     Waits,
     /// Others have given up what this replica lacks: it needs a snapshot up to this entry at least.
     Behind(Index),
@@ -144,14 +143,7 @@ impl Takeover {
     /// As the leader of a term; the old leaders are to be excluded.
     pub(crate) fn begin<G: Guard, F: Fabric>(term: Term, guard: &mut G, fabric: &mut F) -> Self {
         guard.seize(term, fabric);
-        Self {
-            term,
-            own: fabric.address(),
-            is_seized: false,
-            readings: Vec::new(),
-            wanted: Vec::new(),
-            is_news: true,
-        }
+        Self { term, own: fabric.address(), readings: Vec::new(), wanted: Vec::new(), is_news: true }
     }
 
     /// The state or the view has changed.
@@ -169,18 +161,17 @@ impl Takeover {
         guard: &G,
         fabric: &mut F,
     ) -> Progress {
-        let mutant = of.state.mutant;
-        self.is_seized |= guard.seized(fabric) || mutant.has(Mutant::TakeoverBeforeActive);
-        if !self.is_seized {
-            return Progress::Waits;
-        }
         if core::mem::take(&mut self.is_news)
             && let Some(progress) = self.compute(area, of, replicas)
         {
             return progress;
         }
+        let is_early = of.state.mutant.has(Mutant::TakeoverBeforeActive);
         for at in self.wanted.clone() {
-            self.read(now, at, area, fabric);
+            let is_begun = self.readings.iter().any(|one| one.at == at);
+            if is_begun || is_early || guard.seized(at, fabric) {
+                self.read(now, at, area, fabric);
+            }
         }
         Progress::Waits
     }
@@ -203,7 +194,8 @@ impl Takeover {
             config.voters.iter().map(|voter| voter.address).filter(counts).collect();
         let has = |at: &Address| memories.iter().any(|memory| memory.at == *at);
         let read = wanted.iter().filter(|at| has(at)).count();
-        let is_enough = read > wanted.len() / 2 || mutant.has(Mutant::NoDrain);
+        let needed = if mutant.has(Mutant::WaitsForAll) { wanted.len() } else { wanted.len() / 2 + 1 };
+        let is_enough = read >= needed || mutant.has(Mutant::NoDrain);
         if has(&self.own) && is_enough {
             if of.state.applied.index < low {
                 return Some(Progress::Behind(low));

@@ -15,6 +15,8 @@ pub(crate) enum Part {
     Adopt = 0xf3,
     /// A READ of a snapshot's chunk.
     Chunk = 0xf4,
+    /// A change of permissions.
+    Permit = 0xf5,
     /// A READ whose only purpose is to establish the link.
     Link = 0xf6,
     /// Requests, answers, reports: repeated if lost.

@@ -5,16 +5,21 @@
 //! cores. No test relies on nobody being suspected wrongly: a process that gets no core for 0.3 s
 //! is excluded and comes back, rightly.
 
+#[path = "../../fabric/tests/support/bridges.rs"]
+pub(crate) mod bridges;
 pub(crate) mod journals;
 #[path = "../../fabric/tests/support/network.rs"]
 pub(crate) mod network;
+pub(crate) mod small;
 
 use network::Network;
 use obol_profiles::Profile;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -125,7 +130,7 @@ pub(crate) fn obol() -> Command {
     alone(Command::new(env!("CARGO_BIN_EXE_obol")))
 }
 
-fn alone(mut command: Command) -> Command {
+pub(crate) fn alone(mut command: Command) -> Command {
     for name in [
         "OBOL_CLUSTER",
         "OBOL_ROOT",
@@ -385,6 +390,11 @@ impl Drop for Root {
 pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     entries.flat_map(|e| if e.path().is_dir() { files(&e.path()) } else { vec![e.path()] }).collect()
+}
+
+/// A directory as `up` makes it: what a crash leaves behind.
+pub(crate) fn private(path: &Path) {
+    DirBuilder::new().recursive(true).mode(0o1700).create(path).expect("made");
 }
 
 /// A running `up`, killed at the end.

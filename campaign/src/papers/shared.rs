@@ -5,12 +5,13 @@ use crate::role::Role;
 use obol_fabric::metrics::{CounterSlot, HistogramSlot};
 use obol_fabric::recorder::{EventCode, Record};
 use obol_fabric::{
-    Address, Event, Fabric, Group, Incarnation, Instant, Machine, Nanos, Page, Remote, SeatStatus, Token,
-    ViewId,
+    Address, Event, Fabric, Group, Incarnation, Instant, Machine, Nanos, Page, Permission, Remote,
+    SeatStatus, Token, ViewId, Writers,
 };
 use obol_membership::View;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -110,6 +111,9 @@ impl<F: Fabric> Fabric for Quiet<'_, F> {
     }
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         self.inner.cas(at, expected, desired, token);
+    }
+    fn permit(&mut self, whom: Writers, part: Range<u32>, permission: Permission, token: Token) {
+        self.inner.permit(whom, part, permission, token);
     }
     fn send(&mut self, to: Address, bytes: &[u8]) {
         self.inner.send(to, bytes);

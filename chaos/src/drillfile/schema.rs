@@ -133,7 +133,7 @@ fn guards() -> Value {
             "keep_lease_caches": number(0, KEEP_CACHES_MAX, "lease caches that must remain"),
             "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * matches any text" },
             "require_confirm": { "type": "boolean", "description": "whether `obol drill run` needs --yes" },
-            "require_approval": { "type": "boolean", "description": "whether somebody else has to run `obol drill approve` on the file" },
+            "require_approval": { "type": "boolean", "description": "whether another user has to run `obol drill approve` on the file" },
             "allow_clock_step": { "type": "boolean", "description": "whether CLOCK_REALTIME may jump, for all programs of the host" },
             "dead_man": duration("a fault agent undoes its faults after this time without a message from the runner"),
             "abort": { "type": "array", "items": abort }

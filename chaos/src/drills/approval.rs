@@ -78,7 +78,7 @@ pub enum ApprovalError {
     #[error("the approval {0} can be written by others than its owner; its owner has to approve again")]
     Writable(PathBuf),
     /// The same person runs and approves.
-    #[error("the approval {path} is of uid {uid}, who also runs the drill; somebody else has to approve it")]
+    #[error("the approval {path} is of uid {uid}, who also runs the drill; another user has to approve it")]
     Own {
         /// The approval.
         path: PathBuf,
@@ -224,9 +224,9 @@ mod tests {
             let why = result.expect_err("refused");
             assert!(why.contains(words), "{words:?} is not in {why:?}");
         };
-        refused(check(&source, "prod", &me, now()), "somebody else has to approve it");
+        refused(check(&source, "prod", &me, now()), "another user has to approve it");
         // The approver behind `sudo -u obol`.
-        refused(check(&source, "prod", &runner(me.uid + 1, Some(me.uid)), now()), "somebody else");
+        refused(check(&source, "prod", &runner(me.uid + 1, Some(me.uid)), now()), "another user");
         refused(check(&source, "test", &other, now()), "for cluster prod");
         refused(check(&source, "prod", &other, approval.until), "has expired at");
         let changed = Source { sha256: sha256(b"text "), ..source.clone() };

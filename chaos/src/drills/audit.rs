@@ -249,7 +249,9 @@ impl Log {
         let mut line = if is_whole { Vec::new() } else { vec![b'\n'] };
         line.extend(serde_json::to_vec(&entry)?);
         line.push(b'\n');
-        file.write_all(&line)?;
+        let length = file.metadata()?.len();
+        // What a full disk takes of a line is no line that was changed.
+        file.write_all(&line).inspect_err(|_| drop(file.set_len(length)))?;
         file.sync_all()?;
         if is_new && let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             File::open(folder)?.sync_all()?;

@@ -10,15 +10,15 @@ use super::subject::{Subject, System};
 use crate::drillfile::Step;
 use crate::faults::Effect;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::Kind;
 use obol_membership::lease::lengthened;
 use obol_membership::view::Departed;
+use obol_membership::{Kind, Reason};
 use obol_observe::timeline::{History, Phases};
 use obol_observe::{Health, Process, Snapshot};
 
 /// Between two reads of the cluster. The stamps do not depend on it, and shorter intervals would
 /// take CPU from the cluster.
-const POLL_INTERVAL: Nanos = Nanos::from_millis(2);
+pub(super) const POLL_INTERVAL: Nanos = Nanos::from_millis(2);
 /// A failover that takes longer has failed.
 const FAILOVER_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// A frozen process that is not detected within this time after its thaw goes undetected.
@@ -158,6 +158,11 @@ fn failover<S: Subject>(
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
     let outcome = until_active(subject, history, until, &ids, first, &survivors);
+    let names: Vec<Name> = dead.iter().map(|p| p.name).collect();
+    if let Some(report) = history.first_report(&ids, &names, first) {
+        trial.suspected_ns = Some(report.when.since(first).0);
+        trial.suspected_as = report.reason.map(Reason::name);
+    }
     if !matches!(outcome, Failover::Failed(..)) {
         trial.failed += ids.len() as u64;
     }
@@ -221,7 +226,8 @@ enum Failover {
     Failed(String, Nanos),
 }
 
-/// Follows the flight recorders until every survivor is active without the dead.
+/// Follows the flight recorders until every survivor is active without the dead. `patience` is for a
+/// view that excludes them; one that comes in time leaves the survivors [`FAILOVER_TIMEOUT`].
 fn until_active<S: Subject>(
     subject: &mut S,
     history: &mut History,
@@ -230,9 +236,15 @@ fn until_active<S: Subject>(
     injected: Instant,
     survivors: &[Name],
 ) -> Failover {
-    let mut polls = 0u64;
+    let (mut polls, mut was_excluded) = (0u64, false);
     loop {
         subject.sleep(POLL_INTERVAL);
+        let limit = if was_excluded { patience.max(FAILOVER_TIMEOUT) } else { patience };
+        let is_last = subject.now().since(injected) > limit;
+        if is_last {
+            // What other hosts did in time may not be in the copies that were read last.
+            subject.refresh();
+        }
         history.take(&subject.events());
         let snapshot = subject.snapshot();
         polls += 1;
@@ -240,14 +252,17 @@ fn until_active<S: Subject>(
         if let Some(why) = polls.is_multiple_of(STOP_POLLS).then(stopped).flatten() {
             return Failover::Void(why, None);
         }
-        let Some(view) = snapshot.view else { continue };
-        let gone = |who: &Incarnation| view.departed.iter().find(|d| d.incarnation == *who).map(|d| d.at);
+        let departed = snapshot.view.as_ref().map_or(&[][..], |view| &view.departed);
+        let gone = |who: &Incarnation| departed.iter().find(|d| d.incarnation == *who).map(|d| d.at);
         let strangers =
-            view.departed.iter().filter(|d| d.at > old && !d.left && !dead.contains(&d.incarnation)).count();
+            departed.iter().filter(|d| d.at > old && !d.left && !dead.contains(&d.incarnation)).count();
         let first = dead.iter().map(gone).collect::<Option<Vec<_>>>().and_then(|at| at.into_iter().max());
-        if let Some(id) = first
-            && survivors.iter().all(|name| history.active_from(id, *name).is_some())
-        {
+        let waiting: Vec<&str> = survivors
+            .iter()
+            .filter(|name| first.is_none_or(|id| history.active_from(id, **name).is_none()))
+            .map(Name::as_str)
+            .collect();
+        if let (Some(id), Some(view)) = (first, snapshot.view.as_ref().filter(|_| waiting.is_empty())) {
             // Coordinators stamp before members can become active, so all stamps exist by now; but
             // they may be in a part that was read before, or on a host that was.
             subject.refresh();
@@ -264,19 +279,20 @@ fn until_active<S: Subject>(
                 }
             };
         }
-        if subject.now().since(injected) > patience {
-            let waiting: Vec<&str> = survivors
-                .iter()
-                .filter(|name| first.is_none_or(|id| history.active_from(id, **name).is_none()))
-                .map(Name::as_str)
-                .collect();
+        // A view that the last look has shown leaves the survivors their time.
+        if is_last && first.is_some() == was_excluded {
             let why = match first {
                 None => UNSEEN.to_owned(),
                 Some(id) => format!("not active in view {id}: {}", waiting.join(", ")),
             };
             let lasted = subject.now().since(injected);
-            return Failover::Failed(format!("{why}, {patience} after the fault"), lasted);
+            let others = match strangers {
+                0 => String::new(),
+                n => format!("; {n} other members were removed meanwhile"),
+            };
+            return Failover::Failed(format!("{why}, {limit} after the fault{others}"), lasted);
         }
+        was_excluded = first.is_some();
     }
 }
 
@@ -303,5 +319,164 @@ fn leave<S: Subject>(subject: &mut S, leaving: &[Process], old: ViewId, trial: &
             return trial.ends(Outcome::Failed, format!("{names} did not leave within {LEAVE_TIMEOUT}"));
         }
         subject.sleep(POLL_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::Address;
+    use obol_membership::View;
+    use obol_membership::recorder::{Kind as What, Record, Stamped};
+    use obol_membership::view::{Departed, coordinator_name};
+    use obol_node::Deployment;
+    use obol_observe::ObservedEvent;
+    use obol_profiles::Profile;
+    use std::sync::Arc;
+
+    const VICTIM: Incarnation = Incarnation(9);
+    const INJECTED: Instant = Instant(1_000_000_000);
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    fn at(ms: u64) -> Instant {
+        INJECTED + Nanos::from_millis(ms)
+    }
+
+    fn seen(process: &str, kind: Kind, what: What, ms: u64, a: u64) -> ObservedEvent {
+        let event = Stamped { number: 0, at: at(ms), record: Record { kind: what, reason: 1, a, b: 0 } };
+        ObservedEvent { process: name(process), kind, event, clock_error: Nanos::ZERO }
+    }
+
+    /// A cluster of which view 43 excludes the victim. What happens on the other host is seen in copies
+    /// of an interval, or after a refresh.
+    struct Copied {
+        deployment: Deployment,
+        now: Instant,
+        /// When the next copy of the other host is taken by itself.
+        copied_at: Instant,
+        refreshed: bool,
+        /// Of both hosts, each with the time from which it can be read.
+        events: Vec<ObservedEvent>,
+        excluded_at: Instant,
+    }
+
+    impl Copied {
+        /// The leader decides `ms` after the fault; app-2 of the other host is active soon afterwards,
+        /// and seen so `copied` after the fault unless there is a refresh.
+        fn new(ms: u64, copied: u64) -> Self {
+            let c = Kind::Coordinator;
+            let events = vec![
+                seen("coord-1", c, What::Notice, ms - 3, VICTIM.0),
+                seen("coord-1", c, What::Propose, ms - 2, 43),
+                seen("coord-1", c, What::Decide, ms, 43),
+                seen("coord-1", c, What::Clear, ms, 43),
+                seen("app-1", Kind::App, What::Active, ms + 1, 43),
+                seen("app-2", Kind::App, What::Active, ms + 1, 43),
+            ];
+            let profile = Profile::builtin("lan").expect("built in");
+            Self {
+                deployment: Deployment::new(1, 2, 0, profile).expect("in bounds"),
+                now: INJECTED,
+                copied_at: at(copied),
+                refreshed: false,
+                events,
+                excluded_at: at(ms),
+            }
+        }
+
+        fn follow(&mut self, patience: u64) -> Failover {
+            let until: (ViewId, Nanos, Stopped<'_>) = (ViewId(42), Nanos::from_millis(patience), &|| None);
+            let survivors = ["app-1", "app-2"].map(name);
+            until_active(self, &mut History::default(), until, &[VICTIM], INJECTED, &survivors)
+        }
+    }
+
+    impl Subject for Copied {
+        fn deployment(&self) -> &Deployment {
+            &self.deployment
+        }
+
+        fn snapshot(&mut self) -> Snapshot {
+            let old = View::genesis(&[(coordinator_name(1), Address::region(1))], Nanos(1), Nanos(1));
+            let departed = Departed {
+                token: 1,
+                incarnation: VICTIM,
+                name: name("app-3"),
+                kind: Kind::App,
+                at: ViewId(43),
+                left: false,
+            };
+            let view = match self.now >= self.excluded_at {
+                true => View { id: ViewId(43), departed: vec![departed], ..old },
+                false => View { id: ViewId(42), ..old },
+            };
+            Snapshot {
+                at: self.now,
+                view: Some(Arc::new(view)),
+                processes: Vec::new(),
+                remote: Vec::new(),
+                health: Health::Degraded,
+                reasons: Vec::new(),
+            }
+        }
+
+        fn events(&mut self) -> Vec<ObservedEvent> {
+            let copied = self.refreshed || self.now >= self.copied_at;
+            let is_read =
+                |seen: &ObservedEvent| seen.event.at <= self.now && (seen.process != name("app-2") || copied);
+            let (read, left) = self.events.iter().cloned().partition(is_read);
+            self.events = left;
+            self.refreshed = false;
+            read
+        }
+
+        fn refresh(&mut self) {
+            self.refreshed = true;
+        }
+
+        fn now(&self) -> Instant {
+            self.now
+        }
+
+        fn sleep(&mut self, time: Nanos) {
+            self.now += time;
+        }
+
+        fn others(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn has_ended(&self, _: &Process) -> bool {
+            true
+        }
+    }
+
+    fn measured(outcome: Failover) -> Nanos {
+        match outcome {
+            Failover::Measured(phases, _) => phases.total(),
+            Failover::Void(why, _) | Failover::Failed(why, _) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn a_survivor_of_another_host_is_not_judged_by_a_copy_that_is_older_than_the_deadline() {
+        // The view comes just in time, and the copy that shows app-2 active in it later.
+        assert_eq!(measured(Copied::new(2_970, 3_040).follow(3_000)), Nanos::from_millis(2_971));
+        // The interval of copies grows while a host does not answer: the last look is at a new one.
+        assert_eq!(measured(Copied::new(2_970, 60_000).follow(3_000)), Nanos::from_millis(2_971));
+    }
+
+    #[test]
+    fn who_is_not_active_after_the_last_look_is_named_and_a_view_that_is_late_is_none() {
+        let mut stuck = Copied::new(2_970, 3_000);
+        stuck.events.retain(|seen| seen.process != name("app-2"));
+        let Failover::Failed(why, lasted) = stuck.follow(3_000) else { panic!("it failed") };
+        assert_eq!(why, "not active in view 43: app-2, 10.0s after the fault");
+        assert!(lasted > FAILOVER_TIMEOUT);
+        let Failover::Failed(why, _) = Copied::new(3_500, 3_500).follow(3_000) else { panic!("it failed") };
+        assert_eq!(why, format!("{UNSEEN}, 3.00s after the fault"));
     }
 }

@@ -1,6 +1,6 @@
 //! The kill switch: a file in a cluster's directory. While it is there, every fault agent of the
 //! cluster on this host undoes its faults and ends, runners end their drills on all hosts, and
-//! neither begins anything new.
+//! neither begins anything new. `switch.rs` writes it on all hosts.
 
 use super::audit::Who;
 use super::undo_record::records;
@@ -30,6 +30,18 @@ pub struct Halt {
 }
 
 impl Halt {
+    /// Whether a text can be a reason: one line, and not too long.
+    pub fn is_reason(text: &str) -> bool {
+        is_line(text) && !text.is_empty() && text.chars().count() <= REASON_CHARS_MAX
+    }
+
+    /// Whether one that another host has sent can be shown as it is.
+    pub(super) fn is_presentable(&self) -> bool {
+        let Who { user, login, tty, ssh, host, .. } = &self.by;
+        let texts = [user, login, tty, ssh].into_iter().flatten().chain([host]);
+        Self::is_reason(&self.reason) && texts.into_iter().all(|text| is_line(text))
+    }
+
     /// The halt in force; `None` if drills may run.
     pub fn of(dir: &Path) -> io::Result<Option<Self>> {
         match fs::read(dir.join(FILE)) {
@@ -54,6 +66,10 @@ impl Halt {
     }
 }
 
+fn is_line(text: &str) -> bool {
+    !text.contains(char::is_control)
+}
+
 /// Waits until no fault agent of this host has anything left to undo; false if that takes longer
 /// than `timeout`.
 pub fn await_undone(dir: &Path, timeout: Duration) -> io::Result<bool> {
@@ -68,7 +84,7 @@ pub fn await_undone(dir: &Path, timeout: Duration) -> io::Result<bool> {
 }
 
 /// Why drills are halted, if they are. A file that cannot be read halts them, too.
-pub(super) fn in_force(dir: &Path) -> Option<String> {
+pub fn in_force(dir: &Path) -> Option<String> {
     let halt = match Halt::of(dir) {
         Ok(halt) => halt?,
         Err(error) => {

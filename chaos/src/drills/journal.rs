@@ -128,6 +128,11 @@ pub struct Trial {
     /// Its phases, in nanoseconds.
     #[schemars(extend("propertyNames" = { "enum": Phases::NAMES }))]
     pub phases_ns: BTreeMap<&'static str, u64>,
+    /// From the first stamp until any other process suspected a victim, or a coordinator had a notice of
+    /// it, in nanoseconds; also where the failover could not be measured.
+    pub suspected_ns: Option<u64>,
+    /// Why it was suspected: `deadbeat`, `heartbeat`, `timeout`, or another reason of a removal.
+    pub suspected_as: Option<&'static str>,
     /// The wait of the survivors by the lease rule alone, in nanoseconds.
     pub lease_wait_ns: u64,
     /// Members that were removed as failed.

@@ -12,6 +12,7 @@ pub mod clockstep;
 mod core_warmer;
 pub mod cue;
 mod cues;
+pub mod detectors;
 mod external;
 pub mod fault_agent;
 mod fleet;
@@ -39,8 +40,10 @@ mod skew;
 pub mod ssh;
 mod stop;
 mod subject;
+pub mod switch;
 pub mod table2;
 pub mod tune;
+pub mod tune_network;
 pub mod undo;
 pub mod undo_record;
 

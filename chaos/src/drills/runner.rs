@@ -9,7 +9,9 @@ use super::audit::AuditError;
 use super::audited::{Accountable, Audited};
 use super::channel::{Reply, Stamp};
 use super::fleet::Fleet;
-use super::follow::{Bystanders, HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within};
+use super::follow::{
+    Bystanders, HEALTH_TIMEOUT, POLL_INTERVAL, check_overlap, follow, healthy, healthy_within,
+};
 use super::guard::Answer;
 use super::halt;
 use super::journal::{self, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
@@ -25,7 +27,7 @@ use super::stop::{self, Stop};
 use super::subject::{Subject, System};
 use super::undo::{self, Undone};
 use crate::control::ControlError;
-use crate::drillfile::{Abort, AbortMetric, Drill, Metric, Rollback, Step, Strategy};
+use crate::drillfile::{Abort, AbortMetric, Drill, Metric, Rollback, Steady, Step, Strategy};
 use obol_fabric::host::HostError;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::holds::JoinHolds;
@@ -40,6 +42,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The lock file of drills.
 const LOCK: &str = "drill.lock";
+/// How long the steady state may take to hold once the cluster is healthy.
+const CONVERGENCE_TIMEOUT: Nanos = Nanos::from_secs(2);
 
 /// Options of a run.
 #[derive(Clone, Debug)]
@@ -110,7 +114,7 @@ pub enum RunError {
     /// Drills are halted.
     #[error("{0}")]
     Halted(String),
-    /// Somebody else has to approve it.
+    /// Another user has to approve it.
     #[error(transparent)]
     Approval(#[from] ApprovalError),
     /// What is not logged must not happen.
@@ -283,18 +287,27 @@ fn allowed(planned: Plan) -> Result<(), RunError> {
     if refusing.is_empty() { Ok(()) } else { Err(RunError::Guard(refusing)) }
 }
 
+/// The steady state, as far as it is wanted. What does not hold is looked at again for
+/// [`CONVERGENCE_TIMEOUT`]: copies of other hosts' memory may be older than the newest view.
 fn run_probes<S: Subject>(
-    subject: &S,
+    subject: &mut S,
     snapshot: &Snapshot,
     drill: &Drill,
-    wanted: impl Fn(&crate::drillfile::Steady) -> bool,
+    wanted: impl Fn(&Steady) -> bool,
 ) -> Vec<Probed> {
-    drill
-        .steady
-        .iter()
-        .filter(|steady| wanted(steady))
-        .map(|steady| probe(subject, snapshot, steady))
-        .collect()
+    let wanted: Vec<&Steady> = drill.steady.iter().filter(|steady| wanted(steady)).collect();
+    let mut probed: Vec<Probed> = wanted.iter().map(|steady| probe(subject, snapshot, steady)).collect();
+    let deadline = subject.now() + CONVERGENCE_TIMEOUT;
+    // Systems outside are asked once.
+    let again = |(steady, one): &(&&Steady, &mut Probed)| !one.holds && steady.external.is_none();
+    while subject.now() < deadline && wanted.iter().zip(&mut probed).any(|one| again(&one)) {
+        subject.sleep(POLL_INTERVAL);
+        let snapshot = subject.snapshot();
+        for (steady, one) in wanted.iter().zip(&mut probed).filter(again) {
+            *one = probe(subject, &snapshot, steady);
+        }
+    }
+    probed
 }
 
 impl<'a, S: System> Runner<'a, S> {

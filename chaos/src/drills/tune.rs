@@ -148,6 +148,19 @@ impl Measured {
         self.renewals > 0
     }
 
+    /// Whether it shows the wanted share, with confidence, and no false suspicion.
+    pub fn suffices(&self, wanted_percent: f64) -> bool {
+        self.is_timely(wanted_percent) && self.is_quiet()
+    }
+
+    fn is_timely(&self, wanted_percent: f64) -> bool {
+        self.claimed_percent >= wanted_percent
+    }
+
+    const fn is_quiet(&self) -> bool {
+        self.came_up() && self.false_suspicions == 0
+    }
+
     /// Table cells: renewals, late, in time, lower bound, false suspicions; `none` if no cluster
     /// came up.
     pub fn cells(&self, none: &str) -> [String; 5] {
@@ -179,6 +192,11 @@ impl Measured {
             false_suspicions: counted.suspicions,
         }
     }
+}
+
+/// So many renewals without a late one claim a percentage with 95 % confidence.
+pub fn renewals_needed(wanted_percent: f64) -> u64 {
+    (poisson::above(0) / (1.0 - wanted_percent / 100.0)).ceil() as u64
 }
 
 /// Whether a step can no longer reach the wanted share, even without further late renewals: `part`
@@ -238,12 +256,12 @@ pub fn choose(sweep: &[Measured], wanted_percent: f64) -> Option<(Nanos, Nanos)>
 
 /// The shortest pause from which on renewals are timely.
 fn timely(sweep: &[Measured], wanted_percent: f64) -> Option<Nanos> {
-    shortest(sweep, |m| m.claimed_percent >= wanted_percent)
+    shortest(sweep, |m| m.is_timely(wanted_percent))
 }
 
 /// The shortest pause from which on there are no false suspicions.
 fn quiet(sweep: &[Measured]) -> Option<Nanos> {
-    shortest(sweep, |m| m.came_up() && m.false_suspicions == 0)
+    shortest(sweep, Measured::is_quiet)
 }
 
 fn shortest(sweep: &[Measured], good: impl Fn(&Measured) -> bool) -> Option<Nanos> {
@@ -265,9 +283,9 @@ impl Recommended {
         }
     }
 
-    /// Whether the trial reached the wanted share.
+    /// Whether the trial showed the wanted share under each load, by the same rule as the sweep.
     pub fn holds(&self, wanted_percent: f64) -> bool {
-        self.tried.iter().all(|m| m.timely_percent >= wanted_percent && m.false_suspicions == 0)
+        self.tried.iter().all(|m| m.suffices(wanted_percent))
     }
 }
 
@@ -281,7 +299,7 @@ impl Tuned {
     pub fn advice(&self) -> String {
         match &self.recommended {
             Some(found) if self.holds() => format!(
-                "For {} % of renewals in time: leases of {}, renewed every {}; heartbeats read every {}, so that a frozen \
+                "For {} % of renewals in time, with 95 % confidence: leases of {}, renewed every {}; heartbeats read every {}, so that a frozen \
                  process is suspected after about {}.",
                 self.wanted_percent,
                 found.lease_us,
@@ -290,8 +308,8 @@ impl Tuned {
                 found.suspected_after_us
             ),
             Some(found) => format!(
-                "The sweep suggests leases of {}, but the trial of that profile did not reach {} % without a false \
-                 suspicion. Tune again with longer steps (--time), or with less load on the machine.",
+                "The sweep suggests leases of {}, but the trial of that profile does not show {} % in time with \
+                 95 % confidence and without a false suspicion. Tune again with longer steps (--time), or with less load on the machine.",
                 found.lease_us, self.wanted_percent
             ),
             // Each of the two needs another remedy.
@@ -313,7 +331,8 @@ impl Tuned {
         let mut doc = Document::new("Which lease and heartbeat this machine sustains");
         doc.say(self.advice());
         doc.say(format!(
-            "Started from profile {}, {} cores, Linux {}, up to {} s for each step; a step ends early when it can no longer reach the wanted share. With fences, a failover does not wait for \
+            "Started from profile {}, {} cores, Linux {}, up to {} s for each step; a step ends early when it can no longer reach the wanted share, and the trial goes on \
+             until it has enough renewals to show it. With fences, a failover does not wait for \
              leases, so a longer lease only delays failovers in which a holder can neither be fenced nor proved dead.",
             self.base, self.host.cores, self.host.kernel, self.step_seconds
         ));
@@ -422,6 +441,25 @@ mod tests {
         // A longer pause that fails disqualifies a shorter one that happened not to.
         let odd = [measured("none", 1, 0, 0), measured("none", 2, 70, 0), measured("none", 4, 0, 0)];
         assert_eq!(choose(&odd, 99.99), Some((ms(4), ms(8))));
+    }
+
+    #[test]
+    fn a_trial_is_judged_by_the_bound_that_the_sweep_is_judged_by() {
+        let of = |timely, late, suspicions| Counted { timely, late, suspicions };
+        let tried = |counted| {
+            let one = Measured::new("busy", Nanos::from_millis(4), counted);
+            let profile = Profile::builtin("laptop").expect("it ships");
+            let found = Recommended::new(&profile, one.pause_us, vec![one.clone()]);
+            // As the sweep would choose by it.
+            assert_eq!(found.holds(90.0), choose(&[one], 90.0).is_some());
+            found.holds(90.0)
+        };
+        // A share of 90.1 %, of which 89 % can be claimed.
+        assert!(!tried(of(901, 99, 0)));
+        assert!(tried(of(950, 50, 0)) && !tried(of(950, 50, 1)));
+        // All in time, and too few.
+        assert!(!tried(of(10, 0, 0)) && tried(of(renewals_needed(90.0), 0, 0)));
+        assert_eq!(renewals_needed(99.99), 29_958);
     }
 
     #[test]

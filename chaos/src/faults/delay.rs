@@ -1,5 +1,6 @@
-//! All operations and datagrams are delayed.
+//! All operations and datagrams are delayed, or all packets between hosts.
 
+use super::host_network::Impact;
 use super::links::LinkFault;
 use super::{Effect, Key};
 use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
@@ -23,6 +24,10 @@ impl LinkFault for Delay {
 
     fn links(&self, _island: u8) -> Links {
         Links { delay: self.by.0, ..Links::default() }
+    }
+
+    fn between_hosts(&self) -> Option<Impact> {
+        Some(Impact::Late(self.by))
     }
 
     fn describe(&self) -> String {

@@ -1,10 +1,13 @@
-//! Faults of the network between hosts, for a cluster over IP: a host loses packets that it exchanges
-//! with others, by filters of the classic packet filter at the interfaces, set by `tc` of iproute2.
-//! Only the connections of gateways are affected, so an operator's ssh is not.
+//! Faults of the network between hosts, for a cluster over IP: packets that a host exchanges with
+//! others are lost or late, by filters of the classic packet filter at the interfaces, set by `tc` of
+//! iproute2. Only the connections and pulses of gateways are affected, on all paths, so an operator's
+//! ssh is not.
 
 use super::Armed;
+use super::host_delay::{self, Device};
 use crate::drills::channel::Injection;
 use crate::drills::undo::{Record, Undone};
+use obol_fabric::Nanos;
 use obol_node::{Deployment, Network};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -12,12 +15,15 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The order's name.
-pub const ORDER: &str = "filter";
+/// The names of the orders: to lose packets, and to delay them.
+pub(super) const LOSE: &str = "filter";
+pub(super) const DELAY: &str = "delay";
 /// All of a thousand.
 pub(super) const ALL: u32 = 1000;
-/// The preference of the filters of host 0; the others' are above.
+/// The preference of the filters of host 0 that lose packets; the others' are above.
 const PREFERENCE: u32 = 0x0B01;
+/// By how much that of filters that delay packets is above: what is lost is not delayed.
+const DELAYS: u32 = 0x100;
 const CAP_NET_ADMIN: u32 = 12;
 /// How `tc` shows the handle of each.
 const HANDLE: &str = "handle 0x1 ";
@@ -25,12 +31,12 @@ const HANDLE: &str = "handle 0x1 ";
 const DIRECTIONS: [Direction; 2] = [Direction::Egress, Direction::Ingress];
 
 /// Why such faults are not possible in a cluster, or on this host.
-pub(super) fn refusal(deployment: &Deployment) -> Option<&'static str> {
+pub(crate) fn refusal(deployment: &Deployment) -> Option<&'static str> {
     let network = deployment.network.as_ref().filter(|n| n.hosts.len() > 1 && deployment.has_gateways());
     let Some(network) = network else {
         return Some("layer = \"host\" is between the hosts of a cluster over IP, and this is none");
     };
-    if !network.hosts.iter().all(IpAddr::is_ipv4) {
+    if !network.hosts.iter().chain(network.paths.iter().flatten()).all(IpAddr::is_ipv4) {
         return Some("layer = \"host\" filters IPv4, and a host has another address");
     }
     // Where one supervisor has started all hosts, they are this machine.
@@ -47,14 +53,50 @@ fn may_filter() -> bool {
     mask.is_some_and(|mask| mask & 1 << CAP_NET_ADMIN != 0)
 }
 
-/// An order: so many of a thousand packets are lost. The runner adds the peers.
-pub(super) fn order(lost: u32) -> Injection {
-    Injection::new(ORDER).with("lost", &lost)
+/// What happens to the packets between a host and its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Impact {
+    /// So many of a thousand are lost.
+    Lost(u32),
+    /// All are late by this.
+    Late(Nanos),
+}
+
+impl Impact {
+    /// The order for it. The runner adds the peers.
+    pub(super) fn order(self) -> Injection {
+        match self {
+            Self::Lost(lost) => Injection::new(LOSE).with("lost", &lost),
+            Self::Late(by) => Injection::new(DELAY).with("by", &by.0),
+        }
+    }
+
+    fn of(order: &Injection) -> Result<Self, String> {
+        if order.fault == DELAY {
+            return order.get("by").map(|by| Self::Late(Nanos(by)));
+        }
+        order.get("lost").map(Self::Lost)
+    }
+
+    /// How many of a thousand packets a program decides about, and its results for those and for others.
+    const fn results(self) -> (u32, u32, u32) {
+        match self {
+            // Results of a filter that acts directly.
+            Self::Lost(lost) => (lost, SHOT, UNSPECIFIED),
+            // Those of one with an action, which is carried out for any result but 0.
+            Self::Late(_) => (ALL, UNSPECIFIED, 0),
+        }
+    }
+}
+
+/// Whether an order is one of these.
+pub fn is_ordered(order: &Injection) -> bool {
+    [LOSE, DELAY].contains(&order.fault.as_str())
 }
 
 /// Whether an order cuts its host off.
 pub(super) fn cuts_off(order: &Injection) -> bool {
-    order.get::<u32>("lost").is_ok_and(|lost| lost >= ALL)
+    matches!(Impact::of(order), Ok(Impact::Lost(lost)) if lost >= ALL)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +124,9 @@ pub struct Filters {
     preference: u32,
     /// Whether the interface had no filters before, so that the hook for them goes as well.
     hooked: bool,
+    /// The device that they redirect packets to, if these are to be late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
 }
 
 /// An instruction of the classic packet filter. Jumps go to labels.
@@ -93,9 +138,18 @@ enum Step {
     Test(u32, u32, Goal, Goal),
 }
 
+/// The addresses on the two sides of a fault: a host's own, and those of the peers that it loses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sides {
+    own: Vec<Ipv4Addr>,
+    peers: Vec<Ipv4Addr>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
     Next,
+    Peer,
+    Transport,
     Ports,
     Share,
     Pass,
@@ -115,31 +169,41 @@ const AT_LEAST: u32 = 0x35;
 const RETURN: u32 = 0x06;
 const ETHERTYPE_IP: u32 = 0x0800;
 const TCP: u32 = 6;
+const UDP: u32 = 17;
 /// Results for `tc`: drops the packet, or asks the next filter.
 const SHOT: u32 = 2;
 const UNSPECIFIED: u32 = u32::MAX;
 
-/// The program that drops packets of gateways' connections between a host and its peers.
-fn program(direction: Direction, host: Ipv4Addr, peers: &[Ipv4Addr], port: u16, lost: u32) -> String {
+/// The program that finds packets of gateways between a host and its peers.
+fn program(direction: Direction, Sides { own, peers }: &Sides, port: u16, impact: Impact) -> String {
+    let (share_of, hit, missed) = impact.results();
     let (source, destination) = (NETWORK + 12, NETWORK + 16);
-    let (own, other) = match direction {
+    let (own_side, other_side) = match direction {
         Direction::Egress => (source, destination),
         Direction::Ingress => (destination, source),
     };
-    let (port, host) = (u32::from(port), host.to_bits());
+    // Any of the addresses leads to the goal; none of them lets the packet pass.
+    let any = |addresses: &[Ipv4Addr], goal| {
+        let last = addresses.len().saturating_sub(1);
+        let test = move |(at, address): (usize, &Ipv4Addr)| {
+            Step::Test(EQUALS, address.to_bits(), goal, if at == last { Goal::Pass } else { Goal::Next })
+        };
+        addresses.iter().enumerate().map(test).collect::<Vec<_>>()
+    };
+    let port = u32::from(port);
     let mut steps = vec![
         Step::Plain(LOAD_HALF, PROTOCOL),
         Step::Test(EQUALS, ETHERTYPE_IP, Goal::Next, Goal::Pass),
         Step::Plain(LOAD_BYTE, NETWORK + 9),
-        Step::Test(EQUALS, TCP, Goal::Next, Goal::Pass),
-        Step::Plain(LOAD_WORD, own),
-        Step::Test(EQUALS, host, Goal::Next, Goal::Pass),
-        Step::Plain(LOAD_WORD, other),
+        Step::Test(EQUALS, TCP, Goal::Transport, Goal::Next),
+        Step::Test(EQUALS, UDP, Goal::Transport, Goal::Pass),
     ];
-    let last = peers.len().saturating_sub(1);
-    steps.extend(peers.iter().enumerate().map(|(at, peer)| {
-        Step::Test(EQUALS, peer.to_bits(), Goal::Ports, if at == last { Goal::Pass } else { Goal::Next })
-    }));
+    let transport = steps.len();
+    steps.push(Step::Plain(LOAD_WORD, own_side));
+    steps.extend(any(own, Goal::Peer));
+    let peer = steps.len();
+    steps.push(Step::Plain(LOAD_WORD, other_side));
+    steps.extend(any(peers, Goal::Ports));
     let ports = steps.len();
     steps.extend([
         Step::Plain(LOAD_HEADER_LENGTH, NETWORK),
@@ -149,15 +213,17 @@ fn program(direction: Direction, host: Ipv4Addr, peers: &[Ipv4Addr], port: u16, 
         Step::Test(EQUALS, port, Goal::Share, Goal::Pass),
     ]);
     let share = steps.len();
-    if lost < ALL {
-        let below = u64::from(lost) * (1 << 32) / u64::from(ALL);
+    if share_of < ALL {
+        let below = u64::from(share_of) * (1 << 32) / u64::from(ALL);
         steps.push(Step::Plain(LOAD_WORD, RANDOM));
         steps.push(Step::Test(AT_LEAST, below as u32, Goal::Pass, Goal::Next));
     }
     let drop = steps.len();
-    steps.extend([Step::Plain(RETURN, SHOT), Step::Plain(RETURN, UNSPECIFIED)]);
+    steps.extend([Step::Plain(RETURN, hit), Step::Plain(RETURN, missed)]);
     let distance = |at: usize, goal: Goal| match goal {
         Goal::Next => 0,
+        Goal::Transport => transport - at - 1,
+        Goal::Peer => peer - at - 1,
         Goal::Ports => ports - at - 1,
         Goal::Share => share - at - 1,
         Goal::Pass => drop - at,
@@ -178,7 +244,7 @@ fn run(program: &str, arguments: &str) -> Result<Output, String> {
 }
 
 /// What a command prints.
-fn shown(program: &str, arguments: &str) -> Result<String, String> {
+pub(super) fn shown(program: &str, arguments: &str) -> Result<String, String> {
     let ran = run(program, arguments)?;
     if ran.status.success() {
         return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
@@ -206,13 +272,17 @@ impl Filters {
     }
 
     /// The commands that set them.
-    fn commands(&self, host: Ipv4Addr, peers: &[Ipv4Addr], port: u16, lost: u32) -> String {
+    fn commands(&self, sides: &Sides, port: u16, impact: Impact) -> String {
         let Self { interface, preference, .. } = self;
+        let (acts, action) = match &self.device {
+            None => ("da ", String::new()),
+            Some(device) => ("", format!(" action mirred egress redirect dev {device}")),
+        };
         let mut commands = format!("qdisc add dev {interface} clsact\n");
         for direction in DIRECTIONS {
-            let (bytecode, direction) = (program(direction, host, peers, port, lost), direction.name());
+            let (bytecode, direction) = (program(direction, sides, port, impact), direction.name());
             commands += &format!(
-                "filter add dev {interface} {direction} pref {preference} handle 1 bpf da bytecode \"{bytecode}\"\n"
+                "filter add dev {interface} {direction} pref {preference} handle 1 bpf {acts}bytecode \"{bytecode}\"{action}\n"
             );
         }
         for direction in DIRECTIONS {
@@ -223,7 +293,7 @@ impl Filters {
 
     /// Removes them. Idempotent.
     fn remove(&self) -> Result<(), String> {
-        let Self { interface, preference, hooked } = self;
+        let Self { interface, preference, hooked, .. } = self;
         for direction in DIRECTIONS {
             if !shown("tc", &self.show(direction))?.is_empty() {
                 shown("tc", &format!("filter del dev {interface} {} pref {preference}", direction.name()))?;
@@ -247,6 +317,40 @@ fn is_hooked(interface: &str) -> bool {
     shown("tc", &format!("qdisc show dev {interface} clsact")).is_ok_and(|all| !all.is_empty())
 }
 
+/// The addresses of a host on all paths.
+fn addresses(network: &Network, address: IpAddr) -> Vec<Ipv4Addr> {
+    let number = network.hosts.iter().position(|host| *host == address);
+    let paths = number.and_then(|number| network.paths.get(number));
+    let all = [address].into_iter().chain(paths.into_iter().flatten().copied());
+    let mut all: Vec<Ipv4Addr> = all
+        .filter_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The interfaces by which a host reaches its peers, by address and on each path.
+fn interfaces(network: &Network, peers: &[Ipv4Addr]) -> Result<BTreeSet<String>, String> {
+    let on_path = |address: IpAddr, path: usize| {
+        let number = network.hosts.iter().position(|host| *host == address)?;
+        network.paths.get(number)?.get(path).copied()
+    };
+    let mut all = BTreeSet::new();
+    for peer in peers.iter().map(|peer| IpAddr::V4(*peer)) {
+        all.insert(interface(network.address, peer)?);
+        let mut path = 0;
+        while let (Some(own), Some(other)) = (on_path(network.address, path), on_path(peer, path)) {
+            all.insert(interface(own, other)?);
+            path += 1;
+        }
+    }
+    Ok(all)
+}
+
 /// Prepares an order.
 pub(super) fn arm(
     order: &Injection,
@@ -259,29 +363,44 @@ pub(super) fn arm(
     if !may_filter() {
         return Err(NO_PRIVILEGE.to_owned());
     }
-    let (lost, peers): (u32, Vec<Ipv4Addr>) = (order.get("lost")?, order.get("peers")?);
-    let Some(Network { address: IpAddr::V4(own), host, hosts, coordinators, .. }) = &deployment.network
+    let (impact, peers): (Impact, Vec<Ipv4Addr>) = (Impact::of(order)?, order.get("peers")?);
+    let network = deployment.network.as_ref();
+    let Some((network, Network { address: IpAddr::V4(own), host, hosts, coordinators, .. })) =
+        network.zip(network)
     else {
         return Err("a host without an IPv4 address".to_owned());
     };
     let strangers = peers.iter().any(|peer| peer == own || !hosts.contains(&IpAddr::V4(*peer)));
     let port = coordinators.first().map(std::net::SocketAddr::port);
-    let Some(port) = port.filter(|_| !peers.is_empty() && !strangers && lost <= ALL) else {
-        return Err("the packets that should be lost are not between hosts of this cluster".to_owned());
+    let Some(port) = port.filter(|_| !peers.is_empty() && !strangers && impact.results().0 <= ALL) else {
+        return Err(
+            "the packets that should be lost or late are not between hosts of this cluster".to_owned()
+        );
     };
-    let interfaces: Result<BTreeSet<String>, String> =
-        peers.iter().map(|peer| interface((*own).into(), (*peer).into())).collect();
+    let (device, preference) = match impact {
+        Impact::Lost(_) => (None, PREFERENCE),
+        Impact::Late(_) => (Some(host_delay::name(*host)), PREFERENCE + DELAYS),
+    };
+    let sides = Sides {
+        own: addresses(network, network.address),
+        peers: peers.iter().flat_map(|peer| addresses(network, (*peer).into())).collect(),
+    };
     let mut all = Vec::new();
     let mut commands = String::new();
-    for interface in interfaces? {
+    for interface in interfaces(network, &peers)? {
         let hooked = !is_hooked(&interface);
-        let filters = Filters { interface, preference: PREFERENCE + u32::from(*host), hooked };
+        let preference = preference + u32::from(*host);
+        let filters = Filters { interface, preference, hooked, device: device.clone() };
         if filters.are_there() {
             return Err(format!("the filters of an earlier fault are still at {}", filters.interface));
         }
-        commands += &filters.commands(*own, &peers, port, lost);
+        commands += &filters.commands(&sides, port, impact);
         all.push(filters);
     }
+    let device = match (impact, device) {
+        (Impact::Late(by), Some(name)) => Some(Device::make(name, by)?),
+        _ => None,
+    };
     // Waits for its commands: starting it takes longer than carrying them out. It continues after an
     // error, because the hook may be there.
     let tc = Command::new("tc")
@@ -292,11 +411,12 @@ pub(super) fn arm(
         .spawn()
         .map_err(|error| format!("tc (package iproute2) cannot be run: {error}"))?;
     record.filters.extend(all.iter().cloned());
-    Ok(Box::new(ArmedFilters { all, commands, tc: Some(tc) }))
+    Ok(Box::new(ArmedFilters { all, device, commands, tc: Some(tc) }))
 }
 
 struct ArmedFilters {
     all: Vec<Filters>,
+    device: Option<Device>,
     commands: String,
     tc: Option<Child>,
 }
@@ -322,7 +442,8 @@ impl Armed for ArmedFilters {
     }
 
     fn undo(&mut self) -> Result<(), String> {
-        self.all.iter().try_for_each(Filters::remove)
+        self.all.iter().try_for_each(Filters::remove)?;
+        self.device.as_ref().map_or(Ok(()), Device::remove)
     }
 }
 
@@ -341,7 +462,9 @@ pub(super) fn recover(record: &Record, undone: &mut Undone) {
     for filters in &record.filters {
         let interface = &filters.interface;
         let were_there = filters.are_there();
-        match filters.remove() {
+        let removed =
+            filters.remove().and_then(|()| filters.device.as_deref().map_or(Ok(()), host_delay::remove));
+        match removed {
             Ok(()) if were_there => {
                 undone.done.push(format!("the packet filters at {interface} were removed"));
             }
@@ -367,6 +490,11 @@ mod tests {
 
     /// Runs a program as the kernel does. Whether it drops the packet.
     fn drops(text: &str, packet: Packet) -> bool {
+        result(text, packet) == SHOT
+    }
+
+    /// What a program says of a packet.
+    fn result(text: &str, packet: Packet) -> u32 {
         let (count, rest) = text.split_once(',').expect("a count");
         let steps: Vec<[u32; 4]> = rest
             .split(',')
@@ -392,8 +520,8 @@ mod tests {
                 (EQUALS, _) => at += if value == operand { yes } else { no } as usize,
                 (AT_LEAST, _) => at += if value >= operand { yes } else { no } as usize,
                 (RETURN, result) => {
-                    assert!(index == 20 || result == UNSPECIFIED, "ports were compared");
-                    return result == SHOT;
+                    assert!(index == 20 || result != SHOT, "ports were compared");
+                    return result;
                 }
                 other => panic!("{other:?}"),
             }
@@ -401,8 +529,11 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_gateways_between_a_host_and_its_peers_are_cut_and_nothing_else() {
-        let (host, peers) = (Ipv4Addr::new(10, 0, 0, 3), [1, 2].map(|n| Ipv4Addr::new(10, 0, 0, n)));
+    fn connections_and_pulses_between_a_host_and_its_peers_are_cut_and_nothing_else() {
+        let sides = Sides {
+            own: vec![Ipv4Addr::new(10, 0, 0, 3)],
+            peers: [1, 2].map(|n| Ipv4Addr::new(10, 0, 0, n)).to_vec(),
+        };
         let of = |from: u8, to: u8, protocol, ports| Packet {
             source: [10, 0, 0, from],
             destination: [10, 0, 0, to],
@@ -410,7 +541,8 @@ mod tests {
             ports,
             random: 0,
         };
-        let [egress, ingress] = DIRECTIONS.map(|direction| program(direction, host, &peers, 7471, ALL));
+        let [egress, ingress] =
+            DIRECTIONS.map(|direction| program(direction, &sides, 7471, Impact::Lost(ALL)));
         let cut = |packet: Packet| [drops(&egress, packet), drops(&ingress, packet)];
         for peer in [1, 2] {
             for ports in [[7471, 40_000], [40_000, 7471]] {
@@ -418,7 +550,10 @@ mod tests {
                 assert_eq!(cut(of(peer, 3, TCP, ports)), [false, true]);
             }
             assert_eq!(cut(of(3, peer, TCP, [22, 40_000])), [false, false], "ssh");
-            assert_eq!(cut(of(3, peer, 17, [7471, 7471])), [false, false], "UDP");
+            assert_eq!(cut(of(3, peer, UDP, [7471, 7471])), [true, false], "pulses");
+            assert_eq!(cut(of(peer, 3, UDP, [7471, 7471])), [false, true], "pulses");
+            assert_eq!(cut(of(3, peer, UDP, [53, 40_000])), [false, false], "other datagrams");
+            assert_eq!(cut(of(3, peer, 1, [7471, 7471])), [false, false], "ICMP");
         }
         for (from, to) in [(1, 2), (3, 4), (4, 3), (3, 3)] {
             assert_eq!(cut(of(from, to, TCP, [7471, 7471])), [false, false], "{from} to {to}");
@@ -426,9 +561,43 @@ mod tests {
     }
 
     #[test]
+    fn late_packets_are_those_that_are_lost_otherwise_and_are_redirected() {
+        let (host, peer) = (Ipv4Addr::new(10, 0, 0, 3), Ipv4Addr::new(10, 0, 0, 1));
+        let late = Impact::Late(Nanos::from_millis(20));
+        let of = |ports| Packet {
+            source: host.octets(),
+            destination: peer.octets(),
+            protocol: TCP,
+            ports,
+            random: u32::MAX,
+        };
+        let sides = Sides { own: vec![host], peers: vec![peer] };
+        let program = program(Direction::Egress, &sides, 7471, late);
+        // Any result but 0 has the action carried out.
+        assert_eq!(result(&program, of([7471, 40_000])), UNSPECIFIED);
+        assert_eq!(result(&program, of([22, 40_000])), 0, "ssh");
+        let filters = Filters {
+            interface: "eth0".to_owned(),
+            preference: PREFERENCE + DELAYS + 3,
+            hooked: true,
+            device: Some(host_delay::name(3)),
+        };
+        let commands = filters.commands(&sides, 7471, late);
+        for direction in DIRECTIONS {
+            let filter =
+                format!("filter add dev eth0 {} pref 3076 handle 1 bpf bytecode \"", direction.name());
+            let line = commands.lines().find(|line| line.starts_with(&filter)).expect("a filter");
+            assert!(line.ends_with("\" action mirred egress redirect dev obol-late3"), "{line}");
+        }
+        let order = late.order();
+        assert_eq!((Impact::of(&order), cuts_off(&order), is_ordered(&order)), (Ok(late), false, true));
+    }
+
+    #[test]
     fn a_share_of_the_packets_is_lost_at_random() {
         let (host, peer) = (Ipv4Addr::new(10, 0, 0, 3), Ipv4Addr::new(10, 0, 0, 1));
-        let program = program(Direction::Egress, host, &[peer], 7471, 250);
+        let sides = Sides { own: vec![host], peers: vec![peer] };
+        let program = program(Direction::Egress, &sides, 7471, Impact::Lost(250));
         let packet = |random| Packet {
             source: host.octets(),
             destination: peer.octets(),
@@ -439,5 +608,29 @@ mod tests {
         for (random, lost) in [(0, true), ((1 << 30) - 1, true), (1 << 30, false), (u32::MAX, false)] {
             assert_eq!(drops(&program, packet(random)), lost, "{random}");
         }
+    }
+
+    #[test]
+    fn all_paths_between_the_hosts_are_cut() {
+        let address = |net: u8, host: u8| IpAddr::from([10, net, 0, host]);
+        let hosts: Vec<IpAddr> = (1..=3).map(|host| address(0, host)).collect();
+        let paths = (1..=3).map(|host| vec![address(0, host), address(1, host)]).collect();
+        let network = Network { hosts, paths, ..Network::local(7, address(0, 3), 7471, 3) };
+        let own = addresses(&network, network.address);
+        assert_eq!(own, [Ipv4Addr::new(10, 0, 0, 3), Ipv4Addr::new(10, 1, 0, 3)]);
+        let sides = Sides { own, peers: addresses(&network, address(0, 1)) };
+        let egress = program(Direction::Egress, &sides, 7471, Impact::Lost(ALL));
+        let packet = |net: u8, from: u8, to: u8| Packet {
+            source: [10, net, 0, from],
+            destination: [10, net, 0, to],
+            protocol: UDP,
+            ports: [7471, 7471],
+            random: 0,
+        };
+        for net in [0, 1] {
+            assert!(drops(&egress, packet(net, 3, 1)), "path {net}");
+            assert!(!drops(&egress, packet(net, 3, 2)) && !drops(&egress, packet(net, 1, 2)), "path {net}");
+        }
+        assert!(!drops(&egress, packet(2, 3, 1)), "another network");
     }
 }

@@ -1,7 +1,8 @@
 //! Common part of the network faults. A drill file names the layer: `fabric` impairs the links of a
 //! region over shared memory, `host` the network between the hosts of a cluster over IP.
 
-use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated, host_network, process};
+use super::host_network::{self, Impact};
+use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated, process};
 use crate::drillfile::section::Section;
 use crate::drillfile::target::TargetKind;
 use crate::drills::channel::{Injection, Links};
@@ -13,6 +14,9 @@ use serde_json::json;
 use std::sync::Arc;
 use std::{fmt, io};
 
+/// The name of the orders that impair the links of a region.
+const IMPAIR: &str = "impair";
+
 /// A fault of the network.
 pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     const NAME: &'static str;
@@ -22,8 +26,8 @@ pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     /// The impairment of a target's links. Targets of one fault still reach each other.
     fn links(&self, island: u8) -> Links;
 
-    /// How many of a thousand packets between hosts are lost; `None` if it exists in the fabric only.
-    fn lost(&self) -> Option<u32> {
+    /// What it does to packets between hosts; `None` if it exists in the fabric only.
+    fn between_hosts(&self) -> Option<Impact> {
         None
     }
 
@@ -66,7 +70,7 @@ impl<T: LinkFault> Network<T> {
 
     /// The layers of this fault.
     fn layers() -> Vec<(&'static str, Layer)> {
-        let host = T::default().lost().map(|_| ("host", Layer::Host));
+        let host = T::default().between_hosts().map(|_| ("host", Layer::Host));
         [("fabric", Layer::Fabric)].into_iter().chain(host).collect()
     }
 }
@@ -134,25 +138,25 @@ impl<T: LinkFault> Fault for Network<T> {
     }
 
     fn orders(&self) -> &'static [&'static str] {
-        &["impair", host_network::ORDER]
+        &[IMPAIR, host_network::LOSE, host_network::DELAY]
     }
 
     fn order(&self, island: u8) -> Injection {
-        match self.layer {
-            Layer::Fabric => Injection::new("impair").with("links", &self.fault.links(island)),
-            Layer::Host => host_network::order(self.fault.lost().unwrap_or_default()),
+        match (self.layer, self.fault.between_hosts()) {
+            (Layer::Host, Some(impact)) => impact.order(),
+            _ => Injection::new(IMPAIR).with("links", &self.fault.links(island)),
         }
     }
 
     fn takes_out(&self, order: &Injection) -> bool {
-        if order.fault == host_network::ORDER {
+        if host_network::is_ordered(order) {
             return host_network::cuts_off(order);
         }
         order.get::<Links>("links").is_ok_and(|links| links.island != 0 || links.operations_fail)
     }
 
     fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String> {
-        if order.fault == host_network::ORDER {
+        if host_network::is_ordered(order) {
             return host_network::arm(order, arming.deployment, arming.record);
         }
         let links: Links = order.get("links")?;

@@ -1,7 +1,8 @@
 //! A share of the datagrams is lost.
 
+use super::host_network::{self, Impact};
 use super::links::LinkFault;
-use super::{Effect, Key, host_network};
+use super::{Effect, Key};
 use crate::drillfile::section::Section;
 use crate::drills::channel::Links;
 use obol_profiles::document::Faults;
@@ -18,8 +19,8 @@ impl LinkFault for Loss {
     const NAME: &'static str = "loss";
     const EFFECT: Effect = Effect::Degraded;
 
-    fn lost(&self) -> Option<u32> {
-        Some(u32::from(self.percent) * host_network::ALL / 100)
+    fn between_hosts(&self) -> Option<Impact> {
+        Some(Impact::Lost(u32::from(self.percent) * host_network::ALL / 100))
     }
 
     fn links(&self, _island: u8) -> Links {

@@ -2,12 +2,13 @@
 //! and the equivalent in a simulated cluster.
 //!
 //! A new fault is a file with an implementation of [`Fault`], its `mod` line and its line in
-//! [`KINDS`]. Common parts are in `links`, `host_network` and `load`.
+//! [`KINDS`]. Common parts are in `links`, `host_network`, `host_delay` and `load`.
 
 mod clock_step;
 mod cpu_hog;
 mod delay;
 mod freeze;
+mod host_delay;
 pub mod host_network;
 mod kill;
 mod link_error;
@@ -252,7 +253,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Files without a fault of their own.
-    const SHARED: [&str; 4] = ["mod", "links", "load", "host_network"];
+    const SHARED: [&str; 5] = ["mod", "links", "load", "host_delay", "host_network"];
 
     #[test]
     fn every_file_is_registered_under_its_name() {

@@ -1,7 +1,8 @@
 //! The targets are cut off from the others.
 
+use super::host_network::{self, Impact};
 use super::links::LinkFault;
-use super::{Effect, Simulated, host_network};
+use super::{Effect, Simulated};
 use crate::drills::channel::Links;
 
 /// The fault.
@@ -13,8 +14,8 @@ impl LinkFault for Partition {
     const EFFECT: Effect = Effect::Unreachable;
     const SIMULATED: Option<Simulated> = Some(Simulated::Partition);
 
-    fn lost(&self) -> Option<u32> {
-        Some(host_network::ALL)
+    fn between_hosts(&self) -> Option<Impact> {
+        Some(Impact::Lost(host_network::ALL))
     }
 
     fn links(&self, island: u8) -> Links {

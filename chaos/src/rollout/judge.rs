@@ -1,7 +1,7 @@
 //! Compares a period with the baseline and the limits.
 
 use super::limit::{Bound, Limit, Subject};
-use super::period::{Period, Samples};
+use super::period::{Failed, Period, Samples};
 use obol_fabric::Nanos;
 use obol_observe::{Percentile, poisson};
 use serde::Serialize;
@@ -9,6 +9,8 @@ use serde::Serialize;
 /// A share relative to that of the baseline needs this many late renewals in it: with fewer, the
 /// share is hardly known.
 const LATE_MIN: u64 = 5;
+/// So many members that failed are named in one line.
+const NAMES_MAX: usize = 3;
 /// Of a share, a zero in this many samples would prove with 95 % confidence that it is at most one.
 const ZERO_PROVES: f64 = 2.996;
 
@@ -37,6 +39,9 @@ pub struct Compared {
     pub is_lost: bool,
     /// Samples that are missing for a judgement, before and since.
     pub lacks: (u64, u64),
+    /// Of failed members: who.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub who: Vec<Failed>,
     #[serde(skip)]
     subject: Option<Subject>,
 }
@@ -73,12 +78,23 @@ impl Compared {
         format!("{} {} (before {}, limit {bound})", self.what, value(self.after), value(self.before))
     }
 
+    /// Who failed, the first few by name.
+    fn names(&self) -> String {
+        let mut names: Vec<String> = self.who.iter().take(NAMES_MAX).map(Failed::to_string).collect();
+        let more = (self.after.unwrap_or_default() as usize).saturating_sub(names.len());
+        if more > 0 {
+            names.push(format!("{more} more"));
+        }
+        names.join(", ")
+    }
+
     /// Why it does not hold, or cannot be judged; `None` if it holds.
     pub fn complaint(&self) -> Option<String> {
         let missing = |n: u64, what: &str| (n > 0).then(|| format!("{n} more samples {what}"));
         match self.holds {
             Some(true) => None,
-            Some(false) => Some(self.line()),
+            Some(false) if self.who.is_empty() => Some(self.line()),
+            Some(false) => Some(format!("{}: {}", self.line(), self.names())),
             None => {
                 let (before, after) = self.lacks;
                 let needs: Vec<String> =
@@ -124,7 +140,10 @@ fn one(limit: Limit, before: &Period, after: &Period, ahead: Ahead) -> Compared 
             let value = |period: &Period| period.unavailable.0 as f64;
             total(limit, value(before), value(after))
         }
-        Subject::Failed => total(limit, before.failed as f64, after.failed as f64),
+        Subject::Failed => {
+            let compared = total(limit, before.failed as f64, after.failed as f64);
+            Compared { who: after.who_failed.clone(), ..compared }
+        }
     }
 }
 
@@ -173,6 +192,7 @@ fn distribution(
             if is_relative { least.saturating_sub(earlier.n) } else { 0 },
             if nothing { 0 } else { least.saturating_sub(since.n) },
         ),
+        who: Vec::new(),
         subject: Some(limit.subject),
     }
 }
@@ -206,6 +226,7 @@ fn late_renewals(limit: Limit, before: &Period, after: &Period, ahead: Ahead) ->
         holds,
         is_lost,
         lacks: (lacks_before, lacks_after),
+        who: Vec::new(),
         subject: Some(limit.subject),
     }
 }
@@ -228,6 +249,7 @@ fn total(limit: Limit, before: f64, after: f64) -> Compared {
         holds: Some(after <= bound),
         is_lost: after > bound,
         lacks: (0, 0),
+        who: Vec::new(),
         subject: Some(limit.subject),
     }
 }
@@ -334,5 +356,27 @@ mod tests {
         assert!(!judged(Subject::Failed, "1", &before, &after, ahead).is_lost);
         let found = judged(Subject::Failed, "0", &before, &after, ahead);
         assert_eq!((found.is_lost, found.line().as_str()), (true, "members failed 1 (before 9, limit 0)"));
+    }
+
+    #[test]
+    fn members_that_failed_are_named_with_host_and_view() {
+        let failed = |n: u64| Failed {
+            name: format!("app-{n}"),
+            incarnation: 10 + n,
+            host: (n != 2).then_some(3),
+            view: 20 + n,
+            detector: (n == 1).then_some("deadbeat"),
+        };
+        let mut after = Period::default();
+        after.count(0, 1, vec![failed(1), failed(2)]);
+        let found = judged(Subject::Failed, "0", &Period::default(), &after, END);
+        let names = "app-1 (11) on host 3 by view 21 (deadbeat), app-2 (12) by view 22";
+        let line = "members failed 2 (before 0, limit 0)";
+        assert_eq!(found.complaint(), Some(format!("{line}: {names}")));
+        assert_eq!(found.line(), line, "consoles have room for the figures only");
+        after.count(0, 0, (3..=90).map(failed).collect());
+        let found = judged(Subject::Failed, "0", &Period::default(), &after, END);
+        assert!(found.complaint().is_some_and(|why| why.ends_with(" by view 23, 87 more")), "{found:?}");
+        assert_eq!(judged(Subject::Failed, "90", &Period::default(), &after, END).complaint(), None);
     }
 }

@@ -3,7 +3,38 @@
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_observe::Percentile;
 use obol_observe::histograms::{Counts, floor};
+use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
+
+/// So many members that failed are named; more than a rollout that is not a disaster has.
+const FAILED_MAX: usize = 64;
+
+/// A member that was removed as failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failed {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// The number of its host, in a cluster of several; null if it was never seen as a member.
+    pub host: Option<u8>,
+    /// The first view without it.
+    pub view: u64,
+    /// What found it dead or suspected it; null if no view that was seen says so.
+    pub detector: Option<&'static str>,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.incarnation)?;
+        if let Some(host) = self.host {
+            write!(f, " on host {host}")?;
+        }
+        write!(f, " by view {}", self.view)?;
+        self.detector.map_or(Ok(()), |detector| write!(f, " ({detector})"))
+    }
+}
 
 /// The figures of a period.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +57,8 @@ pub struct Period {
     pub left: u64,
     /// Members that were removed as failed, without those of an exercise.
     pub failed: u64,
+    /// The first 64 of them.
+    pub who_failed: Vec<Failed>,
 }
 
 /// A distribution of which only some questions are asked.
@@ -40,6 +73,15 @@ pub(super) struct Samples {
 }
 
 impl Period {
+    /// Counts members that joined, left on request, and failed.
+    pub(super) fn count(&mut self, joined: u64, left: u64, failed: Vec<Failed>) {
+        self.joined += joined;
+        self.left += left;
+        self.failed += failed.len() as u64;
+        let room = FAILED_MAX.saturating_sub(self.who_failed.len());
+        self.who_failed.extend(failed.into_iter().take(room));
+    }
+
     /// The measured failovers.
     pub fn measured(&self) -> impl Iterator<Item = Nanos> + '_ {
         self.failovers.values().flatten().copied()

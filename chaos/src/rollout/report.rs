@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::judge::Compared;
-use super::period::Period;
+use super::period::{Failed, Period};
 use obol_observe::calendar;
 use obol_observe::plot::{Cell, Document};
 use obol_observe::stats::{Distribution, Summary, shown};
@@ -41,6 +41,8 @@ struct Side {
     joined: u64,
     left: u64,
     failed: u64,
+    /// The first of them.
+    who_failed: Vec<Failed>,
 }
 
 /// The results of a rollout.
@@ -91,6 +93,7 @@ impl Side {
             joined: period.joined,
             left: period.left,
             failed: period.failed,
+            who_failed: period.who_failed.clone(),
         }
     }
 
@@ -153,6 +156,9 @@ impl Report {
         for ((what, before), (_, since)) in self.before.rows().into_iter().zip(self.since.rows()) {
             lines.push(format!("{what:<26} {before:>12} {since:>12}"));
         }
+        for (when, one) in self.failed() {
+            lines.push(format!("failed {when:<8} {one}"));
+        }
         for one in &self.compared {
             let mark = match one.holds {
                 Some(true) => "holds",
@@ -166,6 +172,12 @@ impl Report {
             lines.push(format!("{}: {status}, {}", ended.command, shown(ended.took * 1e6)));
         }
         lines
+    }
+
+    /// Who failed, before the command and since.
+    fn failed(&self) -> impl Iterator<Item = (&'static str, &Failed)> {
+        let before = self.before.who_failed.iter().map(|one| ("before", one));
+        before.chain(self.since.who_failed.iter().map(|one| ("since", one)))
     }
 
     fn document(&self) -> Document {
@@ -206,6 +218,21 @@ impl Report {
              A failover lasts from the notice to the last process that became active. Members that leave on request \
              are no failures.",
         );
+        if self.failed().next().is_some() {
+            doc.heading("Members that failed");
+            let rows = self.failed().map(|(when, one)| {
+                let host = one.host.map_or("--".to_owned(), |host| host.to_string());
+                vec![
+                    Cell::text(&one.name),
+                    Cell::number(one.incarnation.to_string()),
+                    Cell::number(host),
+                    Cell::number(one.view.to_string()),
+                    Cell::text(one.detector.unwrap_or("--")),
+                    Cell::text(when),
+                ]
+            });
+            doc.table(&["member", "incarnation", "host", "removed by view", "detector", "when"], rows);
+        }
         doc.heading("Commands");
         let ended = [&self.command].into_iter().chain(&self.exercises).chain(&self.hook);
         let rows = ended.map(|ended| {
@@ -236,7 +263,17 @@ mod tests {
     fn report() -> Report {
         let period = |us: u64| {
             let failovers = (1..=30).map(|n| (ViewId(n), Some(Nanos::from_micros(us)))).collect();
-            Period { failovers, timely: 9, late: 1, span: Nanos::from_secs(60), ..Period::default() }
+            let who = Failed {
+                name: format!("app-{us}"),
+                incarnation: us,
+                host: Some(2),
+                view: 9,
+                detector: Some("deadbeat"),
+            };
+            let mut period =
+                Period { failovers, timely: 9, late: 1, span: Nanos::from_secs(60), ..Period::default() };
+            period.count(0, 0, vec![who]);
+            period
         };
         let (before, since) = (period(100), period(150));
         let limits = [(Subject::Failover(Percentile::P90), "+20%"), (Subject::LateRenewals, "0.01%")];
@@ -263,12 +300,16 @@ mod tests {
             "{lines}"
         );
         assert!(lines.contains("limit not judged late renewals"), "{lines}");
+        assert!(lines.contains("failed since    app-150 (150) on host 2 by view 9 (deadbeat)"), "{lines}");
         let dir = tempfile::tempdir().expect("made");
         report.write(dir.path()).expect("written");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("it was written");
         assert!(read("rollout.md").contains("| failover p90 | 100us | 150us | +50 % | +20 % | 120us | NO |"));
         assert!(read("rollout.html").contains("deploy &lt;1.4&gt;"));
         let json: serde_json::Value = serde_json::from_str(&read("rollout.json")).expect("JSON");
+        assert!(read("rollout.md").contains("| app-100 | 100 | 2 | 9 | deadbeat | before |"));
+        let who = &json["since"]["who_failed"][0];
+        assert_eq!((&who["name"], &who["host"], &who["view"]), (&"app-150".into(), &2.into(), &9.into()));
         assert_eq!(json["verdict"], "failed");
         assert_eq!(json["compared"][0]["holds"], false);
         assert_eq!(json["before"]["failovers_us"]["n"], 30);

@@ -1,6 +1,6 @@
 //! Watches a cluster through a rollout, by one-sided READs.
 
-use super::period::{Period, outage};
+use super::period::{Failed, Period, outage};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::View;
 use obol_membership::metrics::{Counter, Histogram};
@@ -51,7 +51,12 @@ pub struct Watcher {
     /// Members that were counted as joined, or were there at the first poll.
     members: BTreeSet<Incarnation>,
     gone: BTreeSet<Incarnation>,
+    /// The host of each member that was seen, in a cluster of several.
+    hosts: BTreeMap<Incarnation, u8>,
     first_view: Option<ViewId>,
+    /// Members of other hosts at the first poll whose histograms were not read yet: what they have
+    /// counted before is no part of the rollout.
+    unread: BTreeSet<Name>,
     /// While members are killed on purpose.
     exercises: bool,
 }
@@ -76,7 +81,9 @@ impl Watcher {
             departures: Departures::default(),
             members: BTreeSet::new(),
             gone: BTreeSet::new(),
+            hosts: BTreeMap::new(),
             first_view: None,
+            unread: BTreeSet::new(),
             exercises: false,
         })
     }
@@ -112,8 +119,16 @@ impl Watcher {
     /// Reads the cluster once. Returns its health, and why it is not healthy.
     pub fn poll(&mut self) -> (Health, Vec<String>) {
         let with_spans = self.polls.is_multiple_of(SPANS_EVERY);
-        let (snapshot, events, spans) = self.observer.poll(with_spans);
+        let (snapshot, events, mut spans) = self.observer.poll(with_spans);
         let is_first = self.polls == 0;
+        if is_first {
+            self.unread = snapshot.view.iter().flat_map(|view| &view.members).map(|m| m.name).collect();
+        }
+        if with_spans {
+            let mut elsewhere = self.observer.spans_elsewhere();
+            elsewhere.retain(|one| !self.unread.remove(&one.process));
+            spans.extend(elsewhere);
+        }
         self.polls += 1;
         if is_first {
             self.began = snapshot.at;
@@ -175,20 +190,33 @@ impl Watcher {
         };
         let departed = view.departed.iter().map(|gone| (dead(gone.incarnation), gone.at, gone.left));
         self.departures.learn(view.id, departed);
-        let (mut joined, mut left, mut failed) = (0, 0, 0);
+        let (mut joined, mut left, mut failed) = (0, 0, Vec::new());
+        let deployment = self.observer.deployment();
         for member in &view.members {
-            joined += u64::from(self.members.insert(member.incarnation) && !is_first);
-        }
-        for gone in view.departed.iter().filter(|gone| gone.at > first) {
-            if self.gone.insert(gone.incarnation) {
-                *(if gone.left { &mut left } else { &mut failed }) += 1;
+            let is_new = self.members.insert(member.incarnation);
+            joined += u64::from(is_new && !is_first);
+            let host = deployment.host_of(member.address.region);
+            if let Some(host) = host.filter(|_| is_new && deployment.network.is_some()) {
+                self.hosts.insert(member.incarnation, host);
             }
         }
-        let failed = if self.exercises { 0 } else { failed };
-        let period = self.period();
-        period.joined += joined;
-        period.left += left;
-        period.failed += failed;
+        for gone in view.departed.iter().filter(|gone| gone.at > first) {
+            if !self.gone.insert(gone.incarnation) {
+                continue;
+            }
+            if gone.left {
+                left += 1;
+            } else if !self.exercises {
+                failed.push(Failed {
+                    name: gone.name.to_string(),
+                    incarnation: gone.incarnation.0,
+                    host: self.hosts.get(&gone.incarnation).copied(),
+                    view: gone.at.0,
+                    detector: reported(gone.incarnation).map(|(_, reason)| reason.name()),
+                });
+            }
+        }
+        self.period().count(joined, left, failed);
     }
 
     /// Makes failovers of the events. One that is not over yet is measured again later.

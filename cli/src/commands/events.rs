@@ -42,7 +42,6 @@ struct EventJson<'a> {
     b: u64,
     who: Option<String>,
     by: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     hold_us: Option<f64>,
 }
 
@@ -55,6 +54,12 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
         output::remark(format_args!(
             "obol: the events of {member}, on another host, cannot be read and are missing: {why}"
         ))?;
+    }
+    if !observer.unread().is_empty() && observer.snapshot().view.is_none() {
+        output::remark(
+            "obol: no process that this host can read knows a view, so of other hosts only the first coordinators were asked; \
+             start the coordinators and gateways that do not run (`obol status` names them), and repeat this",
+        )?;
     }
     let names = names::known(&site, &mut observer, &events).names;
     let shown = &events[events.len().saturating_sub(last)..];

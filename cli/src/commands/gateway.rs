@@ -3,16 +3,24 @@
 use crate::daemons::{ended, enter, service_manager};
 use crate::logging::LogOptions;
 use clap::Args;
+use obol_chaos::drills::switch;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
+use obol_fabric::ip::{Outlets, PulseReport, Question};
 use obol_observe::annotations::Mark;
+use obol_observe::pulse::PulseWriter;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
 /// Annotations that wait to be written; further ones are refused.
 const NOTES_MAX: usize = 64;
+/// Questions that wait for an answer; further ones are refused.
+const QUESTIONS_MAX: usize = 64;
+/// Reports of pulses that wait to be written; further ones are lost, and the next second has another.
+const REPORTS_MAX: usize = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
@@ -27,7 +35,15 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode
     let (notes, received) = mpsc::sync_channel(NOTES_MAX);
     let (site, stop) = enter(root, cluster, &args.log, (args.name, None))?;
     annotate(site.cluster.dir(), received)?;
-    let served = site.gateway(args.name, &stop, notes, &mut service_manager(), |address| {
+    let (questions, received) = mpsc::sync_channel(QUESTIONS_MAX);
+    answer(site.cluster.dir(), received)?;
+    let mut outlets = Outlets { notes: Some(notes), questions: Some(questions), ..Outlets::default() };
+    if site.deployment.profile.pulse.enabled {
+        let (reports, received) = mpsc::sync_channel(REPORTS_MAX);
+        keep(PulseWriter::new(site.cluster.dir(), Arc::clone(&outlets.trace)), received)?;
+        outlets.pulses = Some(reports);
+    }
+    let served = site.gateway(args.name, &stop, outlets, &mut service_manager(), |address| {
         tracing::info!(target: "gateway", "listens on {address}");
         // A gateway serves without a reader of this message.
         let _ = output::remark(format_args!("obol: the gateway of cluster {cluster} listens on {address}"));
@@ -50,5 +66,38 @@ fn annotate(dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
         }
     };
     std::thread::Builder::new().name("obol-notes".to_owned()).spawn(write).map_err(Failure::failed)?;
+    Ok(())
+}
+
+/// Carries out what other hosts ask this one to do, such as to halt drills, and answers.
+fn answer(dir: &Path, received: Receiver<Question>) -> Result<(), Failure> {
+    let dir = dir.to_owned();
+    let carry_out = move || {
+        for question in received {
+            let answer = switch::answer(&dir, question.bytes());
+            question.answer(answer);
+        }
+    };
+    std::thread::Builder::new().name("obol-answers".to_owned()).spawn(carry_out).map_err(Failure::failed)?;
+    Ok(())
+}
+
+/// Writes what the pulses of other hosts show, on a thread of its own.
+fn keep(mut writer: PulseWriter, received: Receiver<PulseReport>) -> Result<(), Failure> {
+    let write = move || {
+        let mut failures = 0u32;
+        for report in received {
+            if let Err(error) = writer.write(&report) {
+                failures = failures.saturating_add(1);
+                if failures.is_power_of_two() {
+                    tracing::warn!(
+                        target: "gateway", failures,
+                        "a report of pulses is not written: {error} (failures: {failures})"
+                    );
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("obol-reports".to_owned()).spawn(write).map_err(Failure::failed)?;
     Ok(())
 }

@@ -58,7 +58,7 @@ pub(crate) enum HooksCommand {
         run it on one. It waits for a cluster that is not there yet. What is wrong when it starts is reported; views, failovers and annotations \
         of before are not.\n\
         \nA delivery that fails is repeated with exponential back-off, in order. One that is given up is a dead letter: \
-        `obol hooks resend`. At the end what waits is tried once more."
+        `obol hooks resend`. At the end what waits is tried once more, for at most 10 s; the rest become dead letters."
     )]
     Run {
         /// The file
@@ -197,7 +197,10 @@ fn serve(root: &Path, cluster: Name, file: &Path, log: &LogOptions) -> Result<Ex
     }
     let dispatcher = Dispatcher::start(&config).map_err(Failure::failed)?;
     let mut incidents = Incidents::new(&ClusterLocation { root: root.to_owned(), cluster });
-    output::remark(format_args!("obol: {} hooks wait for events of cluster {cluster}", config.hooks.len()))?;
+    output::remark(format_args!(
+        "obol: hooks that wait for events of cluster {cluster}: {}",
+        config.hooks.len()
+    ))?;
     let mut logs = false;
     while !stop.load(Ordering::Relaxed) {
         if !logs && Site::open(root, cluster).is_ok() {

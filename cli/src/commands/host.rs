@@ -5,13 +5,14 @@ use clap::Subcommand;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
-use obol_fabric::ip::identity::AUTHORITIES_FILE;
+use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE};
 use obol_node::endpoint::EndpointError;
 use obol_node::hosts::Host;
 use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties};
-use obol_node::network::{Fabric, print_id};
+use obol_node::network::{Fabric, KEYS, Network, print_id};
 use obol_node::voted::Voted;
 use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
+use obol_observe::{examine_keys, least_duty};
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ pub(crate) enum HostCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Make the keys by which the hosts of a cluster over IP know each other
+    /// Make the keys by which the hosts of a cluster know each other
     #[command(
         after_help = "DIR/ca.pem and DIR/ca.key are the cluster's authority; they are made if they are missing. The \
         key signs for every host and belongs on none: keep it where you keep your secrets. DIR/ADDRESS is for the host \
@@ -97,6 +98,9 @@ fabric = "rdma"
 # infiniband, roce, soft-roce, or a file beside this one. All constants: `obol profile show roce`.
 profile = "roce"
 
+# Where each host has its keys; `obol host keys` makes them. keys = "none" trusts whoever can send packets on the network.
+keys = "/etc/obol/keys"
+
 # Coordinator n listens on port + n - 1 of its host.
 port = 7471
 
@@ -129,9 +133,9 @@ pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCod
 
 fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {
     let hosts = Hosts::load(file).map_err(Failure::refused)?;
-    if hosts.fabric == Fabric::Rdma {
+    if hosts.fabric == Fabric::Rdma && hosts.rdma_keys.is_none() {
         return Err(Failure::Refused(format!(
-            "{}: only a cluster over IP has keys; set fabric = \"ip\"",
+            "{}: says keys = \"none\", so its hosts would not use any; set keys = \"{KEYS}\"",
             file.display()
         )));
     }
@@ -151,7 +155,7 @@ fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {
 }
 
 /// Whether this host has an address: then it can be bound.
-fn is_here(address: IpAddr) -> bool {
+pub(super) fn is_here(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
@@ -184,10 +188,21 @@ struct CheckJson {
     id: String,
     profile: String,
     hosts: Vec<HostJson>,
+    /// Why this host cannot use its keys; none if it can, or is not in the file, or has none yet.
+    keys_fault: Option<String>,
 }
 
 fn names(names: &[Name]) -> Vec<String> {
     names.iter().map(Name::to_string).collect()
+}
+
+/// Why the keys that lie on this host are not those of this host. A host that has none yet, and one
+/// that is not in the file, has no fault.
+fn keys_fault(hosts: &Hosts, network: Option<&Network>) -> Option<String> {
+    let (keys, duty) = (network?.keys()?, least_duty(&network?.fabric));
+    let here = hosts.hosts.iter().position(|host| is_here(host.address))?;
+    let number = u8::try_from(here + 1).ok()?;
+    keys.join(CERTIFICATE_FILE).exists().then(|| examine_keys(keys, hosts.id, number, duty).1).flatten()
 }
 
 fn check(file: &Path, json: bool) -> Result<(), Failure> {
@@ -210,9 +225,10 @@ fn check(file: &Path, json: bool) -> Result<(), Failure> {
         caches: names(&host.caches),
     };
     let rows: Vec<HostJson> = hosts.hosts.iter().map(row).collect();
+    let keys = keys_fault(&hosts, network.as_ref());
     let (cluster, id, profile) = (hosts.cluster.to_string(), print_id(hosts.id), hosts.profile);
     if json {
-        output::json(&CheckJson { cluster, id, profile, hosts: rows })?;
+        output::json(&CheckJson { cluster, id, profile, hosts: rows, keys_fault: keys })?;
         return Ok(());
     }
     output::line(format_args!("{} is good: cluster {cluster}, id {id}, profile {profile}", file.display()))?;
@@ -224,6 +240,9 @@ fn check(file: &Path, json: bool) -> Result<(), Failure> {
         let spare =
             if row.spare.is_empty() { String::new() } else { format!("  spare: {}", row.spare.join(" ")) };
         output::line(format_args!("  {:<width$}  {}{spare}{here}", row.address, processes.join(" ")))?;
+    }
+    if let Some(fault) = keys {
+        output::remark(format_args!("obol: the keys on this host cannot be used: {fault}"))?;
     }
     Ok(())
 }

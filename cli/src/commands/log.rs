@@ -44,13 +44,9 @@ struct LevelJson<'a> {
     process: &'a str,
     levels: &'a str,
     /// Whether the process has them; none if nothing was changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     unwritten: Option<u64>,
 }
 

@@ -6,15 +6,14 @@ use crate::names::{self, Known};
 use clap::Args;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
-use obol_fabric::{Instant, Name, ViewId};
+use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_logs::read::{self, Found, JournalReader, Query, STAMP, Tail};
 use obol_logs::when::{When, end_of};
 use obol_logs::{Folder, Line, Place, Severity};
-use obol_membership::recorder::Kind as Event;
 use obol_node::Site;
 use obol_node::network::print_id;
-use obol_observe::Observer;
 use obol_observe::calendar::{self, unix_now};
+use obol_observe::{ObservedEvent, Observer};
 use obol_profiles::document::nearest;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +30,8 @@ use std::time::Duration;
     \nLog files lie in $XDG_STATE_HOME/obol/logs (~/.local/state/obol/logs), or where OBOL_LOG_DIR says; under systemd \
     lines are in the journal. Those of an ended cluster are kept for 7 days, and 64 MiB of all ended clusters.\n\
     \nExamples:\n  obol logs node-2 --since 02:10 --until 02:20\n  obol logs --since 10m --level debug\n  obol logs --follow\n\
-    \nExit codes: 0 done, also if there is no such line; 2 no such cluster or process, or not a time."
+    \nExit codes: 0 done, also if there is no such line; 1 the journal cannot be read, and only what else there is was printed; \
+    2 no such cluster or process, or not a time."
 )]
 pub(crate) struct Logs {
     /// Lines of this process, and of others about it
@@ -73,8 +73,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const HOLD_BACK: u64 = 600_000_000;
 /// Printed lines whose recurrence is recognised.
 const SEEN_MAX: usize = 1 << 16;
+/// The field with the number of the process's host, in a cluster of several.
+const HOST: &str = "host";
+/// The field with the possible error of the time of another host's event, in nanoseconds.
+const CLOCK_ERROR: &str = "clock_error_ns";
 
-/// A cluster of which logs are read: on several hosts that are this one, there are several.
+/// A host whose logs are read: of a cluster on several hosts that are this one, there are several.
 struct Source {
     /// Its processes' files.
     folder: Option<Folder>,
@@ -83,43 +87,59 @@ struct Source {
     /// The cluster, if it runs.
     live: Option<(Site, Observer)>,
     writes_to_journal: bool,
+    /// The number of the host, in a cluster of several.
+    host: Option<u8>,
+}
+
+/// All that is read, and what is known of the cluster's views.
+struct Sources {
+    hosts: Vec<Source>,
+    /// What each view changed, as far as it is known.
+    causes: BTreeMap<ViewId, String>,
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Logs) -> Result<ExitCode, Failure> {
     let query = query(options)?;
-    let mut sources = sources(root, cluster, options)?;
+    let mut sources = Sources::open(root, cluster, options)?;
     let mut lines = Vec::new();
-    let mut unknown = 0;
-    for source in &mut sources {
+    let (mut unknown, mut is_whole) = (0, true);
+    for source in &sources.hosts {
         let found = source.files(&query)?;
         unknown += found.unknown;
         lines.extend(found.lines);
         if options.journal || source.writes_to_journal {
-            lines.extend(journal(&source.identity, &query, false)?.all(&query).map_err(Failure::failed)?);
+            let found = journal(&source.identity, &query, false)?.all(&query);
+            let (found, trouble) = found.map_err(Failure::failed)?;
+            if let Some(why) = trouble {
+                is_whole = false;
+                output::remark(format_args!(
+                    "obol: the journal cannot be read, and what it has is missing: {why} This user has to be in the group \
+                     systemd-journal: usermod -aG systemd-journal USER"
+                ))?;
+            }
+            lines.extend(source.placed(found));
         }
     }
-    let tails = options.follow.then(|| sources.iter().map(Source::tail).collect::<Result<Vec<_>, _>>());
+    let tails = options.follow.then(|| sources.hosts.iter().map(Source::tail).collect::<Result<Vec<_>, _>>());
     let tails = tails.transpose()?;
     let mut merge = Merge::default();
     merge.take(lines);
-    for source in &mut sources {
-        merge.take(source.recorders(&query, true)?);
-    }
+    merge.take(sources.recorders(&query, true)?);
     let span = query.since.is_some() || query.until.is_some();
     let last = options.last.unwrap_or(if span { usize::MAX } else { LAST });
     let until = if options.follow { unix_now().saturating_sub(HOLD_BACK) } else { u64::MAX };
     let ready = merge.ready(until);
     if ready.is_empty() && !options.follow {
-        known(options.name, &query, &mut sources)?;
+        known(options.name, &query, &mut sources.hosts)?;
     }
-    print_all(&ready[ready.len().saturating_sub(last)..], options)?;
+    print_all(&sources, &ready[ready.len().saturating_sub(last)..], options)?;
     if unknown > 0 {
         output::remark(format_args!("obol: {unknown} lines in the files are damaged or of another version"))?;
     }
-    match tails {
-        Some(tails) => follow(&mut sources, tails, merge, &query, options),
-        None => Ok(ExitCode::SUCCESS),
+    if let Some(tails) = tails {
+        follow(&mut sources, tails, merge, &query, options)?;
     }
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn query(options: &Logs) -> Result<Query, Failure> {
@@ -140,8 +160,78 @@ fn query(options: &Logs) -> Result<Query, Failure> {
     Ok(Query { since, until, severity: options.level, about })
 }
 
-/// Where lines are: files of the cluster that runs or, if none does, of the last one.
-fn sources(root: &Path, cluster: Name, options: &Logs) -> Result<Vec<Source>, Failure> {
+impl Sources {
+    fn open(root: &Path, cluster: Name, options: &Logs) -> Result<Self, Failure> {
+        Ok(Self { hosts: hosts(root, cluster, options)?, causes: BTreeMap::new() })
+    }
+
+    /// The flight recorders of all processes, from where they were last read. Where all hosts are this
+    /// one, each is read on its own, because another one knows its clock by an estimate only.
+    fn recorders(&mut self, query: &Query, reports: bool) -> Result<Vec<Line>, Failure> {
+        let are_several = self.hosts.len() > 1;
+        let mut seen: Vec<(Option<u8>, ObservedEvent)> = Vec::new();
+        for Source { live, host, .. } in &mut self.hosts {
+            let Some((_, observer)) = live else { continue };
+            let events = if are_several { observer.events_here() } else { observer.events() };
+            seen.extend(events.into_iter().map(|event| (*host, event)));
+            if reports && !are_several {
+                report_unread(observer)?;
+            }
+        }
+        let first = self.hosts.iter_mut().find_map(|source| source.live.as_mut());
+        let Some((site, observer)) = first.filter(|_| !seen.is_empty()) else { return Ok(Vec::new()) };
+        let events: Vec<ObservedEvent> = seen.iter().map(|(_, event)| event.clone()).collect();
+        let Known { names, causes } = names::known(site, observer, &events);
+        self.causes.extend(causes);
+        let snapshot = observer.snapshot();
+        // Two clocks at one moment.
+        let (unix, now) = (unix_now(), clock::now());
+        let utc = |at: Instant| {
+            // Another host's stamp may seem to lie ahead.
+            if at > now { unix.saturating_add(at.since(now).0) } else { unix.saturating_sub(now.since(at).0) }
+        };
+        let line = |(host, seen): &(Option<u8>, ObservedEvent)| {
+            let mut line = obol_logs::event_line(seen.process, &seen.event, utc(seen.event.at), None, &names);
+            explain(&mut line, &self.causes);
+            if seen.clock_error == Nanos::ZERO {
+                return placed(line, *host);
+            }
+            // It may have gone, and nothing says then where it was.
+            let there = snapshot.remote.iter().find(|process| process.name == seen.process);
+            placed(line.with(CLOCK_ERROR, seen.clock_error.0), there.map(|process| process.host))
+        };
+        Ok(seen.iter().map(line).filter(|line| query.takes(line)).collect())
+    }
+}
+
+/// Names the members of other hosts whose events are missing.
+fn report_unread(observer: &Observer) -> Result<(), Failure> {
+    for (member, why) in observer.unread() {
+        output::remark(format_args!(
+            "obol: the events of {member}, on another host, cannot be read and are missing: {why}"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Says in the line of a decision what the view changed.
+fn explain(line: &mut Line, causes: &BTreeMap<ViewId, String>) {
+    if let Some(causes) = obol_logs::decided(line).and_then(|view| causes.get(&view)) {
+        obol_logs::explain(line, causes);
+    }
+}
+
+/// A line with its host.
+fn placed(line: Line, host: Option<u8>) -> Line {
+    match host {
+        Some(host) => line.with(HOST, host),
+        None => line,
+    }
+}
+
+/// The hosts of which logs are read: files of the cluster that runs or, if none does, of the last
+/// one.
+fn hosts(root: &Path, cluster: Name, options: &Logs) -> Result<Vec<Source>, Failure> {
     let base = obol_logs::base();
     let mut sources = Vec::new();
     for name in [cluster].into_iter().chain(further_hosts(root, cluster)) {
@@ -164,11 +254,13 @@ fn sources(root: &Path, cluster: Name, options: &Logs) -> Result<Vec<Source>, Fa
         let identity = wanted.or_else(|| folder.as_ref().map(|folder| folder.identity.clone()));
         let Some(identity) = identity else { continue };
         let writes_to_journal = live.as_ref().is_some_and(|site| writes_to_journal(site.cluster.dir()));
+        let network = live.as_ref().and_then(|site| site.deployment.network.as_ref());
+        let host = network.map(|network| network.host);
         let live = match live {
             Some(site) => Some((site, Observer::open(root, name).map_err(Failure::refused)?)),
             None => None,
         };
-        sources.push(Source { folder, identity, live, writes_to_journal });
+        sources.push(Source { folder, identity, live, writes_to_journal, host });
     }
     if sources.is_empty() {
         let why = Site::open(root, cluster).err().map_or(String::new(), |error| format!(": {error}"));
@@ -194,8 +286,14 @@ fn journal(identity: &str, query: &Query, follow: bool) -> Result<JournalReader,
 impl Source {
     fn files(&self, query: &Query) -> Result<Found, Failure> {
         let Some(folder) = &self.folder else { return Ok(Found::default()) };
-        read::files(&folder.path, query)
-            .map_err(|error| Failure::Failed(format!("{}: {error}", folder.path.display())))
+        let found = read::files(&folder.path, query)
+            .map_err(|error| Failure::Failed(format!("{}: {error}", folder.path.display())))?;
+        Ok(Found { lines: self.placed(found.lines), ..found })
+    }
+
+    /// These lines, which its processes wrote, with the host.
+    fn placed(&self, lines: Vec<Line>) -> Vec<Line> {
+        lines.into_iter().map(|line| placed(line, self.host)).collect()
     }
 
     fn tail(&self) -> Result<Option<Tail>, Failure> {
@@ -204,41 +302,6 @@ impl Source {
                 .map_err(|error| Failure::Failed(format!("{}: {error}", folder.path.display())))
         };
         self.folder.as_ref().map(tail).transpose()
-    }
-
-    /// The flight recorders of all processes, from where they were last read.
-    fn recorders(&mut self, query: &Query, reports: bool) -> Result<Vec<Line>, Failure> {
-        let Some((site, observer)) = &mut self.live else { return Ok(Vec::new()) };
-        let events = observer.events();
-        if reports {
-            for (member, why) in observer.unread() {
-                output::remark(format_args!(
-                    "obol: the events of {member}, on another host, cannot be read and are missing: {why}"
-                ))?;
-            }
-        }
-        if events.is_empty() {
-            return Ok(Vec::new());
-        }
-        let Known { names, causes } = names::known(site, observer, &events);
-        // Two clocks at one moment.
-        let (unix, now) = (unix_now(), clock::now());
-        let utc = |at: Instant| {
-            // Another host's stamp may seem to lie ahead.
-            if at > now { unix.saturating_add(at.since(now).0) } else { unix.saturating_sub(now.since(at).0) }
-        };
-        let line = |seen: &obol_observe::ObservedEvent| {
-            let mut line = obol_logs::event_line(seen.process, &seen.event, utc(seen.event.at), None, &names);
-            let record = &seen.event.record;
-            if let Some(causes) = causes.get(&ViewId(record.a)).filter(|_| record.kind == Event::Decide) {
-                line.text = format!("{}: {causes}", line.text);
-            }
-            match seen.clock_error {
-                obol_fabric::Nanos::ZERO => line,
-                error => line.with("clock_error_ns", error.0),
-            }
-        };
-        Ok(events.iter().map(line).filter(|line| query.takes(line)).collect())
     }
 }
 
@@ -302,53 +365,63 @@ fn known(name: Option<Name>, query: &Query, sources: &mut [Source]) -> Result<()
     Err(Failure::Refused(format!("no process {name} has logs; there are: {}{near}", names.join(", "))))
 }
 
-fn print_all(lines: &[Line], options: &Logs) -> std::io::Result<()> {
-    lines.iter().try_for_each(|line| print(line, options))
+fn print_all(sources: &Sources, lines: &[Line], options: &Logs) -> std::io::Result<()> {
+    lines.iter().try_for_each(|line| {
+        let mut line = line.clone();
+        // A process may have written it when it did not know all causes.
+        explain(&mut line, &sources.causes);
+        print(line, options)
+    })
 }
 
-fn print(line: &Line, options: &Logs) -> std::io::Result<()> {
+fn print(mut line: Line, options: &Logs) -> std::io::Result<()> {
     if options.json {
         return output::json(&line.to_json());
     }
-    let plain =
-        Line { fields: if options.fields { line.fields.clone() } else { Vec::new() }, ..line.clone() };
-    output::line(plain.to_text())
+    let error = line.field(CLOCK_ERROR).and_then(|error| error.parse().ok()).map(Nanos);
+    let error = error.map_or(String::new(), |error| format!(", +-{error}"));
+    if let Some(place) = line.field(HOST).map(|host| format!(" (host {host}{error})")) {
+        line.text.push_str(&place);
+    }
+    if !options.fields {
+        line.fields.clear();
+    }
+    output::line(line.to_text())
 }
 
 /// Prints lines as they come.
 fn follow(
-    sources: &mut [Source],
+    sources: &mut Sources,
     mut tails: Vec<Option<Tail>>,
     mut merge: Merge,
     query: &Query,
     options: &Logs,
-) -> Result<ExitCode, Failure> {
+) -> Result<(), Failure> {
     let now = unix_now();
     let later = Query { since: Some(query.since.map_or(now, |since| since.max(now))), ..query.clone() };
     let wants_journal = |source: &&Source| options.journal || source.writes_to_journal;
-    let journals = sources.iter().filter(wants_journal).map(|source| journal(&source.identity, &later, true));
-    let journals: Vec<JournalReader> = journals.collect::<Result<_, _>>()?;
-    let dirs: Vec<PathBuf> =
-        sources.iter().filter_map(|source| Some(source.live.as_ref()?.0.cluster.dir().to_owned())).collect();
+    let journals = sources.hosts.iter().filter(wants_journal);
+    let journals = journals.map(|source| Ok((source.host, journal(&source.identity, &later, true)?)));
+    let journals: Vec<(Option<u8>, JournalReader)> = journals.collect::<Result<_, Failure>>()?;
+    let lives = sources.hosts.iter().filter_map(|source| source.live.as_ref());
+    let dirs: Vec<PathBuf> = lives.map(|(site, _)| site.cluster.dir().to_owned()).collect();
     loop {
         // Looked at before the last lines are.
         let has_ended = dirs.iter().all(|dir| !dir.exists());
-        for tail in tails.iter_mut().flatten() {
-            merge.take(tail.news(query).map_err(Failure::failed)?.lines);
+        for (source, tail) in sources.hosts.iter().zip(&mut tails) {
+            let Some(tail) = tail else { continue };
+            merge.take(source.placed(tail.news(query).map_err(Failure::failed)?.lines));
         }
-        for journal in &journals {
-            merge.take(journal.news(query));
+        for (host, journal) in &journals {
+            merge.take(journal.news(query).into_iter().map(|line| placed(line, *host)).collect());
         }
         if !has_ended {
-            for source in &mut *sources {
-                merge.take(source.recorders(query, false)?);
-            }
+            merge.take(sources.recorders(query, false)?);
         }
         let until = if has_ended { u64::MAX } else { unix_now().saturating_sub(HOLD_BACK) };
-        print_all(&merge.ready(until), options)?;
+        print_all(sources, &merge.ready(until), options)?;
         if has_ended {
-            output::remark("obol: the cluster has ended")?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(output::remark("obol: the cluster has ended")?);
         }
         std::thread::sleep(POLL_INTERVAL);
     }

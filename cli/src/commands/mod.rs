@@ -27,6 +27,7 @@ mod log;
 mod logs;
 mod man;
 mod mark;
+mod plan;
 mod prefilled_console;
 mod profile;
 mod record;
@@ -35,10 +36,12 @@ mod report;
 mod rollout;
 pub(crate) mod root;
 mod run;
+mod shadow;
 mod sim;
 mod smr;
 mod status;
 mod tune;
+mod tune_network;
 pub(crate) mod up;
 mod upgrade;
 mod watch;
@@ -104,7 +107,10 @@ commands! {
     Rollout(rollout::Rollout) => rollout::run,
     Upgrade(upgrade::Upgrade) => upgrade::run,
     Tune(tune::Tune) => tune::run,
+    #[command(subcommand)]
+    Plan(plan::Plan) => plan::run,
     Doctor(doctor::Doctor) => doctor::run,
+    Shadow(shadow::Shadow) => shadow::run,
     Bench(bench::Bench) => bench::run,
     #[command(subcommand)]
     Sim(sim::Sim) => sim::run,

@@ -1,6 +1,8 @@
 //! The command `obol` itself: its subcommands, and what all of them share.
 
+use clap::builder::Resettable;
 use clap::{Arg, Args, Command, Parser};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// Membership for microsecond clusters: leases, failovers and drills
@@ -45,7 +47,7 @@ const WITHOUT_CLUSTER: [&str; 15] = [
 ];
 
 /// Commands that make clusters of their own, or learn a cluster's name from a file.
-const WITHOUT_NAME: [&str; 4] = ["tune", "bench", "host prepare", "host clean"];
+const WITHOUT_NAME: [&str; 3] = ["bench", "host prepare", "host clean"];
 
 /// The options that every command has.
 #[derive(Clone, Debug, Args)]
@@ -69,8 +71,20 @@ pub(crate) struct ClusterArgs {
 /// The command line. What it reads is the same for all commands; only the help differs.
 pub(crate) fn command() -> Command {
     let command = <Cli as clap::CommandFactory>::command();
+    let command = without_empty_variables(command);
     let hidden: Vec<Arg> = command.get_arguments().map(|option| option.clone().hide(true)).collect();
     hide_cluster_options(command, "", &hidden)
+}
+
+/// An environment variable that is empty is as good as none, for every option.
+fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command
+        .mut_args(|option| match option.get_env().is_some_and(is_empty) {
+            true => option.env(Resettable::Reset),
+            false => option,
+        })
+        .mut_subcommands(without_empty_variables)
 }
 
 /// Hides the cluster options of the commands below this one that do not use them.

@@ -3,7 +3,9 @@
 use crate::replacement::ReplacementJson;
 use crate::table;
 use clap::Args;
+use obol_chaos::drills::halt;
 use obol_console::output::{self, Failure};
+use obol_fabric::ip::{PulsePath, PulsePeer, PulseReport};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Name, Nanos};
@@ -11,7 +13,12 @@ use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::Counter;
 use obol_membership::view::{Member, coordinator_name};
-use obol_observe::{CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot, judge};
+use obol_node::network::Fabric;
+use obol_observe::pulse;
+use obol_observe::{
+    CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot, certificate_days, examine_keys,
+    judge, least_duty,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,6 +37,9 @@ pub(crate) struct Status {
     /// Print one JSON object for scripts
     #[arg(long)]
     json: bool,
+    /// Print all counters of the gateway, also those that are zero
+    #[arg(long, short)]
+    verbose: bool,
 }
 
 /// A lease in JSON.
@@ -82,6 +92,8 @@ struct ProcessJson<'a> {
     kind: &'static str,
     /// Whether it runs on another host, where `pid` counts.
     distant: bool,
+    /// The number of its host; none if that is not known.
+    host_number: Option<u8>,
     pid: u32,
     alive: bool,
     frozen: bool,
@@ -96,16 +108,13 @@ struct ProcessJson<'a> {
     agent_alive: Option<bool>,
     /// For how many microseconds its join is still on hold, if it is, because its name failed again
     /// and again.
-    #[serde(skip_serializing_if = "Option::is_none")]
     held_back_us: Option<f64>,
     view: Option<u64>,
     lease: Option<LeaseJson>,
     renewals: Option<RenewalsJson>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     acceptor: Option<AcceptorJson>,
     counters: BTreeMap<&'static str, u64>,
     /// Its log, if it writes one on this host.
-    #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<LogJson>,
 }
 
@@ -137,11 +146,12 @@ pub(crate) struct StatusJson<'a> {
     /// What reports first that a process died: `module`, `ebpf`, or `futex+pidfd`.
     deadbeat: Option<&'static str>,
     /// How coordinators are replaced without an operator; where one looks at flight recorders, too.
-    #[serde(skip_serializing_if = "Option::is_none")]
     replacement: Option<ReplacementJson>,
     /// The gateway of this host, in a cluster over IP.
-    #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<GatewayJson>,
+    /// By what the hosts know each other, in a cluster over RDMA.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma: Option<RdmaJson>,
     processes: Vec<ProcessJson<'a>>,
 }
 
@@ -149,12 +159,22 @@ pub(crate) struct StatusJson<'a> {
 #[derive(Serialize)]
 struct GatewayJson {
     alive: bool,
+    /// Its name, or that of the one that ran last.
+    name: Option<String>,
+    /// Its pid and version; none if it does not run.
+    pid: Option<u32>,
+    version: Option<String>,
     /// Whether it is stopped, so that no other host reaches this one.
     frozen: bool,
     /// For how many more days the host's certificate is valid; none if it is not.
     certificate_days: Option<u32>,
+    /// Why this host cannot use its keys, such as those of another host; none if it can.
+    certificate_fault: Option<String>,
     /// What it has let in and refused since it was started.
     counters: BTreeMap<&'static str, u64>,
+    /// What the pulses of other hosts show, if the profile has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pulses: Option<PulseReport>,
 }
 
 impl GatewayJson {
@@ -162,32 +182,135 @@ impl GatewayJson {
         let gateway = Gateway::read(observer)?;
         Some(Self {
             alive: gateway.counters.is_some(),
+            name: gateway.name.map(|name| name.to_string()),
+            pid: gateway.running.map(|running| running.process.pid),
+            version: gateway.running.map(|running| running.version.to_string()),
             frozen: judge::Gateway::of(observer.deployment(), observer.cluster()) == judge::Gateway::Frozen,
             certificate_days: gateway.certificate_days(),
+            certificate_fault: gateway.fault.clone(),
             counters: gateway.named().collect(),
+            pulses: pulse::state(observer),
         })
     }
 
-    fn line(&self) -> String {
-        let counted = |(name, n): (&&str, &u64)| format!("{n} {name}");
-        let counters: Vec<String> = self.counters.iter().map(counted).collect();
+    /// One line; counters that are zero only if it is to be `verbose`.
+    fn line(&self, verbose: bool) -> String {
+        let counters = counted(&self.counters, verbose, "nothing admitted");
+        let days = certificate_state(self.certificate_days, self.certificate_fault.as_deref());
         let state = match (self.alive, self.frozen) {
             (false, _) => "down".to_owned(),
-            (true, true) => format!("frozen (stopped); {}", counters.join(", ")),
-            (true, false) => counters.join(", "),
+            (true, true) => format!("frozen (stopped); {counters}"),
+            (true, false) => counters,
         };
-        let days = self.certificate_days.map_or("not valid".to_owned(), |n| format!("valid for {n} days"));
-        format!("gateway: {state}; certificate {days}")
+        let name = self.name.as_deref().unwrap_or("gateway");
+        let process = self.pid.zip(self.version.as_ref());
+        let process = process.map_or(String::new(), |(pid, version)| format!(" (pid {pid}, {version})"));
+        format!("{name}{process}: {state}; certificate {days}")
     }
 
-    fn warning(&self) -> Option<String> {
-        let what = match self.certificate_days {
-            None => "is not valid: no new connection is made".to_owned(),
-            Some(days @ ..CERTIFICATE_DAYS_FEW) => format!("is valid for {days} more days"),
-            Some(_) => return None,
+    /// One line for each host whose pulses are judged.
+    fn pulse_lines(&self) -> Vec<String> {
+        let Some(report) = &self.pulses else { return Vec::new() };
+        let line = |peer: &PulsePeer| {
+            let host = peer.host;
+            if !peer.heard {
+                return format!("pulses of host {host}: none yet");
+            }
+            let path = |path: &PulsePath| {
+                let state: &str = path.state.into();
+                format!("{} {state}", path.address)
+            };
+            let paths: Vec<_> = peer.paths.iter().map(path).collect();
+            let silent = if peer.silent { "silent; " } else { "" };
+            let gap = peer.block.as_ref().filter(|block| block.gap_max > 0 && !peer.silent).map(|block| {
+                format!(
+                    "; longest gap {} in the last second, timeout {}",
+                    Nanos(block.gap_max),
+                    Nanos(report.timeout)
+                )
+            });
+            format!("pulses of host {host}: {silent}{}{}", paths.join(", "), gap.unwrap_or_default())
         };
-        Some(format!("the certificate of this host {what}; `obol host keys` makes new ones"))
+        report.peers.iter().map(line).collect()
     }
+}
+
+/// What is refused over RDMA.
+const REFUSED: [Counter; 5] = [
+    Counter::Strangers,
+    Counter::ConnectionsRefused,
+    Counter::Unintroduced,
+    Counter::DatagramsRefused,
+    Counter::DatagramsUnknown,
+];
+
+/// By what the hosts of a cluster over RDMA know each other.
+#[derive(Serialize)]
+struct RdmaJson {
+    /// Whether connections and datagrams are authenticated. Otherwise the network is trusted.
+    authenticated: bool,
+    certificate_days: Option<u32>,
+    certificate_fault: Option<String>,
+    /// What the processes of this host have refused, all together.
+    counters: BTreeMap<&'static str, u64>,
+}
+
+impl RdmaJson {
+    /// `None` in a cluster that does not use RDMA.
+    fn of(observer: &Observer, snapshot: &Snapshot) -> Option<Self> {
+        let network = observer.deployment().network.as_ref()?;
+        if network.fabric != Fabric::Rdma {
+            return None;
+        }
+        let duty = least_duty(&network.fabric);
+        let examined = network.keys().map(|keys| examine_keys(keys, network.id, network.host, duty));
+        let authenticated = examined.is_some();
+        let (valid_for, certificate_fault) = examined.unwrap_or_default();
+        let certificate_days = valid_for.and_then(certificate_days);
+        let sum = |counter: &Counter| {
+            (counter.name(), snapshot.processes.iter().map(|process| process.counter(*counter)).sum())
+        };
+        let counters = REFUSED.iter().map(sum).collect();
+        Some(Self { authenticated, certificate_days, certificate_fault, counters })
+    }
+
+    /// One line; counters that are zero only if it is to be `verbose`.
+    fn line(&self, verbose: bool) -> String {
+        if !self.authenticated {
+            return "RDMA: the network is trusted: connections and datagrams are not authenticated (keys = \"none\")".to_owned();
+        }
+        let certificate = certificate_state(self.certificate_days, self.certificate_fault.as_deref());
+        format!("RDMA: {}; certificate {certificate}", counted(&self.counters, verbose, "nothing refused"))
+    }
+}
+
+/// Counters on a line; those that are zero only if it is to be `verbose`.
+fn counted(counters: &BTreeMap<&'static str, u64>, verbose: bool, none: &str) -> String {
+    let shown = counters.iter().filter(|(_, n)| verbose || **n > 0);
+    let counters: Vec<String> = shown.map(|(name, n)| format!("{n} {}", name.replace('_', " "))).collect();
+    if counters.is_empty() { none.to_owned() } else { counters.join(", ") }
+}
+
+fn certificate_state(days: Option<u32>, fault: Option<&str>) -> String {
+    match days {
+        _ if fault.is_some() => "not usable by this host".to_owned(),
+        None => "not valid".to_owned(),
+        Some(n) => format!("valid for {n} days"),
+    }
+}
+
+fn certificate_warning(days: Option<u32>, fault: Option<&str>) -> Option<String> {
+    if let Some(fault) = fault {
+        return Some(format!(
+            "the keys of this host cannot be used: {fault}. Connections that exist go on, and no new one is made"
+        ));
+    }
+    let what = match days {
+        None => "is not valid: no new connection is made".to_owned(),
+        Some(days @ ..CERTIFICATE_DAYS_FEW) => format!("is valid for {days} more days"),
+        Some(_) => return None,
+    };
+    Some(format!("the certificate of this host {what}; `obol host keys` makes new ones"))
 }
 
 fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> ProcessJson<'a> {
@@ -199,6 +322,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         name: p.name.as_str(),
         kind: p.kind.name(),
         distant,
+        host_number: (p.host != 0).then_some(p.host),
         pid: p.process.pid,
         alive: p.alive,
         frozen: p.frozen,
@@ -242,6 +366,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         deadbeat: snapshot.detection().map(Detection::name),
         replacement: None,
         gateway: None,
+        rdma: None,
         processes: [(&snapshot.processes, false), (&snapshot.remote, true)]
             .into_iter()
             .flat_map(|(all, distant)| all.iter().map(move |p| process(p, distant, snapshot)))
@@ -260,8 +385,9 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         let profile = observer.deployment().profile.name.to_string();
         let warnings = warnings(&observer, &snapshot);
         let replacement = Some(replacement);
-        let gateway = GatewayJson::of(&observer);
-        let mut status = StatusJson { warnings, replacement, gateway, ..json(&cluster, &profile, &snapshot) };
+        let (gateway, rdma) = (GatewayJson::of(&observer), RdmaJson::of(&observer, &snapshot));
+        let mut status =
+            StatusJson { warnings, replacement, gateway, rdma, ..json(&cluster, &profile, &snapshot) };
         for process in status.processes.iter_mut().filter(|process| !process.distant) {
             process.log = log(&observer, process);
         }
@@ -275,7 +401,13 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
             output::line(format_args!("  ~ {warning}"))?;
         }
         if let Some(gateway) = GatewayJson::of(&observer) {
-            output::line(format_args!("  {}", gateway.line()))?;
+            output::line(format_args!("  {}", gateway.line(args.verbose)))?;
+            for line in gateway.pulse_lines() {
+                output::line(format_args!("  {line}"))?;
+            }
+        }
+        if let Some(rdma) = RdmaJson::of(&observer, &snapshot) {
+            output::line(format_args!("  {}", rdma.line(args.verbose)))?;
         }
         if let Some(line) = replacement.line() {
             output::line(format_args!("  {line}"))?;
@@ -327,12 +459,20 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
             )
         })
     });
-    let gateway = GatewayJson::of(observer).and_then(|gateway| gateway.warning());
+    let gateway = GatewayJson::of(observer).and_then(|gateway| {
+        certificate_warning(gateway.certificate_days, gateway.certificate_fault.as_deref())
+    });
+    let rdma = RdmaJson::of(observer, snapshot)
+        .filter(|rdma| rdma.authenticated)
+        .and_then(|rdma| certificate_warning(rdma.certificate_days, rdma.certificate_fault.as_deref()));
+    let halted = halt::in_force(observer.cluster().dir());
     not_real_time(observer, snapshot)
         .into_iter()
         .chain(two_releases(snapshot))
         .chain(gateway)
+        .chain(rdma)
         .chain(held)
+        .chain(halted)
         .chain(lost_lines(observer))
         .collect()
 }
@@ -390,6 +530,7 @@ fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Re
         deadbeat: None,
         replacement: None,
         gateway: None,
+        rdma: None,
         processes: Vec::new(),
     })?;
     Ok(ExitCode::from(Health::Unreachable.exit_code()))

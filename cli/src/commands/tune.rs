@@ -1,6 +1,7 @@
 //! `obol tune`: sweeps leases and heartbeats on clusters of its own, without and with load, and
 //! writes a profile.
 
+use crate::commands::tune_network;
 use crate::running::{Running, Shape, dies_with_parent};
 use crate::signals;
 use clap::Args;
@@ -26,15 +27,18 @@ use std::{fmt, thread};
     after_help = "Starts clusters of its own: leases and heartbeats of rising length, without load and with all \
     cores and memory busy (stress-ng where it is installed), as in uKharon's Figure 3. What is recommended is tried \
     before it is written.\n\
-    \nA percentage is a lower bound with 95 % confidence: 99.99 % needs 29,957 timely renewals in a row.\n\
+    \nA percentage is a lower bound with 95 % confidence, in the sweep and in the trial: 99.99 % needs 29,958 timely renewals in a row. \
+    The trial of a profile that renews seldom lasts longer than a step, until it has that many.\n\
     \nExit codes: 0 a profile is recommended, 1 none is, or its trial failed, 2 refused.\n\
-    \nTry: obol tune --write mine.toml --html tune.html && obol up --profile ./mine.toml"
+    With --network no cluster is started: the longest gap between two pulses in each second of the running one is \
+    counted, or extrapolated with a bound. What the samples do not bear is refused.\n\
+    \nTry: obol tune --write mine.toml --html tune.html && obol up --profile ./mine.toml\n     obol tune --network --every 1mo --write mine.toml\n     obol tune --network --record network.rec && obol sim detectors --network network.rec"
 )]
 pub(crate) struct Tune {
     /// Percentage of renewals that must be in time
     #[arg(long, alias = "share", value_name = "PERCENT", default_value_t = 99.99, value_parser = percent)]
     pub(crate) timely: f64,
-    /// How long each step is measured; one that can no longer reach the percentage ends early
+    /// How long each step is measured, and at least the trial; one that can no longer reach the percentage ends early
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
     pub(crate) time: Duration,
     /// The profile to start from: a name that `obol profile list` knows, or a file
@@ -46,9 +50,37 @@ pub(crate) struct Tune {
     /// Write the evidence to this file, as a page that needs no other
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Derive period and timeout of the pulses of the running cluster from what its gateways have
+    /// measured
+    #[arg(long, conflicts_with_all = ["timely", "time", "profile"])]
+    pub(crate) network: bool,
+    /// The wanted time between two false suspicions in the whole cluster
+    #[arg(long, value_name = "TIME", default_value = "1mo", requires = "network", value_parser = tune_network::every)]
+    pub(crate) every: f64,
+    /// The confidence of that, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", requires = "network", value_parser = tune_network::confidence)]
+    pub(crate) confidence: f64,
+    /// The number of another host and a copy of its cluster's directory, with what its gateway has
+    /// measured
+    #[arg(long, value_name = "HOST=DIRECTORY", requires = "network", value_parser = samples)]
+    pub(crate) samples: Vec<(u8, PathBuf)>,
+    /// Record each pulse that arrives at this host to this file, which must not exist yet, instead of
+    /// deriving anything; `obol sim detectors --network` reads it
+    #[arg(long, value_name = "FILE", requires = "network", conflicts_with_all = ["write", "html", "every", "confidence", "samples", "json"])]
+    pub(crate) record: Option<PathBuf>,
+    /// How long it is recorded
+    #[arg(long = "for", value_name = "TIME", requires = "record", default_value = "30s", value_parser = duration)]
+    pub(crate) record_for: Duration,
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A host and a directory.
+fn samples(text: &str) -> Result<(u8, PathBuf), String> {
+    let wanted = || format!("`{text}` is no HOST=DIRECTORY such as 2=/tmp/host-2");
+    let (host, directory) = text.split_once('=').ok_or_else(wanted)?;
+    Ok((host.parse().map_err(|_| wanted())?, directory.into()))
 }
 
 /// A percentage that some number of samples can claim.
@@ -75,10 +107,14 @@ const LOAD_GRACE: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// So often a step looks whether it is hopeless.
 const LOOK_AT_COUNTS: Duration = Duration::from_secs(1);
+/// The trial lasts for so many steps at most: leases of 200 ms are renewed 50 times a second.
+const TRIAL_TIMES_MAX: u32 = 40;
 /// Upper estimate for starting and ending a step's cluster, for the printed plan.
 const AROUND: Duration = Duration::from_secs(2);
 /// Every pause, and the trial of what is recommended, under each load.
 const STEPS_MAX: usize = 2 * (PAUSES.len() + 1);
+/// Trials among them.
+const TRIALS: u32 = 2;
 /// Steps in a row that lose nothing; after them longer pauses teach nothing.
 const CLEAN_STEPS: usize = 2;
 
@@ -186,8 +222,9 @@ impl Bench<'_> {
         ));
     }
 
-    /// Counts what a cluster of this profile does while the load runs.
-    fn measure(&self, profile: &Profile, pause: Nanos, load: Load) -> Result<Measured, Failure> {
+    /// Counts what a cluster of this profile does while the load runs, for the time of a step. If it
+    /// renews too seldom to claim the wanted share by then, for up to `times` as long.
+    fn measure(&self, profile: &Profile, pause: Nanos, load: Load, times: u32) -> Result<Measured, Failure> {
         self.begun.set(self.begun.get() + 1);
         let shape = Shape {
             name: "tune",
@@ -209,17 +246,22 @@ impl Bench<'_> {
             Err(error) => return Err(error),
         };
         let mut observer = running.observer()?;
-        let busy = load.start(self.time)?;
+        let busy = load.start(self.time.saturating_mul(times))?;
         self.sleep(SETTLE)?;
         let before = Counted::of(&observer.snapshot());
         let began = Instant::now();
         let counted = loop {
-            let part = began.elapsed().as_secs_f64() / self.time.as_secs_f64();
             let counted = Counted::of(&observer.snapshot()).since(before);
+            let steps = began.elapsed().as_secs_f64() / self.time.as_secs_f64();
+            let renewals = (counted.timely + counted.late) as f64;
+            // It ends by the number of renewals, not by how they went: the bound stays one.
+            let enough = renewals / tune::renewals_needed(self.timely) as f64;
+            let part = steps.min(enough.max(steps / f64::from(times)));
             if part >= 1.0 || part > 0.0 && tune::is_hopeless(counted, part, self.timely) {
                 break counted;
             }
-            self.sleep(LOOK_AT_COUNTS.min(self.time.saturating_sub(began.elapsed())))?;
+            let until = self.time.saturating_mul(if steps < 1.0 { 1 } else { times });
+            self.sleep(LOOK_AT_COUNTS.min(until.saturating_sub(began.elapsed())))?;
         };
         drop(busy);
         let measured = Measured::new(load.name(), pause, counted);
@@ -238,7 +280,10 @@ impl Bench<'_> {
     }
 }
 
-pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Failure> {
+pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode, Failure> {
+    if options.network {
+        return tune_network::run(root, cluster, options);
+    }
     let base = Profile::load(&options.profile).map_err(Failure::refused)?;
     if let Some(path) = options.write.iter().chain(&options.html).find(|path| path.exists()) {
         return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
@@ -247,6 +292,7 @@ pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Fail
     let bench = Bench { root, time: options.time, timely: options.timely, stop, begun: Cell::new(0) };
     let loads = [Load::None, Load::best()];
     let most = (options.time + SETTLE + AROUND).saturating_mul(u32::try_from(STEPS_MAX).unwrap_or(u32::MAX));
+    let longer = options.time.saturating_mul(TRIALS * (TRIAL_TIMES_MAX - 1));
     if base.scheduling.priority().is_some_and(|priority| !sched::may_run_fifo(priority)) {
         output::remark(format_args!(
             "tune: no real-time scheduling, which the profile {} asks for: healthy processes will be removed while the machine is busy. \
@@ -256,18 +302,19 @@ pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Fail
     }
     output::remark(format_args!(
         "tune: {} pauses under each of {} loads, then the profile under each: at most {STEPS_MAX} steps of {:.0} s, so {:.0} min \
-         at the most. A step that is hopeless ends early, and a load's steps end after {CLEAN_STEPS} good ones",
+         at the most, and {:.0} min more if the profile renews too seldom to show the percentage in such a step. A step that is hopeless ends early, and a load's steps end after {CLEAN_STEPS} good ones",
         PAUSES.len(),
         loads.len(),
         options.time.as_secs_f64(),
-        (most.as_secs_f64() / 60.0).ceil()
+        (most.as_secs_f64() / 60.0).ceil(),
+        (longer.as_secs_f64() / 60.0).ceil()
     ))?;
     let mut sweep = Vec::new();
     for load in loads {
         let mut clean = 0;
         for pause in PAUSES {
-            let measured = bench.measure(&tune::step(&base, pause), pause, load)?;
-            let good = measured.claimed_percent >= options.timely && measured.false_suspicions == 0;
+            let measured = bench.measure(&tune::step(&base, pause), pause, load, 1)?;
+            let good = measured.suffices(options.timely);
             clean = if good { clean + 1 } else { 0 };
             sweep.push(measured);
             if clean == CLEAN_STEPS {
@@ -286,8 +333,8 @@ pub(crate) fn run(root: &Path, _: Name, options: &Tune) -> Result<ExitCode, Fail
     let mut profile = None;
     if let Some((lease, silence)) = tune::choose(&tuned.sweep, options.timely) {
         let made = tune::for_pause(&base, lease, silence).map_err(Failure::failed)?;
-        let tried =
-            loads.map(|load| bench.measure(&made, lease, load)).into_iter().collect::<Result<_, _>>()?;
+        let tried = loads.map(|load| bench.measure(&made, lease, load, TRIAL_TIMES_MAX));
+        let tried = tried.into_iter().collect::<Result<_, _>>()?;
         tuned.recommended = Some(Recommended::new(&made, lease, tried));
         profile = Some(made);
     }

@@ -14,12 +14,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Follow the views: who joined, left or failed, in order and without a gap
+/// Follow the views: who joined, left or failed, in order; views that cannot be read are reported as a gap
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Reads the coordinators' memory only. Coordinators keep the last views (limits.slots of the profile, less one); older ones are reported as a gap.\n\
+    after_help = "Reads the memory of this host's coordinators only. They keep the last views (limits.slots of the profile, less one); older ones, \
+    and those that a coordinator of this host has caught up past, are reported as a gap.\n\
     \nTo continue after an earlier run, give --from one more than its last view.\n\
-    \nExit codes: 0 success, 2 no such cluster, or it has ended."
+    \nExit codes: 0 success, 2 no such cluster, it has ended, or with --once no view is known yet."
 )]
 pub(crate) struct Watch {
     /// Begin with this view instead of the newest
@@ -173,6 +174,11 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
     let mut names = names::known(&site, &mut recorders, &events).names;
     drop(recorders);
     let mut shown = 0;
+    if options.once && observer.newest().is_none() {
+        return Err(Failure::Refused(format!(
+            "no coordinator of cluster {cluster} on this host knows a view yet; without --once, this waits for one"
+        )));
+    }
     while options.count.is_none_or(|count| shown < count) {
         let item = if options.once { observer.poll() } else { observer.next(POLL_INTERVAL) };
         let item = item.map_err(Failure::failed)?;

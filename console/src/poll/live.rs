@@ -1,13 +1,13 @@
 //! The live source: polls a running cluster at a steady rate, and reopens it after a restart.
 
-use crate::poll::sample::{Cost, MarkRow, Sample};
+use crate::poll::sample::{Cost, MarkRow, PathRow, Sample};
 use crate::poll::{ClusterLocation, Sink, Update};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::annotations::Marks;
 use obol_observe::calendar::unix_now;
 use obol_observe::names_file::NamesFile;
-use obol_observe::{Health, Observer, Source};
+use obol_observe::{Health, Observer, Source, pulse};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -165,5 +165,6 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     let mut sample = Sample::new(snapshot, &events, unix, cost);
     sample.cluster_id = Some(observer.cluster().nonce());
     sample.take_spans(&spans);
+    sample.paths = pulse::state(observer).map(|report| PathRow::all(&report)).unwrap_or_default();
     sample
 }

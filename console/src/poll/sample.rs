@@ -1,6 +1,7 @@
 //! The state of a cluster at one moment, as plain data that is polled, recorded, replayed and
 //! drawn. It holds only what one-sided READs returned; nothing is derived here.
 
+use obol_fabric::ip::{PulsePath, PulsePathState, PulsePeer, PulseReport};
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
@@ -16,6 +17,7 @@ use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// A cluster at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,11 +52,64 @@ pub(crate) struct Sample {
     /// Names of members in its events that neither its view nor its processes have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) names: Vec<NameRow>,
+    /// The paths by which pulses of other hosts arrive at this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) paths: Vec<PathRow>,
     /// Alert thresholds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) thresholds: Option<Alert>,
     /// The cost of reading it.
     pub(crate) cost: Cost,
+}
+
+/// A path by which pulses of another host arrive, in the last second. What is missing was not reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PathRow {
+    /// The other host, and its address.
+    pub(crate) host: u8,
+    pub(crate) address: IpAddr,
+    pub(crate) state: PulsePathState,
+    /// Whether the host is suspected.
+    pub(crate) silent: bool,
+    /// The timeout of pulses.
+    pub(crate) timeout: Nanos,
+    /// The longest gap between two new pulses of the host, by any path, and how many they were.
+    pub(crate) gap: Option<Nanos>,
+    pub(crate) pulses: Option<u64>,
+    /// Frames that arrived by this path, and how much longer the slowest took than the fastest.
+    pub(crate) frames: Option<u64>,
+    pub(crate) jitter: Option<Nanos>,
+}
+
+impl PathRow {
+    /// All paths of a report.
+    pub(crate) fn all(report: &PulseReport) -> Vec<Self> {
+        let of = |peer: &PulsePeer| {
+            let (host, silent, block) = (peer.host, peer.silent, peer.block.clone());
+            let row = |(n, path): (usize, &PulsePath)| {
+                let delays = block.as_ref().and_then(|block| block.paths.get(n));
+                Self {
+                    host,
+                    address: path.address,
+                    state: path.state,
+                    silent,
+                    timeout: Nanos(report.timeout),
+                    gap: block.as_ref().map(|block| Nanos(block.gap_max)).filter(|gap| *gap > Nanos::ZERO),
+                    pulses: block.as_ref().map(|block| block.pulses),
+                    frames: delays.map(|delays| delays.frames),
+                    jitter: delays.filter(|delays| delays.frames > 0).map(|delays| Nanos(delays.spread_max)),
+                }
+            };
+            peer.paths.iter().enumerate().map(row).collect::<Vec<_>>()
+        };
+        report.peers.iter().flat_map(of).collect()
+    }
+
+    /// What the longest gap leaves of the timeout.
+    pub(crate) fn margin_percent(&self) -> Option<u64> {
+        let left = self.timeout.0.saturating_sub(self.gap?.0);
+        left.saturating_mul(100).checked_div(self.timeout.0)
+    }
 }
 
 /// The name of a member that is gone.
@@ -298,7 +353,7 @@ impl ProcessRow {
         (self.pid, self.started, self.seat)
     }
 
-    fn of(process: Process, at: Instant) -> Self {
+    fn of(process: &Process, at: Instant) -> Self {
         Self {
             active: process.is_active(at),
             name: process.name,
@@ -327,7 +382,7 @@ impl ProcessRow {
             acceptor: (process.head != Head::default()).then(|| Box::new(process.head)),
             least: None,
             slowest: None,
-            counters: process.counters,
+            counters: process.counters.clone(),
         }
     }
 }
@@ -424,6 +479,14 @@ impl EventRow {
     }
 }
 
+/// The processes of all hosts, coordinators first, without those whose state is unknown because
+/// their host cannot be read.
+fn rows(snapshot: &Snapshot) -> Vec<ProcessRow> {
+    let mut known: Vec<&Process> = snapshot.all_processes().filter(|p| !snapshot.is_unread(p)).collect();
+    known.sort_by_key(|p| (p.kind, p.name));
+    known.into_iter().map(|process| ProcessRow::of(process, snapshot.at)).collect()
+}
+
 impl Sample {
     /// A snapshot with its events.
     pub(crate) fn new(snapshot: Snapshot, events: &[ObservedEvent], unix: u64, cost: Cost) -> Self {
@@ -434,13 +497,14 @@ impl Sample {
             unix,
             cluster_id: None,
             view: snapshot.view.as_deref().map(ViewRow::of),
-            processes: snapshot.processes.into_iter().map(|p| ProcessRow::of(p, at)).collect(),
+            processes: rows(&snapshot),
             health: snapshot.health,
             reasons: snapshot.reasons,
             events: events.iter().map(EventRow::of).collect(),
             spans: Vec::new(),
             marks: Vec::new(),
             names: Vec::new(),
+            paths: Vec::new(),
             thresholds: None,
             cost,
         }

@@ -21,7 +21,7 @@ fn failover(report: &Report, (part, failover): (&Part, &Failover)) -> Value {
         .map(|dead| {
             json!({
                 "who": part.data.who(dead.who),
-                "accuser": part.data.who(dead.accuser),
+                "accuser": part.data.accuser(dead),
                 "level": dead.reason.map(|reason| reason.name()),
             })
         })

@@ -11,10 +11,12 @@
 //! in which the coordinator's memory accepted a value, under the proposal number BALLOT; PREPARED
 //! is a later slot and the coordinator that prepared it, with the number PROMISED there. These are
 //! read from memory, whether its process runs or not.
+//!
+//! Screen 5 also has the paths by which pulses of other hosts arrive, if there are any.
 
 use crate::poll::sample::ProcessRow;
 use crate::screens::members::role;
-use crate::screens::{About, Screen};
+use crate::screens::{About, Screen, paths};
 use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
@@ -105,11 +107,22 @@ impl Screen for Counters {
         } else {
             grid.draw(canvas, inside, |row| self.cells(rows[row], data));
         }
-        if let Some(below) = below {
+        let Some(below) = below else { return };
+        // What cannot be shown as a whole leaves its place to the events.
+        let height = if self.decides { 0 } else { paths::height(model) };
+        let height = if height <= below.height { height } else { 0 };
+        if height > 0 {
+            paths::draw(model, canvas, Rect { height, ..below });
+        }
+        let below = Rect { y: below.y + height, height: below.height - height, ..below };
+        if below.height >= EVENTS_LEAST {
             self.events(model, canvas, below);
         }
     }
 }
+
+/// Least height of the events below the list: a frame and two of them.
+const EVENTS_LEAST: u16 = 4;
 
 const DECIDED: [Counted; 8] = [
     counted("DECIDED", Counter::Decisions, false, "views that it decided"),
@@ -237,7 +250,7 @@ impl Counters {
     fn split(&self, model: &Model, body: Rect) -> (Rect, Option<Rect>) {
         let rows = u16::try_from(self.processes(model).len()).unwrap_or(u16::MAX);
         let wanted = rows.saturating_add(3).max(4);
-        super::split(body, wanted, 4)
+        super::split(body, wanted, EVENTS_LEAST)
     }
 
     /// Events below the list, newest first.

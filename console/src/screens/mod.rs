@@ -10,6 +10,7 @@ mod failovers;
 mod latency;
 mod leases;
 pub(crate) mod members;
+mod paths;
 
 use crate::input::Action;
 use crate::poll::sample::ProcessRow;

@@ -1,7 +1,7 @@
 //! Alerts for operators, beside the reasons of bad health. A new alert is a function and a row in
 //! [`ALERTS`].
 
-use crate::poll::sample::{Life, ProcessRow};
+use crate::poll::sample::{Life, PathRow, ProcessRow};
 use crate::state::data::Data;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::Kind;
@@ -14,11 +14,12 @@ use obol_profiles::Alert;
 type Check = fn(&Data, &Alert) -> Vec<String>;
 
 /// All of them, the worst first. A name is a noun phrase in lower case, without an article.
-const ALERTS: [(&str, Check); 7] = [
+const ALERTS: [(&str, Check); 8] = [
     ("coordinator majority", majority_at_risk),
     ("clock drift", drift),
     ("lease margin", lease_margin),
     ("late renewals", late_renewals),
+    ("pulse margin", pulse_margin),
     ("stale node", stale_node),
     ("false suspicions", false_suspicions),
     ("void drill", void_drill),
@@ -90,6 +91,24 @@ fn late_renewals(data: &Data, thresholds: &Alert) -> Vec<String> {
             .then(|| format!("{name} renewed late or not at all {n} times in a minute, limit {limit}"))
     });
     late.collect()
+}
+
+/// A host is nearly suspected. (A lost path, and a silent host, are reported by the cluster's health.)
+fn pulse_margin(data: &Data, thresholds: &Alert) -> Vec<String> {
+    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+    let limit = u64::from(thresholds.margin_percent);
+    let is_thin = |row: &&PathRow| !row.silent && row.margin_percent().is_some_and(|left| left < limit);
+    let mut thin: Vec<&PathRow> = sample.paths.iter().filter(is_thin).collect();
+    // The gap is the host's, whichever path.
+    thin.dedup_by_key(|row| row.host);
+    let clause = |row: &PathRow| {
+        let gap = row.gap.unwrap_or(Nanos::ZERO);
+        format!(
+            "host {} sent no pulse for {gap} of {} in the last second, limit {limit} %",
+            row.host, row.timeout
+        )
+    };
+    thin.into_iter().map(clause).collect()
 }
 
 /// A running process has memory that cannot be read consistently.
@@ -177,6 +196,7 @@ mod tests {
             }),
             ["stale node"]
         );
+        assert_eq!(alerted(|_, sample| sample.paths = samples::paths()), ["pulse margin"], "once for a host");
         let drill = |verdict: Option<&str>| {
             let drill = DrillMark { name: "freeze".to_owned(), verdict: verdict.map(str::to_owned) };
             MarkRow { at: Instant(START), text: String::new(), drill: Some(drill), rollout: None }

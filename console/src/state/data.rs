@@ -441,6 +441,11 @@ impl Data {
         }
     }
 
+    /// Who reported a death; `None` if no view that was seen says it.
+    pub(crate) fn accuser(&self, dead: &failovers::Dead) -> Option<String> {
+        (dead.accuser != Incarnation::NONE).then(|| self.who(dead.accuser))
+    }
+
     /// Describes an event, with names for incarnations.
     pub(crate) fn describe(&self, event: &EventRow) -> String {
         event_text::describe(event.event, event.a, event.b, |n| self.who(Incarnation(n)))

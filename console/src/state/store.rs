@@ -181,6 +181,7 @@ impl Store {
                 spans: sample.spans.clone(),
                 marks: sample.marks.clone(),
                 names: sample.names.clone(),
+                paths: sample.paths.clone(),
                 thresholds: sample.thresholds,
                 cost: sample.cost,
             },

@@ -388,6 +388,22 @@ fn coordinators_and_detectors() {
     holds("detectors-80x24", &with(broken(80, 24), "5ssss"));
 }
 
+/// A degraded cluster of which pulses say that a path is lost.
+fn with_paths(width: u16, height: u16) -> Model {
+    let mut model = live(width, height);
+    let mut sample = samples::degraded(Instant(START.0 + 24 * 250_000_000));
+    sample.paths = samples::paths();
+    sample.reasons = vec!["the path from host 3 at 10.2.0.3 is lost".to_owned()];
+    model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
+    model
+}
+
+#[test]
+fn paths_and_what_is_left_of_their_timeout() {
+    holds("paths", &with(with_paths(120, 36), "5"));
+    holds("paths-80x24", &with(with_paths(80, 24), "5"));
+}
+
 #[test]
 fn help_and_leaving() {
     holds("help", &with(live(120, 36), "?"));

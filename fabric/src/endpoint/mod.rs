@@ -29,8 +29,10 @@ use crate::metrics::{self, COUNTER_WORDS, CounterSlot, FabricCounter, HISTOGRAM_
 use crate::notice::Detection;
 use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Record};
+use crate::rights::{Change, Permission, Writers};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, RegionOwner, ViewId};
 use core::mem::{ManuallyDrop, offset_of};
+use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 use run::Pace;
 use transport::Transport;
@@ -278,6 +280,10 @@ impl<W: Transport> Fabric for Endpoint<W> {
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         self.transport.cas(at, expected, desired, token);
+    }
+
+    fn permit(&mut self, whom: Writers, part: Range<u32>, permission: Permission, token: Token) {
+        self.transport.permit(Change { whom, part, permission }, token);
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) {

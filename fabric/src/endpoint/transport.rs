@@ -4,6 +4,7 @@
 use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
 use crate::deadbeat::VerbsGroup;
 use crate::host::mapped::MappedRegions;
+use crate::rights::Change;
 use crate::types::{Address, Instant};
 
 /// The result of a posted operation, until it is delivered.
@@ -17,6 +18,8 @@ pub enum Done {
     Written,
     /// The value that a CAS found.
     Swapped(u64),
+    /// A change of permissions.
+    Permitted,
     /// Failed; whether it was executed may be unknown.
     Failed(LinkError),
 }
@@ -28,6 +31,7 @@ impl Done {
             Self::Bytes(bytes) => Completion::Read(bytes),
             Self::Written => Completion::Written,
             Self::Swapped(found) => Completion::Swapped(*found),
+            Self::Permitted => Completion::Permitted,
             Self::Failed(error) => return Err(*error),
         })
     }
@@ -56,6 +60,13 @@ pub trait Transport {
     }
     /// As [`crate::Fabric::cas`].
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token);
+    /// Completes a change of permissions with [`LinkError::Unsupported`]: see
+    /// [`crate::Fabric::permit`].
+    fn refuse_permit(&mut self, token: Token);
+    /// As [`crate::Fabric::permit`].
+    fn permit(&mut self, _change: Change, token: Token) {
+        self.refuse_permit(token);
+    }
     /// Sends to the owner of a region. `false` if the datagram is lost.
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool;
     /// Sends to all members of the group with this bit except this process. Returns how many are

@@ -16,6 +16,11 @@ pub fn now() -> Instant {
     Instant(read(ClockId::MonotonicRaw))
 }
 
+/// `CLOCK_REALTIME`, by which the kernel notes arrivals.
+pub(crate) fn realtime() -> u64 {
+    read(ClockId::Realtime)
+}
+
 /// The offset of `CLOCK_REALTIME` from the time since boot, in nanoseconds. It changes only when
 /// the clock is set.
 pub fn realtime_offset() -> i64 {

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::host::futex::{OWNER_DIED, WAITERS};
+use crate::host::sched::Slice;
 use crate::host::{clock, futex, process, program, sched};
 use crate::types::{Instant, Nanos};
 use core::num::NonZeroU64;
@@ -104,31 +105,32 @@ struct Shared {
 }
 
 /// Runs the floor `count` times. `true` if this process could run at real-time priority: without
-/// it, the figures are larger than the floor.
+/// it, the figures are larger than the floor. `slice` is that of the survivors: beside threads that
+/// use all processor time they get, a short one is several times faster.
 ///
 /// # Errors
 ///
 /// More than one thread (a fork has only the caller), memory or processes that the kernel refuses,
 /// and a role that did not do its part in time.
-pub fn failovers(count: u32) -> io::Result<(Vec<Failover>, bool)> {
+pub fn failovers(count: u32, slice: Slice) -> io::Result<(Vec<Failover>, bool)> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("the floor forks, and this process has more than one thread"));
     }
     // What the roles do not need would count for the kernel's work at their ends.
     program::release();
     let real_time = sched::run_fifo_alone(PRIORITY).is_ok();
-    let times = (0..count).map(failover).collect::<io::Result<_>>()?;
+    let times = (0..count).map(|number| failover(number, slice)).collect::<io::Result<_>>()?;
     Ok((times, real_time))
 }
 
-fn failover(number: u32) -> io::Result<Failover> {
+fn failover(number: u32, slice: Slice) -> io::Result<Failover> {
     let memory = Memory::map()?;
     let shared = memory.shared();
     let parent = std::process::id();
     let mut roles = Roles(Vec::with_capacity(ROLES.len()));
     for role in ROLES {
         match process::fork()? {
-            None => shared.play(role, parent),
+            None => shared.play(role, slice, parent),
             Some(child) => roles.0.extend(process::pid(child)),
         }
     }
@@ -197,7 +199,7 @@ impl Drop for Memory {
 
 impl Shared {
     /// One role, in its own process, until that is killed.
-    fn play(&self, role: Role, parent: u32) -> ! {
+    fn play(&self, role: Role, slice: Slice, parent: u32) -> ! {
         // Without its parent, a role would wait for ever.
         let ends_with_parent = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
         if !ends_with_parent || parent_id() != parent {
@@ -207,6 +209,10 @@ impl Shared {
         if !matches!(role, Role::App(_)) {
             // Only a hint.
             let _ = set_current_timer_slack(NonZeroU64::new(1));
+        }
+        if !matches!(role, Role::Victim) {
+            // Where the kernel has no slices, it is the floor without.
+            let _ = sched::set_slice(None, slice);
         }
         match role {
             Role::Victim => self.await_death(),

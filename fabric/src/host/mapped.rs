@@ -50,6 +50,11 @@ impl MappedRegions {
         Self { cluster, me, own, slots, failures: 0 }
     }
 
+    /// The region of this process.
+    pub(crate) fn own(&self) -> &Region {
+        &self.own
+    }
+
     /// The newest generation of a region.
     pub(crate) fn generation(&self, region: u32) -> u32 {
         self.cluster.table.generation(region)

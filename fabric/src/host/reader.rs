@@ -220,6 +220,20 @@ impl<'a> Reader<'a> {
         words.iter().map(memory::relaxed)
     }
 
+    /// Copies a part of the space of the slots' values in ascending order, each word atomic by
+    /// itself. False if it is not included, or lies elsewhere.
+    pub fn values(&self, part: core::ops::Range<u32>, out: &mut Vec<u8>) -> bool {
+        let space = self.layout.values();
+        let is_held = self.held.is_none() && part.start >= space.start && part.end <= space.end;
+        let len = part.end.saturating_sub(part.start) as usize;
+        let words = memory::span(self.words, part.start, len).filter(|_| is_held);
+        let Some(words) = words else { return false };
+        out.resize(len, 0);
+        memory::copy_out(words, out);
+        fence(Ordering::Acquire);
+        true
+    }
+
     /// A seat's counters by slot, including unused ones; empty if there is no such seat, or it is
     /// not included.
     pub fn counters(&self, seat: u16) -> Vec<u64> {

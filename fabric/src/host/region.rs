@@ -234,6 +234,8 @@ impl Region {
             self.clear(layout.histogram(histogram), HISTOGRAM_WORDS * 8);
         }
         page::publish(self.page(), &Page::default());
+        self.writing().store(0, Ordering::Relaxed);
+        self.clear(layout.permits(), size_of::<layout::Permits>());
         self.occupy(0, generation, role.name, me);
     }
 
@@ -337,6 +339,11 @@ impl Region {
     pub(crate) fn process(&self, seat: u16) -> Process {
         let pid = (self.seat_word(seat, offset_of!(Seat, generation)).load(Ordering::Acquire) >> 32) as u32;
         Process { pid, started: self.seat_word(seat, offset_of!(Seat, started)).load(Ordering::Acquire) }
+    }
+
+    /// Into whose value areas the owner is about to WRITE.
+    pub(crate) fn writing(&self) -> &AtomicU64 {
+        self.word(offset_of!(Header, writing))
     }
 
     pub(crate) fn doorbell(&self) -> &AtomicU32 {

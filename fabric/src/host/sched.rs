@@ -106,6 +106,26 @@ fn attributes(thread: u32) -> io::Result<libc::sched_attr> {
     }
 }
 
+/// What a thread has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadUsage {
+    /// Time on a core, in user mode and in the kernel.
+    pub busy: Nanos,
+    /// How often it has waited.
+    pub waits: u64,
+}
+
+/// What the calling thread has used so far.
+pub fn thread_usage() -> ThreadUsage {
+    // SAFETY: every field is a number, for which zero is valid.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: `usage` is a valid structure that the kernel fills. It cannot fail with these arguments.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    let micros = |time: libc::timeval| time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_usec.unsigned_abs();
+    let busy = Nanos::from_micros(micros(usage.ru_utime) + micros(usage.ru_stime));
+    ThreadUsage { busy, waits: usage.ru_nvcsw.unsigned_abs() }
+}
+
 /// Pins the calling thread to one core.
 pub fn pin_to_core(core: u32) -> io::Result<()> {
     let core = core as usize;
@@ -125,6 +145,22 @@ pub fn core() -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_usage_of_a_thread_is_its_own() {
+        let usage = || {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            let began = std::time::Instant::now();
+            while thread_usage().busy < Nanos::from_millis(20) {
+                assert!(began.elapsed().as_secs() < 60, "it gets no core");
+            }
+            thread_usage()
+        };
+        let of = std::thread::spawn(usage).join().expect("no panic");
+        assert!(of.busy >= Nanos::from_millis(20) && of.waits >= 1, "{of:?}");
+        let other = std::thread::spawn(thread_usage).join().expect("no panic");
+        assert!(other.busy < of.busy, "{other:?}");
+    }
 
     #[test]
     fn a_short_slice_is_set_and_taken_back() {

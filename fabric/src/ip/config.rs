@@ -1,6 +1,8 @@
 //! A process's configuration in a cluster over IP.
 
-use crate::host::table::{FIRST_FREE, PER_HOST, REGIONS};
+use crate::host::table::FIRST_FREE;
+use crate::identity::host_of;
+use crate::pulse::Timing;
 use crate::types::{Address, Nanos, mapped};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +14,7 @@ pub struct Config {
     pub gateways: Vec<SocketAddr>,
     /// The host of coordinator `n`, at index `n - 1`.
     pub coordinators: Vec<u8>,
-    /// The directory of this host's keys, see [`super::identity`].
+    /// The directory of this host's keys, see [`crate::identity`].
     pub identity: PathBuf,
     /// A host that does not answer for this long counts as silent.
     pub detection: Nanos,
@@ -20,15 +22,35 @@ pub struct Config {
     pub raises_fences: bool,
     /// Whether members may WRITE the value areas of this process's region.
     pub keeps_mailbox: bool,
+    /// How gateways send pulses; `None` if they send none.
+    pub pulse: Option<PulseConfig>,
+}
+
+/// How gateways send pulses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PulseConfig {
+    /// Period and timeout.
+    pub timing: Timing,
+    /// The addresses of each host, one for each path, in the order of the hosts. The port is that of
+    /// its gateway, over UDP.
+    pub paths: Vec<Vec<IpAddr>>,
+    /// The real-time priority of the thread, where the system allows it; `None` for none.
+    pub priority: Option<u32>,
+}
+
+impl PulseConfig {
+    /// Where a host takes pulses, by path.
+    pub(super) fn addresses(&self, config: &Config, host: u8) -> Vec<SocketAddr> {
+        let of_host = usize::from(host).checked_sub(1).and_then(|index| self.paths.get(index));
+        let port = config.gateway(host).map_or(0, |gateway| gateway.port());
+        of_host.into_iter().flatten().map(|path| SocketAddr::new(*path, port)).collect()
+    }
 }
 
 impl Config {
     /// The number of the host that a region belongs to.
     pub(super) fn host_of(&self, region: u32) -> Option<u8> {
-        if region < FIRST_FREE {
-            return self.coordinators.get((region as usize).checked_sub(1)?).copied();
-        }
-        u8::try_from(region / PER_HOST).ok().filter(|host| region < REGIONS && *host != 0)
+        host_of(region, &self.coordinators)
     }
 
     /// The gateway of a host.
@@ -57,6 +79,7 @@ fn host_bits(ip: IpAddr) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::table::{PER_HOST, REGIONS};
 
     #[test]
     fn a_region_belongs_to_the_host_that_numbered_it() {
@@ -68,6 +91,7 @@ mod tests {
             detection: Nanos::from_millis(1),
             raises_fences: false,
             keeps_mailbox: false,
+            pulse: None,
         };
         let hosts = [0, 1, 2, 3, FIRST_FREE, PER_HOST, 2 * PER_HOST + 5, REGIONS].map(|r| config.host_of(r));
         assert_eq!(hosts, [None, Some(3), Some(1), None, None, Some(1), Some(2), None]);

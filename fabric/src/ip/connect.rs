@@ -1,64 +1,24 @@
 //! Connects to a gateway. Connecting blocks, so a thread of its own does it.
 
-use super::frame::{Hello, Refusal, Reply};
-use super::identity::{Claims, Duty, Identity, IdentityError};
-use super::stream::{Stream, StreamError};
+use super::frame::{FRAME_BYTES_MAX, Hello, Refusal, Reply};
 use crate::host::clock;
+use crate::identity::{self, Duty, Route, Stream, introduce};
 use crate::types::Instant;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
-use rustls::ClientConnection;
-use rustls::pki_types::ServerName;
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, Instant as Time};
+use std::time::Duration;
 
 /// Why there is no connection to a gateway.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
+    #[error("the file of hosts has no host {0}")]
+    NoGateway(u8),
     #[error("{0}")]
-    Identity(#[from] IdentityError),
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Tls(#[from] rustls::Error),
-    #[error("{0}")]
-    Stream(#[from] StreamError),
-    #[error("no reply within {0:?}")]
-    Silent(Duration),
-    #[error("the certificate at the other end is not that of the gateway of host {0}")]
-    Stranger(u8),
+    Unknown(#[from] identity::ConnectError),
     #[error("another service listens there")]
     Foreign,
     #[error("{0}")]
     Refused(Refusal),
-}
-
-/// Makes a connection from the own host's address, by which firewalls and faults of the network know
-/// the host.
-fn reach(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> Result<TcpStream, ConnectError> {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(family, SocketType::STREAM, flags, None).map_err(io::Error::from)?;
-    if let Some(from) = from {
-        net::bind(&socket, &SocketAddr::new(from, 0)).map_err(io::Error::from)?;
-    }
-    match net::connect(&socket, &to) {
-        Ok(()) => {}
-        Err(Errno::INPROGRESS) => {
-            let span = Timespec::try_from(patience).ok();
-            // An interrupted wait ends as one without a connection: the attempt is repeated.
-            let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], span.as_ref());
-            net::sockopt::socket_error(&socket).map_err(io::Error::from)?.map_err(io::Error::from)?;
-            if net::getpeername(&socket).is_err() {
-                return Err(ConnectError::Silent(patience));
-            }
-        }
-        Err(error) => return Err(io::Error::from(error).into()),
-    }
-    Ok(TcpStream::from(socket))
 }
 
 /// Connects to the gateway of a host, and introduces the process.
@@ -70,38 +30,16 @@ pub(super) fn connect(
     hello: &Hello,
     patience: Duration,
 ) -> Result<Stream, ConnectError> {
-    let until = Time::now() + patience;
-    let config = Identity::load(identity)?.client()?;
-    let socket = reach(from, to, patience)?;
-    let tls = ClientConnection::new(config, ServerName::IpAddress(to.ip().into()))?;
-    let mut stream = Stream::new(socket, tls.into())?;
-    let mut introduced = false;
-    loop {
-        stream.send()?;
-        if !introduced && let Some(certificate) = stream.peer() {
-            let claims = Claims::of(certificate, hello.nonce);
-            if !claims.is_some_and(|claims| claims.host == host && claims.allow(Duty::Gateway)) {
-                return Err(ConnectError::Stranger(host));
-            }
-            introduced = true;
-            hello.encode(&mut stream.output);
-            continue;
-        }
-        if let Some(message) = stream.next()? {
-            return match Reply::decode(message) {
-                Some(Reply::Welcome { .. }) => Ok(stream),
-                Some(Reply::Refused(refusal)) => Err(ConnectError::Refused(refusal)),
-                _ => Err(ConnectError::Foreign),
-            };
-        }
-        let left = until.saturating_duration_since(Time::now());
-        if left.is_zero() {
-            return Err(ConnectError::Silent(patience));
-        }
-        let span = Timespec::try_from(left).ok();
-        // An error is an early return.
-        let _ = poll(&mut [PollFd::new(&stream, PollFlags::IN)], span.as_ref());
-        stream.receive()?;
+    let mut message = Vec::new();
+    hello.encode(&mut message);
+    let message_bytes_max = FRAME_BYTES_MAX;
+    let who = "the gateway";
+    let route = Route { from, to, who, host, nonce: hello.nonce, identity, patience, message_bytes_max };
+    let (stream, answer) = introduce(&route, |claims| claims.allow(Duty::Gateway), &message)?;
+    match Reply::decode(&answer) {
+        Some(Reply::Welcome { .. }) => Ok(stream),
+        Some(Reply::Refused(refusal)) => Err(ConnectError::Refused(refusal)),
+        _ => Err(ConnectError::Foreign),
     }
 }
 

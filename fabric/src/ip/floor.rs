@@ -1,9 +1,12 @@
 //! What operations over IP are compared with: bare echoes between two sleeping threads, over TCP and
-//! over TLS.
+//! over TLS; and what pulses are compared with: bare datagrams in the same rhythm.
 
-use super::identity::{Identity, IdentityError};
+use super::gateway::{BareDatagrams, SessionKey};
 use crate::host::clock;
-use crate::host::sched::pin_to_core;
+use crate::host::sched::{pin_to_core, thread_usage};
+use crate::identity::{Identity, IdentityError};
+use crate::pulse::{Frame, FrameKind};
+use crate::types::Instant;
 use crate::types::Nanos;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
@@ -133,4 +136,45 @@ impl Echoes {
             all.iter_mut().try_for_each(Echo::receive)
         })
     }
+}
+
+/// The time of a core that datagrams of a pulse's size take in a thread that sends `peers` of them to
+/// itself every `period` and takes as many, `rounds` times: a share of 1, and how often it waited. It is
+/// what the kernel takes of the pulses' thread; on loopback that includes the receiving side's work.
+pub fn datagrams(at: IpAddr, (peers, period): (usize, Nanos), rounds: u32) -> io::Result<(f64, u64)> {
+    let bare = move || {
+        let mut bare = BareDatagrams::open(at, peers)?;
+        let (began, before) = (clock::now(), thread_usage());
+        let mut due = began;
+        for _ in 0..rounds {
+            bare.turn();
+            due = (due + period).max(clock::now());
+            bare.wait(due);
+        }
+        let (took, after) = (clock::now().since(began), thread_usage());
+        let busy = after.busy.0.saturating_sub(before.busy.0);
+        Ok((busy as f64 / took.0.max(1) as f64, after.waits - before.waits))
+    };
+    let thread = std::thread::Builder::new().name("obol-bare".to_owned()).spawn(bare)?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the measuring thread panicked")))
+}
+
+/// The mean time in which a pulse is sealed, and in which it is opened.
+pub fn seals(count: u32) -> Option<[Nanos; 2]> {
+    let key = SessionKey::new([7; 24])?;
+    let frame = |n: u32| Frame {
+        sequence: u64::from(n) + 1,
+        sent: Instant(u64::from(n)),
+        alive: 3,
+        kind: FrameKind::Pulse,
+        deaths: Vec::new(),
+    };
+    let mut datagrams = vec![Vec::new(); count as usize];
+    let began = clock::now();
+    let sealed = (0..count).zip(&mut datagrams).all(|(n, to)| key.seal(1, 0, &frame(n), to));
+    let sealing = clock::now();
+    let opened = datagrams.iter_mut().all(|datagram| key.open(0, datagram).is_some());
+    let ended = clock::now();
+    let each = |span: Nanos| Nanos(span.0 / u64::from(count.max(1)));
+    (sealed && opened).then(|| [each(sealing.since(began)), each(ended.since(sealing))])
 }

@@ -2,9 +2,11 @@
 //! all numbers are little-endian.
 //!
 //! The process starts with [`Hello`] and gets [`Reply::Welcome`] or [`Reply::Refused`]. Operations
-//! are answered in the order of their requests, so an answer names none.
+//! are answered in the order of their requests, so an answer names none. A question is answered when
+//! the gateway's program has the answer, so nothing else is sent until then.
 
 use crate::contract::{Evidence, LinkError};
+use crate::identity::LENGTH_BYTES;
 use crate::layout::SENDER_BYTES;
 use crate::rights::Role;
 use crate::types::{Address, Instant};
@@ -16,8 +18,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"obol-ip1");
 pub(super) const OPERATION_BYTES_MAX: usize = 1 << 20;
 /// The longest message.
 pub(super) const FRAME_BYTES_MAX: usize = OPERATION_BYTES_MAX + 64;
-/// The bytes of a frame's length.
-pub(super) const LENGTH_BYTES: usize = 4;
 
 /// Where an operation acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +130,10 @@ pub(super) enum Request<'a> {
     Ping,
     /// An annotation for the operators of the gateway's host.
     Note(&'a [u8]),
+    /// Of a gateway: pulses of its host come from now on, sealed with a key of this connection.
+    Pulse,
+    /// A question to the gateway's program, answered by [`Reply::Read`].
+    Ask(&'a [u8]),
 }
 
 /// What a gateway sends.
@@ -160,6 +164,8 @@ const WATCH: u8 = 6;
 const UNWATCH: u8 = 7;
 const PING: u8 = 8;
 const NOTE: u8 = 9;
+const PULSE: u8 = 10;
+const ASK: u8 = 11;
 const WELCOME: u8 = 32;
 const REFUSED: u8 = 33;
 const DATA: u8 = 34;
@@ -170,12 +176,13 @@ const DEATH: u8 = 38;
 const LOST: u8 = 39;
 const PONG: u8 = 40;
 
-const ERRORS: [LinkError; 5] = [
+const ERRORS: [LinkError; 6] = [
     LinkError::PeerDead,
     LinkError::PeerReplaced,
     LinkError::OutOfBounds,
     LinkError::Denied,
     LinkError::Unmapped,
+    LinkError::Unsupported,
 ];
 const ROLES: [Role; 4] = [Role::Reader, Role::Member, Role::Fencer, Role::Proposer];
 /// A gateway reports no silence: that is what its peers notice when it does not answer.
@@ -307,6 +314,8 @@ impl<'a> Request<'a> {
             Self::Unwatch(seat) => to.put(&[UNWATCH]).seat(seat),
             Self::Ping => to.put(&[PING]),
             Self::Note(bytes) => to.put(&[NOTE]).put(bytes),
+            Self::Pulse => to.put(&[PULSE]),
+            Self::Ask(bytes) => to.put(&[ASK]).put(bytes),
         };
     }
 
@@ -322,6 +331,8 @@ impl<'a> Request<'a> {
             UNWATCH => Self::Unwatch(from.seat()?),
             PING => Self::Ping,
             NOTE => Self::Note(from.rest()),
+            PULSE => Self::Pulse,
+            ASK => Self::Ask(from.rest()),
             _ => return None,
         };
         from.ended(request)
@@ -417,6 +428,7 @@ mod tests {
             Request::Unwatch(SEAT),
             Request::Ping,
             Request::Note(b"deploy"),
+            Request::Ask(b"what"),
         ] {
             let mut out = Vec::new();
             request.encode(&mut out);

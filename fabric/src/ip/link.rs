@@ -4,10 +4,10 @@
 use super::connect::Attempt;
 use super::frame::{Reply, Request, Seat};
 use super::probe::Probe;
-use super::stream::{Stream, StreamError};
 use super::watch::{Deaths, Watches};
 use crate::contract::{Evidence, LinkError, Token};
 use crate::endpoint::transport::Done;
+use crate::identity::{Stream, StreamError};
 use crate::types::{Address, Instant, Nanos};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -224,6 +224,24 @@ impl Link {
             // Its gateway is told when it answers.
             State::Connecting(_) | State::Starting(_) => {}
             State::Down(_) => self.watches.report(Seat::of(whom), Evidence::Silence, &mut outcome.deaths),
+        }
+    }
+
+    /// The host has sent no pulse: it is given up as one that does not answer. A link that is being
+    /// made says by itself whether the host answers.
+    pub(super) fn silenced(&mut self, now: Instant, outcome: &mut Outcome) {
+        if matches!(self.state, State::Up(_)) {
+            self.lose("its host sends no pulse".to_owned(), now, outcome);
+        }
+    }
+
+    /// A process of this region may have died: its gateway is asked again for what it knows.
+    pub(super) fn ask_again(&mut self, region: u32) {
+        if matches!(self.state, State::Up(_)) {
+            for seat in self.watches.of_region(region) {
+                self.put(&Request::Unwatch(seat));
+                self.put(&Request::Watch(seat));
+            }
         }
     }
 

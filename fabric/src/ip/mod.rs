@@ -7,7 +7,7 @@
 //! deaths are learned from the kernel and passed on, with their proof. (The idea is that of a host
 //! engine for one-sided operations: Marty et al., Snap, SOSP 2019.)
 //!
-//! Connections are TLS 1.3 with certificates on both sides ([`identity`]). A gateway grants what
+//! Connections are TLS 1.3 with certificates on both sides ([`crate::identity`]). A gateway grants what
 //! the certificate of the peer's host allows, not what the peer claims.
 //!
 //! A gateway that does not answer makes all regions of its host unreachable: to others, the host is
@@ -18,18 +18,20 @@ mod connect;
 pub mod floor;
 mod frame;
 mod gateway;
-pub mod identity;
 mod link;
 mod observer;
 mod poller;
 mod probe;
-mod stream;
+mod pulse_word;
 mod transport;
 mod watch;
 
-pub use config::Config;
-pub use gateway::{GatewayCounter, GatewayError, counted, serve};
-pub use observer::Observer;
+pub use config::{Config, PulseConfig};
+pub use gateway::{
+    GatewayCounter, GatewayError, Outlets, PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState,
+    PulsePeer, PulseReport, Question, counted, serve,
+};
+pub use observer::{AskError, Observer};
 pub use transport::{Ip, LinkStatus, OpenError};
 
 /// A process's access to a cluster over IP.

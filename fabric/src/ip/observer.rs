@@ -2,11 +2,11 @@
 //! processes are not involved, so a frozen one remains readable.
 
 use super::config::Config;
-use super::connect::connect;
+use super::connect::{ConnectError, connect};
 use super::frame::{Hello, OPERATION_BYTES_MAX, Reply, Request, Seat, Target};
-use super::stream::Stream;
 use crate::contract::LinkError;
 use crate::host::clock;
+use crate::identity::Stream;
 use crate::layout::{Layout, Seat as SeatLayout};
 use crate::page;
 use crate::remote::{ClockRelation, RegionCopy, TORN_READS_MAX};
@@ -22,6 +22,23 @@ use std::time::{Duration, Instant as Time};
 /// and at least this long.
 const PATIENCE_FACTOR: u32 = 8;
 const PATIENCE_MIN: Duration = Duration::from_millis(500);
+
+/// Why the gateway of another host has not answered a question.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// There is no connection.
+    #[error("its gateway cannot be reached: {0}")]
+    Unreached(String),
+    /// It has not answered in time, or has closed the connection.
+    #[error("its gateway does not answer")]
+    Unanswered,
+    /// It does not take the question.
+    #[error("its gateway refuses: {0}")]
+    Refused(LinkError),
+    /// The network of the cluster carries none.
+    #[error("hosts that share memory by RDMA have no gateways")]
+    NoGateways,
+}
 
 /// Reads regions of processes of other hosts.
 pub struct Observer {
@@ -53,7 +70,7 @@ impl Observer {
     pub fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
         let host = self.config.host_of(at.region).ok_or(LinkError::PeerReplaced)?;
         let patience = self.patience();
-        let mut stream = self.stream(host)?;
+        let mut stream = self.stream(host, patience)?;
         let copied = self.read_region(&mut stream, at, patience)?;
         // A stream with an error is not used again: answers may still be on their way.
         if copied.is_ok() {
@@ -67,14 +84,17 @@ impl Observer {
     }
 
     /// Takes the connection to a host's gateway, or makes one.
-    fn stream(&mut self, host: u8) -> Result<Stream, LinkError> {
+    fn stream(&mut self, host: u8, patience: Duration) -> Result<Stream, LinkError> {
         if let Some(stream) = self.gateways.remove(&host) {
             return Ok(stream);
         }
-        let to = self.config.gateway(host).ok_or(LinkError::PeerReplaced)?;
+        self.connect(host, patience).map_err(|_| LinkError::PeerDead)
+    }
+
+    fn connect(&self, host: u8, patience: Duration) -> Result<Stream, ConnectError> {
+        let to = self.config.gateway(host).ok_or(ConnectError::NoGateway(host))?;
         let from = self.config.gateway(self.host).map(|gateway| gateway.ip());
-        let connected = connect(from, to, host, &self.config.identity, &self.hello, self.patience());
-        connected.map_err(|_| LinkError::PeerDead)
+        connect(from, to, host, &self.config.identity, &self.hello, patience)
     }
 
     /// The numbers of the other hosts.
@@ -85,13 +105,31 @@ impl Observer {
 
     /// Sends an annotation to the gateway of a host. Blocks as [`Observer::read`] does.
     pub fn note(&mut self, host: u8, bytes: &[u8]) -> Result<(), LinkError> {
-        let mut stream = self.stream(host)?;
+        let mut stream = self.stream(host, self.patience())?;
         Request::Note(bytes).encode(&mut stream.output);
         let answered = answer(&mut stream, Time::now() + self.patience(), |reply| match reply {
             Reply::Written => Some(Ok(())),
             Reply::Failed(error) => Some(Err(error)),
             _ => None,
         })?;
+        self.gateways.insert(host, stream);
+        answered
+    }
+
+    /// Asks the program of a host's gateway. Blocks until it has answered, or for as long as given.
+    pub fn ask(&mut self, host: u8, bytes: &[u8], patience: Duration) -> Result<Vec<u8>, AskError> {
+        let until = Time::now() + patience;
+        let mut stream = match self.gateways.remove(&host) {
+            Some(stream) => stream,
+            None => self.connect(host, patience).map_err(|error| AskError::Unreached(error.to_string()))?,
+        };
+        Request::Ask(bytes).encode(&mut stream.output);
+        let answered = answer(&mut stream, until, |reply| match reply {
+            Reply::Read(bytes) => Some(Ok(bytes.to_vec())),
+            Reply::Failed(error) => Some(Err(AskError::Refused(error))),
+            _ => None,
+        });
+        let answered = answered.map_err(|_| AskError::Unanswered)?;
         self.gateways.insert(host, stream);
         answered
     }

@@ -1,9 +1,9 @@
 //! Rings the doorbell of an endpoint that sleeps when a gateway sends something: a thread cannot
 //! wait for a futex and a descriptor together.
 
-use super::stream::Stream;
 use crate::host::region::Region;
 use crate::host::wake::Wake;
+use crate::identity::Stream;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io;
 use std::os::fd::OwnedFd;

@@ -4,9 +4,9 @@
 use super::config::Config;
 use super::connect::{Attempt, connect};
 use super::frame::{Hello, OPERATION_BYTES_MAX, Request, Seat, Target, take_sender};
-use super::identity::{Duty, Identity, IdentityError};
 use super::link::{Link, Outcome, What};
 use super::poller::Poller;
+use super::pulse_word::{self, PulseWord};
 use crate::contract::{Evidence, LinkError, Remote, Token};
 use crate::endpoint::transport::{Done, Received, Transport};
 use crate::endpoint::{Endpoint, Owner, Taken, Wait};
@@ -14,6 +14,7 @@ use crate::host::mapped::MappedRegions;
 use crate::host::region::Region;
 use crate::host::table::{GATEWAY_FLAG, MAILBOX_FLAG, REGIONS};
 use crate::host::{Cluster, HostError, clock};
+use crate::identity::{Duty, Identity, IdentityError};
 use crate::layout::Layout;
 use crate::rights::Role;
 use crate::shm::Memory;
@@ -274,6 +275,37 @@ impl Ip {
     }
 }
 
+impl Ip {
+    fn receive_one(&mut self, bytes: &mut Vec<u8>) -> Received {
+        let received = self.local.receive(bytes);
+        let Received::Datagram(sender) = received else { return received };
+        if self.gateway != Some(sender) {
+            let table = &self.local.regions().cluster.table;
+            let groups = table.get(sender.region).map_or(0, |entry| entry.role.groups);
+            if groups & GATEWAY_FLAG == 0 {
+                return Received::Datagram(self.config.address(sender.region, sender.generation));
+            }
+            self.gateway = Some(sender);
+        }
+        take_sender(bytes).map_or(Received::Refused, Received::Datagram)
+    }
+
+    /// The own gateway reports what the pulses of another host say. A link that is not used yet needs
+    /// none of it.
+    fn pulsed(&mut self, bytes: &[u8]) {
+        let Some(word) = PulseWord::decode(bytes) else { return };
+        let (PulseWord::Silent(host) | PulseWord::Died(host, ..) | PulseWord::Vanished(host, _)) = word;
+        let Some(Some(link)) = self.links.get_mut(usize::from(host)) else { return };
+        match word {
+            PulseWord::Silent(_) => link.silenced(clock::now(), &mut self.outcome),
+            PulseWord::Died(_, seat, evidence) => {
+                link.watches.report(seat, evidence, &mut self.outcome.deaths);
+            }
+            PulseWord::Vanished(_, region) => link.ask_again(region),
+        }
+    }
+}
+
 impl Transport for Ip {
     fn read(&mut self, from: Remote, len: u32, token: Token) {
         if self.is_local(from.at) {
@@ -301,6 +333,10 @@ impl Transport for Ip {
             return self.local.cas(Self::within_host(at), expected, desired, token);
         }
         self.post(at, (token, What::Cas, 8), |at| Request::Cas { at, expected, desired });
+    }
+
+    fn refuse_permit(&mut self, token: Token) {
+        self.local.refuse_permit(token);
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
@@ -379,17 +415,13 @@ impl Transport for Ip {
     }
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Received {
-        let received = self.local.receive(bytes);
-        let Received::Datagram(sender) = received else { return received };
-        if self.gateway != Some(sender) {
-            let table = &self.local.regions().cluster.table;
-            let groups = table.get(sender.region).map_or(0, |entry| entry.role.groups);
-            if groups & GATEWAY_FLAG == 0 {
-                return Received::Datagram(self.config.address(sender.region, sender.generation));
+        loop {
+            let received = self.receive_one(bytes);
+            if received != Received::Datagram(pulse_word::FROM) {
+                return received;
             }
-            self.gateway = Some(sender);
+            self.pulsed(bytes);
         }
-        take_sender(bytes).map_or(Received::Refused, Received::Datagram)
     }
 
     fn has_datagrams(&mut self) -> bool {

@@ -77,6 +77,12 @@ impl Watches {
         })
     }
 
+    /// Those in a region that are not known to be dead.
+    pub(super) fn of_region(&self, region: u32) -> Vec<Seat> {
+        let alive = self.0.iter().filter(|watch| watch.whom.region == region && !watch.is_proved());
+        alive.map(|watch| Seat::of(watch.whom)).collect()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(Watch::is_proved)
     }

@@ -224,6 +224,20 @@ mod tests {
     }
 
     #[test]
+    fn a_second_thread_of_a_process_has_a_lane_of_its_own_which_is_freed_with_the_process() {
+        let (layout, words, mut out) = lane();
+        let first = claim(&words, &layout, A).expect("free");
+        let second = claim(&words, &layout, A.second_thread()).expect("free");
+        assert_ne!(first, second);
+        assert!(is_held(&words, &layout, second, A.second_thread()) && !is_held(&words, &layout, second, A));
+        assert!(push(&words, &layout, second, b"word"));
+        assert_eq!(take(&words, &layout, second, &mut out), Taken::Datagram(A, 4));
+        assert_eq!(take(&words, &layout, second, &mut out), Taken::Empty);
+        free(&words, &layout, |sender| sender == A);
+        assert!(!is_held(&words, &layout, second, A.second_thread()), "freed");
+    }
+
+    #[test]
     fn a_full_lane_loses_and_counts() {
         let (layout, words, mut out) = lane();
         let n = claim(&words, &layout, A).expect("free");

@@ -1,17 +1,18 @@
 //! Links to peers and the one-sided operations on them. The mapping of a peer's region is checked
 //! at every use for its owner and whether that process is alive.
 
-use crate::contract::{LinkError, Remote};
+use crate::contract::{Group, LinkError, Remote};
 use crate::host::clock;
 use crate::host::impair::LinkImpairment;
 use crate::host::mapped::MappedRegions;
 use crate::host::occupancy::Phase;
 use crate::host::region::{Region, Sleep};
-use crate::host::table::REGIONS;
+use crate::host::table::{FIRST_FREE, REGIONS};
 use crate::layout::Layout;
 use crate::memory::{self, Stores};
 use crate::shm::delay_queue::{DelayQueue, DelayedOperation};
 use crate::shm::lanes;
+use crate::shm::permits::Writer;
 use crate::types::{Address, Instant, RegionOwner};
 use core::sync::atomic::{Ordering, fence};
 
@@ -23,15 +24,21 @@ struct Outgoing {
     lane: Option<u32>,
     /// Whether a datagram was sent since the doorbell was rung.
     dirty: bool,
+    /// Whether one of them was for this process or its role, and not for everyone.
+    urgent: bool,
 }
 
 /// All links of this process, by region number.
 pub(crate) struct Links {
     pub(crate) regions: MappedRegions,
     me: RegionOwner,
+    /// The owner of the lanes that this sends by.
+    sender: RegionOwner,
     outgoing: Vec<Outgoing>,
     /// Regions whose doorbells have to be rung.
     dirty: Vec<u32>,
+    /// Coordinators that were rung and sleep, see [`Links::ring`].
+    rung: Vec<(u32, u32)>,
     /// Live regions and their groups, as of this count of table changes.
     groups: Vec<(u32, u32)>,
     groups_as_of: Option<u64>,
@@ -40,21 +47,30 @@ pub(crate) struct Links {
     /// Posts delayed by a drill.
     pub(crate) delayed: DelayQueue,
     stores: Stores,
+    writer: Writer,
 }
 
 impl Links {
     pub(crate) fn new(regions: MappedRegions, me: RegionOwner) -> Self {
         Self {
+            writer: Writer::new(regions.own().clone(), me),
             regions,
             me,
+            sender: me,
             outgoing: vec![Outgoing::default(); REGIONS as usize],
             dirty: Vec::with_capacity(REGIONS as usize),
+            rung: Vec::with_capacity(FIRST_FREE as usize),
             groups: Vec::with_capacity(REGIONS as usize),
             groups_as_of: None,
             dice: u64::from(me.region) << 32 | u64::from(me.generation) | 1,
             delayed: DelayQueue::default(),
             stores: Stores::default(),
         }
+    }
+
+    /// For a second thread of the process, beside the one that has the first links.
+    pub(crate) fn of_second_thread(self) -> Self {
+        Self { sender: self.me.second_thread(), ..self }
     }
 
     /// The layout of all regions.
@@ -88,11 +104,16 @@ impl Links {
     /// The region of exactly this process, alive, for one-sided operations.
     #[inline]
     fn target(&mut self, at: Address) -> Result<&Region, LinkError> {
-        let LinkImpairment { cut, operations_fail, .. } = self.regions.impairment(at.region);
+        Self::reach(&mut self.regions, at).map(|(region, _)| region)
+    }
+
+    #[inline]
+    fn reach(regions: &mut MappedRegions, at: Address) -> Result<(&Region, u32), LinkError> {
+        let LinkImpairment { cut, operations_fail, .. } = regions.impairment(at.region);
         if cut || operations_fail {
             return Err(LinkError::PeerDead);
         }
-        self.regions.reach(at).map(|(region, _)| region)
+        regions.reach(at)
     }
 
     /// Copies `out.len()` bytes of a peer's region.
@@ -115,13 +136,15 @@ impl Links {
     }
 
     pub(crate) fn write(&mut self, to: Remote, bytes: &[u8]) -> Result<(), LinkError> {
-        let region = self.target(to.at)?;
+        let Self { regions, writer, stores, .. } = self;
+        let (region, generation) = Self::reach(regions, to.at)?;
         if !bytes.len().is_multiple_of(8) {
             return Err(LinkError::OutOfBounds);
         }
         let words = memory::span(region, to.offset, bytes.len()).ok_or(LinkError::OutOfBounds)?;
-        memory::write(words, bytes);
-        self.stores.add();
+        let owner = RegionOwner { region: to.at.region, generation };
+        writer.write((region, owner), to.offset, words, bytes)?;
+        stores.add();
         Ok(())
     }
 
@@ -144,6 +167,12 @@ impl Links {
     /// Puts a datagram into the peer's lane; [`Links::ring`] rings the doorbell. `false` if it is
     /// lost.
     pub(crate) fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
+        let sent = self.put(to, bytes);
+        self.hurry(to);
+        sent
+    }
+
+    fn put(&mut self, to: Address, bytes: &[u8]) -> bool {
         let percent = self.regions.impairment(to.region).loss_percent;
         if self.loses(percent) {
             return false;
@@ -156,32 +185,50 @@ impl Links {
         self.deliver(to, bytes)
     }
 
+    /// Has a process woken at once for what was put into its lane.
+    fn hurry(&mut self, to: Address) {
+        if let Some(own) = self.outgoing.get_mut(to.region as usize) {
+            own.urgent = own.dirty;
+        }
+    }
+
     /// The same for a datagram after its delay.
     pub(crate) fn deliver(&mut self, to: Address, bytes: &[u8]) -> bool {
-        let Ok((region, generation)) = self.regions.peer(to) else { return false };
-        let Some(own) = self.outgoing.get_mut(to.region as usize) else { return false };
+        let Some(lane) = self.lane(to) else { return false };
+        let Self { regions, outgoing, dirty, .. } = self;
+        let Some(own) = outgoing.get_mut(to.region as usize) else { return false };
+        let Some(region) = regions.mapped(to.region, own.generation) else { return false };
+        let sent = lanes::push(region, region.layout(), lane, bytes);
+        // A full lane is rung too: its reader may have missed the ring of a sender that died.
+        if !own.dirty {
+            own.dirty = true;
+            dirty.push(to.region);
+        }
+        sent
+    }
+
+    /// This sender's lane in a peer's region.
+    fn lane(&mut self, to: Address) -> Option<u32> {
+        let (region, generation) = self.regions.peer(to).ok()?;
+        let own = self.outgoing.get_mut(to.region as usize)?;
         if own.generation != generation {
             *own = Outgoing { generation, ..Outgoing::default() };
         }
         let layout = *region.layout();
-        let held = own.lane.filter(|&lane| lanes::is_held(region, &layout, lane, self.me));
-        own.lane = held.or_else(|| lanes::claim(region, &layout, self.me));
-        let Some(lane) = own.lane else { return false };
-        let sent = lanes::push(region, &layout, lane, bytes);
-        // A full lane is rung too: its reader may have missed the ring of a sender that died.
-        if !own.dirty {
-            own.dirty = true;
-            self.dirty.push(to.region);
-        }
-        sent
+        let held = own.lane.filter(|&lane| lanes::is_held(region, &layout, lane, self.sender));
+        own.lane = held.or_else(|| lanes::claim(region, &layout, self.sender));
+        own.lane
     }
 
     /// Rings the doorbells of all peers with new datagrams. One call wakes several members: after
     /// each call, the kernel may run the one just woken on this core, and then others, before this
     /// process wakes the rest.
+    ///
+    /// Coordinators that sleep are not woken for what everyone gets, until [`Links::wake_rung`]:
+    /// they would take the cores from the members that wait for it, and have nothing to do.
     #[inline]
     pub(crate) fn ring(&mut self) {
-        let Self { regions, outgoing, dirty, .. } = self;
+        let Self { regions, outgoing, dirty, rung, .. } = self;
         if dirty.is_empty() {
             return;
         }
@@ -191,6 +238,7 @@ impl Links {
             own.dirty = false;
             let Some(region) = regions.mapped(number, own.generation) else { return false };
             let sleep = region.count_ring();
+            own.urgent &= sleep == Sleep::Alone;
             if sleep == Sleep::WithMembers {
                 members += 1;
                 last = Some(region);
@@ -203,7 +251,25 @@ impl Links {
             None => {}
         }
         for number in dirty.drain(..) {
-            let generation = outgoing.get(number as usize).map_or(0, |own| own.generation);
+            let Some(own) = outgoing.get_mut(number as usize) else { continue };
+            if !core::mem::take(&mut own.urgent) && members != 0 {
+                rung.push((number, own.generation));
+            } else if let Some(region) = regions.mapped(number, own.generation) {
+                region.wake();
+            }
+        }
+    }
+
+    /// Whether [`Links::ring`] has left coordinators asleep.
+    #[inline]
+    pub(crate) fn has_rung(&self) -> bool {
+        !self.rung.is_empty()
+    }
+
+    /// Wakes the coordinators that were rung.
+    pub(crate) fn wake_rung(&mut self) {
+        let Self { regions, rung, .. } = self;
+        for (number, generation) in rung.drain(..) {
             if let Some(region) = regions.mapped(number, generation) {
                 region.wake();
             }
@@ -213,20 +279,43 @@ impl Links {
     /// Sends to all live regions with this group's bit except the own one. Returns how many lost
     /// it, not counting dead ones.
     pub(crate) fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
+        self.multicast_except(bit, 0, bytes)
+    }
+
+    /// The same without those that have a bit of `except`.
+    pub(crate) fn multicast_except(&mut self, bit: u32, except: u32, bytes: &[u8]) -> u64 {
         self.refresh_groups();
         let members = core::mem::take(&mut self.groups);
         let mut lost = 0;
         for &(region, groups) in &members {
             let to = Address::region(region);
-            if groups & bit == 0 || self.regions.impairment(region).multicast_lost {
+            if groups & bit == 0 || groups & except != 0 || self.regions.impairment(region).multicast_lost {
                 continue;
             }
-            if self.regions.peer(to).is_ok() && !self.send(to, bytes) {
+            if self.regions.peer(to).is_err() {
+                continue;
+            }
+            if !self.put(to, bytes) {
                 lost += 1;
+            }
+            if bit != Group::Everyone.bit() {
+                self.hurry(to);
             }
         }
         self.groups = members;
         lost
+    }
+
+    /// Maps the regions that a multicast would address, and claims lanes there.
+    pub(crate) fn prepare(&mut self, bit: u32) {
+        self.refresh_groups();
+        for index in 0..self.groups.len() {
+            if let Some(&(region, groups)) = self.groups.get(index)
+                && groups & bit != 0
+            {
+                self.lane(Address::region(region));
+            }
+        }
     }
 
     fn refresh_groups(&mut self) {

@@ -5,16 +5,22 @@
 use crate::contract::{Evidence, LinkError, Remote, Token};
 use crate::endpoint::transport::{Done, Received, Transport};
 use crate::endpoint::{Endpoint, Owner, Taken, Wait};
+use crate::host::clock;
 use crate::host::cluster::Cluster;
 use crate::host::error::HostError;
 use crate::host::mapped::MappedRegions;
 use crate::host::region::Region;
+use crate::rights::Change;
 use crate::shm::delay_queue::DelayedOperation;
 use crate::shm::lanes::{self, Pending};
 use crate::shm::link::Links;
-use crate::types::{Address, Instant, RegionOwner};
+use crate::shm::permits::Permits;
+use crate::types::{Address, Instant, Nanos, RegionOwner};
 use std::collections::VecDeque;
 
+/// How long coordinators that sleep are left asleep after members were woken for the same datagram:
+/// a failover is over by then.
+const COORDINATORS_LATER: Nanos = Nanos::from_micros(500);
 /// READ buffers that are kept for reuse.
 const SPARE_MAX: usize = 64;
 
@@ -22,6 +28,7 @@ const SPARE_MAX: usize = 64;
 pub struct Memory {
     region: Region,
     links: Links,
+    permits: Permits,
     done: VecDeque<(Token, Done)>,
     /// Buffers of delivered READs.
     spare: Vec<Vec<u8>>,
@@ -34,6 +41,8 @@ pub struct Memory {
     taken: u32,
     /// Whether the last round left datagrams in a lane.
     more: bool,
+    /// When the coordinators that were rung are woken.
+    wake_at: Instant,
 }
 
 impl Endpoint<Memory> {
@@ -52,6 +61,7 @@ impl Memory {
     pub(crate) fn new(cluster: &Cluster, region: &Region, me: RegionOwner) -> Self {
         Self {
             region: region.clone(),
+            permits: Permits::new(region.clone(), me),
             links: Links::new(MappedRegions::new(cluster.clone(), me, region.clone()), me),
             done: VecDeque::with_capacity(64),
             spare: Vec::new(),
@@ -60,6 +70,7 @@ impl Memory {
             lane: 0,
             taken: 0,
             more: true,
+            wake_at: Instant::NEVER,
         }
     }
 
@@ -205,6 +216,14 @@ impl Transport for Memory {
         self.cas_now(at, expected, desired, token);
     }
 
+    fn refuse_permit(&mut self, token: Token) {
+        self.done.push_back((token, Done::Failed(LinkError::Unsupported)));
+    }
+
+    fn permit(&mut self, change: Change, token: Token) {
+        self.permits.post(change, token);
+    }
+
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
         self.fits(bytes) && self.links.send(to, bytes)
     }
@@ -217,16 +236,27 @@ impl Transport for Memory {
     #[inline]
     fn flush(&mut self) {
         self.links.ring();
-    }
-
-    fn release_due(&mut self, now: Instant) {
-        while let Some(late) = self.links.delayed.take(now) {
-            self.carry_out(late);
+        if self.links.has_rung() && self.wake_at == Instant::NEVER {
+            self.wake_at = clock::now() + COORDINATORS_LATER;
         }
     }
 
+    fn release_due(&mut self, now: Instant) {
+        if self.wake_at <= now {
+            self.wake_at = Instant::NEVER;
+            self.links.wake_rung();
+        }
+        while let Some(late) = self.links.delayed.take(now) {
+            self.carry_out(late);
+        }
+        let Self { permits, links, done, .. } = self;
+        permits.poll(now, &mut links.regions, |token, result| {
+            done.push_back((token, result.map_or_else(Done::Failed, |()| Done::Permitted)));
+        });
+    }
+
     fn due(&self) -> Instant {
-        self.links.delayed.next()
+        self.links.delayed.next().min(self.wake_at).min(self.permits.due())
     }
 
     /// A completion is delivered only after its operation is visible to all, which orders later

@@ -7,6 +7,7 @@ mod delay_queue;
 pub(crate) mod lanes;
 pub(crate) mod link;
 mod memory;
+mod permits;
 
 pub use memory::Memory;
 

@@ -4,6 +4,7 @@ use super::core::Core;
 use super::node::{Input, Node, State, Watch};
 use super::queue::Pending;
 use crate::contract::Evidence;
+use crate::rights::Permissions;
 use crate::types::Address;
 
 impl Node {
@@ -120,6 +121,9 @@ impl Core {
         node.wanted = false;
         node.wake_at = u64::MAX;
         node.watches.clear();
+        node.permissions = Permissions::default();
+        node.permits.clear();
+        node.last_permit = 0;
         self.drop_posts(at);
         self.empty_inbox(at);
     }
@@ -163,7 +167,11 @@ impl Core {
             match input {
                 Input::Completion(op) => self.release(op),
                 Input::Datagram { payload, from, .. } => self.taken(from, at, payload),
-                Input::Start | Input::Death { .. } | Input::Seat { .. } | Input::Confirm => {}
+                Input::Start
+                | Input::Permitted(_)
+                | Input::Death { .. }
+                | Input::Seat { .. }
+                | Input::Confirm => {}
             }
         }
         for place in &mut self.nodes[at as usize].seats {

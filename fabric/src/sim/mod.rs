@@ -15,6 +15,7 @@ mod model;
 mod network;
 mod node;
 mod ops;
+mod permits;
 mod port;
 mod queue;
 mod rng;

@@ -6,7 +6,9 @@ use super::seats::Seat;
 use crate::contract::Evidence;
 use crate::layout::{Header, Layout};
 use crate::memory;
+use crate::rights::{Permission, Permissions, Writers};
 use crate::types::{Address, Instant};
+use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,9 +30,21 @@ pub enum State {
 pub(super) enum Input {
     Start,
     Completion(u32),
-    Datagram { payload: u32, from: u32, generation: u32 },
-    Death { watch: u32, evidence: Evidence },
-    Seat { seat: u16, generation: u32 },
+    /// A change of permissions, by its token, is in force.
+    Permitted(u64),
+    Datagram {
+        payload: u32,
+        from: u32,
+        generation: u32,
+    },
+    Death {
+        watch: u32,
+        evidence: Evidence,
+    },
+    Seat {
+        seat: u16,
+        generation: u32,
+    },
     Confirm,
 }
 
@@ -42,6 +56,15 @@ pub(super) struct Watch {
     pub(super) whom: Address,
     /// The watched occupant.
     pub(super) generation: u32,
+}
+
+/// A posted change of permissions.
+#[derive(Clone, Debug)]
+pub(super) struct Permit {
+    pub(super) whom: Writers,
+    pub(super) part: Range<u32>,
+    pub(super) permission: Permission,
+    pub(super) token: u64,
 }
 
 #[derive(Debug)]
@@ -75,6 +98,12 @@ pub(super) struct Node {
     pub(super) beat_at: u64,
     /// Other nodes do not reach it, though it reaches them.
     pub(super) closed: bool,
+    /// Whose WRITEs are executed.
+    pub(super) permissions: Permissions,
+    /// Changes of that which are not in force yet, in the order of their posts.
+    pub(super) permits: VecDeque<Permit>,
+    /// True time at which the last of them takes effect.
+    pub(super) last_permit: u64,
     pub(super) watches: Vec<Watch>,
     /// By number; seat 0 is the owner's and stays empty.
     pub(super) seats: Vec<Seat>,
@@ -99,6 +128,9 @@ impl Node {
             port_in_free: 0,
             beat_at: 0,
             closed: false,
+            permissions: Permissions::default(),
+            permits: VecDeque::new(),
+            last_permit: 0,
             watches: Vec::new(),
             seats: (0..layout.limits().seats).map(|_| Seat::default()).collect(),
         }

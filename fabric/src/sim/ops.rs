@@ -155,6 +155,8 @@ impl Core {
             self.fail(id, LinkError::PeerDead);
         } else if !whole {
             self.fail(id, LinkError::OutOfBounds);
+        } else if self.is_revoked(id) {
+            self.fail(id, LinkError::Denied);
         } else {
             if self.ops[id].verb == Verb::Read && self.ops[id].offset < self.layout.view() {
                 self.beat(self.ops[id].target);
@@ -181,6 +183,8 @@ impl Core {
         if !op.void {
             if !self.nodes[op.target as usize].lives(op.connection) {
                 self.fail(id, LinkError::PeerDead);
+            } else if self.is_revoked(id) {
+                self.fail(id, LinkError::Denied);
             } else {
                 let failed = op.outcome != Outcome::Open;
                 self.execute_half(id, false);
@@ -293,9 +297,11 @@ impl Core {
         let (source, target) = (self.ops[id].source, self.ops[id].target);
         let delay = match error {
             LinkError::PeerDead => self.network.link_timeout.draw(&mut self.rng),
-            LinkError::PeerReplaced | LinkError::OutOfBounds | LinkError::Denied | LinkError::Unmapped => {
-                self.travel(target, source, 0)
-            }
+            LinkError::PeerReplaced
+            | LinkError::OutOfBounds
+            | LinkError::Denied
+            | LinkError::Unmapped
+            | LinkError::Unsupported => self.travel(target, source, 0),
         };
         self.ops[id].outcome = Outcome::Failed(error);
         self.ops[id].void = true;

@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::link::Verb;
-use super::node::State;
+use super::node::{Permit, State};
 use super::ops::Order;
 use crate::contract::{Fabric, Group, Remote, SeatStatus, Token};
 use crate::host::reader;
@@ -11,8 +11,10 @@ use crate::memory;
 use crate::metrics::{self, CounterSlot, HistogramSlot};
 use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Record};
+use crate::rights::{Permission, Writers};
 use crate::types::{Address, Incarnation, Nanos, ViewId};
 use core::mem::offset_of;
+use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 
 /// One node's access to the world during one step. Posts leave at the end of the step; writes to
@@ -73,6 +75,10 @@ impl Fabric for Port<'_> {
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         let departs = self.departs(self.core.overhead(|model| model.cost(Verb::Cas, 8)));
         self.core.post(self.me, at, &Order::Cas(expected, desired), token, departs);
+    }
+
+    fn permit(&mut self, whom: Writers, part: Range<u32>, permission: Permission, token: Token) {
+        self.core.permit(self.me, Permit { whom, part, permission, token: token.0 }, self.departs);
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) {

@@ -19,6 +19,8 @@ pub(super) enum Pending {
     Complete(u32),
     /// A datagram reaches a node.
     Datagram(u32),
+    /// A node's oldest change of permissions takes effect.
+    Permit { node: u32, life: u32 },
     /// Operations on a link have timed out.
     Timeout { source: u32, target: u32, epoch: u32 },
     /// A death notice reaches a watcher.

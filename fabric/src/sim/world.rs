@@ -37,6 +37,8 @@ pub enum What {
     Idle,
     /// A signalled process ended.
     Exit,
+    /// A change of permissions took effect.
+    Permitted,
 }
 
 /// One executed event. Nothing but clocks changed between `prev_time` and `time`.
@@ -111,35 +113,42 @@ impl<M: Machine> World<M> {
         self.core.now = self.core.now.max(time);
     }
 
+    /// A node handles its input, unless it has died or was stopped since this was planned.
+    fn handle_input(&mut self, node: u32, life: u32) -> What {
+        let n = &mut self.core.nodes[node as usize];
+        if n.generation != life || !n.stepping {
+            return What::Idle;
+        }
+        n.stepping = false;
+        if n.state != State::Running {
+            return What::Idle;
+        }
+        self.turn(node);
+        What::Step
+    }
+
+    /// A node's deadline has come, unless it has another one by now.
+    fn reach_deadline(&mut self, node: u32, life: u32) -> What {
+        let core = &mut self.core;
+        let n = &mut core.nodes[node as usize];
+        if n.generation != life || n.wake_at != core.now {
+            return What::Idle;
+        }
+        n.wake_at = u64::MAX;
+        let idle = n.state == State::Running && !n.stepping && n.busy_until <= core.now;
+        if idle && n.deadline <= n.clock.local(core.now) {
+            self.turn(node);
+            return What::Step;
+        }
+        core.arm(node);
+        What::Idle
+    }
+
     fn execute(&mut self, pending: Pending) -> (u32, What) {
         let core = &mut self.core;
         match pending {
-            Pending::Step { node, life } => {
-                let n = &mut core.nodes[node as usize];
-                if n.generation != life || !n.stepping {
-                    return (node, What::Idle);
-                }
-                n.stepping = false;
-                if n.state != State::Running {
-                    return (node, What::Idle);
-                }
-                self.turn(node);
-                (node, What::Step)
-            }
-            Pending::Wake { node, life } => {
-                let n = &mut core.nodes[node as usize];
-                if n.generation != life || n.wake_at != core.now {
-                    return (node, What::Idle);
-                }
-                n.wake_at = u64::MAX;
-                let idle = n.state == State::Running && !n.stepping && n.busy_until <= core.now;
-                if idle && n.deadline <= n.clock.local(core.now) {
-                    self.turn(node);
-                    return (node, What::Step);
-                }
-                core.arm(node);
-                (node, What::Idle)
-            }
+            Pending::Step { node, life } => (node, self.handle_input(node, life)),
+            Pending::Wake { node, life } => (node, self.reach_deadline(node, life)),
             Pending::Arrive(id) => {
                 let node = core.ops[id].target;
                 core.arrive(id);
@@ -160,6 +169,10 @@ impl<M: Machine> World<M> {
                 (node, What::Completed)
             }
             Pending::Datagram(id) => (core.deliver(id), What::Datagram),
+            Pending::Permit { node, life } => {
+                core.permitted(node, life);
+                (node, What::Permitted)
+            }
             Pending::Timeout { source, target, epoch } => {
                 core.link_timeout(source, target, epoch);
                 (source, What::Timeout)
@@ -239,6 +252,10 @@ impl<M: Machine> World<M> {
             None => {}
             Some(Input::Start) => machine.start(now, &mut port),
             Some(Input::Completion(id)) => complete(machine, now, id, &mut port),
+            Some(Input::Permitted(token)) => {
+                let (token, result) = (Token(token), Ok(Completion::Permitted));
+                machine.handle(now, Event::Completion { token, result }, &mut port);
+            }
             Some(Input::Datagram { payload, from, generation }) => {
                 self.scratch.clear();
                 self.scratch.extend_from_slice(&port.core.payloads[payload].bytes);

@@ -5,6 +5,16 @@ use super::device::DeviceSelector;
 use super::pair::Retry;
 use crate::types::Nanos;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// By which the hosts of a cluster know each other, see [`crate::identity`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostKeys {
+    /// The directory of this host's keys.
+    pub directory: PathBuf,
+    /// The host of coordinator `n`, at index `n - 1`.
+    pub coordinators: Vec<u8>,
+}
 
 /// A process's configuration in a cluster over RDMA. Except for `listen`, `raises_fences` and
 /// `keeps_mailbox` it is the same for all processes.
@@ -30,6 +40,9 @@ pub struct Config {
     /// Whether members may WRITE the value areas of this process's region. Not for a coordinator,
     /// where these areas hold views.
     pub keeps_mailbox: bool,
+    /// The keys by which connections are authenticated. `None` trusts the network: whoever can send
+    /// packets there and knows the cluster's nonce can connect, with any role.
+    pub keys: Option<HostKeys>,
 }
 
 /// One try with the smallest timeout: 4.096 us, doubled by each increment of `timeout`.

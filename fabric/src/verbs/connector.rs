@@ -8,25 +8,29 @@
 //! alone.
 
 use super::cm::{Event, EventChannel, Id, Joined, Key, Offer, Peer, Space, What};
-use super::config::{Config, retry_within};
+use super::config::{Config, HostKeys, retry_within};
 use super::error::VerbsError;
 use super::exposed::{Exposed, Role};
 use super::handshake::{Hello, Identity, Refusal, Welcome};
+use super::introduction::{Introduced, MESSAGE_BYTES_MAX, Ticket, TicketError, Tickets};
 use super::nic::Nic;
 use super::pair::{AddressHandle, Kind, QueuePair, Retry, Size};
 use super::queue::CompletionQueue;
 use super::registration::Rights;
+use super::sealing::{DatagramKey, PeerKey};
 use crate::deadbeat::VerbsGroup;
 use crate::host::clock;
 use crate::host::region::Region;
 use crate::host::wake::Wake;
+use crate::identity::{Route, host_of};
 use crate::layout::PROPOSERS_MAX;
 use crate::remote::ClockRelation;
 use crate::types::{Address, Instant, Nanos};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant as Time};
 
 /// Commands queued for this thread.
@@ -75,7 +79,11 @@ pub(crate) enum ConnectorEvent {
         handle: AddressHandle,
         /// The relation of the peer's clock to this host's.
         clock: ClockRelation,
+        /// Where the hosts have keys.
+        datagram_key: Option<Box<PeerKey>>,
     },
+    /// A peer has connected, and this is its datagram key.
+    Met { from: Address, datagram_key: Box<PeerKey> },
     /// An attempt has failed, or a connection has ended.
     Down { attempt: u64, region: u32, cause: Cause },
     /// A connection was released: the device has dropped all its posts.
@@ -102,12 +110,11 @@ fn log(event: &ConnectorEvent) {
         ConnectorEvent::GroupLost { index, error } => {
             tracing::warn!(target: "fabric", "the multicast group {index} is lost: {error}");
         }
-        ConnectorEvent::Released { .. } | ConnectorEvent::Group { .. } => {}
+        ConnectorEvent::Released { .. } | ConnectorEvent::Group { .. } | ConnectorEvent::Met { .. } => {}
     }
 }
 
 /// This process's identity for its peers.
-#[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) cluster: Identity,
     pub(crate) address: Address,
@@ -120,6 +127,35 @@ pub(crate) struct Own {
     pub(crate) groups: u32,
     /// The tokens of its death notices.
     pub(crate) tokens: [u64; 2],
+    /// The tickets of peers that have introduced themselves, and what seals the own datagrams; `None`
+    /// without keys.
+    pub(crate) sealed: Option<(Arc<Tickets>, DatagramKey)>,
+}
+
+/// A request for a connection.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    attempt: u64,
+    to: SocketAddr,
+    region: u32,
+    generation: u32,
+}
+
+/// How this process introduces itself, where the hosts have keys.
+#[derive(Debug)]
+struct Introductions {
+    keys: HostKeys,
+    /// Attempts whose introduction is under way, each by a thread of its own.
+    under_way: BTreeMap<u64, Wanted>,
+    results: Receiver<(u64, Result<Ticket, TicketError>)>,
+    done: Sender<(u64, Result<Ticket, TicketError>)>,
+}
+
+impl Introductions {
+    fn new(keys: HostKeys) -> Self {
+        let (done, results) = mpsc::channel();
+        Self { keys, under_way: BTreeMap::new(), results, done }
+    }
 }
 
 /// The state of a connection that this process requested.
@@ -129,6 +165,8 @@ struct Attempt {
     attempt: u64,
     region: u32,
     generation: u32,
+    /// Where the hosts have keys.
+    ticket: Option<Ticket>,
     /// `None` before the route is resolved, and after the endpoint has taken it.
     pair: Option<QueuePair>,
     /// When the request was sent.
@@ -151,12 +189,12 @@ struct Member {
 }
 
 /// The state of the thread.
-#[derive(Debug)]
 pub(crate) struct Connector {
     nic: Arc<Nic>,
     channel: Arc<EventChannel>,
     listener: Option<Id>,
     own: Option<Own>,
+    introductions: Option<Introductions>,
     /// This process's identity.
     from: Address,
     role: Role,
@@ -205,6 +243,7 @@ impl Connector {
             channel: EventChannel::new()?,
             listener: None,
             own: None,
+            introductions: start.config.keys.clone().map(Introductions::new),
             from: Address::default(),
             role: Role::Reader,
             cluster: start.cluster,
@@ -272,6 +311,7 @@ impl Connector {
             while let Ok(command) = self.commands.try_recv() {
                 self.handle(command);
             }
+            self.take_tickets();
             loop {
                 match self.channel.next() {
                     Ok(Some(event)) => self.take(event),
@@ -298,12 +338,11 @@ impl Connector {
     fn handle(&mut self, command: Command) {
         match command {
             Command::Connect { attempt, to, region, generation } => {
-                if let Err(error) = self.start(attempt, to, region, generation) {
-                    self.report(ConnectorEvent::Down {
-                        attempt,
-                        region,
-                        cause: Cause::Silent(error.to_string()),
-                    });
+                let wanted = Wanted { attempt, to, region, generation };
+                if self.introductions.is_some() {
+                    self.introduce(wanted);
+                } else {
+                    self.start(wanted, None);
                 }
             }
             Command::Bury { attempt, pair } => {
@@ -338,20 +377,78 @@ impl Connector {
         switched
     }
 
-    fn start(
-        &mut self,
-        attempt: u64,
-        to: SocketAddr,
-        region: u32,
-        generation: u32,
-    ) -> Result<(), VerbsError> {
+    fn datagram_key(&self) -> Option<&DatagramKey> {
+        self.own.as_ref()?.sealed.as_ref().map(|(_, datagram_key)| datagram_key)
+    }
+
+    fn never_began(&self, wanted: Wanted, cause: Cause) {
+        let Wanted { attempt, region, .. } = wanted;
+        self.report(ConnectorEvent::Down { attempt, region, cause });
+    }
+
+    /// Gets a ticket for a connection. That blocks, so a thread of its own does it.
+    fn introduce(&mut self, wanted: Wanted) {
+        let Wanted { attempt, to, region, generation } = wanted;
+        let hello = Hello { cluster: self.cluster, region, generation, from: self.from, role: self.role };
+        let (from, patience, wake) = (self.own_ip, self.patience, Arc::clone(&self.wake));
+        let datagram_key = self.datagram_key().cloned();
+        let Some(introductions) = &mut self.introductions else { return };
+        let (keys, done) = (introductions.keys.clone(), introductions.done.clone());
+        let Some(host) = host_of(region, &keys.coordinators) else {
+            self.never_began(wanted, Cause::Silent(format!("region {region} is of no host")));
+            return;
+        };
+        introductions.under_way.insert(attempt, wanted);
+        let started = Builder::new().name("obol-introduce".to_owned()).spawn(move || {
+            let route = Route {
+                from: Some(from),
+                to,
+                who: "a process",
+                host,
+                nonce: hello.cluster.nonce,
+                identity: &keys.directory,
+                patience,
+                message_bytes_max: MESSAGE_BYTES_MAX,
+            };
+            // The endpoint may have been closed meanwhile.
+            let _ = done.send((attempt, Ticket::get(&route, &hello, datagram_key.as_ref())));
+            wake.wake();
+        });
+        if let Err(error) = started {
+            introductions.under_way.remove(&attempt);
+            self.never_began(wanted, Cause::Silent(format!("cannot start a thread: {error}")));
+        }
+    }
+
+    /// Connects where an introduction has ended.
+    fn take_tickets(&mut self) {
+        loop {
+            let Some(introductions) = &mut self.introductions else { return };
+            let Ok((attempt, result)) = introductions.results.try_recv() else { return };
+            let Some(wanted) = introductions.under_way.remove(&attempt) else { continue };
+            match result {
+                Ok(ticket) => self.start(wanted, Some(ticket)),
+                Err(TicketError::Refused(refusal)) => self.never_began(wanted, Cause::Refused(refusal)),
+                Err(error) => self.never_began(wanted, Cause::Silent(error.to_string())),
+            }
+        }
+    }
+
+    fn start(&mut self, wanted: Wanted, ticket: Option<Ticket>) {
+        if let Err(error) = self.resolve(wanted, ticket) {
+            self.never_began(wanted, Cause::Silent(error.to_string()));
+        }
+    }
+
+    fn resolve(&mut self, wanted: Wanted, ticket: Option<Ticket>) -> Result<(), VerbsError> {
+        let Wanted { attempt, to, region, generation } = wanted;
         let id = Id::new(&self.channel, Space::Connections)?;
         id.set_traffic_class(self.traffic_class)?;
         id.resolve_address(Some(self.own_ip), to, self.patience)?;
         let until = Some(Time::now() + self.patience);
         self.attempts.insert(
             id.key(),
-            Attempt { id, attempt, region, generation, pair: None, asked: Instant::ZERO, until },
+            Attempt { id, attempt, region, generation, ticket, pair: None, asked: Instant::ZERO, until },
         );
         Ok(())
     }
@@ -383,8 +480,13 @@ impl Connector {
             What::RouteResolved => self.advance(key, |this, key| this.connect(key)),
             What::Response(peer) => self.advance(key, |this, key| this.establish(key, &peer)),
             What::Rejected(data) => {
-                let cause = Refusal::decode(&data)
-                    .map_or_else(|| Cause::Silent("no process listens there".to_owned()), Cause::Refused);
+                let cause = match Refusal::decode(&data) {
+                    None => Cause::Silent("no process listens there".to_owned()),
+                    // It has passed the introduction, whose refusals are authentic. This one is not, so
+                    // it proves nothing: neither that there is a successor, nor anything else.
+                    Some(refusal) if self.introductions.is_some() => Cause::Silent(refusal.to_string()),
+                    Some(refusal) => Cause::Refused(refusal),
+                };
                 self.failed(key, cause);
             }
             What::Failed(errno) => {
@@ -429,14 +531,14 @@ impl Connector {
         let pair = QueuePair::new(self.nic.domain(), Kind::Reliable, &self.sends, &self.idle, self.size)?;
         // The peer never posts here.
         attempt.id.init(&pair, Rights::NONE)?;
-        let hello = Hello {
-            cluster: self.cluster,
-            region: attempt.region,
-            generation: attempt.generation,
-            from: self.from,
-            role: self.role,
+        let data = match &attempt.ticket {
+            Some(ticket) => ticket.request(),
+            None => {
+                let (region, generation) = (attempt.region, attempt.generation);
+                let (cluster, from, role) = (self.cluster, self.from, self.role);
+                Hello { cluster, region, generation, from, role }.encode()
+            }
         };
-        let data = hello.encode();
         attempt.asked = clock::now();
         attempt.id.connect(&pair, &Offer { reads: self.reads, retries: self.retry.count, data: &data })?;
         attempt.pair = Some(pair);
@@ -447,7 +549,11 @@ impl Connector {
         let answered = clock::now();
         let Some(attempt) = self.attempts.get_mut(&key) else { return Ok(()) };
         let Some(pair) = attempt.pair.take() else { return Ok(()) };
-        let Some(welcome) = Welcome::decode(&peer.data) else {
+        let welcome = match &attempt.ticket {
+            Some(ticket) => ticket.open(&peer.data),
+            None => Welcome::decode(&peer.data).map(|welcome| (welcome, None)),
+        };
+        let Some((welcome, datagram_key)) = welcome else {
             self.failed(key, Cause::Silent("another service listens there".to_owned()));
             return Ok(());
         };
@@ -457,13 +563,22 @@ impl Connector {
         let handle = AddressHandle::new(self.nic.domain(), &self.nic.path(welcome.gid, welcome.lid))?;
         let clock = ClockRelation::measured(attempt.asked, welcome.clock, answered);
         let (attempt, region) = (attempt.attempt, attempt.region);
-        self.report(ConnectorEvent::Up { attempt, region, pair, welcome, handle, clock });
+        self.report(ConnectorEvent::Up { attempt, region, pair, welcome, handle, clock, datagram_key });
         Ok(())
     }
 
     fn answer(&mut self, id: Id, peer: &Peer) {
-        // A foreign request: dropping the id rejects it.
-        let Some(hello) = Hello::decode(&peer.data) else { return };
+        let sealed = self.own.as_ref().and_then(|own| own.sealed.as_ref());
+        let introduced = sealed.map(|(tickets, _)| tickets.redeem(&peer.data, Time::now()));
+        let (hello, mut introduced) = match introduced {
+            Some(Some(introduced)) => (Ok(introduced.hello), Some(introduced)),
+            Some(None) => (Err(Refusal::Certificate), None),
+            None => match Hello::decode(&peer.data) {
+                Some(hello) => (hello, None),
+                // A foreign request: dropping the id rejects it.
+                None => return,
+            },
+        };
         let refusal = match hello.and_then(|hello| self.check(&hello)) {
             Ok((hello, role, rights)) => {
                 // A later connection of the same process, or of its successor, replaces the earlier
@@ -472,7 +587,13 @@ impl Connector {
                 if hello.from.region != 0 {
                     self.served.retain(|_, s| s.from.region != hello.from.region);
                 }
-                match self.admit(&id, role, rights) {
+                if let Some(introduced) = &mut introduced
+                    && let Some(datagram_key) = introduced.datagram_key.take()
+                {
+                    // First: it may send as soon as it is admitted.
+                    self.report(ConnectorEvent::Met { from: hello.from, datagram_key });
+                }
+                match self.admit(&id, role, rights, introduced) {
                     Ok(pair) => {
                         self.served.insert(id.key(), Served { id, pair, from: hello.from });
                         return;
@@ -488,22 +609,7 @@ impl Connector {
 
     fn check(&self, hello: &Hello) -> Result<(Hello, Role, Rights), Refusal> {
         let own = self.own.as_ref().ok_or(Refusal::Full)?;
-        if hello.cluster.nonce != own.cluster.nonce {
-            return Err(Refusal::Cluster);
-        }
-        if hello.cluster.layout != own.cluster.layout {
-            return Err(Refusal::Layout);
-        }
-        let release = own.cluster.release;
-        if !release.works_with(hello.cluster.release) {
-            return Err(Refusal::Release { release });
-        }
-        if hello.region != own.address.region {
-            return Err(Refusal::Elsewhere { region: own.address.region });
-        }
-        if hello.generation != 0 && hello.generation != own.address.generation {
-            return Err(Refusal::Generation { generation: own.address.generation });
-        }
+        hello.fits(&own.cluster, own.address)?;
         if self.served.len() >= SERVED_MAX {
             return Err(Refusal::Full);
         }
@@ -522,7 +628,13 @@ impl Connector {
         permitted.copied().unwrap_or_else(|| role.rights(own.exposed.purpose()))
     }
 
-    fn admit(&self, id: &Id, role: Role, rights: Rights) -> Result<QueuePair, VerbsError> {
+    fn admit(
+        &self,
+        id: &Id,
+        role: Role,
+        rights: Rights,
+        introduced: Option<Introduced>,
+    ) -> Result<QueuePair, VerbsError> {
         let own = self.own.as_ref().ok_or(VerbsError::failed("rdma_accept", "a request", libc::ENOTCONN))?;
         let size = Size { sends: 1, receives: 1, inline_bytes: 0 };
         let pair = QueuePair::new(self.nic.domain(), Kind::Reliable, &self.idle, &self.idle, size)?;
@@ -538,7 +650,12 @@ impl Connector {
             tokens: own.tokens,
             clock: clock::now(),
         };
-        let data = welcome.encode();
+        let data = match (introduced, &own.sealed) {
+            (Some(introduced), Some((_, datagram_key))) => introduced.seal(&welcome, datagram_key),
+            (None, None) => Some(welcome.encode()),
+            _ => None,
+        };
+        let data = data.ok_or(VerbsError::failed("rdma_accept", "a request", libc::EPROTO))?;
         id.accept(&pair, &Offer { reads: self.reads, retries: self.retry.count, data: &data })?;
         Ok(pair)
     }

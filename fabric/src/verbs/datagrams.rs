@@ -1,5 +1,6 @@
 //! Unreliable datagrams: one queue pair for all peers and both groups, permanently posted receives,
-//! and a header with cluster and sender.
+//! and a header with cluster and sender. Where the hosts have keys, datagrams are sealed
+//! ([`super::sealing`]); otherwise they are as follows.
 //!
 //! ```text
 //! 0   cluster's nonce
@@ -13,13 +14,16 @@
 
 use super::buffers::{Block, BufferPlacement, Buffers};
 use super::error::VerbsError;
+use super::introduction::Count;
 use super::nic::Nic;
 use super::pair::{Kind, QueuePair, Size};
 use super::post::To;
 use super::queue::{CompletionQueue, Status, WorkCompletion};
+use super::sealing::{DatagramKey, Opened, PeerKey, Seal};
 use super::sys::IBV_GRH_BYTES;
 use crate::contract::DATAGRAM_BYTES_MAX;
 use crate::endpoint::transport::Received;
+use crate::metrics::FabricCounter;
 use crate::types::Address;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -83,7 +87,6 @@ fn parse(head: &[u8], nonce: u64) -> Option<(Address, usize)> {
 }
 
 /// The local end.
-#[derive(Debug)]
 pub(crate) struct Datagrams {
     pub(crate) pair: Arc<QueuePair>,
     received: Arc<CompletionQueue>,
@@ -97,6 +100,8 @@ pub(crate) struct Datagrams {
     batch: Box<[WorkCompletion]>,
     nonce: u64,
     own: Address,
+    /// Where the hosts have keys, with what counts datagrams that cannot be opened.
+    seal: Option<(Seal, Count)>,
     frame: Vec<u8>,
     round: u32,
     payload_max: usize,
@@ -143,6 +148,7 @@ impl Datagrams {
             batch: vec![WorkCompletion::default(); BATCH].into(),
             nonce,
             own: Address::default(),
+            seal: None,
             frame: Vec::with_capacity(HEAD_BYTES + payload_bytes),
             round: 0,
             payload_max: payload_bytes,
@@ -160,11 +166,26 @@ impl Datagrams {
         self.own = own;
     }
 
-    /// The encoded `payload`, for others to send on behalf of this process.
-    pub(crate) fn framed(&self, payload: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEAD_BYTES + payload.len());
-        frame(self.nonce, self.own, payload, &mut out);
-        out
+    /// Seals later datagrams, and takes no others. After [`Self::set_own`].
+    pub(crate) fn seal_with(&mut self, datagram_key: DatagramKey, count: Count) {
+        self.seal = Some((Seal::new(datagram_key, self.own.region), count));
+    }
+
+    /// The datagram key of the process at an address, whose datagrams can be opened from now on.
+    pub(crate) fn learn(&mut self, at: Address, datagram_key: PeerKey) {
+        if let Some((seal, _)) = &mut self.seal {
+            seal.learn(at, datagram_key);
+        }
+    }
+
+    /// The encoded death notice of this process, for the kernel to send. `None` if it cannot be sealed.
+    pub(crate) fn framed(&self, notice: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(HEAD_BYTES + notice.len());
+        match &self.seal {
+            Some((seal, _)) => return seal.seal_notice(notice, &mut out).then_some(out),
+            None => frame(self.nonce, self.own, notice, &mut out),
+        }
+        Some(out)
     }
 
     fn post(&self, index: u32) -> Result<(), super::queue::PostError> {
@@ -181,7 +202,18 @@ impl Datagrams {
         self.reclaim();
         let Some(block) = self.outgoing.take() else { return false };
         let mut bytes = core::mem::take(&mut self.frame);
-        frame(self.nonce, self.own, payload, &mut bytes);
+        let framed = match &self.seal {
+            Some((seal, _)) => seal.seal(payload, &mut bytes),
+            None => {
+                frame(self.nonce, self.own, payload, &mut bytes);
+                true
+            }
+        };
+        if !framed {
+            self.frame = bytes;
+            self.outgoing.give(block);
+            return false;
+        }
         let (len, id) = (bytes.len() as u32, u64::from(block.number()));
         let posted = if len <= self.pair.inline_bytes() {
             self.pair.send_inline(id, &bytes, to)
@@ -239,24 +271,38 @@ impl Datagrams {
             // receive is missing; the queue pair is broken then, anyway.
             let _ = self.post(index);
             match received {
-                Some(from) if from == self.own => {}
-                Some(from) => return Received::Datagram(from),
-                None => return Received::Refused,
+                Opened::Own | Opened::Unknown => {}
+                Opened::From(from) if from == self.own => {}
+                Opened::From(from) => return Received::Datagram(from),
+                Opened::Refused => return Received::Refused,
             }
         }
     }
 
-    fn open(&self, index: u32, bytes: usize, out: &mut Vec<u8>) -> Option<Address> {
-        let block = *self.blocks.get(index as usize)?;
+    fn open(&mut self, index: u32, bytes: usize, out: &mut Vec<u8>) -> Opened {
+        let Some(block) = self.blocks.get(index as usize).copied() else { return Opened::Refused };
+        let Some(len) = bytes.checked_sub(IBV_GRH_BYTES) else { return Opened::Refused };
+        if len > HEAD_BYTES + self.payload_max {
+            return Opened::Refused;
+        }
+        if let Some((seal, count)) = &mut self.seal {
+            out.resize(len, 0);
+            self.incoming.copy(block, IBV_GRH_BYTES, out);
+            let opened = seal.open(out);
+            if opened == Opened::Unknown {
+                count(FabricCounter::DatagramsUnknown);
+            }
+            return opened;
+        }
         let mut head = [0; HEAD_BYTES];
         self.incoming.copy(block, IBV_GRH_BYTES, &mut head);
-        let (from, payload) = parse(&head, self.nonce)?;
-        if bytes != IBV_GRH_BYTES + HEAD_BYTES + payload || payload > self.payload_max {
-            return None;
+        let Some((from, payload)) = parse(&head, self.nonce) else { return Opened::Refused };
+        if len != HEAD_BYTES + payload {
+            return Opened::Refused;
         }
         out.resize(payload, 0);
         self.incoming.copy(block, IBV_GRH_BYTES + HEAD_BYTES, out);
-        Some(from)
+        Opened::From(from)
     }
 
     /// Makes the channel readable on the next datagram. `false` if one is already pending.

@@ -10,6 +10,7 @@ use super::device::DeviceSelector;
 use super::error::VerbsError;
 use super::exposed::{Exposed, Purpose, Role};
 use super::handshake::Identity;
+use super::introduction::{Count, TicketGate, Tickets};
 use super::link::{DEPTH, INLINE_BYTES};
 use super::nic::Nic;
 use super::ops::{OPS_MAX, Ops};
@@ -17,21 +18,24 @@ use super::outbox::Outbox;
 use super::pair::Size;
 use super::queue::{CompletionChannel, CompletionQueue, WorkCompletion};
 use super::registration::{Memory, Rights};
+use super::sealing::DatagramKey;
 use super::sys::RDMA_UDP_QKEY;
 use super::threads::Threads;
 use super::watch::Watches;
-use super::wire::{BATCH, Groups, LinkStatus, Rdma, host_of, ip_of};
+use super::wire::{BATCH, Groups, LinkStatus, MEET_EVERY_MIN, Rdma, host_of, ip_of};
 use crate::endpoint::{Endpoint, Owner, Taken, Wait};
 use crate::host::mapped::MappedRegions;
 use crate::host::region::Region;
 use crate::host::table::REGIONS;
 use crate::host::wake::Wake;
 use crate::host::{Cluster, HostError};
-use crate::layout::PROPOSERS_MAX;
+use crate::identity::{Admit, Duty, ServerKeys};
+use crate::layout::{Layout, PROPOSERS_MAX};
+use crate::metrics::{self, COUNTER_WORDS, CounterSlot, FabricCounter};
 use crate::types::{Address, Instant, RegionOwner};
 use core::sync::atomic::AtomicU64;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 
@@ -151,12 +155,6 @@ impl Endpoint<Rdma> {
         self.transport.permit(region, rights)
     }
 
-    /// An encoded datagram of this process. The kernel sends it when this process dies, and it
-    /// arrives as if the process had sent it to the group.
-    pub fn notice(&self, payload: &[u8]) -> Vec<u8> {
-        self.transport.datagrams.framed(payload)
-    }
-
     /// Whether the port has joined both groups. Until then, datagrams to a group are lost.
     pub fn is_in_groups(&self) -> bool {
         self.transport.has_groups()
@@ -193,6 +191,67 @@ fn duties(owner: &Owner, config: &Config) -> (Purpose, Role) {
     (purpose, if config.raises_fences { Role::Fencer } else { Role::Member })
 }
 
+/// Where peers introduce themselves.
+struct IntroductionListener {
+    at: SocketAddr,
+    listener: TcpListener,
+    keys: ServerKeys,
+    coordinators: Vec<u8>,
+    tickets: Arc<Tickets>,
+    datagram_key: DatagramKey,
+    count: Count,
+}
+
+impl IntroductionListener {
+    /// `None` without keys. Those that do not allow what the process will claim are refused here,
+    /// not by each peer.
+    fn open(
+        cluster: &Cluster,
+        region: &Region,
+        owner: &Owner,
+        config: &Config,
+    ) -> Result<Option<Self>, OpenError> {
+        let Some(host) = &config.keys else { return Ok(None) };
+        let wrong = |field, fault: String| OpenError::Config { field, fault };
+        let duty = Duty::of(duties(owner, config).1);
+        let keys = ServerKeys::load(&host.directory, (cluster.nonce(), cluster.host(), duty))
+            .map_err(|error| wrong("keys", error.to_string()))?;
+        let listening = |error: std::io::Error| {
+            let at = config.listen;
+            wrong("listen", format!("cannot listen on TCP {at}: {error}; another process may run there"))
+        };
+        let listener = TcpListener::bind(config.listen).map_err(listening)?;
+        let at = listener.local_addr().map_err(listening)?;
+        let datagram_key = DatagramKey::draw().ok_or_else(|| {
+            wrong("keys", "the system has no random bytes for the own datagrams".to_owned())
+        })?;
+        let count = counts(region, cluster.layout());
+        let tickets = Arc::new(Tickets::new(Arc::clone(&count)));
+        let coordinators = host.coordinators.clone();
+        Ok(Some(Self { at, listener, keys, coordinators, tickets, datagram_key, count }))
+    }
+
+    fn sealed(&self) -> (Arc<Tickets>, DatagramKey) {
+        (Arc::clone(&self.tickets), self.datagram_key.clone())
+    }
+
+    fn admit(self, cluster: Identity, own: Address) -> Admit<TicketGate> {
+        let gate = TicketGate { tickets: self.tickets, cluster, own, coordinators: self.coordinators };
+        Admit::new(self.listener, self.keys, cluster.nonce, gate)
+    }
+}
+
+/// Counts in the region of this process. Each counter has one thread.
+fn counts(region: &Region, layout: &Layout) -> Count {
+    let (region, at) = (region.clone(), layout.counters(0));
+    Arc::new(move |counter: FabricCounter| {
+        let words = region.part(at, COUNTER_WORDS * 8);
+        if let Some(word) = words.get(usize::from(CounterSlot::from(counter).number())) {
+            metrics::add(word, 1);
+        }
+    })
+}
+
 impl Rdma {
     fn open(
         cluster: &Cluster,
@@ -226,10 +285,16 @@ impl Rdma {
             bell: Some(taken.region.clone()),
             wake: Arc::clone(&wake),
         })?;
-        let port = connector.bind(config.listen)?;
+        let introductions = IntroductionListener::open(cluster, &taken.region, owner, config)?;
+        // Both ports have the same number.
+        let listen = introductions.as_ref().map_or(config.listen, |introductions| introductions.at);
+        let port = connector.bind(listen)?;
         let own = own_address(taken.sender, owner, config, port);
         let config = Config { listen: SocketAddr::new(config.listen.ip(), port), ..config.clone() };
         datagrams.set_own(own);
+        if let Some(introductions) = &introductions {
+            datagrams.seal_with(introductions.datagram_key.clone(), Arc::clone(&introductions.count));
+        }
         let (purpose, role) = duties(owner, &config);
         let memory = Arc::new(taken.region.clone()) as Arc<dyn Memory>;
         let own_side = Own {
@@ -241,10 +306,14 @@ impl Rdma {
             qkey: RDMA_UDP_QKEY,
             groups: owner.groups,
             tokens: taken.tokens.unwrap_or_default(),
+            sealed: introductions.as_ref().map(IntroductionListener::sealed),
         };
         connector.serve(own_side, config.groups)?;
         let bytes_max = layout.view_bytes().max(layout.limits().value_bytes).max(OPERATION_BYTES) as usize;
         let mut threads = Threads::start(connector, &wake).map_err(kernel)?;
+        if let Some(introductions) = introductions {
+            threads.admit(introductions.admit(identity, own)).map_err(kernel)?;
+        }
         threads.sleep_on(channel, taken.region.clone()).map_err(kernel)?;
         Ok(Self {
             own,
@@ -271,6 +340,8 @@ impl Rdma {
             events,
             has_events,
             threads,
+            meet_at: Instant::ZERO,
+            meet_every: MEET_EVERY_MIN,
             config,
         })
     }

@@ -150,6 +150,12 @@ pub enum Refusal {
     /// It has reached its limit of connections.
     #[error("it has no room for one more connection")]
     Full,
+    /// It admits only processes with a certificate that allows what they claim.
+    #[error(
+        "the certificate of this host does not allow this, or the connection was not introduced with one; \
+         `obol host keys` makes new ones"
+    )]
+    Certificate,
     /// It is of this release, which does not work with that of the connecting process.
     #[error("{}", Release::own().advice(*.release))]
     Release {
@@ -174,6 +180,30 @@ const _: () = assert!(size_of::<RawRefusal>() <= REJECT_BYTES_MAX);
 const PORT_SHIFT: u32 = 16;
 
 impl Hello {
+    /// The length of an encoded one.
+    pub(crate) const BYTES: usize = size_of::<RawHello>();
+
+    /// Whether it is for the process of this cluster at this address.
+    pub(crate) fn fits(&self, cluster: &Identity, own: Address) -> Result<(), Refusal> {
+        if self.cluster.nonce != cluster.nonce {
+            return Err(Refusal::Cluster);
+        }
+        if self.cluster.layout != cluster.layout {
+            return Err(Refusal::Layout);
+        }
+        let release = cluster.release;
+        if !release.works_with(self.cluster.release) {
+            return Err(Refusal::Release { release });
+        }
+        if self.region != own.region {
+            return Err(Refusal::Elsewhere { region: own.region });
+        }
+        if self.generation != 0 && self.generation != own.generation {
+            return Err(Refusal::Generation { generation: own.generation });
+        }
+        Ok(())
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let raw = RawHello {
             magic: MAGIC,
@@ -219,6 +249,9 @@ impl Hello {
 }
 
 impl Welcome {
+    /// The length of an encoded one.
+    pub(crate) const BYTES: usize = size_of::<RawWelcome>();
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let keys = [self.keys.read, self.keys.fence, self.keys.slots, self.keys.values];
         let given =
@@ -266,6 +299,7 @@ impl Refusal {
             Self::Elsewhere { region } => (4, region),
             Self::Generation { generation } => (5, generation),
             Self::Full => (6, 0),
+            Self::Certificate => (8, 0),
             Self::Release { release } => (7, u32::from(release.number())),
         };
         RawRefusal { magic: MAGIC, version: VERSION, reason, value }.as_bytes().to_vec()
@@ -285,6 +319,7 @@ impl Refusal {
             5 => Some(Self::Generation { generation: raw.value }),
             6 => Some(Self::Full),
             7 => Some(Self::Release { release: Release::of(raw.value as u16) }),
+            8 => Some(Self::Certificate),
             _ => None,
         }
     }
@@ -320,6 +355,7 @@ mod tests {
             Refusal::Elsewhere { region: 3 },
             Refusal::Generation { generation: 8 },
             Refusal::Full,
+            Refusal::Certificate,
             Refusal::Release { release: Release::of(2) },
         ];
         for refusal in all {

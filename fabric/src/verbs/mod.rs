@@ -19,6 +19,7 @@ mod error;
 pub mod exposed;
 mod handshake;
 pub mod interfaces;
+mod introduction;
 mod link;
 pub mod nic;
 mod observer;
@@ -28,6 +29,7 @@ pub mod pair;
 pub mod post;
 pub mod queue;
 pub mod registration;
+mod sealing;
 mod sys;
 mod threads;
 
@@ -37,7 +39,7 @@ mod wire;
 /// The largest datagram of any RDMA port: its MTU less our header. Most Ethernets support 960.
 pub const DATAGRAM_PAYLOAD_MAX: u32 = (crate::contract::DATAGRAM_BYTES_MAX - datagrams::HEAD_BYTES) as u32;
 
-pub use config::{Config, detection_of, retry_within};
+pub use config::{Config, HostKeys, detection_of, retry_within};
 pub use endpoint::OpenError;
 pub use error::{Library, VerbsError};
 pub use handshake::Refusal;

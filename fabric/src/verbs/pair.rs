@@ -15,7 +15,7 @@ use super::sys::{
 };
 use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The kind of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +98,8 @@ pub struct QueuePair {
     kind: Kind,
     inline_bytes: u32,
     domain: Arc<ProtectionDomain>,
+    /// The groups that it is attached to.
+    groups: Mutex<Vec<(Gid, u16)>>,
     /// Kept so that they outlive the pair: sends, receives.
     _queues: [Arc<CompletionQueue>; 2],
 }
@@ -166,6 +168,7 @@ impl QueuePair {
             kind,
             inline_bytes,
             domain: Arc::clone(domain),
+            groups: Mutex::default(),
             _queues: [Arc::clone(sends), Arc::clone(receives)],
         })
     }
@@ -284,7 +287,10 @@ impl QueuePair {
         let context = self.domain.context();
         // SAFETY: the pair lives; the GID is only read.
         match unsafe { (context.verbs().attach_mcast)(self.raw.as_ptr(), &group.raw(), lid) } {
-            0 => Ok(()),
+            0 => {
+                self.groups.lock().unwrap_or_else(PoisonError::into_inner).push((group, lid));
+                Ok(())
+            }
             errno => Err(VerbsError::failed("ibv_attach_mcast", group.to_string(), errno)),
         }
     }
@@ -304,9 +310,15 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        let verbs = self.domain.context().verbs();
+        // A pair that is attached to a group is not destroyed (EBUSY), and goes on receiving.
+        for (group, lid) in self.groups.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // SAFETY: the pair lives; the GID is only read.
+            unsafe { (verbs.detach_mcast)(self.raw.as_ptr(), &group.raw(), lid) };
+        }
         // SAFETY: the pair is destroyed once; the device has let go of all it was given when the
         // call returns.
-        unsafe { (self.domain.context().verbs().destroy_qp)(self.raw.as_ptr()) };
+        unsafe { (verbs.destroy_qp)(self.raw.as_ptr()) };
     }
 }
 

@@ -2,9 +2,12 @@
 //! rings the doorbell.
 
 use super::connector::Connector;
+use super::introduction::TicketGate;
 use super::queue::CompletionChannel;
+use crate::atomic::AtomicU64;
 use crate::host::region::Region;
 use crate::host::wake::Wake;
+use crate::identity::Admit;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +29,18 @@ impl Threads {
         let connect = Builder::new().name("obol-connect".to_owned()).spawn(move || connector.run(&stop))?;
         threads.all.push((Arc::clone(wake), connect));
         Ok(threads)
+    }
+
+    /// Starts the thread to which peers introduce themselves.
+    pub(super) fn admit(&mut self, mut admit: Admit<TicketGate>) -> io::Result<()> {
+        let wake = Arc::new(Wake::new()?);
+        let (awake, stop) = (Arc::clone(&wake), Arc::clone(&self.stop));
+        let thread = Builder::new().name("obol-admit".to_owned()).spawn(move || {
+            let turns = AtomicU64::new(0);
+            admit.run(&stop, &awake, &turns);
+        })?;
+        self.all.push((wake, thread));
+        Ok(())
     }
 
     /// Starts the ringing thread.

@@ -21,6 +21,7 @@ use super::pair::{AddressHandle, QueuePair};
 use super::post::To;
 use super::queue::{CompletionQueue, Status, WorkCompletion};
 use super::registration::Rights;
+use super::sealing::PeerKey;
 use super::threads::Threads;
 use super::watch::Watches;
 use crate::contract::{Evidence, LinkError, Remote, Token};
@@ -28,7 +29,7 @@ use crate::deadbeat::VerbsGroup;
 use crate::endpoint::transport::{Done, Received, Transport};
 use crate::host::clock;
 use crate::host::mapped::MappedRegions;
-use crate::host::table::{PER_HOST, REGIONS};
+use crate::host::table::{FIRST_FREE, PER_HOST, REGIONS};
 use crate::layout::Layout;
 use crate::notice::Notice;
 use crate::types::{Address, Instant, Nanos, mapped};
@@ -38,6 +39,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
+/// How often coordinators without a link are tried, where the hosts have keys: the first and the last
+/// interval. They connect as well, to the members of the view, and most numbers have no process.
+pub(super) const MEET_EVERY_MIN: Nanos = Nanos::from_secs(1);
+const MEET_EVERY_MAX: Nanos = Nanos::from_secs(16);
 /// Completions per poll.
 pub(super) const BATCH: usize = 32;
 
@@ -92,6 +97,10 @@ pub struct Rdma {
     pub(super) events: Receiver<ConnectorEvent>,
     pub(super) has_events: Arc<AtomicBool>,
     pub(super) threads: Threads,
+    /// When coordinators without a link are tried again, where the hosts have keys.
+    pub(super) meet_at: Instant,
+    /// The interval to the next time.
+    pub(super) meet_every: Nanos,
 }
 
 /// Both groups, once the port has joined them, or why it has not.
@@ -119,6 +128,16 @@ const fn within_host(at: Address) -> Address {
 /// The IP address of a host in an [`Address`].
 pub(super) fn ip_of(host: u128) -> IpAddr {
     Ipv6Addr::from(host).to_canonical()
+}
+
+/// The address by which a peer is known that listens there.
+fn peer_address(region: u32, to: SocketAddr, generation: u32) -> Address {
+    let within = Address { generation, ..Address::region(region) };
+    if region < FIRST_FREE {
+        // Coordinators are known by their numbers.
+        return within;
+    }
+    Address { host: host_of(to.ip()), port: to.port(), ..within }
 }
 
 /// An IP address as the host of an [`Address`].
@@ -265,7 +284,7 @@ impl Rdma {
         link.connecting(attempt);
         let to = link.to;
         // For a coordinator, any owner is meant, and a seat's generation is not its region's.
-        let any = region < crate::host::table::FIRST_FREE || at.seat != 0;
+        let any = region < FIRST_FREE || at.seat != 0;
         let generation = if any { 0 } else { at.generation };
         let sent = self.commands.send(Command::Connect { attempt, to, region, generation });
         self.threads.wake();
@@ -303,14 +322,15 @@ impl Rdma {
 
     /// Handles the connector's events.
     fn take_events(&mut self) {
-        if !self.has_events.swap(false, Ordering::AcqRel) {
+        if !self.has_events.load(Ordering::Relaxed) || !self.has_events.swap(false, Ordering::AcqRel) {
             return;
         }
         while let Ok(event) = self.events.try_recv() {
             match event {
-                ConnectorEvent::Up { attempt, region, pair, welcome, handle, .. } => {
-                    self.welcome(attempt, region, pair, welcome, handle);
+                ConnectorEvent::Up { attempt, region, pair, welcome, handle, datagram_key, .. } => {
+                    self.welcome((attempt, region), pair, welcome, handle, datagram_key);
                 }
+                ConnectorEvent::Met { from, datagram_key } => self.datagrams.learn(from, *datagram_key),
                 ConnectorEvent::Down { attempt, region, cause } => {
                     let current = self.links.get(region as usize).and_then(|l| l.as_ref()?.attempt());
                     if current == Some(attempt) {
@@ -342,11 +362,11 @@ impl Rdma {
 
     fn welcome(
         &mut self,
-        attempt: u64,
-        region: u32,
+        (attempt, region): (u64, u32),
         pair: QueuePair,
         welcome: super::handshake::Welcome,
         handle: AddressHandle,
+        datagram_key: Option<Box<PeerKey>>,
     ) {
         let link = match self.links.get_mut(region as usize) {
             Some(Some(link)) if link.attempt() == Some(attempt) => link,
@@ -358,9 +378,27 @@ impl Rdma {
             }
         };
         let known = link.generation;
+        let at = peer_address(region, link.to, welcome.generation);
         link.up(attempt, pair, welcome, handle);
+        if let Some(datagram_key) = datagram_key {
+            self.datagrams.learn(at, *datagram_key);
+        }
         self.watches.met(region, known, welcome.generation, welcome.tokens);
         self.pump(region);
+    }
+
+    /// Connects to coordinators without a link. Only who has a connection can open the datagrams of
+    /// another process, so members and coordinators need one before the first datagram.
+    fn meet_coordinators(&mut self, now: Instant) {
+        for number in 1..=self.config.coordinators.len() as u32 {
+            let at = Address::region(number);
+            if number == self.own.region {
+                continue;
+            }
+            if self.link(at).is_ok_and(|link| link.is_due(now)) {
+                self.connect(at);
+            }
+        }
     }
 
     /// Posts a link's queued items.
@@ -476,6 +514,10 @@ impl Transport for Rdma {
         self.post(at, What::Cas(expected, desired), &[], token);
     }
 
+    fn refuse_permit(&mut self, token: Token) {
+        self.ops.refuse(token, LinkError::Unsupported);
+    }
+
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
         if self.check_owner(to).is_err() {
             return false;
@@ -553,6 +595,8 @@ impl Transport for Rdma {
     }
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Received {
+        // A peer that has just connected may have sent already.
+        self.take_events();
         loop {
             let received = self.datagrams.receive(bytes);
             match Notice::decode(bytes) {
@@ -566,7 +610,7 @@ impl Transport for Rdma {
 
     fn route_to_other_hosts(&self, notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
         let group = self.groups.0.get(Group::EVERYONE)?.as_ref()?;
-        Some((group.place.clone(), self.datagrams.framed(notice)))
+        Some((group.place.clone(), self.datagrams.framed(notice)?))
     }
 
     fn take_notice_counts(&mut self) -> (u64, u64) {
@@ -634,6 +678,11 @@ impl Transport for Rdma {
             {
                 self.connect(whom);
             }
+        }
+        if self.config.keys.is_some() && now >= self.meet_at {
+            self.meet_at = now + self.meet_every;
+            self.meet_every = self.meet_every.saturating_mul(2).min(MEET_EVERY_MAX);
+            self.meet_coordinators(now);
         }
     }
 

@@ -5,7 +5,7 @@ use crate::sim::Simulator;
 use crate::suite::{self, Case, Fault, Feature, ME, PEER, Post, Testbed, each_contract_test};
 use crate::support::{Probe, Seen};
 use obol_fabric::metrics::FabricCounter;
-use obol_fabric::{Address, Evidence, Group, Layout, LinkError, Nanos, Remote, ViewId};
+use obol_fabric::{Address, Evidence, Group, Layout, LinkError, Nanos, Permission, Remote, ViewId, Writers};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,7 +37,17 @@ enum Defect {
     LosesProofs,
     IgnoresUnwatch,
     DeclaresRightsThatItHasNot,
+    IgnoresPermits,
+    /// Completes a change of permissions before it is in force.
+    PermitsEarly,
+    /// Grants before it revokes.
+    GrantsFirst,
+    /// Changes the permissions on all of the memory.
+    IgnoresParts,
 }
+
+/// The token of what is posted late.
+const LATE: u64 = u64::MAX;
 
 /// Each with the test that catches it.
 const DEFECTS: &[(Defect, &str)] = &[
@@ -67,6 +77,10 @@ const DEFECTS: &[(Defect, &str)] = &[
     (Defect::LosesProofs, "a_death_is_reported_once_as_a_suspicion_and_once_as_a_proof"),
     (Defect::IgnoresUnwatch, "a_process_that_is_not_watched_any_more_is_not_reported"),
     (Defect::DeclaresRightsThatItHasNot, "a_peer_without_the_right_changes_nothing"),
+    (Defect::IgnoresPermits, "no_revoked_write_is_executed_after_the_permits_completion"),
+    (Defect::PermitsEarly, "no_revoked_write_is_executed_after_the_permits_completion"),
+    (Defect::GrantsFirst, "changes_of_permissions_take_effect_in_the_order_of_their_posts"),
+    (Defect::IgnoresParts, "a_permission_concerns_its_part_of_the_memory_alone"),
 ];
 
 thread_local! {
@@ -83,6 +97,8 @@ struct Broken {
     published: bool,
     /// The last word read.
     last: Vec<u8>,
+    /// Changes of permissions that are posted in this many turns.
+    late: Vec<(u32, Post)>,
 }
 
 impl Broken {
@@ -120,6 +136,18 @@ impl Broken {
             Post::Publish(_) => {
                 self.published = true;
                 post.clone()
+            }
+            Post::Permit(whom, permission, token)
+                if self.is(Defect::IgnoresPermits) || self.is(Defect::PermitsEarly) =>
+            {
+                if self.is(Defect::PermitsEarly) {
+                    self.late.push((20, Post::Permit(whom, permission, LATE)));
+                }
+                // Of a process that does not exist.
+                Post::Permit(Writers::Process(Address::region(63)), permission, token)
+            }
+            Post::PermitPart(whom, _, permission, token) if self.is(Defect::IgnoresParts) => {
+                Post::Permit(whom, permission, token)
             }
             Post::Unwatch(_) if self.is(Defect::IgnoresUnwatch) => return None,
             other => other,
@@ -178,7 +206,14 @@ impl Testbed for Broken {
         let mut bed = Simulator::new()?;
         let defect = PRESENT.get();
         bed.keeps_memory = defect != Some(Defect::LosesMemoryOfTheDead);
-        Some(Self { bed, defect, swaps: HashMap::new(), published: false, last: Vec::new() })
+        Some(Self {
+            bed,
+            defect,
+            swaps: HashMap::new(),
+            published: false,
+            last: Vec::new(),
+            late: Vec::new(),
+        })
     }
 
     fn layout(&self) -> Layout {
@@ -195,6 +230,9 @@ impl Testbed for Broken {
 
     fn post(&mut self, posts: &[Post]) {
         let mut posts: Vec<Post> = posts.iter().filter_map(|post| self.instead(post)).collect();
+        if self.is(Defect::GrantsFirst) {
+            posts.sort_by_key(|post| !matches!(post, Post::Permit(_, Permission::Granted, _)));
+        }
         if self.is(Defect::Reorders) {
             posts.reverse();
         }
@@ -208,9 +246,17 @@ impl Testbed for Broken {
     }
 
     fn turn(&mut self) {
+        for (turns, post) in &mut self.late {
+            *turns -= 1;
+            if *turns == 0 {
+                self.bed.post(core::slice::from_ref(post));
+            }
+        }
+        self.late.retain(|(turns, _)| *turns > 0);
         let probe = self.bed.probe();
         let before = [probe.completions.len(), probe.datagrams.len(), probe.deaths.len()];
         self.bed.turn();
+        self.bed.probe().completions.retain(|(token, _)| token.0 != LATE);
         self.spoil(before);
     }
 

@@ -6,8 +6,16 @@
 use crate::support::{Probe, SCRIBBLE, Seen};
 use obol_fabric::metrics::FabricCounter;
 use obol_fabric::{
-    Address, Evidence, Fabric, Group, Instant, Layout, LinkError, Nanos, Page, Remote, Token, ViewId,
+    Address, Evidence, Fabric, Group, Instant, Layout, LinkError, Nanos, Page, Permission, Remote, Token,
+    ViewId, Writers,
 };
+use std::ops::Range;
+
+// Beside this file, also where that is a module of another test.
+#[path = "permits.rs"]
+mod permits;
+
+pub(crate) use permits::*;
 
 /// The coordinator that the test drives, and two more, whose memory outlives them.
 pub(crate) const ME: u32 = 1;
@@ -21,6 +29,8 @@ const NEVER: Address = Address::region(7);
 pub(crate) enum Feature {
     /// A region restricts the operations of its peers.
     Rights,
+    /// A process changes whose WRITEs are executed.
+    Permits,
     /// Links can be made to lose datagrams.
     Loss,
     /// Links can be cut.
@@ -52,6 +62,10 @@ pub(crate) enum Post {
     WriteUnsignaled(Remote, Vec<u8>, u64),
     /// Expected, desired.
     Cas(Remote, u64, u64, u64),
+    /// On all value areas.
+    Permit(Writers, Permission, u64),
+    /// On a part of them.
+    PermitPart(Writers, Range<u32>, Permission, u64),
     Send(Address, Vec<u8>),
     Multicast(Group, Vec<u8>),
     Watch(Address),
@@ -66,6 +80,12 @@ impl Post {
             Self::Write(to, bytes, token) => fabric.write(*to, bytes, Token(*token)),
             Self::WriteUnsignaled(to, bytes, token) => fabric.write_unsignaled(*to, bytes, Token(*token)),
             Self::Cas(at, expected, desired, token) => fabric.cas(*at, *expected, *desired, Token(*token)),
+            Self::Permit(whom, permission, token) => {
+                fabric.permit(*whom, 0..u32::MAX, *permission, Token(*token));
+            }
+            Self::PermitPart(whom, part, permission, token) => {
+                fabric.permit(*whom, part.clone(), *permission, Token(*token));
+            }
             Self::Send(to, bytes) => fabric.send(*to, bytes),
             Self::Multicast(group, bytes) => fabric.multicast(*group, bytes),
             Self::Watch(whom) => fabric.watch(*whom),
@@ -77,7 +97,11 @@ impl Post {
     /// The operation whose completion is awaited.
     const fn token(&self) -> Option<u64> {
         match self {
-            Self::Read(_, _, token) | Self::Write(_, _, token) | Self::Cas(_, _, _, token) => Some(*token),
+            Self::Read(_, _, token)
+            | Self::Write(_, _, token)
+            | Self::Permit(_, _, token)
+            | Self::PermitPart(_, _, _, token)
+            | Self::Cas(_, _, _, token) => Some(*token),
             _ => None,
         }
     }
@@ -286,6 +310,9 @@ macro_rules! each_contract_test {
             a_successor_is_not_its_predecessor_and_a_coordinators_memory_outlives_it
             a_fence_is_seen_by_who_is_fenced
             a_peer_without_the_right_changes_nothing
+            no_revoked_write_is_executed_after_the_permits_completion
+            changes_of_permissions_take_effect_in_the_order_of_their_posts
+            a_permission_concerns_its_part_of_the_memory_alone
             a_datagram_arrives_whole_with_its_sender
             what_is_too_long_or_for_no_process_is_lost
             a_receiver_that_does_not_take_its_datagrams_loses_some

@@ -22,7 +22,11 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn new() -> Self {
-        let (plan, authority) = (Plan::new(), Authority::new());
+        Self::with(Plan::new())
+    }
+
+    pub(crate) fn with(plan: Plan) -> Self {
+        let authority = Authority::new();
         let roots = [Root::new(), Root::new()];
         let clusters = [1, 2].map(|host| plan.host(&authority, &roots[usize::from(host) - 1], host));
         let gateways = [0, 1].map(|n| Some(plan.gateway(&clusters[n], &roots[n])));
@@ -43,12 +47,35 @@ impl Bed {
     }
 
     /// READs until there is an answer.
-    fn reach(&mut self) {
+    pub(crate) fn reach(&mut self) {
         let start = std::time::Instant::now();
         while self.read().is_err() {
             assert!(start.elapsed() < crate::support::HANG, "{:?}", self.me.link_status());
             self.me.poll_once(&mut self.probe);
         }
+    }
+
+    pub(crate) fn gateway(&self, host: usize) -> &Child {
+        self.gateways[host - 1].as_ref().expect("it runs")
+    }
+
+    pub(crate) fn address(&self, host: u8) -> std::net::IpAddr {
+        self.plan.address(host)
+    }
+
+    pub(crate) fn kill_peer(&mut self) {
+        self.peer.0.kill().expect("killed");
+    }
+
+    /// A process of the first host that greets the driven one.
+    pub(crate) fn neighbour(&self) -> Child {
+        self.plan.child(&self.roots[0], "greet", "neighbour", None)
+    }
+
+    /// Waits until both gateways have heard each other's pulses.
+    pub(crate) fn until_heard(&mut self) {
+        let heard = [0, 1].map(|n| self.roots[n].join(crate::hosts::HEARD));
+        until(&mut self.me, &mut self.probe, |_| heard.iter().all(|file| file.exists()));
     }
 
     fn restart_gateway(&mut self) {

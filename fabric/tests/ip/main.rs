@@ -10,6 +10,7 @@ mod losses;
 #[path = "../support/network.rs"]
 #[allow(dead_code, reason = "the tests of whole clusters use the rest")]
 mod network;
+mod pulses;
 mod strangers;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "the tests of shared memory use the rest")]

@@ -1,20 +1,21 @@
 //! Who is not let in, and that they cost the others nothing.
 
-use crate::hosts::{ALL, PORT, Plan};
+use crate::hosts::{ALL, PORT, Plan, UNANSWERED};
 use crate::keys::Authority;
-use crate::support::{Child, HANG, Probe, Root, coordinator, live, until};
+use crate::support::{Child, HANG, Probe, Root, coordinator, kill, live, until, wait_for};
 use obol_fabric::host::Cluster;
-use obol_fabric::ip::identity::{Duty, Identity};
+use obol_fabric::identity::{Duty, Identity};
 use obol_fabric::ip::{Endpoint, GatewayCounter, counted};
 use obol_fabric::sim::Rng;
 use obol_fabric::{Address, Drive, Fabric, Layout, Release, Remote, Token};
 use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The roles as they are sent.
 const READER: u8 = 0;
@@ -25,6 +26,8 @@ const READ: u8 = 1;
 const WRITE: u8 = 2;
 const CAS: u8 = 3;
 const DATAGRAM: u8 = 4;
+const PING: u8 = 8;
+const ASK: u8 = 11;
 const WELCOME: u8 = 32;
 const REFUSED: u8 = 33;
 const RELEASE: u8 = 3;
@@ -41,7 +44,7 @@ type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// The second host of a cluster, with a gateway and a coordinator, and an authority.
 struct Bed {
-    _children: [Child; 2],
+    children: [Child; 2],
     plan: Plan,
     authority: Authority,
     cluster: Cluster,
@@ -57,7 +60,7 @@ impl Bed {
         let gateway = plan.gateway(&cluster, &root);
         let peer = plan.child(&root, "echo", "peer", Some(PEER));
         live(&cluster, "peer");
-        Self { _children: [gateway, peer], plan, authority, cluster, root, here }
+        Self { children: [gateway, peer], plan, authority, cluster, root, here }
     }
 
     fn at(&self) -> SocketAddr {
@@ -261,6 +264,31 @@ fn an_observer_reads_and_changes_nothing() {
 }
 
 #[test]
+fn a_question_is_answered_by_the_program_and_whoever_sends_more_before_that_is_dismissed() {
+    let bed = Bed::new();
+    let keys = bed.keys(&bed.authority, &ALL);
+    let ask = |bytes: &[u8]| [&[ASK], bytes].concat();
+    let mut stream = bed.greet(&keys, 0, READER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+    for bytes in [&b"first"[..], b"", &[7; 4096]] {
+        send(&mut stream, &ask(bytes)).expect("sent");
+        assert_eq!(next(&mut stream).expect("an answer"), [&[DATA], bytes].concat());
+    }
+    send(&mut stream, &ask(&[7; 4097])).expect("sent");
+    assert_eq!(next(&mut stream).expect("a reply"), [FAILED, DENIED], "it is too long");
+    send(&mut stream, &ask(UNANSWERED)).expect("sent");
+    send(&mut stream, &[PING]).expect("sent");
+    assert!(is_closed(next(&mut stream)));
+    // A gateway is admitted for its pulses alone.
+    let mut stream = bed.greet(&bed.keys(&bed.authority, &[Duty::Gateway]), 0, READER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+    send(&mut stream, &ask(b"may I")).expect("sent");
+    assert_eq!(next(&mut stream).expect("a reply"), [FAILED, DENIED]);
+    assert_eq!((bed.counted(GatewayCounter::Invalid), bed.counted(GatewayCounter::Denied)), (1, 2));
+    bed.serves();
+}
+
+#[test]
 fn an_invalid_message_ends_its_session_alone() {
     let bed = Bed::new();
     let keys = bed.keys(&bed.authority, &ALL);
@@ -457,13 +485,50 @@ fn new_keys_are_used_without_a_restart() {
 }
 
 #[test]
+fn keys_of_another_host_are_not_taken_into_use() {
+    let bed = Bed::new();
+    let keys = bed.keys(&bed.authority, &ALL);
+    bed.authority.issue(&bed.root.join("keys"), bed.plan.address(2), bed.plan.nonce, 1, &ALL);
+    let mut stream = bed.greet(&keys, HERE, MEMBER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+    // Its former certificate, which names host 2.
+    bed.serves();
+}
+
+#[test]
+fn who_waited_for_a_frozen_gateway_is_no_stranger() {
+    let bed = Bed::new();
+    let connect = || TcpStream::connect(bed.at()).expect("the kernel accepts");
+    kill(&bed.children[0], "STOP");
+    // They give up before it runs again.
+    (0..3).for_each(|_| drop(connect()));
+    std::thread::sleep(Duration::from_millis(2500));
+    kill(&bed.children[0], "CONT");
+    wait_for(|| bed.counted(GatewayCounter::Missed) == 3);
+    assert_eq!(bed.counted(GatewayCounter::Strangers), 0);
+    drop(connect());
+    wait_for(|| bed.counted(GatewayCounter::Strangers) == 1);
+    bed.serves();
+}
+
+#[test]
 fn a_gateway_of_another_host_is_not_believed() {
-    // Keys for the address of host 2, signed by the authority, that name host 3.
+    // Keys for the address of host 2, signed by the authority, that name host 3. An honest gateway
+    // does not use them.
     let (plan, authority) = (Plan::new(), Authority::new());
-    let (here, there) = (Root::new(), Root::new());
-    let (mine, theirs) = (plan.host(&authority, &here, 1), plan.host(&authority, &there, 2));
-    let _gateway = plan.gateway(&theirs, &there);
-    authority.issue(&there.join("keys"), plan.address(2), plan.nonce, 3, &ALL);
+    let here = Root::new();
+    let mine = plan.host(&authority, &here, 1);
+    let keys = here.join("impostor");
+    authority.issue(&keys, plan.address(2), plan.nonce, 3, &ALL);
+    let config = Identity::load(&keys).expect("keys").server().expect("usable");
+    let listener = TcpListener::bind((plan.address(2), PORT)).expect("free");
+    // It ends with this process.
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let tls = ServerConnection::new(config.clone()).expect("made");
+            let _until_it_is_closed = StreamOwned::new(tls, socket).read(&mut [0]);
+        }
+    });
     let mut me = plan.open(&mine, &here, coordinator("me", 1));
     let mut probe = Probe::default();
     me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(1));

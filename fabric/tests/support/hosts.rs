@@ -4,8 +4,9 @@
 use crate::keys::Authority;
 use crate::support::{self, Child, LIMITS, Root, live, name};
 use obol_fabric::host::{Cluster, Origin};
-use obol_fabric::ip::identity::Duty;
-use obol_fabric::ip::{self, Config, Endpoint};
+use obol_fabric::identity::Duty;
+use obol_fabric::ip::{self, Config, Endpoint, Outlets, PulseConfig, PulseReport, Question};
+use obol_fabric::pulse::Timing;
 use obol_fabric::{Nanos, Owner, Wait};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,15 @@ pub(crate) struct Plan {
     /// The network of the test: two bytes of the process, one of the test.
     net: [u8; 3],
     pub(crate) nonce: u64,
+    /// Whether there are pulses. Then connections are given up late.
+    pulses: bool,
 }
+
+/// The file in a root that says that the gateway has heard pulses.
+pub(crate) const HEARD: &str = "heard";
+/// Loose as well.
+const PULSE: Timing = Timing { period: Nanos::from_millis(10), timeout: Nanos::from_millis(800) };
+const LATE: Nanos = Nanos::from_secs(60);
 
 impl Plan {
     /// One of its own for each test.
@@ -34,7 +43,12 @@ impl Plan {
         static NONCE: AtomicU64 = AtomicU64::new(1);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let nonce = u64::from(std::process::id()) << 32 | NONCE.fetch_add(1, Ordering::Relaxed);
-        Self { net: [high, low, NEXT.fetch_add(1, Ordering::Relaxed)], nonce }
+        Self { net: [high, low, NEXT.fetch_add(1, Ordering::Relaxed)], nonce, pulses: false }
+    }
+
+    /// The same with pulses.
+    pub(crate) fn pulsed() -> Self {
+        Self { pulses: true, ..Self::new() }
     }
 
     pub(crate) fn address(&self, host: u8) -> IpAddr {
@@ -48,9 +62,14 @@ impl Plan {
             gateways: (1..=2).map(|host| SocketAddr::new(self.address(host), PORT)).collect(),
             coordinators: vec![1, 2, 2],
             identity: root.join("keys"),
-            detection: DETECTION,
+            detection: if self.pulses { LATE } else { DETECTION },
             raises_fences: false,
             keeps_mailbox: false,
+            pulse: self.pulses.then(|| PulseConfig {
+                timing: PULSE,
+                paths: (1..=2).map(|host| vec![self.address(host)]).collect(),
+                priority: None,
+            }),
         }
     }
 
@@ -69,7 +88,7 @@ impl Plan {
     /// A process on a host, with a role.
     pub(crate) fn child(&self, root: &Path, role: &str, name: &str, region: Option<u32>) -> Child {
         let [high, low, test] = self.net;
-        let plan = format!("{high} {low} {test} {}", self.nonce);
+        let plan = format!("{high} {low} {test} {} {}", self.nonce, u8::from(self.pulses));
         Child::start_with(CHILD, root, role, name, region, &[("OBOL_TEST_IP", plan)])
     }
 
@@ -81,20 +100,45 @@ impl Plan {
     }
 }
 
+/// A question that the gateway's program does not answer.
+pub(crate) const UNANSWERED: &[u8] = b"unanswered";
+
 /// Plays a role over IP, if the environment has one.
 pub(crate) fn play() {
     let Ok(plan) = std::env::var("OBOL_TEST_IP") else { return };
     let var = |key: &str| std::env::var(key).expect("set by the parent");
     let words: Vec<u64> = plan.split(' ').map(|word| word.parse().expect("a number")).collect();
-    let [high, low, test, nonce] = words[..] else { panic!("four words: {plan}") };
-    let plan = Plan { net: [high, low, test].map(|n| n as u8), nonce };
+    let [high, low, test, nonce, pulses] = words[..] else { panic!("five words: {plan}") };
+    let plan = Plan { net: [high, low, test].map(|n| n as u8), nonce, pulses: pulses != 0 };
     support::end_with_parent();
     let root = PathBuf::from(var("OBOL_TEST_ROOT"));
     let cluster = Cluster::open(&root, name("c")).expect("the parent made it");
     let (text, role) = (var("OBOL_TEST_NAME"), var("OBOL_TEST_ROLE"));
     if role == "gateway" {
-        ip::serve(&cluster, name(&text), &plan.config(&root), &AtomicBool::new(false), None, |_| {}, || {})
-            .expect("served");
+        let (reports, received) = std::sync::mpsc::sync_channel(8);
+        let heard = root.join(HEARD);
+        std::thread::spawn(move || {
+            let reports = received.into_iter();
+            for _ in reports.filter(|report: &PulseReport| report.peers.iter().all(|peer| peer.heard)) {
+                std::fs::write(&heard, "").expect("written");
+            }
+        });
+        let (questions, asked) = std::sync::mpsc::sync_channel::<Question>(8);
+        std::thread::spawn(move || {
+            // All but this one are repeated as their answers.
+            let mut kept = Vec::new();
+            for question in asked {
+                if question.bytes() == UNANSWERED {
+                    kept.push(question);
+                } else {
+                    let bytes = question.bytes().to_vec();
+                    question.answer(bytes);
+                }
+            }
+        });
+        let outlets = Outlets { pulses: Some(reports), questions: Some(questions), ..Outlets::default() };
+        let stop = AtomicBool::new(false);
+        ip::serve(&cluster, name(&text), &plan.config(&root), &stop, outlets, |_| {}, || {}).expect("served");
         return;
     }
     let owner = match var("OBOL_TEST_REGION").parse() {

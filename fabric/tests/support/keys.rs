@@ -1,6 +1,6 @@
 //! Keys of a cluster's hosts, made for a test.
 
-use obol_fabric::ip::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, uri};
+use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, uri};
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use std::fs;

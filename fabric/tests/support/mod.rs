@@ -9,7 +9,7 @@ use obol_fabric::host::{Attachment, Cluster};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, Layout, LinkError, Machine, Nanos,
-    Owner, Token, Wait,
+    Owner, Remote, Token, Wait,
 };
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -128,6 +128,9 @@ pub(crate) struct Probe {
     pub(crate) datagrams: Vec<(Address, Vec<u8>)>,
     pub(crate) deaths: Vec<(Address, Evidence)>,
     pub(crate) seats: u32,
+    /// Where the own region is read when a change of permissions is in force, and what is found.
+    pub(crate) watched: u32,
+    pub(crate) at_permit: Option<[u64; FLOOD_WORDS]>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -135,6 +138,7 @@ pub(crate) enum Seen {
     Read(Vec<u8>),
     Written,
     Swapped(u64),
+    Permitted,
 }
 
 impl Probe {
@@ -158,13 +162,18 @@ impl Probe {
 }
 
 impl Machine for Probe {
-    fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, _: &mut F) {
+    fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
         match event {
             Event::Completion { token, result } => {
+                if result == Ok(Completion::Permitted) {
+                    let words = fabric.own(self.watched, FLOOD_WORDS * 8).expect("words of the own region");
+                    self.at_permit.get_or_insert(std::array::from_fn(|n| words[n].load(Ordering::Relaxed)));
+                }
                 let seen = result.map(|c| match c {
                     Completion::Read(bytes) => Seen::Read(bytes.to_vec()),
                     Completion::Written => Seen::Written,
                     Completion::Swapped(found) => Seen::Swapped(found),
+                    Completion::Permitted => Seen::Permitted,
                 });
                 self.completions.push((token, seen));
             }
@@ -180,11 +189,18 @@ impl Machine for Probe {
 /// words of equal bytes.
 pub(crate) const SCRIBBLE: u64 = 7;
 
+/// The beginning of a datagram that makes a peer WRITE to an offset of its sender's region, again
+/// and again until that fails: each time one number in all of so many words.
+pub(crate) const FLOOD: &[u8] = b"flood";
+pub(crate) const FLOOD_WORDS: usize = 8;
+
 /// Returns datagrams; on a tick it greets region 1, or checks [`SCRIBBLE`].
 pub(crate) struct Actor {
     greet: bool,
     scribble: Option<Layout>,
     scribbled: u8,
+    flooding: Option<Remote>,
+    flooded: u64,
     tick_every: Nanos,
     due: Instant,
 }
@@ -192,12 +208,20 @@ pub(crate) struct Actor {
 impl Actor {
     fn new(tick_every: Nanos) -> Self {
         let due = Instant::ZERO;
-        Self { greet: false, scribble: None, scribbled: 0, tick_every, due }
+        Self { greet: false, scribble: None, scribbled: 0, flooding: None, flooded: 0, tick_every, due }
     }
 
     /// The interval of checks for [`SCRIBBLE`] in its region.
     pub(crate) fn scribbler(layout: Layout, tick_every: Nanos) -> Self {
         Self { scribble: Some(layout), ..Self::new(tick_every) }
+    }
+
+    fn flood(&mut self, fabric: &mut impl Fabric) {
+        if let Some(to) = self.flooding {
+            self.flooded += 1;
+            let bytes = self.flooded.to_le_bytes().repeat(FLOOD_WORDS);
+            fabric.write(to, &bytes, Token(0));
+        }
     }
 
     fn scribble(&mut self, layout: &Layout, fabric: &impl Fabric) {
@@ -215,8 +239,18 @@ impl Actor {
 
 impl Machine for Actor {
     fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
-        if let Event::Datagram { from, bytes } = event {
-            fabric.send(from, bytes);
+        match event {
+            Event::Datagram { from, bytes } => {
+                fabric.send(from, bytes);
+                let offset = bytes.strip_prefix(FLOOD).and_then(|rest| rest.try_into().ok());
+                if let (Some(offset), None) = (offset, self.flooding) {
+                    self.flooding = Some(Remote { at: from, offset: u32::from_le_bytes(offset) });
+                    self.flood(fabric);
+                }
+            }
+            Event::Completion { result: Ok(_), .. } => self.flood(fabric),
+            Event::Completion { result: Err(_), .. } => self.flooding = None,
+            Event::Death { .. } | Event::Seat { .. } | Event::Confirm { .. } => {}
         }
     }
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {

@@ -1,13 +1,16 @@
 //! A cluster of several hosts on one: each host has a directory of its own, all share the device.
 
+use crate::keys::Authority;
 use crate::support::{self, Child, LIMITS, Root, name};
 use obol_fabric::host::{Cluster, Origin};
+use obol_fabric::identity::Duty;
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::verbs::device::DeviceSelector;
-use obol_fabric::verbs::{Config, Endpoint};
+use obol_fabric::verbs::{Config, Endpoint, HostKeys};
 use obol_fabric::{Limits, Nanos, Owner, Wait};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 /// Loose: an emulated device on a busy host answers late, and the tests only bound hangs.
@@ -19,7 +22,15 @@ pub(crate) struct Plan {
     ip: IpAddr,
     first_port: u16,
     pub(crate) nonce: u64,
+    /// The directory of all hosts' keys; `None` in a cluster without.
+    pub(crate) keys: Option<PathBuf>,
+    _keys: Option<Arc<Root>>,
 }
+
+/// Where coordinators 1 to 3 are.
+const HOST_OF_COORDINATOR: [u8; 3] = [1, 2, 2];
+/// What processes of all hosts may be.
+pub(crate) const DUTIES: [Duty; 4] = [Duty::Coordinator, Duty::Cache, Duty::Agent, Duty::Observer];
 
 impl Plan {
     /// One of its own for each test; `None` where there is no device and none is required.
@@ -31,7 +42,34 @@ impl Plan {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let first_port = 20_000 + (std::process::id() % 2_000) as u16 * 8 + n * 4 % 16_000;
         let nonce = u64::from(std::process::id()) << 32 | NONCE.fetch_add(1, Ordering::Relaxed);
-        Some(Self { ip, first_port, nonce })
+        Some(Self { ip, first_port, nonce, keys: None, _keys: None })
+    }
+
+    /// The same with keys for hosts 1 to 4, and their authority.
+    pub(crate) fn with_keys() -> Option<(Self, Authority)> {
+        let plan = Self::new()?;
+        let (root, authority) = (Arc::new(Root::new()), Authority::new());
+        let plan = Self { keys: Some(root.to_path_buf()), _keys: Some(root), ..plan };
+        (1..=4).for_each(|host| authority.issue(&plan.keys_of(host), plan.ip, plan.nonce, host, &DUTIES));
+        Some((plan, authority))
+    }
+
+    /// Where a host has its keys.
+    pub(crate) fn keys_of(&self, host: u8) -> PathBuf {
+        self.keys.as_ref().expect("a cluster with keys").join(host.to_string())
+    }
+
+    pub(crate) const fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// As [`Plan::config`], with the keys of a host if there are any.
+    pub(crate) fn config_of(&self, host: u8, region: Option<u32>) -> Config {
+        let keys = self
+            .keys
+            .as_ref()
+            .map(|_| HostKeys { directory: self.keys_of(host), coordinators: HOST_OF_COORDINATOR.to_vec() });
+        Config { keys, ..self.config(region) }
     }
 
     pub(crate) fn config(&self, region: Option<u32>) -> Config {
@@ -52,6 +90,7 @@ impl Plan {
             detection: DETECTION,
             raises_fences: false,
             keeps_mailbox: false,
+            keys: None,
         }
     }
 
@@ -63,13 +102,22 @@ impl Plan {
     }
 
     pub(crate) fn open(&self, cluster: &Cluster, owner: Owner) -> Endpoint {
-        Endpoint::open(cluster, owner, Wait::Block, &self.config(owner.region)).expect("opened")
+        Endpoint::open(cluster, owner, Wait::Block, &self.config_of(cluster.host(), owner.region))
+            .expect("opened")
     }
 
     /// A process on a host, with a role.
     pub(crate) fn child(&self, root: &Path, role: &str, name: &str, region: Option<u32>) -> Child {
         let plan = format!("{} {} {}", self.ip, self.first_port, self.nonce);
-        Child::start_with("links::child", root, role, name, region, &[("OBOL_TEST_VERBS", plan)])
+        let keys = self.keys.as_deref().unwrap_or(Path::new(""));
+        Child::start_with(
+            "links::child",
+            root,
+            role,
+            name,
+            region,
+            &[("OBOL_TEST_VERBS", plan), ("OBOL_TEST_KEYS", keys.display().to_string())],
+        )
     }
 }
 
@@ -83,6 +131,8 @@ pub(crate) fn play() {
         ip: ip.parse().expect("an address"),
         first_port: port.parse().expect("a port"),
         nonce: nonce.parse().expect("a number"),
+        keys: Some(PathBuf::from(var("OBOL_TEST_KEYS"))).filter(|keys| *keys != Path::new("")),
+        _keys: None,
     };
     support::end_with_parent();
     let root = std::path::PathBuf::from(var("OBOL_TEST_ROOT"));

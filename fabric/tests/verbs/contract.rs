@@ -2,7 +2,7 @@
 //! on the second.
 
 use crate::cluster::Plan;
-use crate::suite::{Fault, Feature, ME, Post, Testbed, contract, contract_tests, of_processes};
+use crate::suite::{Fault, Feature, ME, Post, Testbed, of_processes};
 use crate::support::{Child, Probe, Root, coordinator, kill, live, until};
 use obol_fabric::host::{Cluster, Impairment, clock};
 use obol_fabric::metrics::FabricCounter;
@@ -10,9 +10,18 @@ use obol_fabric::verbs::Endpoint;
 use obol_fabric::{Address, Drive, Fabric, Layout, Nanos, ViewId};
 use std::collections::HashMap;
 
-contract!(Rdma);
+mod plain {
+    use crate::suite::contract_tests;
+    crate::suite::contract!(super::Rdma<false>);
+}
 
-struct Rdma {
+mod authenticated {
+    use crate::suite::contract_tests;
+    crate::suite::contract!(super::Rdma<true>);
+}
+
+/// With keys of the hosts, or without.
+struct Rdma<const KEYS: bool> {
     // Children end before their directories do.
     peers: HashMap<u32, Child>,
     me: Endpoint,
@@ -22,9 +31,10 @@ struct Rdma {
     roots: [Root; 2],
 }
 
-impl Testbed for Rdma {
+impl<const KEYS: bool> Testbed for Rdma<KEYS> {
     const NAME: &'static str = "verbs";
     const LACKS: &'static [(Feature, &'static str)] = &[
+        (Feature::Permits, "a log has no registration and connection of its own"),
         (Feature::Loss, "drills impair shared memory only; a network is to be broken by its own means"),
         (Feature::Cuts, "drills impair shared memory only; a network is to be broken by its own means"),
         (
@@ -37,7 +47,7 @@ impl Testbed for Rdma {
     const PATIENCE: Nanos = Nanos::from_secs(60);
 
     fn new() -> Option<Self> {
-        let plan = Plan::new()?;
+        let plan = if KEYS { Plan::with_keys()?.0 } else { Plan::new()? };
         let roots = [Root::new(), Root::new()];
         let (here, there) = (plan.host(&roots[0], 1), plan.host(&roots[1], 2));
         let me = plan.open(&here, coordinator("me", ME));

@@ -1,5 +1,6 @@
 //! The module deadbeat reports deaths to other hosts.
 
+use crate::cluster::Plan;
 use crate::links::{TWO, Two};
 use crate::support::until;
 use obol_fabric::checks::skipped;
@@ -24,13 +25,16 @@ fn the_kernel_of_another_host_proves_a_death_without_survivors_there() {
         skipped("module-here", error);
         return;
     }
-    let before = counter("registered");
-    let Some(mut two) = Two::new() else { return };
-    two.me.watch(TWO);
-    until(&mut two.me, &mut two.probe, |_| counter("registered") >= before + 2 * REGISTRATIONS);
-    drop(two.peer.take());
-    // There is no successor, so a broken link would remain a suspicion.
-    until(&mut two.me, &mut two.probe, |probe| probe.deaths.len() == 2);
-    assert_eq!(two.probe.deaths, [(TWO, Evidence::Suspicion), (TWO, Evidence::Proof)]);
-    assert_eq!(counter("send_failed"), 0);
+    let (Some(plain), Some((authenticated, _))) = (Plan::new(), Plan::with_keys()) else { return };
+    for plan in [plain, authenticated] {
+        let before = counter("registered");
+        let mut two = Two::of(plan);
+        two.me.watch(TWO);
+        until(&mut two.me, &mut two.probe, |_| counter("registered") >= before + 2 * REGISTRATIONS);
+        drop(two.peer.take());
+        // There is no successor, so a broken link would remain a suspicion.
+        until(&mut two.me, &mut two.probe, |probe| probe.deaths.len() == 2);
+        assert_eq!(two.probe.deaths, [(TWO, Evidence::Suspicion), (TWO, Evidence::Proof)]);
+        assert_eq!(counter("send_failed"), 0);
+    }
 }

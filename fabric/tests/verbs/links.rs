@@ -29,13 +29,16 @@ pub(crate) const TWO: Address = Address::region(2);
 
 impl Two {
     pub(crate) fn new() -> Option<Self> {
-        let plan = Plan::new()?;
+        Plan::new().map(Self::of)
+    }
+
+    pub(crate) fn of(plan: Plan) -> Self {
         let roots = [Root::new(), Root::new()];
         let clusters = [plan.host(&roots[0], 1), plan.host(&roots[1], 2)];
         let me = plan.open(&clusters[0], coordinator("me", 1));
         let mut this = Self { plan, roots, clusters, me, probe: Probe::default(), peer: None };
         this.start("echo");
-        Some(this)
+        this
     }
 
     /// Starts coordinator 2, and waits until it answers.

@@ -10,6 +10,9 @@ mod costs;
 mod deaths;
 mod device;
 mod devices;
+mod identity;
+#[path = "../support/keys.rs"]
+mod keys;
 mod links;
 mod rights;
 #[path = "../contract/suite.rs"]

@@ -68,16 +68,7 @@ impl Coordinator {
             Message::Deciders { id, acceptors } if id > self.view().id => {
                 self.poll_others(wire::acceptors(acceptors), now, fabric);
             }
-            Message::JoinReply { token, outcome: Err(Refusal::Release(spoken)) } => {
-                if matches!(self.peer.state, MembershipState::Joining { token: mine, .. } if mine == token) {
-                    self.peer.refused_by = Some(spoken);
-                }
-            }
-            Message::JoinReply { token, outcome: Err(refusal) } if !refusal.is_temporary() => {
-                if matches!(self.peer.state, MembershipState::Joining { token: mine, .. } if mine == token) {
-                    self.stand_by(now);
-                }
-            }
+            Message::JoinReply { token, outcome: Err(refusal) } => self.on_refusal(token, refusal, now),
             Message::Links { from, view, silent } => {
                 if let Some(seen) = self.log.get(view) {
                     let silent = cliques::named(silent, &seen.view);
@@ -101,6 +92,16 @@ impl Coordinator {
             Message::Heartbeat(_) | Message::ClockRequest { .. } | Message::ClockReply { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
             }
+        }
+    }
+
+    /// A join of this coordinator was refused.
+    fn on_refusal(&mut self, token: u64, refusal: Refusal, now: Instant) {
+        let is_own = matches!(self.peer.state, MembershipState::Joining { token: own, .. } if own == token);
+        match refusal {
+            Refusal::Release(spoken) if is_own => self.peer.refused_by = Some(spoken),
+            refusal if is_own && !refusal.is_temporary() => self.stand_by(now),
+            _ => {}
         }
     }
 

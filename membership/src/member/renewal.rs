@@ -248,7 +248,7 @@ impl Member {
         }
     }
 
-    /// Records when the page becomes active, and when its lease expires.
+    /// Records when the page becomes active, and when its lease expires. Whoever leaves gives it up.
     pub(super) fn note_active<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
         let is = page.start <= now && now < page.end && page.view == self.view.id;
@@ -264,7 +264,7 @@ impl Member {
             && !is
             && page.end <= now
         {
-            if self.lapses.begun(view) {
+            if !self.peer.leaves() && self.lapses.begun(view) {
                 fabric.record(Record::new(Event_::LeaseLost, view.0, self.lapses.count));
             }
         } else if active.is_none() && self.lapses.silent && page.view == self.lapses.view && lasting <= now {

@@ -9,6 +9,7 @@ use obol_fabric::*;
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::time::Instant as Clock;
 
 /// The limits of every model: the smallest ring, and two proposers.
@@ -40,6 +41,9 @@ impl Fabric for Noted {
     }
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         self.posts.push((Post::Cas { at, expected, desired }, token));
+    }
+    fn permit(&mut self, _: Writers, _: Range<u32>, _: Permission, _: Token) {
+        unreachable!("the membership changes no permissions");
     }
     fn send(&mut self, _: Address, _: &[u8]) {}
     fn multicast(&mut self, _: Group, _: &[u8]) {}

@@ -11,6 +11,7 @@ use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as RecordKind, Record};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, Timing, View, poll};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -143,6 +144,9 @@ impl Fabric for Posts<'_> {
     }
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         self.posts.push(Post::Cas(at, expected, desired, token));
+    }
+    fn permit(&mut self, _: Writers, _: Range<u32>, _: Permission, _: Token) {
+        unreachable!("the membership changes no permissions");
     }
     fn send(&mut self, to: Address, bytes: &[u8]) {
         self.posts.push(Post::Send(to, bytes.to_vec()));

@@ -12,7 +12,7 @@ use obol_fabric::remote::ClockRelation;
 use obol_fabric::{Address, Instant, Nanos};
 use obol_membership::View;
 use obol_membership::view::Member;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Observer {
@@ -33,29 +33,52 @@ impl Observer {
 
     /// The last copies of regions of other hosts.
     pub(super) fn remote_copies(&mut self, owners: &[Member]) -> BTreeMap<u32, Arc<RemoteCopy>> {
-        if owners.is_empty() {
+        if owners.is_empty() || self.of_this_host || self.trouble.is_some() {
             return BTreeMap::new();
         }
-        if self.remotes.is_none() && self.trouble.is_none() {
-            let reader = self.deployment.reader(&self.cluster).map_err(|error| error.to_string());
-            let started = reader.and_then(|reader| {
-                let start = |reader| RemoteReader::start(reader, self.remote_interval);
-                reader.map(start).transpose().map_err(|error| error.to_string())
-            });
-            match started {
-                Ok(reader) => {
-                    self.remotes = reader.map(|reader| Remotes {
-                        reader,
-                        clocks: Clocks::default(),
-                        cursors: BTreeMap::new(),
-                        counted: BTreeMap::new(),
-                    });
-                }
-                Err(error) => self.trouble = Some(error),
+        let by_gateway = self.deployment.has_gateways();
+        let mut wanted: BTreeMap<u8, Vec<Address>> = BTreeMap::new();
+        for member in owners {
+            // One RDMA device reads all hosts.
+            let host = self.deployment.host_of(member.address.region).filter(|_| by_gateway);
+            wanted.entry(host.unwrap_or_default()).or_default().push(member.address);
+        }
+        let remotes = self.remotes.get_or_insert_with(|| Remotes {
+            reader: RemoteReader::new(self.remote_interval),
+            clocks: Clocks::default(),
+            cursors: BTreeMap::new(),
+            counted: BTreeMap::new(),
+        });
+        let open = || {
+            let reader = self.deployment.reader(&self.cluster).map_err(|error| error.to_string())?;
+            reader.ok_or_else(|| "this cluster has no network".to_owned())
+        };
+        match remotes.reader.copies(&wanted, by_gateway, open) {
+            Ok(copies) => copies,
+            Err(error) => {
+                self.remotes = None;
+                self.trouble = Some(error);
+                BTreeMap::new()
             }
         }
-        let wanted: Vec<Address> = owners.iter().map(|m| m.address).collect();
-        self.remotes.as_ref().map_or_else(BTreeMap::new, |remotes| remotes.reader.copies(&wanted))
+    }
+
+    /// The hosts of these owners of which no region can be read, because there is no answer.
+    fn silent_hosts(&self, owners: &[Member], is_silent: impl Fn(&Member) -> bool) -> BTreeSet<u8> {
+        let hosts = |silent: bool| {
+            let of = owners.iter().filter(|member| is_silent(member) == silent);
+            of.filter_map(|member| self.deployment.host_of(member.address.region)).collect::<BTreeSet<u8>>()
+        };
+        &hosts(true) - &hosts(false)
+    }
+
+    /// Notes when the newest view was seen first. Copies of other hosts that are older may lack it.
+    pub(super) fn note_newest(&mut self, view: Option<&Arc<View>>) {
+        if let Some(id) = view.map(|view| view.id)
+            && self.newest_since.0 < id
+        {
+            self.newest_since = (id, clock::now());
+        }
     }
 
     /// The most certain relation of the clock of a region's host, after another measurement.
@@ -94,11 +117,13 @@ impl Observer {
     /// The processes of other hosts, as far as their regions can be read.
     pub(super) fn remote(&mut self) -> Vec<Process> {
         let newest = if self.deployment.network.is_none() { return Vec::new() } else { self.newest_here() };
+        self.note_newest(newest.as_ref());
         let owners = self.owners_elsewhere(newest.as_ref());
         let copies = self.remote_copies(&owners);
         let is_silent = |m: &Member| copies.get(&m.address.region).is_none_or(|found| found.is_silent());
         let network = self.deployment.network.as_ref();
         self.doubt = network.and_then(|network| why_silent(network, owners.iter().map(is_silent)));
+        self.silent = self.silent_hosts(&owners, is_silent);
         let drift = self.deployment.profile.timing.drift_ppm;
         let mut processes = Vec::new();
         for member in owners {

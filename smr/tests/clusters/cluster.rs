@@ -1,13 +1,16 @@
 //! A cluster with replicas and clients in virtual time, and the faults that are injected.
 
-use crate::history::{Act, History, Watched, bytes};
+use crate::history::{Act, History, Watched, bytes, stamped_by_client};
 use crate::oracle::{Oracle, Seen};
+use obol_fabric::memory::copy_out;
 use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Start, Timing, View};
 #[cfg(feature = "mutants")]
 use obol_smr::Mutant;
-use obol_smr::{Actor, Area, Client, KeyValue, Node, Operation, Pace, Replica, ReplicaState};
+use obol_smr::{
+    Actor, Area, Client, Guard, KeyValue, Node, Operation, Pace, Replica, ReplicaState, Standing, Views,
+};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,7 +24,10 @@ const KEYS: u64 = 2;
 
 const LEASE: Nanos = Nanos::from_micros(120);
 const POLL_EVERY: Nanos = Nanos::from_micros(4);
+const IDLE_EVERY: Nanos = Nanos::from_micros(12);
 const PATIENCE: Nanos = Nanos::from_micros(150);
+/// Clocks of replicas differ by up to so much.
+const CLOCK_SKEW_MS: u64 = 1000;
 const AGAIN_EVERY: Nanos = Nanos::from_micros(300);
 const AGAIN_EVERY_MAX: Nanos = Nanos(32 * AGAIN_EVERY.0);
 /// A new cluster serves within this time.
@@ -43,6 +49,9 @@ pub(crate) enum Faults {
     Single,
     /// Several at once. The service may stop, and resumes when a majority is back.
     Overlapping,
+    /// The leader and a client that reads hear nothing of the view that excludes them, while other
+    /// clients write.
+    Deaf,
 }
 
 /// The faults of a run.
@@ -82,12 +91,12 @@ pub(crate) struct Run {
     pub(crate) trace: u64,
 }
 
-enum Role {
+enum Role<G> {
     Coordinator(Box<Coordinator>),
-    Node(Box<Node<Watched>>),
+    Node(Box<Node<Watched, Views, G>>),
 }
 
-impl Role {
+impl<G: Guard> Role<G> {
     fn view(&self) -> &Arc<View> {
         match self {
             Self::Coordinator(coordinator) => coordinator.view(),
@@ -95,7 +104,7 @@ impl Role {
         }
     }
 
-    fn replica(&self) -> Option<&Replica<Watched>> {
+    fn replica(&self) -> Option<&Replica<Watched, Views, G>> {
         match self {
             Self::Coordinator(_) => None,
             Self::Node(node) => node.replica(),
@@ -103,7 +112,7 @@ impl Role {
     }
 }
 
-impl Machine for Role {
+impl<G: Guard> Machine for Role<G> {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         match self {
             Self::Coordinator(machine) => machine.start(now, fabric),
@@ -176,7 +185,7 @@ const LIMITS: Limits = Limits {
     ..Limits::LEAST
 };
 
-fn network() -> Network {
+fn network(seed: u64) -> Network {
     Network {
         one_way: Delay::new(800, 600),
         tear: Delay::new(10, 300),
@@ -186,6 +195,8 @@ fn network() -> Network {
         // it had begun.
         stall_permille: 10,
         stall: Delay::new(5_000, 20_000),
+        // Two of them take a small part of a lease, or up to all of it.
+        permit: if seed.is_multiple_of(2) { Delay::new(1_000, 4_000) } else { Delay::new(4_000, 50_000) },
         link_timeout: Delay::new(100_000, 50_000),
         record: false,
         count: false,
@@ -203,8 +214,8 @@ struct ClientState {
 }
 
 /// The cluster and what its clients do.
-struct Cluster {
-    world: World<Role>,
+pub(crate) struct Cluster<G> {
+    world: World<Role<G>>,
     rng: Rng,
     #[cfg(feature = "mutants")]
     mutant: Option<Mutant>,
@@ -219,14 +230,16 @@ struct Cluster {
     /// The store has begun: no replica may begin a log any more.
     has_begun: bool,
     trace: u64,
+    /// A client that only reads at present, without a pause.
+    reader: Option<u32>,
     /// Whether the last fault is over: suspects are removed, or not, within [`AFTERMATH`].
     lingers: bool,
 }
 
 impl Run {
     /// Runs a plan; the error describes the violation.
-    pub(crate) fn of(seed: u64, plan: Plan) -> Result<Self, String> {
-        let mut cluster = Cluster::start(seed, &plan);
+    pub(crate) fn of<G: Guard>(seed: u64, plan: Plan) -> Result<Self, String> {
+        let mut cluster = Cluster::<G>::start(seed, &plan);
         cluster.steady()?;
         let begun = cluster.world.now();
         let mut faults: Vec<u64> = (0..plan.fault_count)
@@ -238,11 +251,13 @@ impl Run {
             match plan.faults {
                 Faults::Single => cluster.inject()?,
                 Faults::Overlapping => cluster.inject_several()?,
+                Faults::Deaf => cluster.deafen()?,
             }
         }
         cluster.work_until(begun + FAULTS_LAST)?;
         cluster.recover()?;
         cluster.all_answered()?;
+        cluster.standings()?;
         cluster.history.judge()?;
         Ok(Self {
             yields: cluster.yields,
@@ -255,7 +270,7 @@ impl Run {
     }
 }
 
-impl Cluster {
+impl<G: Guard> Cluster<G> {
     fn start(seed: u64, plan: &Plan) -> Self {
         let layout = Layout::new(LIMITS).expect("within the bounds");
         let config = Config {
@@ -271,7 +286,7 @@ impl Cluster {
         #[cfg(not(feature = "mutants"))]
         let _ = plan;
         let mut cluster = Self {
-            world: World::new(layout, network(), seed),
+            world: World::new(layout, network(seed), seed),
             rng: Rng::new(seed ^ 0x736d_7200_0000_0000),
             #[cfg(feature = "mutants")]
             mutant: plan.mutant,
@@ -284,6 +299,7 @@ impl Cluster {
             yields: 0,
             has_begun: false,
             trace: 0,
+            reader: None,
             lingers: false,
         };
         for node in 0..NODES {
@@ -295,7 +311,7 @@ impl Cluster {
         cluster
     }
 
-    fn machine(&mut self, node: u32) -> Role {
+    fn machine(&mut self, node: u32) -> Role<G> {
         let (config, genesis, seed) = (self.config, Arc::clone(&self.genesis), self.rng.next_u64());
         if node < COORDINATORS {
             let start = Start::new(config, &genesis, [], seed);
@@ -303,8 +319,10 @@ impl Cluster {
         }
         let area = Area::of(&config.layout).expect("there is room");
         let (name, actor) = if REPLICAS.contains(&node) {
-            let pace = Pace { poll_every: POLL_EVERY, patience: PATIENCE };
-            let replica = Replica::new(area, pace, Watched::default());
+            let pace = Pace { poll_every: POLL_EVERY, idle_every: IDLE_EVERY, patience: PATIENCE };
+            // No two clocks agree.
+            let replica =
+                Replica::new(area, pace, Watched::default()).with_epoch(self.rng.below(CLOCK_SKEW_MS));
             let founds = node == REPLICAS.start && !self.has_begun;
             let replica = if founds { replica.founding(seed, VOTERS) } else { replica };
             #[cfg(feature = "mutants")]
@@ -322,7 +340,7 @@ impl Cluster {
         Role::Node(Box::new(Node::new(member, actor)))
     }
 
-    fn replica(&self, node: u32) -> Option<&Replica<Watched>> {
+    fn replica(&self, node: u32) -> Option<&Replica<Watched, Views, G>> {
         self.world.machine(node).replica()
     }
 
@@ -391,7 +409,7 @@ impl Cluster {
                 let (state, generation) = (world.state(node), world.address(node).generation);
                 Some(Seen { node, state, generation, replica: world.machine(node).replica()? })
             };
-            let all: Vec<Seen<'_>> = REPLICAS.filter_map(seen).collect();
+            let all: Vec<Seen<'_, G>> = REPLICAS.filter_map(seen).collect();
             self.oracle.check(step.node, &all)?;
             // Like the real process: it leaves, and starts again.
             let state = self.replica(step.node).map(Replica::state);
@@ -435,6 +453,46 @@ impl Cluster {
         Ok(())
     }
 
+    /// What an observer reads in the voters' memory is what the voters know of themselves, once the
+    /// newest commit index has arrived everywhere.
+    fn standings(&mut self) -> Result<(), String> {
+        let end = self.world.now() + AGAIN_EVERY_MAX.0;
+        self.run_until(end)?;
+        let leader = self.leader().ok_or("no replica leads after all faults")?;
+        let known = self.replica(leader).ok_or("the leader is a replica")?;
+        let area = Area::of(&Layout::new(LIMITS).expect("within the bounds")).expect("there is room");
+        let part = area.shared();
+        for voter in &known.config().voters {
+            let node = voter.address.region;
+            let replica = self.replica(node).ok_or("a voter is a replica")?;
+            if Some(replica.applied()) < known.commit() {
+                return Err(format!(
+                    "invariant 12: {node} lacks entries although no fault is left: {}",
+                    self.states()
+                ));
+            }
+            let mut memory = vec![0; part.len()];
+            copy_out(&self.world.memory(node)[part.start as usize / 8..], &mut memory);
+            let read = Standing::of(&area, &memory).ok_or(format!("{node}: no standing"))?;
+            let fresh =
+                (read.log, read.term, read.accepted, Some(read.committed), read.applied, read.sessions);
+            let sessions = replica.sessions() as u64;
+            let own =
+                (replica.log(), known.term(), replica.last(), known.commit(), replica.applied(), sessions);
+            if read.granted != replica.granted() {
+                return Err(format!("{node}: an observer reads {read:?}, not {}", replica.granted()));
+            }
+            if fresh != own || read.needs_snapshot == replica.is_whole() || read.pruned > read.applied {
+                return Err(format!("{node}: an observer reads {read:?}, but the replica is at {own:?}"));
+            }
+            // All is applied, so nothing waits in the ring.
+            if read.accepted == read.applied && read.ring_used != 0 {
+                return Err(format!("{node}: {read:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Takes a client's answer, and begins its next operation.
     fn work(&mut self, client: u32) -> Result<(), String> {
         let at = (client - CLIENTS.start) as usize;
@@ -446,20 +504,21 @@ impl Cluster {
             self.history.ends(client, asked, &done)?;
             // Mostly at once, to detect lost or stale values.
             let pause = if self.rng.coin() { 0 } else { self.rng.below(THINK) };
-            self.asked[at].next_at = now + pause;
+            self.asked[at].next_at = now + if self.reader == Some(client) { 0 } else { pause };
         }
         let asked = &self.asked[at];
         if asked.waits_for.is_some() || asked.begun >= OPERATIONS_MAX || now < asked.next_at {
             return Ok(());
         }
         let key = self.rng.below(KEYS);
-        let (act, operation) = if self.rng.coin() {
+        let writes = self.rng.coin() && self.reader != Some(client);
+        let (act, operation) = if writes {
             self.next_value += 1;
             let put = KeyValue::put(&[key as u8], &bytes(self.next_value)).map_err(|e| e.to_string())?;
-            (Act::Put(key, self.next_value), Operation::Propose(put))
+            (Act::Put(key, self.next_value), Operation::Propose(stamped_by_client(&put)))
         } else {
             let get = KeyValue::get(&[key as u8]).map_err(|error| error.to_string())?;
-            (Act::Get(key), Operation::Query(get))
+            (Act::Get(key), Operation::Query(stamped_by_client(&get)))
         };
         let begun = self.world.with_machine(client, |role, now, port| match role {
             Role::Node(node) => node.client().map(|it| it.begin(now, operation, port).is_ok()),
@@ -530,6 +589,22 @@ impl Cluster {
         Ok(())
     }
 
+    /// The leader's lease runs while it is excluded, and one client still asks it.
+    fn deafen(&mut self) -> Result<(), String> {
+        let leader = self.recover()?;
+        self.lingers = true;
+        let reader = CLIENTS.end - 1;
+        self.reader = Some(reader);
+        for coordinator in 0..COORDINATORS {
+            self.world.partition(coordinator, leader);
+            self.world.partition(coordinator, reader);
+        }
+        self.world.suspect(leader, 0);
+        self.pause(400_000)?;
+        self.reader = None;
+        Ok(())
+    }
+
     fn any_replica(&mut self) -> u32 {
         REPLICAS.start + self.rng.below(u64::from(REPLICAS.end - REPLICAS.start)) as u32
     }
@@ -589,6 +664,29 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// All replicas die at once and start again, without a log: their states after a time that is long
+    /// enough for many views, and how many views there were since they had all joined.
+    pub(crate) fn lose_all(seed: u64) -> Result<(Vec<ReplicaState>, u64), String> {
+        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
+        cluster.steady()?;
+        for node in REPLICAS {
+            cluster.world.kill(node);
+        }
+        let soon = cluster.world.now() + AFTERMATH;
+        cluster.run_until(soon)?;
+        for node in REPLICAS {
+            let machine = cluster.machine(node);
+            cluster.world.restart(node, machine, false);
+        }
+        let soon = cluster.world.now() + STEADY_WITHIN;
+        cluster.run_until(soon)?;
+        let before = cluster.world.machine(0).view().id.0;
+        let later = cluster.world.now() + STEADY_WITHIN;
+        cluster.run_until(later)?;
+        let states = REPLICAS.filter_map(|node| cluster.replica(node).map(Replica::state)).collect();
+        Ok((states, cluster.world.machine(0).view().id.0 - before))
     }
 
     /// Ends all faults.

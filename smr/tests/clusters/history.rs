@@ -79,16 +79,43 @@ impl History {
     }
 }
 
-/// The store, which notices a command that takes effect twice: each PUT has a value of its own.
+/// Bytes of the time before each command and query.
+const TIME_BYTES: usize = 8;
+/// The time that clients write there: far ahead of any clock.
+const FOREIGN: u64 = u64::MAX / 2;
+
+/// A command or query with a time that is the client's.
+pub(crate) fn stamped_by_client(command: &[u8]) -> Box<[u8]> {
+    [&FOREIGN.to_le_bytes(), command].concat().into()
+}
+
+fn time_of(command: &[u8]) -> Option<(u64, &[u8])> {
+    let (time, rest) = command.split_first_chunk::<TIME_BYTES>()?;
+    Some((u64::from_le_bytes(*time), rest))
+}
+
+/// The store, which notices a command that takes effect twice, because each PUT has a value of its own,
+/// and a time that is lower than one before it, or a client's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Watched {
     store: KeyValue,
     seen: BTreeSet<Value>,
     pub(crate) twice: Option<Value>,
+    /// The newest time of a command.
+    now: u64,
+    /// A time that no leader should have given, after which one.
+    pub(crate) wrong_time: Option<(u64, u64)>,
 }
 
 impl Service for Watched {
+    const KIND: u8 = 255;
+
     fn apply(&mut self, command: &[u8], reply: &mut Vec<u8>) {
+        let Some((time, command)) = time_of(command) else { return };
+        if time < self.now || time == FOREIGN {
+            self.wrong_time = Some((time, self.now));
+        }
+        self.now = self.now.max(time);
         self.store.apply(command, reply);
         // After the operation and a key of one byte.
         let value =
@@ -98,11 +125,28 @@ impl Service for Watched {
         }
     }
 
+    fn stamp(command: &mut [u8], at_ms: u64) {
+        if let Some(time) = command.first_chunk_mut::<TIME_BYTES>() {
+            *time = at_ms.to_le_bytes();
+        }
+    }
+
+    fn stamped(command: &[u8]) -> Option<u64> {
+        time_of(command).map(|(time, _)| time)
+    }
+
+    fn time(&self) -> u64 {
+        self.now
+    }
+
     fn read(&self, query: &[u8], reply: &mut Vec<u8>) {
-        self.store.read(query, reply);
+        if let Some((_, query)) = time_of(query) {
+            self.store.read(query, reply);
+        }
     }
 
     fn save(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.now.to_le_bytes());
         to.extend_from_slice(&(self.seen.len() as u64).to_le_bytes());
         for value in &self.seen {
             to.extend_from_slice(&value.to_le_bytes());
@@ -115,8 +159,9 @@ impl Service for Watched {
             let word = from.get(at..at + 8).and_then(|word| word.first_chunk());
             word.map(|word| u64::from_le_bytes(*word)).ok_or(LoadError)
         };
-        let count = number(0)? as usize;
-        self.seen = (1..=count).map(|n| number(8 * n)).collect::<Result<_, _>>()?;
-        self.store.load(from.get(8 * (1 + count)..).ok_or(LoadError)?)
+        self.now = number(0)?;
+        let count = number(8)? as usize;
+        self.seen = (2..2 + count).map(|n| number(8 * n)).collect::<Result<_, _>>()?;
+        self.store.load(from.get(8 * (2 + count)..).ok_or(LoadError)?)
     }
 }

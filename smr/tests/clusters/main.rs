@@ -1,12 +1,13 @@
 //! Clusters of replicas and clients in the simulator, under kills, freezes, cuts and restarts: the
-//! invariants of `docs/design/smr.md` after every step, and histories that are linearizable; and
-//! each mutant, which the same checks have to catch.
+//! invariants of `docs/design/smr.md` after every step, and histories that are linearizable, for each
+//! preset; and each mutant, which the same checks have to catch.
 
 mod cluster;
 mod history;
 mod oracle;
 
-use cluster::{Faults, Plan, Run};
+use cluster::{Cluster, Faults, Plan, Run};
+use obol_smr::{Active, Grants, Guard, ReplicaState};
 use std::ops::Range;
 
 /// Number of runs without mutant, unless `OBOL_HISTORIES` selects seeds: `5000`, or `1466..1467`.
@@ -21,24 +22,23 @@ fn seeds() -> Range<u64> {
 }
 
 /// Runs all seeds; what they reached.
-fn all(faults: Faults) -> Run {
+fn all<G: Guard>(faults: Faults) -> Run {
     let mut sum = Run::default();
     for seed in seeds() {
         let run =
-            Run::of(seed, Plan::of(seed, faults)).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+            Run::of::<G>(seed, Plan::of(seed, faults)).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         sum.operations += run.operations;
         sum.failovers += run.failovers;
         sum.configs += run.configs;
         sum.recycled += run.recycled;
         sum.yields += run.yields;
     }
-    println!("{faults:?}, seeds {:?}: {sum:?}", seeds());
+    println!("{}, {faults:?}, seeds {:?}: {sum:?}", std::any::type_name::<G>(), seeds());
     sum
 }
 
-#[test]
-fn every_history_is_linearizable_and_redundancy_comes_back() {
-    let (sum, count) = (all(Faults::Single), seeds().count() as u64);
+fn every_history_is_linearizable<G: Guard>() {
+    let (sum, count) = (all::<G>(Faults::Single), seeds().count() as u64);
     // The faults take effect, the log laps, and clients are served: each of the three has up to 60
     // operations.
     assert!(sum.operations as u64 > 140 * count, "{sum:?}");
@@ -47,16 +47,80 @@ fn every_history_is_linearizable_and_redundancy_comes_back() {
     assert!(sum.recycled > 10_000 * count, "{sum:?}");
 }
 
+fn nothing_is_lost<G: Guard>() {
+    let (sum, count) = (all::<G>(Faults::Overlapping), seeds().count() as u64);
+    assert!(sum.operations as u64 > 100 * count && sum.failovers >= count / 2, "{sum:?}");
+}
+
+fn no_read_is_stale<G: Guard>() {
+    let (sum, count) = (all::<G>(Faults::Deaf), seeds().count() as u64);
+    assert!(sum.operations as u64 > 140 * count && sum.failovers >= count / 2, "{sum:?}");
+}
+
+fn the_same_seed_repeats<G: Guard>() {
+    let once = || Run::of::<G>(7, Plan::of(7, Faults::Single)).map(|run| (run.operations, run.trace));
+    assert_eq!(once(), once());
+}
+
+#[test]
+fn every_history_is_linearizable_and_redundancy_comes_back() {
+    every_history_is_linearizable::<Active>();
+}
+
 #[test]
 fn nothing_is_lost_when_a_majority_is_lost_and_found() {
-    let (sum, count) = (all(Faults::Overlapping), seeds().count() as u64);
-    assert!(sum.operations as u64 > 100 * count && sum.failovers >= count / 2, "{sum:?}");
+    nothing_is_lost::<Active>();
+}
+
+#[test]
+fn no_read_is_stale_while_a_leader_does_not_know_that_it_is_excluded() {
+    no_read_is_stale::<Active>();
+}
+
+fn all_wait_without_a_log<G: Guard>() {
+    for seed in 0..5 {
+        let (states, views) =
+            Cluster::<G>::lose_all(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let waiting = states.iter().filter(|state| **state == ReplicaState::Waiting).count();
+        assert_eq!((waiting, views), (1, 0), "seed {seed}: {states:?}");
+        let rest = states.iter().filter(|state| **state == ReplicaState::Following { whole: false });
+        assert_eq!(rest.count(), states.len() - 1, "seed {seed}: {states:?}");
+    }
+}
+
+#[test]
+fn replicas_that_have_all_lost_the_log_wait_and_change_no_views() {
+    all_wait_without_a_log::<Active>();
+}
+
+#[test]
+fn with_permissions_replicas_that_have_all_lost_the_log_wait_and_change_no_views() {
+    all_wait_without_a_log::<Grants>();
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let once = || Run::of(7, Plan::of(7, Faults::Single)).map(|run| (run.operations, run.trace));
-    assert_eq!(once(), once());
+    the_same_seed_repeats::<Active>();
+}
+
+#[test]
+fn with_permissions_every_history_is_linearizable_and_redundancy_comes_back() {
+    every_history_is_linearizable::<Grants>();
+}
+
+#[test]
+fn with_permissions_nothing_is_lost_when_a_majority_is_lost_and_found() {
+    nothing_is_lost::<Grants>();
+}
+
+#[test]
+fn with_permissions_no_read_is_stale_while_a_leader_does_not_know_that_it_is_excluded() {
+    no_read_is_stale::<Grants>();
+}
+
+#[test]
+fn with_permissions_the_same_seed_gives_the_same_run() {
+    the_same_seed_repeats::<Grants>();
 }
 
 #[cfg(feature = "mutants")]
@@ -67,12 +131,19 @@ mod mutants {
     /// A mutant has to be caught within this many seeds.
     const BUDGET: u64 = 400;
 
-    /// By a violation of one of these invariants.
     fn is_caught(mutant: Mutant, invariants: &[u32]) {
-        let run = |seed, faults| Run::of(seed, Plan { mutant: Some(mutant), ..Plan::of(seed, faults) });
+        is_caught_with::<Active>(mutant, &[Faults::Single, Faults::Overlapping], invariants);
+    }
+
+    fn is_caught_with_permissions(mutant: Mutant, invariants: &[u32]) {
+        is_caught_with::<Grants>(mutant, &[Faults::Single, Faults::Overlapping], invariants);
+    }
+
+    /// By a violation of one of these invariants.
+    fn is_caught_with<G: Guard>(mutant: Mutant, faults: &[Faults], invariants: &[u32]) {
+        let run = |seed, faults| Run::of::<G>(seed, Plan { mutant: Some(mutant), ..Plan::of(seed, faults) });
         let caught = (0..BUDGET).find_map(|seed| {
-            let faults = [Faults::Single, Faults::Overlapping];
-            faults.into_iter().find_map(|faults| run(seed, faults).err().map(|fault| (seed, fault)))
+            faults.iter().find_map(|faults| run(seed, *faults).err().map(|fault| (seed, fault)))
         });
         let (seed, fault) = caught.unwrap_or_else(|| panic!("{mutant:?} survives {BUDGET} seeds"));
         let is_listed = invariants.iter().any(|number| fault.starts_with(&format!("invariant {number}:")));
@@ -128,5 +199,71 @@ mod mutants {
     #[test]
     fn a_follower_that_applies_what_is_not_committed() {
         is_caught(Mutant::ApplyUncommitted, &[1, 3]);
+    }
+
+    #[test]
+    fn a_leader_whose_clock_is_behind_the_log() {
+        is_caught(Mutant::StampsOfOneClock, &[13]);
+    }
+
+    #[test]
+    fn a_time_that_a_client_wrote() {
+        is_caught(Mutant::StampsOfClients, &[13]);
+    }
+
+    #[test]
+    fn a_grant_without_a_revocation() {
+        is_caught_with_permissions(Mutant::GrantWithoutRevoke, &[1, 2, 7]);
+    }
+
+    #[test]
+    fn an_owner_that_answers_before_its_change_is_in_force() {
+        // The change may never be in force: then the owner refuses its leader for ever.
+        is_caught_with_permissions(Mutant::AnswerBeforePermit, &[1, 2, 7, 12]);
+    }
+
+    #[test]
+    fn a_leader_that_counts_a_refused_write() {
+        is_caught_with_permissions(Mutant::RefusalCounts, &[1, 2, 3, 7]);
+    }
+
+    #[test]
+    fn a_successor_that_waits_for_all_voters() {
+        is_caught_with_permissions(Mutant::WaitsForAll, &[12]);
+    }
+
+    #[test]
+    fn a_leader_that_answers_before_its_view_is_active() {
+        is_caught_with::<Grants>(Mutant::AnswerBeforeActive, &[Faults::Deaf], &[7]);
+    }
+
+    #[test]
+    fn with_permissions_a_read_without_a_look() {
+        is_caught_with::<Grants>(Mutant::AnswerWithoutLook, &[Faults::Deaf], &[7]);
+    }
+
+    #[test]
+    fn with_permissions_a_successor_that_reads_the_logs_too_early() {
+        is_caught_with_permissions(Mutant::TakeoverBeforeActive, &[1, 2, 7]);
+    }
+
+    #[test]
+    fn with_permissions_a_successor_that_does_not_read_the_logs_of_others() {
+        is_caught_with_permissions(Mutant::NoDrain, &[1, 2, 7]);
+    }
+
+    #[test]
+    fn with_permissions_a_majority_of_the_view() {
+        is_caught_with_permissions(Mutant::ViewsAsQuorum, &[1, 2, 7]);
+    }
+
+    #[test]
+    fn with_permissions_a_joiner_that_counts_early() {
+        is_caught_with_permissions(Mutant::JoinerCountsEarly, &[8]);
+    }
+
+    #[test]
+    fn with_permissions_places_that_are_used_again_too_early() {
+        is_caught_with_permissions(Mutant::RecycleByMajority, &[5]);
     }
 }

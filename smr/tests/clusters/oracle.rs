@@ -3,16 +3,16 @@
 
 use crate::history::Watched;
 use obol_fabric::sim::State;
-use obol_smr::{Config, Index, Replica, ReplicaState};
+use obol_smr::{Config, Guard, Index, Replica, ReplicaState, Views};
 use std::collections::BTreeMap;
 
 /// A replica as the oracle sees it.
-pub(crate) struct Seen<'a> {
+pub(crate) struct Seen<'a, G> {
     pub(crate) node: u32,
     pub(crate) state: State,
     /// Its address's generation.
     pub(crate) generation: u32,
-    pub(crate) replica: &'a Replica<Watched>,
+    pub(crate) replica: &'a Replica<Watched, Views, G>,
 }
 
 /// What is known of a node.
@@ -20,6 +20,7 @@ pub(crate) struct Seen<'a> {
 struct Known {
     generation: u32,
     applied: u64,
+    granted: u64,
     leads: bool,
     config: Config,
 }
@@ -47,7 +48,7 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     /// Checks the replica that has just stepped, among all.
-    pub(crate) fn check(&mut self, stepped: u32, all: &[Seen<'_>]) -> Result<(), String> {
+    pub(crate) fn check<G: Guard>(&mut self, stepped: u32, all: &[Seen<'_, G>]) -> Result<(), String> {
         let Some(one) = all.iter().find(|one| one.node == stepped) else { return Ok(()) };
         let mut known = self.nodes.remove(&stepped).unwrap_or_default();
         if known.generation != one.generation {
@@ -59,10 +60,15 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_applied(&mut self, one: &Seen<'_>, known: &mut Known) -> Result<(), String> {
+    fn check_applied<G: Guard>(&mut self, one: &Seen<'_, G>, known: &mut Known) -> Result<(), String> {
         let (node, replica) = (one.node, one.replica);
         if let Some(value) = replica.service().twice {
             return Err(format!("invariant 6: replica {node} applied the PUT of {value} twice"));
+        }
+        if let Some((time, before)) = replica.service().wrong_time {
+            return Err(format!(
+                "invariant 13: replica {node} applied a command of time {time} after {before}"
+            ));
         }
         let applied = replica.applied().0;
         if applied < known.applied {
@@ -79,6 +85,14 @@ impl Oracle {
                 ));
             }
         }
+        let granted = replica.granted().0;
+        if granted < known.granted {
+            return Err(format!(
+                "invariant 4: replica {node} lets the leader of term {granted} write again after that of {}",
+                known.granted
+            ));
+        }
+        known.granted = granted;
         // Its leader has committed it in this step, or earlier.
         let committed = self.committed.max(replica.commit().map_or(0, |commit| commit.0));
         if applied > committed {
@@ -87,7 +101,12 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_leader(&mut self, one: &Seen<'_>, known: &mut Known, all: &[Seen<'_>]) -> Result<(), String> {
+    fn check_leader<G: Guard>(
+        &mut self,
+        one: &Seen<'_, G>,
+        known: &mut Known,
+        all: &[Seen<'_, G>],
+    ) -> Result<(), String> {
         let (node, replica) = (one.node, one.replica);
         let leads = matches!(replica.state(), ReplicaState::Leading { .. });
         if !leads {
@@ -120,7 +139,7 @@ impl Oracle {
         }
         for (holder, overwritten) in replica.overwritten() {
             self.recycled = self.recycled.max(overwritten);
-            let lags = |seen: &&Seen<'_>| {
+            let lags = |seen: &&Seen<'_, G>| {
                 (seen.node, seen.generation) == (holder.region, holder.generation)
                     && seen.state != State::Dead
                     && seen.replica.applied_bytes() < overwritten
@@ -140,13 +159,18 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_config(&mut self, next: &Config, before: &Config, all: &[Seen<'_>]) -> Result<(), String> {
+    fn check_config<G: Guard>(
+        &mut self,
+        next: &Config,
+        before: &Config,
+        all: &[Seen<'_, G>],
+    ) -> Result<(), String> {
         self.configs += 1;
         if !next.follows(before) {
             return Err(format!("invariant 8: {next:?} does not follow {before:?}"));
         }
         for voter in next.voters.iter().filter(|voter| before.voter(voter.address).is_none()) {
-            let is_it = |seen: &&Seen<'_>| {
+            let is_it = |seen: &&Seen<'_, G>| {
                 (seen.node, seen.generation) == (voter.address.region, voter.address.generation)
             };
             if let Some(seen) = all.iter().find(is_it).filter(|seen| !seen.replica.is_whole()) {

@@ -98,7 +98,7 @@ impl FaultAgent<'_> {
         let mut hit = arm.injections.len() + arm.elsewhere.len();
         for injection in &arm.injections {
             let kind = faults::ordered(&injection.fault);
-            if injection.fault == host_network::ORDER {
+            if host_network::is_ordered(injection) {
                 // All processes of this host.
                 let all = || snapshot.processes.iter().filter(|process| process.alive);
                 hit += all().count().saturating_sub(1);

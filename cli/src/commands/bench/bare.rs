@@ -3,25 +3,17 @@
 
 use super::Figure;
 use super::failover::{drill, start_over};
+use super::kill::Kill;
 use crate::running::Running;
 use obol_chaos::control::{self, Request};
 use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
 use obol_console::output::Failure;
-use obol_fabric::host::clock;
-use obol_fabric::{Name, Nanos};
+use obol_fabric::Nanos;
 use obol_observe::stats::Distribution;
-use obol_observe::timeline::{History, Phases};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Runs of each kind.
 const RUNS: u32 = 5;
-/// After a fault the cluster is not polled for this time: nearly every failover is over by then.
-const REST: Duration = Duration::from_millis(20);
-/// Between two looks after that.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// A failover that is not over by then has failed.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Both ways in turns, with `count` repetitions of each in all.
 pub(super) fn run(running: &Running, count: u32) -> Result<Vec<Figure>, Failure> {
@@ -79,8 +71,7 @@ impl Way {
     }
 }
 
-/// Failovers of an app that this process kills itself: without a fault agent, a cue, or polling
-/// before it is over.
+/// Failovers of an app that this process kills itself.
 fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let mut observer = running.observer()?;
     let drill = Victims::App.drill(observer.deployment().environment, count, Nanos::ZERO);
@@ -96,45 +87,11 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
         let chosen = choose(&drill, step, &before, &supervisor, number).map_err(Failure::failed)?;
         let victim =
             &chosen.first().ok_or_else(|| Failure::Failed("no victim was chosen".to_owned()))?.process;
-        let held = victim.process.hold().map_err(Failure::failed)?;
-        let survivors: Vec<Name> = before
-            .processes
-            .iter()
-            .filter(|p| p.alive && p.kind.acts() && p.name != victim.name)
-            .map(|p| p.name)
-            .collect();
-        observer.events();
-        let killed_at = clock::now();
-        held.kill().map_err(Failure::failed)?;
-        thread::sleep(REST);
-        let mut history = History::default();
-        let end = Instant::now() + TIMEOUT;
-        let phases = loop {
-            // Once more after the view is known: what its decider wrote may lie in a part that was
-            // read just before.
-            history.take(&observer.events());
-            let view = observer.snapshot().view;
-            history.take(&observer.events());
-            let at = view.as_ref().and_then(|view| {
-                view.departed.iter().find(|gone| gone.incarnation == victim.incarnation).map(|gone| gone.at)
-            });
-            if let Some(phases) =
-                at.and_then(|at| Phases::of(&history, at, &[victim.incarnation], killed_at, &survivors))
-            {
-                break Some(phases);
-            }
-            // As in the runner, an incomplete time line is not used.
-            if at.is_some_and(|id| survivors.iter().all(|name| history.active_from(id, *name).is_some())) {
-                break None;
-            }
-            if Instant::now() > end {
-                return Err(Failure::Failed(format!("the failover from {} did not end", victim.name)));
-            }
-            thread::sleep(POLL_INTERVAL);
-        };
+        let name = victim.name;
+        let phases = Kill::of(name, before.processes)?.run(std::slice::from_mut(&mut observer))?;
         spans.extend(phases.map(|phases| phases.total()));
-        let name = victim.name.to_string();
-        control::request(observer.cluster().dir(), &Request::Start { name }).map_err(Failure::failed)?;
+        let start = Request::Start { name: name.to_string() };
+        control::request(observer.cluster().dir(), &start).map_err(Failure::failed)?;
         thread::sleep(gap.to_std());
     }
     Ok(spans)

@@ -203,8 +203,14 @@ fn measure(
     let later = |metric| Ok::<_, Failure>(value(&after, metric)? - value(&text, metric)?);
     let reads = grown(Derived::Reads)? / polls;
     let because = (later(Derived::Reads)? - reads * later(Derived::Polls)?) / f64::from(scrapes);
-    // Both took as long, so they have as many polls.
-    let of_scrape = (with_scrapes - of_polls).max(0.0) / f64::from(scrapes);
+    // On a busy machine the second part may have fewer polls, or more.
+    let of_scrape = (with_scrapes - of_polls / polls * later(Derived::Polls)?) / f64::from(scrapes);
+    if of_scrape <= 0.0 {
+        return Err(Failure::Failed(format!(
+            "{scrapes} scrapes took no processor time that can be distinguished from that of polls: repeat it with more --seconds, on \
+             a machine without other work"
+        )));
+    }
     let of = &bounds.names;
     Ok(vec![
         Figure::at_most(of[0], "", reads, bounds.reads),

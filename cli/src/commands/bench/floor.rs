@@ -3,6 +3,7 @@
 
 use clap::Args;
 use obol_console::output::{self, Failure};
+use obol_fabric::host::sched::Slice;
 use obol_fabric::host::{floor, sched};
 use obol_fabric::{Name, Nanos};
 use obol_observe::stats::Distribution;
@@ -16,6 +17,9 @@ pub(crate) struct Floor {
     /// Failovers
     #[arg(long)]
     count: u32,
+    /// Short slices for the survivors
+    #[arg(long)]
+    short_slices: bool,
 }
 
 /// What the floor measured, in nanoseconds.
@@ -32,7 +36,8 @@ struct Measured {
 /// The process that measures.
 pub(crate) fn measure(_: &Path, _: Name, args: &Floor) -> Result<ExitCode, Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
-    let (times, real_time) = floor::failovers(args.count).map_err(Failure::failed)?;
+    let slice = if args.short_slices { Slice::Short } else { Slice::Default };
+    let (times, real_time) = floor::failovers(args.count, slice).map_err(Failure::failed)?;
     let (detected_ns, last_ns) = times.iter().map(|time| (time.detected.0, time.last.0)).unzip();
     output::json(&Measured { detected_ns, last_ns, real_time })?;
     Ok(ExitCode::SUCCESS)
@@ -51,12 +56,13 @@ pub(crate) struct Floors {
 
 impl Floors {
     /// Runs the floor `count` times, and adds what it measured.
-    pub(crate) fn run(&mut self, root: &Path, count: u32) -> Result<(), Failure> {
+    pub(crate) fn run(&mut self, root: &Path, count: u32, slice: Slice) -> Result<(), Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
         let ended = sched::pass_parent_id(&mut Command::new(program))
             .arg("--root")
             .arg(root)
             .args(["floor", "--count", &count.to_string()])
+            .args((slice == Slice::Short).then_some("--short-slices"))
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()

@@ -4,6 +4,7 @@
 use super::micro::{ACCEPTORS, Acceptors, Over, PROPOSER, nine};
 use super::{Figure, Floors, ip_failover};
 use obol_console::output::Failure;
+use obol_fabric::host::sched::Slice;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::ip::floor::Echoes;
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Nanos, Remote, Token, ViewId};
@@ -246,7 +247,7 @@ pub(super) fn run(root: &Path) -> Result<Vec<Figure>, Failure> {
         measured.unwrap_or_else(|_| Err(Failure::Failed("the measuring thread panicked".to_owned())));
     let [plain, sealed, slowest, read, decide] = measured?;
     let mut bare = Floors::default();
-    bare.run(root, FAILOVERS)?;
+    bare.run(root, FAILOVERS, Slice::Default)?;
     let failover = ip_failover::run(root, &profile, FAILOVERS)?.quantile(0.5).as_micros_f64();
     let parts = bare.detected.quantile(0.5).as_micros_f64() + 3.0 * plain;
     Ok(vec![

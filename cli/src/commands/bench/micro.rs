@@ -112,8 +112,8 @@ impl Acceptors {
             sites.push(Arc::new(site));
         }
         let mut gateways = Vec::new();
+        hosts::make_keys(&deployments)?;
         if names.are_several() {
-            hosts::make_keys(&deployments)?;
             for name in names.all() {
                 gateways.push(gateway(&root, *name, gateways_on).map_err(Failure::failed)?);
             }

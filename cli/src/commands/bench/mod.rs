@@ -9,11 +9,15 @@ mod console;
 mod export;
 mod failover;
 mod floor;
+mod hogs;
 mod idle;
 mod ip;
 mod ip_failover;
+mod kill;
 mod logs;
 mod micro;
+mod pulse;
+mod upgrade;
 mod vs;
 
 use crate::values::listen;
@@ -23,11 +27,13 @@ use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_profiles::Profile;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) use floor::{Floor, Floors, measure as measure_floor};
+pub(crate) use ip_failover::run as failovers_over_ip;
 
 /// Measure obol beside this host's floor, the fastest known program without obol, in one run
 #[derive(Debug, Args)]
@@ -42,6 +48,9 @@ pub(crate) struct Bench {
     /// Failovers, and failovers of the floor program
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
     pub(crate) count: u32,
+    /// Measure failovers only, with so many threads beside that use all processor time they get
+    #[arg(long, value_name = "N", conflicts_with_all = ["rdma", "vs"], value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) hogs: Option<u32>,
     /// Measure consensus over RDMA instead, by this address of the host
     #[arg(long, value_name = "IP[:PORT]", value_parser = listen)]
     pub(crate) rdma: Option<SocketAddr>,
@@ -77,10 +86,31 @@ pub(crate) enum BenchCommand {
     /// Measure operations over IP against bare echoes over TCP: four hosts on loopback addresses
     #[command(after_help = "Exit codes: 0 all figures meet their targets, 1 one does not, 2 refused.")]
     Ip(BenchIp),
+    /// Measure pulses between three hosts on loopback addresses: how soon a death and a silence are
+    /// noticed, and what pulses cost
+    #[command(
+        after_help = "Deaths: against an echo over TCP. Silences: a gateway is stopped; against the timeout of the profile, \
+        which `obol tune --network` derives. Costs: at a period of 100 us, the time of the thread that sends and judges \
+        them, beside that of bare datagrams in the same rhythm, and that all arrive.\n\
+        \nWith --hogs and --for, false suspicions are counted instead, beside threads that never sleep: no host is \
+        stopped, so each suspicion is one. The timeout is derived from a measurement beside the same threads, as `obol \
+        tune --network` does it, unless a profile is named.\n\
+        \nExit codes: 0 all figures meet their targets, 1 one does not, 2 refused."
+    )]
+    Pulse(pulse::BenchPulse),
     /// Measure what logs cost a failover: clusters with and without, in turns
     #[command(after_help = "The clusters with logs write lines of every level to files.\n\
         \nExit codes: 0 every figure is as it must be, 1 one is missed, 2 refused.")]
     Logs(BenchLogs),
+    /// Measure what an upgrade costs those who use a cluster, against a restart of all daemons at once
+    #[command(
+        after_help = "On clusters of three coordinators and three nodes, in turns: `obol upgrade --all` restarts one daemon after another; \
+        a restart ends all at once and starts them on the memory that they left. Meanwhile clients check every answer of a cache of \
+        three servers, and two programs ask every 200 us whether they are active: one with a core of its own, and one on an agent. The \
+        figures are the longest of all turns.\n\
+        \nExit codes: 0 no answer was wrong and no upgrade cost more than a restart, 1 otherwise, 2 refused."
+    )]
+    Upgrade(upgrade::BenchUpgrade),
 }
 
 #[derive(Debug, Args)]
@@ -105,39 +135,81 @@ const PROFILE: &str = "laptop";
 
 /// One figure of the report.
 #[derive(Clone, Debug, Serialize)]
-struct Figure {
-    figure: &'static str,
+pub(crate) struct Figure {
+    figure: Cow<'static, str>,
     unit: &'static str,
     measured: f64,
     /// What it is compared with, in the same unit.
     floor: Option<f64>,
     ratio: Option<f64>,
     /// What it must not exceed (or, for rates, fall below): the ratio where there is a floor, else
-    /// the figure.
-    must: f64,
+    /// the figure. `None` if nothing is demanded.
+    must: Option<f64>,
     /// `true` if larger is better.
     at_least: bool,
     met: bool,
 }
 
 impl Figure {
+    /// A figure that is judged by its ratio to a floor, or by itself if there is none. `bound` is what
+    /// it must not exceed, or fall below if larger is better (`at_least`).
+    fn judged(
+        figure: Cow<'static, str>,
+        (measured, unit): (f64, &'static str),
+        floor: Option<f64>,
+        (bound, at_least): (f64, bool),
+    ) -> Self {
+        let ratio = floor.map(|floor| measured / floor);
+        let judged = ratio.unwrap_or(measured);
+        let met = if at_least { judged >= bound } else { judged <= bound };
+        Self { figure, unit, measured, floor, ratio, must: Some(bound), at_least, met }
+    }
+
     /// A figure that must be at most `must` times its floor.
-    fn against(figure: &'static str, unit: &'static str, measured: f64, floor: f64, must: f64) -> Self {
-        let ratio = measured / floor;
-        let met = ratio <= must;
-        Self { figure, unit, measured, floor: Some(floor), ratio: Some(ratio), must, at_least: false, met }
+    pub(crate) fn against(
+        figure: impl Into<Cow<'static, str>>,
+        unit: &'static str,
+        measured: f64,
+        floor: f64,
+        must: f64,
+    ) -> Self {
+        Self::judged(figure.into(), (measured, unit), Some(floor), (must, false))
+    }
+
+    /// A rate that must be at least `must` times its floor.
+    pub(crate) fn at_least_times(
+        figure: impl Into<Cow<'static, str>>,
+        unit: &'static str,
+        measured: f64,
+        floor: f64,
+        must: f64,
+    ) -> Self {
+        Self::judged(figure.into(), (measured, unit), Some(floor), (must, true))
+    }
+
+    /// A figure of which nothing is demanded, beside its floor.
+    pub(crate) fn compared(
+        figure: impl Into<Cow<'static, str>>,
+        unit: &'static str,
+        measured: f64,
+        floor: f64,
+    ) -> Self {
+        Self { must: None, met: true, ..Self::against(figure, unit, measured, floor, f64::INFINITY) }
     }
 
     /// A figure that must be at most `must` itself.
-    fn at_most(figure: &'static str, unit: &'static str, measured: f64, must: f64) -> Self {
-        let met = measured <= must;
-        Self { figure, unit, measured, floor: None, ratio: None, must, at_least: false, met }
+    fn at_most(figure: impl Into<Cow<'static, str>>, unit: &'static str, measured: f64, must: f64) -> Self {
+        Self::judged(figure.into(), (measured, unit), None, (must, false))
+    }
+
+    /// The same figure, with what it is at least on this host to compare it with.
+    fn beside(self, floor: f64) -> Self {
+        Self { floor: Some(floor), ..self }
     }
 
     /// A rate that must be at least `must`.
-    fn at_least(figure: &'static str, unit: &'static str, measured: f64, must: f64) -> Self {
-        let met = measured >= must;
-        Self { figure, unit, measured, floor: None, ratio: None, must, at_least: true, met }
+    fn at_least(figure: impl Into<Cow<'static, str>>, unit: &'static str, measured: f64, must: f64) -> Self {
+        Self::judged(figure.into(), (measured, unit), None, (must, true))
     }
 }
 
@@ -162,8 +234,12 @@ pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Fai
         Some(BenchCommand::Console(options)) => return console::run(root, options),
         Some(BenchCommand::Export(options)) => return export::run(root, options),
         Some(BenchCommand::Ip(options)) => return report("ip", "lan", ip::run(root)?, options.json),
+        Some(BenchCommand::Pulse(options)) => return pulse::run(root, options),
         Some(BenchCommand::Logs(options)) => {
             return report("logs", PROFILE, logs::run(root, options.count)?, options.json);
+        }
+        Some(BenchCommand::Upgrade(options)) => {
+            return report("upgrade", PROFILE, upgrade::run(root, options)?, options.json);
         }
         None => {}
     }
@@ -172,6 +248,9 @@ pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Fai
     }
     if !options.vs.is_empty() {
         return vs::run(root, &options.vs, options.count, options.json);
+    }
+    if let Some(hogs) = options.hogs {
+        return report("hogs", PROFILE, failover::beside(root, options.count, hogs)?, options.json);
     }
     let mut figures = Vec::new();
     let progress = |what: &str| {
@@ -199,22 +278,32 @@ fn report(
 }
 
 /// What the command ends with.
-fn code(figures: &[Figure]) -> ExitCode {
+pub(crate) fn code(figures: &[Figure]) -> ExitCode {
     if figures.iter().all(|figure| figure.met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn print(report: &Report) -> std::io::Result<()> {
+    table(&report.figures)?;
+    output::line(format_args!(
+        "profile {}, {} cores, kernel {}",
+        report.profile, report.host.cores, report.host.kernel
+    ))
+}
+
+/// Prints figures, a line each.
+pub(crate) fn table(figures: &[Figure]) -> std::io::Result<()> {
     output::line(format_args!(
         "{:<44} {:>12} {:>12} {:>7} {:>10}",
         "FIGURE", "MEASURED", "FLOOR", "RATIO", "MUST"
     ))?;
-    for f in &report.figures {
+    for f in figures {
         let unit = f.unit;
         let floor = f.floor.map_or("--".to_owned(), |floor| format!("{floor:.2} {unit}"));
         let ratio = f.ratio.map_or("--".to_owned(), |ratio| format!("{ratio:.2}"));
         let sign = if f.at_least { ">=" } else { "<=" };
-        let must =
-            if f.ratio.is_some() { format!("{sign} {:.1}x", f.must) } else { format!("{sign} {}", f.must) };
+        let times = if f.ratio.is_some() { "x" } else { "" };
+        let must = f.must.map_or("--".to_owned(), |must| format!("{sign} {must:.4}"));
+        let must = must.trim_end_matches('0').trim_end_matches('.').to_owned() + f.must.map_or("", |_| times);
         output::line(format_args!(
             "{:<44} {:>12} {floor:>12} {ratio:>7} {must:>10}  {}",
             f.figure,
@@ -222,10 +311,7 @@ fn print(report: &Report) -> std::io::Result<()> {
             if f.met { "ok" } else { "MISSED" }
         ))?;
     }
-    output::line(format_args!(
-        "profile {}, {} cores, kernel {}",
-        report.profile, report.host.cores, report.host.kernel
-    ))
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,22 +2,27 @@
 //! a command that is interrupted or repeated leaves the cluster in one of the states between two
 //! steps, and all of them are sound.
 
+mod fate;
 mod inspect;
 mod recover;
 pub(crate) mod run;
 
 use crate::ending;
 use clap::Subcommand;
+use fate::{Evidence, Fate};
 use obol_chaos::control::{self, ControlError, Request};
 use obol_console::output::{self, Failure};
 use obol_coordinator::Operator;
-use obol_fabric::Name;
+use obol_fabric::host::clock;
+use obol_fabric::{Address, LinkError, Name};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
-use obol_node::Site;
+use obol_node::endpoint::RegionReader;
+use obol_node::{Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
 use serde::Serialize;
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +30,10 @@ use std::time::{Duration, Instant};
 /// What a change of coordinators does and what it refuses, for each help text.
 const ACCEPTORS_HELP: &str = "One coordinator at a time comes or goes, by a decided view; no lease is disturbed. \
     It is safe to interrupt and to repeat. Leaving an even number behind tolerates no more failures than one less.\n\
-    \nExit codes: 0 done, 1 not done in time (the request expires, unless a coordinator was \
+    \nA coordinator that is removed and runs on another host must be stopped there: until then it is a spare, and may \
+    be taken again. If it runs, or it cannot be known whether it has ended, the command says so and ends with exit \
+    code 1.\n\
+    \nExit codes: 0 done, 1 not done in time, or a removed coordinator may still run (the request expires, unless a coordinator was \
     stopped by a signal meanwhile), 2 refused.";
 
 /// Add, remove or replace coordinators of the quorum while the cluster runs
@@ -40,7 +48,7 @@ pub(crate) enum Coordinator {
         #[arg(long)]
         json: bool,
     },
-    /// Remove a coordinator from the quorum, and stop it if it runs
+    /// Remove a coordinator from the quorum, and stop it if it runs on this host
     #[command(after_help = ACCEPTORS_HELP)]
     Remove {
         /// Its number
@@ -103,9 +111,14 @@ struct DoneJson {
     removed: Option<u16>,
     acceptors: Vec<u16>,
     view: u64,
+    /// Whether the removed one still runs, as a spare, because it could not be stopped from here; null
+    /// if that is not known.
+    runs: Option<bool>,
 }
 
 struct Change {
+    root: PathBuf,
+    cluster: Name,
     site: Site,
     observer: Observer,
     json: bool,
@@ -126,7 +139,7 @@ pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<Exit
     let observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let operator = Operator::open(&site).map_err(Failure::refused)?;
-    let mut change = Change { site, observer, json, operator };
+    let mut change = Change { root: root.to_owned(), cluster, site, observer, json, operator };
     // Everything that can be refused is refused before anything is done.
     let (snapshot, view) = change.look()?;
     if let Some(number) = removed {
@@ -141,15 +154,20 @@ pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<Exit
     if let Some(number) = added {
         change.add(number)?;
     }
+    let mut left = (Some(false), None);
     if let Some(number) = removed {
-        change.remove(number)?;
+        left = change.remove(number)?;
     }
+    let (runs, failure) = left;
     let (_, view) = change.look()?;
     if json {
         let acceptors = numbers(&view);
-        output::json(&DoneJson { added, removed, acceptors, view: view.id.0 })?;
+        output::json(&DoneJson { added, removed, acceptors, view: view.id.0, runs })?;
     }
-    Ok(ExitCode::SUCCESS)
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn numbers(view: &View) -> Vec<u16> {
@@ -195,10 +213,10 @@ fn majority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Result
 }
 
 /// Starts a coordinator by the supervisor; its pid.
-fn start(site: &Site, number: u16) -> Result<u32, Failure> {
+fn start(site: &Site, supervisor: &Path, number: u16) -> Result<u32, Failure> {
     let name = coordinator_name(number);
     let request = Request::Start { name: name.to_string() };
-    let pid = control::request(site.cluster.dir(), &request).map_err(|error| match error {
+    let pid = control::request(supervisor, &request).map_err(|error| match error {
         ControlError::NoSupervisor(_) => {
             let host = site.deployment.network.as_ref().and_then(|network| network.host_of(number));
             let place = host.map_or("where it belongs".to_owned(), |host| format!("on host {host}"));
@@ -210,6 +228,12 @@ fn start(site: &Site, number: u16) -> Result<u32, Failure> {
         error => Failure::refused(error),
     })?;
     Ok(pid.unwrap_or(0))
+}
+
+/// Whether the owner of a region of another host lives, by its memory.
+fn read_life(mut reader: RegionReader, region: u32) -> Result<bool, LinkError> {
+    let copy = reader.read(Address::region(region))?;
+    Ok(copy.reader().seat(0).is_some_and(|owner| !owner.dead))
 }
 
 impl Change {
@@ -256,21 +280,75 @@ impl Change {
         let name = coordinator_name(number);
         let (snapshot, _) = self.look()?;
         if !lives(&snapshot, number) {
-            let pid = start(&self.site, number)?;
+            let pid = start(&self.site, &ending::supervised(&self.root, self.cluster), number)?;
             self.say(format_args!("started {name} (pid {pid})"))?;
         }
         self.wish(number, true)
     }
 
-    fn remove(&mut self, number: u16) -> Result<(), Failure> {
+    /// Removes a coordinator and stops it where it runs. Returns whether it still runs, if that is
+    /// known, and what is left to do if it is not known to have ended.
+    fn remove(&mut self, number: u16) -> Result<(Option<bool>, Option<Failure>), Failure> {
         self.wish(number, false)?;
-        let (snapshot, _) = self.look()?;
-        let Some(process) = snapshot.process(coordinator_name(number).as_str()) else { return Ok(()) };
-        if process.frozen {
-            // It cannot react; once it resumes it decides nothing.
-            return self.say(format_args!("{} is frozen and was left so; `obol kill` ends it", process.name));
+        let name = coordinator_name(number);
+        // On this host, or one that is this one.
+        let (_, there) = ending::locate(&self.root, self.cluster, name.as_str())?;
+        if let Some(process) = there.process(name.as_str()) {
+            if process.frozen {
+                // It cannot react. Once it resumes it decides nothing, and is a spare.
+                return Ok((
+                    Some(true),
+                    Some(Failure::Failed(format!(
+                        "{name} decides no more, but is frozen and was left so: once it resumes it is a spare, and may be \
+                         taken again in place of one that fails. `obol kill {name}` ends it"
+                    ))),
+                ));
+            }
+            if process.alive {
+                self.stop(process)?;
+            }
+            return Ok((Some(false), None));
         }
-        self.stop(process)
+        let Some(host) = self.elsewhere(number) else { return Ok((Some(false), None)) };
+        let fate = Fate::of(self.evidence(number)?);
+        Ok((fate.runs(), fate.failure(name, &format!("host {host}"))))
+    }
+
+    /// The address of a coordinator's host, if that is not this one.
+    fn elsewhere(&self, number: u16) -> Option<IpAddr> {
+        let network = self.site.deployment.network.as_ref()?;
+        let is_alone = || hosts_here(&self.root, self.cluster).len() == 1;
+        network.host_of(number).filter(|host| *host != network.address && is_alone())
+    }
+
+    /// What can be known of a coordinator of another host.
+    fn evidence(&mut self, number: u16) -> Result<Evidence, Failure> {
+        let name = coordinator_name(number);
+        self.observer.refresh_elsewhere();
+        let (before, _) = self.look()?;
+        let region = u32::from(number);
+        let host = self.site.deployment.host_of(region);
+        // Over RDMA, a process that is dead and one that cannot be reached look alike.
+        let opened =
+            self.site.deployment.has_gateways().then(|| self.site.deployment.reader(&self.site.cluster));
+        let memory = match opened {
+            Some(Ok(Some(reader))) => Some(read_life(reader, region)),
+            _ => None,
+        };
+        let asked = clock::now();
+        self.observer.refresh_elsewhere();
+        let (after, view) = self.look()?;
+        let answered = |seen: &Snapshot| {
+            let is_of_host = |p: &&Process| Some(p.host) == host && p.alive;
+            seen.remote.iter().find(is_of_host).and_then(|p| p.elsewhere).map(|elsewhere| elsewhere.read)
+        };
+        let last = view.departed.iter().filter(|d| d.name == name).max_by_key(|d| d.incarnation);
+        Ok(Evidence {
+            is_live_member: after.remote.iter().any(|p| p.name == name && p.alive),
+            memory,
+            host_answers: answered(&before).is_some() && answered(&after).is_some_and(|read| read >= asked),
+            left: last.is_some_and(|departed| departed.left),
+        })
     }
 
     fn stop(&self, process: &Process) -> Result<(), Failure> {

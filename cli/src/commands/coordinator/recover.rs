@@ -220,7 +220,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn start(&mut self, number: u16) -> Result<u32, Failure> {
-        let pid = start(self.site, number)?;
+        let pid = start(self.site, self.site.cluster.dir(), number)?;
         self.started.push((number, pid));
         Ok(pid)
     }

@@ -4,6 +4,7 @@ use super::{Finding, Severity};
 use crate::commands::bench::Floors;
 use crate::commands::detector::Detectors;
 use obol_console::output::Failure;
+use obol_fabric::host::sched::Slice;
 use obol_fabric::notice::Detection;
 use obol_observe::stats::shown;
 use std::path::Path;
@@ -13,7 +14,7 @@ const DEATHS: u32 = 30;
 
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
     let mut floors = Floors::default();
-    floors.run(root, DEATHS)?;
+    floors.run(root, DEATHS, Slice::Default)?;
     let detected = floors.detected.summary();
     let median = detected.p50.map_or_else(|| "--".to_owned(), shown);
     let ordinary = if floors.ordinary { ", without real-time priority of the measuring process" } else { "" };

@@ -4,7 +4,7 @@
 use super::{Finding, Subject, line_of};
 use crate::commands::fabric::Found;
 use obol_fabric::Nanos;
-use obol_fabric::ip::identity::Identity;
+use obol_fabric::identity::Identity;
 use obol_fabric::verbs::interfaces::interfaces;
 use obol_node::network::Fabric;
 use obol_node::{Hosts, Network};
@@ -137,7 +137,16 @@ fn mtu(address: IpAddr) -> Option<Finding> {
 
 fn certificate(network: &Network) -> Option<Finding> {
     const CHECK: &str = "certificate";
-    let Fabric::Ip { keys } = &network.fabric else { return None };
+    let Some(keys) = network.keys() else {
+        return Some(Finding::warning(
+            CHECK,
+            "the file of hosts says keys = \"none\": connections and datagrams over RDMA are not authenticated",
+            (
+                "whoever can send packets on this network can read memory, and forge connections and proofs of death",
+                "`obol host keys` makes keys, if the file says keys = \"/etc/obol/keys\"; otherwise isolate the network (docs/security.md)",
+            ),
+        ));
+    };
     let remedy = "`obol host keys` makes new ones; copy them to the host, nothing has to be restarted";
     let identity = match Identity::load(keys) {
         Ok(identity) => identity,
@@ -196,10 +205,15 @@ fn gateway(number: usize, at: SocketAddr) -> Finding {
             format_args!("host {number}, {at}: {error}"),
             (
                 "processes of that host cannot be reached from here; without a majority of the coordinators, no program may act",
-                format!(
-                    "there: `systemctl status obol-gateway`; between the hosts: let TCP port {} pass the firewall",
-                    at.port()
-                ),
+                // Hosts of `obol up --hosts` have addresses that no other host can reach.
+                if at.ip().is_loopback() {
+                    format!("`obol start gateway-{number}`; `kill -CONT` if it is frozen")
+                } else {
+                    format!(
+                        "there: `systemctl status obol-gateway`; between the hosts: let TCP port {} pass the firewall",
+                        at.port()
+                    )
+                },
             ),
         ),
     }
@@ -249,5 +263,6 @@ mod tests {
         drop(listener);
         let gone = gateway(2, at);
         assert!(gone.severity == Severity::Warning && gone.found.contains(&at.to_string()), "{gone:?}");
+        assert!(format!("{gone:?}").contains("obol start gateway-2"), "{gone:?}");
     }
 }

@@ -4,13 +4,14 @@ use clap::Args;
 use obol_chaos::drillfile;
 use obol_chaos::drills::approval::{Approval, Source};
 use obol_chaos::drills::audit::{Entry, Event, Log, Who};
-use obol_chaos::drills::halt::{REASON_CHARS_MAX, await_undone};
+use obol_chaos::drills::halt::REASON_CHARS_MAX;
+use obol_chaos::drills::switch::{self, OnHost, Order};
 use obol_chaos::drills::{Accountable, Halt};
 use obol_console::options::long_duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
+use obol_node::Site;
 use obol_node::user::state_home;
-use obol_node::{Site, hosts_here};
 use obol_observe::calendar::unix_now;
 use std::env;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,6 @@ use std::time::Duration;
 
 /// Names the audit log, in place of the one in the user's folder for state.
 const AUDIT: &str = "OBOL_AUDIT";
-/// How long fault agents may take to undo. They look for the switch five times a second.
-const OBEY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct HaltDrills {
@@ -89,62 +88,87 @@ pub(super) fn note(
     log()?.append(entry).map_err(Failure::failed)
 }
 
-/// The cluster's directories on all hosts that are this machine.
-fn dirs(root: &Path, cluster: Name) -> Result<Vec<PathBuf>, Failure> {
-    // One that does not exist is refused.
-    Site::open(root, cluster).map_err(Failure::refused)?;
-    Ok(hosts_here(root, cluster).values().map(|name| root.join(name.as_str())).collect())
+/// Where an order was not carried out or not obeyed, and why; `None` if all is well.
+fn missed(hosts: &[OnHost], order: &Order) -> Option<String> {
+    let what = match order {
+        Order::Halt(_) => "drills are not halted",
+        Order::Resume | Order::Look => "drills may still be halted",
+    };
+    let again = if matches!(order, Order::Halt(_)) { "halt" } else { "resume" };
+    let one = |found: &OnHost| {
+        let OnHost { host, done, undone, error, .. } = found;
+        let why = error.as_deref().map_or(String::new(), |why| format!(" ({why})"));
+        match (done, undone) {
+            (true, true) => None,
+            (false, _) => Some(format!("{what} on host {host}{why}: run `obol drill {again}` there")),
+            (true, false) => Some(format!(
+                "faults are left to undo on host {host}{why}: `obol drill recover` there undoes them once their drill has ended"
+            )),
+        }
+    };
+    let all: Vec<String> = hosts.iter().filter_map(one).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// Says where an order was carried out, and fails if that is not everywhere.
+fn report(
+    (cluster, now, then): (Name, &str, &str),
+    hosts: &[OnHost],
+    order: &Order,
+    json: Option<serde_json::Value>,
+) -> Result<ExitCode, Failure> {
+    let done: Vec<String> = hosts.iter().filter(|one| one.done).map(|one| one.host.to_string()).collect();
+    if let Some(json) = json {
+        output::json(&json)?;
+    } else if done.len() == hosts.len() {
+        let all = if hosts.len() > 1 { format!(" on all {} hosts", hosts.len()) } else { String::new() };
+        output::line(format_args!("drills on cluster {cluster} {now}{all}{then}"))?;
+    } else if !done.is_empty() {
+        let hosts = if done.len() > 1 { "hosts" } else { "host" };
+        output::line(format_args!("drills on cluster {cluster} {now} on {hosts} {}{then}", done.join(", ")))?;
+    }
+    missed(hosts, order).map_or(Ok(ExitCode::SUCCESS), |why| Err(Failure::Failed(why)))
 }
 
 pub(super) fn halt(root: &Path, cluster: Name, options: &HaltDrills) -> Result<ExitCode, Failure> {
     let reason = options.reason.trim().to_owned();
-    if reason.is_empty() || reason.chars().count() > REASON_CHARS_MAX || reason.contains(char::is_control) {
+    if !Halt::is_reason(&reason) {
         return Err(Failure::Refused(format!(
             "the reason is one line of 1 to {REASON_CHARS_MAX} characters"
         )));
     }
-    let dirs = dirs(root, cluster)?;
-    let failed = |dir: &Path, error| Failure::Failed(format!("{}: {error}", dir.display()));
-    let halt = Halt { reason: reason.clone(), by: Who::this(), at: unix_now() };
+    // A cluster that does not exist is refused.
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let order = Order::Halt(Halt { reason: reason.clone(), by: Who::this(), at: unix_now() });
     // First of all: an audit log on a full disk must not keep drills going.
-    let written: Vec<_> =
-        dirs.iter().map(|dir| halt.write(dir).map_err(|error| failed(dir, error))).collect();
-    written.into_iter().collect::<Result<(), Failure>>()?;
-    let undone: Vec<_> = dirs.iter().map(|dir| (dir, await_undone(dir, OBEY_TIMEOUT))).collect();
-    note(root, cluster, Event::Halted, |entry| entry.reason = Some(reason))?;
-    let undone = undone.into_iter().map(|(dir, undone)| undone.map_err(|error| failed(dir, error)));
-    let undone = undone.collect::<Result<Vec<bool>, Failure>>()?.into_iter().all(|undone| undone);
-    if options.json {
-        output::json(&serde_json::json!({ "halted": true, "undone": undone }))?;
-    } else {
-        output::line(format_args!(
-            "drills on cluster {cluster} are halted; `obol drill resume` allows them again"
-        ))?;
-    }
-    if !undone {
-        return Err(Failure::Failed(
-            "faults are left to undo on this host: `obol drill recover` undoes them once their drill has ended".to_owned(),
-        ));
-    }
-    Ok(ExitCode::SUCCESS)
+    let hosts = switch::everywhere(&site, &order);
+    let noted = note(root, cluster, Event::Halted, |entry| {
+        entry.reason = Some(reason);
+        entry.outcome = missed(&hosts, &order);
+    });
+    let halted = hosts.iter().all(|one| one.done);
+    let undone = hosts.iter().all(|one| one.undone);
+    let json =
+        options.json.then(|| serde_json::json!({ "halted": halted, "undone": undone, "hosts": hosts }));
+    let then = "; `obol drill resume` allows them again";
+    let reported = report((cluster, "are halted", then), &hosts, &order, json);
+    noted.and(reported)
 }
 
 pub(super) fn resume(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
-    let mut was = false;
-    for dir in dirs(root, cluster)? {
-        was |= Halt::end(&dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
-    }
-    if was {
-        note(root, cluster, Event::Resumed, |_| {})?;
-    }
-    if json {
-        output::json(&serde_json::json!({ "halted": false, "was_halted": was }))?;
-    } else if was {
-        output::line(format_args!("drills on cluster {cluster} may run again"))?;
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let hosts = switch::everywhere(&site, &Order::Resume);
+    let was = hosts.iter().any(|one| one.was_halted);
+    let noted = if was {
+        note(root, cluster, Event::Resumed, |entry| entry.outcome = missed(&hosts, &Order::Resume))
     } else {
-        output::line(format_args!("drills on cluster {cluster} were not halted"))?;
-    }
-    Ok(ExitCode::SUCCESS)
+        Ok(())
+    };
+    let halted = hosts.iter().any(|one| !one.done);
+    let json = json.then(|| serde_json::json!({ "halted": halted, "was_halted": was, "hosts": hosts }));
+    let now = if was { "may run again" } else { "were not halted" };
+    let reported = report((cluster, now, ""), &hosts, &Order::Resume, json);
+    noted.and(reported)
 }
 
 pub(super) fn approve(root: &Path, cluster: Name, options: &Approve) -> Result<ExitCode, Failure> {

@@ -1,6 +1,7 @@
 //! `obol drill list|show|schema|plan|probes|run|recover`: drills from files.
 
 use super::accountable::{self, Approve, Audit, HaltDrills};
+use super::detectors::DrillDetectors;
 use super::format::Format;
 use crate::logging::LogOptions;
 use crate::signals;
@@ -60,6 +61,8 @@ pub(crate) enum DrillCommand {
         \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
     )]
     Run(Box<DrillRun>),
+    /// Compare failure detectors on the same faults of one cluster
+    Detectors(Box<DrillDetectors>),
     /// Play the faults of a simulator's scenario file on processes, and wait until the cluster is healthy
     #[command(
         after_help = "Exit codes: 0 the cluster is healthy afterwards, 1 it is not, 2 refused, or --yes is missing.\n\
@@ -69,14 +72,18 @@ pub(crate) enum DrillCommand {
         out. Only processes that `obol up` started are hit. Without --yes nothing is touched."
     )]
     Replay(DrillReplay),
-    /// Halt all drills: fault agents undo their faults within a second, and new drills are refused
+    /// Halt all drills on all hosts: fault agents undo their faults within a second, and new drills
+    /// are refused
     #[command(
-        after_help = "A drill is ended on all of its hosts if this is run where its runner or one of its fault agents is. \
-        Where it was run, it holds until `obol drill resume`.\n\
-        Exit codes: 0 halted and undone, 1 something is left to undo, 2 there is no such cluster."
+        after_help = "It may be run on any host of the cluster: this one is halted first, and the gateways of the \
+        others write the halt there. It returns when each host has answered and undone its faults; one that does not \
+        answer within 3 s is named. A halt holds until `obol drill resume`. Over RDMA there are no gateways: run it on \
+        each host.\n\
+        Exit codes: 0 halted and undone on all hosts, 1 a host did not answer or has something left to undo, 2 there is \
+        no such cluster."
     )]
     Halt(HaltDrills),
-    /// Allow drills again after `obol drill halt`
+    /// Allow drills again after `obol drill halt`, on all hosts
     Resume(Json),
     /// Approve a drill file that requires a second person
     #[command(
@@ -122,7 +129,7 @@ pub(crate) struct DrillRun {
     /// the drill names files]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// The approval of somebody else, where the drill asks for one [default: FILE.approval]
+    /// The approval of another user, where the drill asks for one [default: FILE.approval]
     #[arg(long, value_name = "FILE")]
     pub(crate) approval: Option<PathBuf>,
     /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and
@@ -195,6 +202,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<
         DrillCommand::Plan(file) => plan(root, cluster, file),
         DrillCommand::Probes(file) => probes(root, cluster, file),
         DrillCommand::Run(options) => run_one(root, cluster, options),
+        DrillCommand::Detectors(options) => super::detectors::run(root, cluster, options),
         DrillCommand::Replay(options) => replay(root, cluster, options),
         DrillCommand::Recover(how) => recover(root, cluster, how.json),
         DrillCommand::Halt(options) => accountable::halt(root, cluster, options),
@@ -515,7 +523,7 @@ fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
 }
 
 /// Runs a drill in the simulator.
-fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> {
+pub(super) fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> {
     let profile = Profile::load(profile).map_err(Failure::refused)?;
     // The cluster, and its first wait, are the simulator's: nothing to wait for.
     let Watched { options, go_on } = watched(drill, how)?;
@@ -604,9 +612,14 @@ pub(crate) fn head(of: &str) -> std::io::Result<()> {
 
 /// A row of it.
 pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
-    let [p50, p90, p99] = [s.p50, s.p90, s.p99].map(|claimed| claimed.map_or("--".to_owned(), us));
-    let [min, max] = [s.min, s.max].map(us);
-    output::line(format_args!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n))
+    output::line(row_text(name, s))
+}
+
+fn row_text(name: &str, s: &Summary) -> String {
+    let is_any = s.n > 0;
+    let figures = [is_any.then_some(s.min), s.p50, s.p90, s.p99, is_any.then_some(s.max)];
+    let [min, p50, p90, p99, max] = figures.map(|claimed| claimed.map_or("--".to_owned(), us));
+    format!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n)
 }
 
 pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
@@ -651,4 +664,20 @@ pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
         output::line(format_args!("  ! {remark}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_samples_there_are_no_figures() {
+        let none = Summary { n: 0, min: 0.0, p50: None, p90: None, p99: None, max: 0.0 };
+        let cells = |summary: &Summary| -> Vec<String> {
+            row_text("failover", summary).split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(cells(&none), ["failover", "0", "--", "--", "--", "--", "--"]);
+        let one = Summary { n: 1, min: 5.0, max: 5.0, ..none };
+        assert_eq!(cells(&one), ["failover", "1", "5.00us", "--", "--", "--", "5.00us"]);
+    }
 }

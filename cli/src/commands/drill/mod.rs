@@ -1,6 +1,7 @@
 //! `obol drill`: run a drill and print its report.
 
 mod accountable;
+mod detectors;
 pub(crate) mod files;
 mod format;
 mod table2;
@@ -141,10 +142,12 @@ fn print(report: &Report) -> std::io::Result<()> {
             report.failover_us.n
         ))?;
     }
-    output::line(format_args!(
-        "the lease rule alone would have made the survivors wait {}",
-        shown(report.lease_wait_us)
-    ))?;
+    if report.failover_us.n > 0 {
+        output::line(format_args!(
+            "the lease rule alone would have made the survivors wait {}",
+            shown(report.lease_wait_us)
+        ))?;
+    }
     for remark in &report.remarks {
         output::line(format_args!("  ! {remark}"))?;
     }

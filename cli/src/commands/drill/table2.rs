@@ -9,6 +9,7 @@ use obol_chaos::drillfile::{Drill, Metric, ReportFiles};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Journal, Verdict};
 use obol_console::output::{self, Failure};
+use obol_fabric::host::sched::Slice;
 use obol_profiles::Profile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
@@ -45,7 +46,7 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     let settings = [(false, true), (false, false), (true, true), (true, false)];
     for (caches, fencing) in settings.into_iter().filter(|(_, fencing)| *fencing || options.no_fence) {
         let profile = if fencing { &fenced } else { &waited };
-        floors.run(root, FLOORS.min(count))?;
+        floors.run(root, FLOORS.min(count), Slice::Default)?;
         let setting = Setting { profile, caches, fencing };
         let last = setting.measure(root, options, count, &wanted, &mut cells, &stop)?;
         if last == Some(Verdict::Interrupted) || stop.load(Ordering::Relaxed) {

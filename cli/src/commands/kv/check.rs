@@ -11,7 +11,7 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::clock;
+use obol_fabric::host::{clock, sched};
 use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_kv::{Client, Done, Operation, Status, VALUE_BYTES_MAX};
@@ -244,7 +244,7 @@ impl Server {
         fate: &Arc<Fate>,
     ) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--root").arg(root).args([
+        sched::pass_parent_id(&mut command).arg("--root").arg(root).args([
             "--cluster",
             cluster.as_str(),
             "kv",

@@ -107,11 +107,11 @@ struct Report {
 
 /// When each process first reported that a view was active.
 #[derive(Default)]
-struct Actives(BTreeMap<(ViewId, Name), Instant>);
+pub(crate) struct Actives(BTreeMap<(ViewId, Name), Instant>);
 
 impl Actives {
     /// Handles the messages since the last call.
-    fn hear(&mut self, observer: &mut Observer) {
+    pub(crate) fn hear(&mut self, observer: &mut Observer) {
         for seen in observer.events().iter().filter(|seen| seen.event.record.kind == What::Active) {
             self.0.entry((ViewId(seen.event.record.a), seen.process)).or_insert(seen.event.at);
         }
@@ -119,7 +119,7 @@ impl Actives {
 
     /// When the last process did, of this view or the next that came to be active: two deaths may
     /// be two views at once. Reports of it and of earlier ones are dropped.
-    fn take_last(&mut self, view: ViewId) -> Option<Instant> {
+    pub(crate) fn take_last(&mut self, view: ViewId) -> Option<Instant> {
         let (first, _) = *self.0.range((view, Name::default())..).next()?.0;
         let later = self.0.split_off(&(ViewId(first.0.saturating_add(1)), Name::default()));
         let until = std::mem::replace(&mut self.0, later);

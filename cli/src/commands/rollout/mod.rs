@@ -2,10 +2,12 @@
 //! before and since whether it passes.
 
 mod command;
+mod forwarder;
 
 use crate::signals;
 use clap::Args;
 use command::{Running, shell, shown};
+use forwarder::Forwarder;
 use obol_chaos::rollout::{
     Ahead, Compared, Ended, Limit, LimitError, Report, Subject, Verdict, Watcher, judge,
 };
@@ -13,7 +15,7 @@ use obol_console::options::long_duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
-use obol_observe::annotations::{Mark, RolloutMark, RolloutStep};
+use obol_observe::annotations::{CHARS_MAX, Mark, RolloutMark, RolloutStep};
 use obol_observe::calendar::unix_now;
 use obol_observe::{Health, Percentile};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -29,6 +31,8 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two judgements.
 const JUDGE_INTERVAL: Duration = Duration::from_secs(1);
+/// An unavailable cluster has so long to serve again before a rollout has failed.
+const SERVES_WITHIN: Duration = Duration::from_secs(5);
 /// Between two lines of progress that say nothing new, and two marks for consoles.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 const MARK_INTERVAL: Duration = Duration::from_secs(3);
@@ -167,6 +171,7 @@ struct Gate<'a> {
     compared: Vec<Compared>,
     progress: Progress,
     marked: Instant,
+    forwarder: Forwarder,
     exercises: Vec<Ended>,
 }
 
@@ -187,6 +192,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitC
             reasons.join("; ")
         )));
     }
+    let forwarder = Forwarder::start(root, cluster)?;
     let out = options.out.as_deref().map(new_directory).transpose()?;
     let full = options.name.clone().unwrap_or_else(|| shown(&options.command));
     let now = Instant::now();
@@ -200,13 +206,17 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitC
         compared: Vec::new(),
         progress: Progress::default(),
         marked: now,
+        forwarder,
         exercises: Vec::new(),
     };
     let (verdict, reasons, command) = gate.roll_out()?;
     gate.progress.end();
     gate.mark(RolloutStep::Over, verdict.name(), &reasons);
     let hook = gate.hook(verdict, &reasons, &command)?;
-    let Gate { mut watcher, compared, exercises, .. } = gate;
+    let Gate { mut watcher, compared, forwarder, exercises, .. } = gate;
+    if let Some(why) = forwarder.end() {
+        output::remark(format_args!("consoles of other hosts do not show all of the rollout: {why}"))?;
+    }
     let mut report =
         Report::new(cluster.to_string(), began, (verdict, reasons), command, compared, watcher.periods());
     (report.exercises, report.hook) = (exercises, hook);
@@ -297,18 +307,36 @@ impl Gate<'_> {
         Ok((!reasons.is_empty()).then_some((Verdict::Void, reasons)))
     }
 
+    /// The health after the rollout: what is unavailable for a moment only, as between two leases, has
+    /// time to serve again. Members that died with the coordinators are in no view, so that no limit
+    /// counts them.
+    fn health_at_the_end(&mut self) -> (Health, Vec<String>) {
+        let end = Instant::now() + SERVES_WITHIN;
+        loop {
+            let (health, why) = self.watcher.poll();
+            if health.serves() || Instant::now() > end {
+                return (health, why);
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
     /// Observes the cluster after the command, and judges.
     fn settle(&mut self) -> Result<(Verdict, Vec<String>), Failure> {
         let exercised = match self.observe("settling", self.options.settle)? {
             Ok(exercised) => exercised,
             Err(cut) => return Ok(cut.verdict()),
         };
+        let (health, why) = self.health_at_the_end();
         self.judge(Duration::ZERO);
         let failed = |holds: Option<bool>| {
             let of = self.compared.iter().filter(move |one| one.holds == holds);
             of.filter_map(Compared::complaint).collect::<Vec<_>>()
         };
         let mut wrong = failed(Some(false));
+        if !health.serves() {
+            wrong.push(format!("the cluster is {}: {}", health.name(), why.join("; ")));
+        }
         wrong.extend(exercised.map(|why| format!("after the command, {why}")));
         if !wrong.is_empty() {
             return Ok((Verdict::Failed, wrong));
@@ -382,21 +410,23 @@ impl Gate<'_> {
         self.compared = judge(&self.limits, before, since, Ahead { longest: Nanos::from_std(ahead) });
     }
 
-    /// Shows it on all consoles. They are informed, and the gate decides without them.
+    /// Shows it on the consoles of all hosts. They are informed, and the gate decides without them.
     fn mark(&mut self, step: RolloutStep, phase: &str, wrong: &[String]) {
         self.marked = Instant::now();
         let rollout = RolloutMark {
             name: self.name.clone(),
             phase: phase.to_owned(),
             compared: self.compared.iter().map(Compared::line).collect(),
-            wrong: wrong.to_vec(),
+            wrong: wrong.iter().map(|line| line.chars().take(CHARS_MAX).collect()).collect(),
             step,
         };
-        if let Err(error) = Mark::rollout(clock::now(), rollout).write(self.watcher.dir())
+        let mark = Mark::rollout(clock::now(), rollout);
+        if let Err(error) = mark.write(self.watcher.dir())
             && step != RolloutStep::Goes
         {
             let _ = output::remark(format_args!("consoles do not show the rollout: {error}"));
         }
+        self.forwarder.send(mark);
     }
 
     /// Runs the hook, if the rollout is to be undone.

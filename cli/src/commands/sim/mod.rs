@@ -1,6 +1,8 @@
 //! `obol sim`: the simulation campaign, one seed again, the planted bugs, and the papers'
 //! experiments.
 
+mod detectors;
+mod fide;
 mod papers;
 
 use clap::Subcommand;
@@ -117,6 +119,25 @@ pub(crate) enum Sim {
         #[command(flatten)]
         options: papers::PapersOptions,
     },
+    /// Failure detectors on the same delays: detection times against false suspicions
+    ///
+    /// uKharon's three levels, pulses over one path and two, phi-accrual, SWIM and Sentinel's rule, each
+    /// with several timeouts or thresholds, on the delays of a recording or of a modelled network, whose
+    /// numbers are assumptions. Detection times are from a host's silence to its suspicion (of a process's
+    /// death for the notice, which a silent host does not send). All send once in a period; a suspicion is
+    /// counted once, however long it lasts. Delays of two paths, and those of replies, are taken from
+    /// different parts of the run, as if they were independent: where hosts pause, not the network, two
+    /// paths are no better than one.
+    ///
+    /// Where none was seen, FALSE AN HOUR is what is not exceeded with 95 % confidence.
+    Detectors(detectors::Detectors),
+    /// FiDe's tables, figures and algorithms: what follows from its inputs, and what breaks
+    ///
+    /// A reproduction of FiDe (USENIX ATC 2025); this program's own protocol relies on none of it. The
+    /// published figures stand beside what its inputs predict, with the reason where they differ.
+    /// `--counterexamples` explores every state of its consensus algorithms HSUC and HUC among two or
+    /// three processes, of which one may crash: within their assumptions, and with one given up.
+    Fide(fide::Fide),
     /// Run table2, leases and scale, and draw them into one HTML page
     ///
     /// The page needs no other file. In a directory it is called report.html, and each plot lies
@@ -155,6 +176,8 @@ pub(crate) fn run(_: &Path, _: Name, command: &Sim) -> Result<ExitCode, Failure>
         Sim::Table2 { repetitions, options } => papers::table2(*repetitions, options),
         Sim::Leases { span_ms, options } => papers::leases(*span_ms, options),
         Sim::Scale { largest, repetitions, options } => papers::scale(*largest, *repetitions, options),
+        Sim::Detectors(options) => detectors::run(options),
+        Sim::Fide(options) => fide::run(options),
         Sim::Report { to, largest, model, seed } => papers::report(to, *largest, model, *seed),
     }
 }

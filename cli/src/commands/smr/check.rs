@@ -4,12 +4,13 @@
 //! and it takes no memory however long it runs.
 
 use super::marks;
+use super::preset::PresetName;
 use super::session::{Session, Work};
 use clap::Args;
 use hdrhistogram::Histogram;
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::clock;
+use obol_fabric::host::{clock, sched};
 use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_node::Site;
@@ -43,13 +44,17 @@ pub(crate) struct Options {
     /// Replicas, all of which vote
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=7))]
     replicas: u32,
+    /// How the replicas exclude an earlier leader; of several, separated by
+    /// commas, each is checked for the whole time, one after the other
+    #[arg(long, value_name = "PRESETS", value_enum, value_delimiter = ',', default_value = "view")]
+    preset: Vec<PresetName>,
     /// Clients, each a thread and a member
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     clients: u32,
     /// Interval of kills of the leader, when all voters have everything
     #[arg(long, value_name = "TIME", value_parser = duration)]
     kill_every: Option<Duration>,
-    /// Print one JSON object
+    /// Print a JSON object for each preset
     #[arg(long)]
     json: bool,
 }
@@ -80,6 +85,7 @@ pub(super) struct Replicas<'a> {
     root: &'a Path,
     site: &'a Site,
     poll_every: String,
+    of_all: Vec<String>,
     running: Vec<Running>,
 }
 
@@ -97,12 +103,14 @@ fn name(place: usize) -> String {
 }
 
 impl<'a> Replicas<'a> {
-    /// Starts so many, in a cluster without any.
+    /// Starts so many, in a cluster without any, the first one and all of them with these options.
     pub(super) fn start(
         root: &'a Path,
         site: &'a Site,
         count: u32,
         poll_every: &str,
+        of_first: &[&str],
+        of_all: &[&str],
     ) -> Result<Self, Failure> {
         let cluster = site.cluster.name();
         let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
@@ -114,13 +122,13 @@ impl<'a> Replicas<'a> {
                 one.name, one.name
             )));
         }
-        let mut all = Self { root, site, poll_every: poll_every.to_owned(), running: Vec::new() };
+        let of_all = of_all.iter().map(|option| (*option).to_owned()).collect();
+        let mut all = Self { root, site, poll_every: poll_every.to_owned(), of_all, running: Vec::new() };
         for place in 0..count as usize {
             // It starts empty, whatever was there before. No replica may begin a log later.
             let first = place == 0;
-            let voters = count.to_string();
-            let options: &[&str] = if first { &["--force-empty", "--voters", &voters] } else { &[] };
-            let replica = all.replica(place, options)?;
+            let options = if first { [&["--force-empty"], of_first].concat() } else { Vec::new() };
+            let replica = all.replica(place, &options)?;
             all.running.push(replica);
             if first {
                 all.until(|standing| standing == "leading")?;
@@ -131,9 +139,12 @@ impl<'a> Replicas<'a> {
 
     fn replica(&self, place: usize, options: &[&str]) -> Result<Running, Failure> {
         let mut command = Command::new(std::env::current_exe().map_err(Failure::failed)?);
-        command.arg("--root").arg(self.root).args(["--cluster", self.site.cluster.name().as_str()]);
+        sched::pass_parent_id(&mut command)
+            .arg("--root")
+            .arg(self.root)
+            .args(["--cluster", self.site.cluster.name().as_str()]);
         command.args(["smr", "server", "--json", "--tied", "--poll-every", &self.poll_every]);
-        command.args(["--name", &name(place)]).args(options);
+        command.args(["--name", &name(place)]).args(options).args(&self.of_all);
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(Failure::failed)?;
         let standing = Arc::new(Mutex::new(Standing::default()));
@@ -189,7 +200,17 @@ impl<'a> Replicas<'a> {
 
     /// Kills a replica, and starts it again with empty memory.
     fn kill(&mut self, place: usize) -> Result<(), Failure> {
-        self.running[place].child.kill().map_err(Failure::failed)?;
+        self.end(place)?;
+        self.restart(place)
+    }
+
+    /// Kills a replica.
+    pub(super) fn end(&mut self, place: usize) -> Result<(), Failure> {
+        self.running[place].child.kill().map_err(Failure::failed)
+    }
+
+    /// Starts a replica that was killed again, with empty memory.
+    pub(super) fn restart(&mut self, place: usize) -> Result<(), Failure> {
         self.running[place].child.wait().map_err(Failure::failed)?;
         self.running[place] = self.replica(place, &[])?;
         Ok(())
@@ -327,6 +348,7 @@ impl Work for Checker<'_> {
 
 #[derive(Serialize)]
 struct Summary {
+    preset: String,
     gets: u64,
     puts: u64,
     wrong: u64,
@@ -344,7 +366,7 @@ fn us(nanos: u64) -> f64 {
     Nanos(nanos).as_micros_f64()
 }
 
-fn summary(tallies: &[Tally], kills: u64) -> Summary {
+fn summary(preset: String, tallies: &[Tally], kills: u64) -> Summary {
     let mut failovers: Vec<u64> = tallies.iter().flat_map(|tally| tally.failovers.clone()).collect();
     failovers.sort_unstable();
     let mut times: Option<Histogram<u64>> = None;
@@ -357,6 +379,7 @@ fn summary(tallies: &[Tally], kills: u64) -> Summary {
     }
     let quantile = |quantile| us(times.as_ref().map_or(0, |times| times.value_at_quantile(quantile)));
     Summary {
+        preset,
         gets: tallies.iter().map(|tally| tally.gets).sum(),
         puts: tallies.iter().map(|tally| tally.puts).sum(),
         wrong: tallies.iter().map(|tally| tally.wrong).sum(),
@@ -425,8 +448,16 @@ fn disturb(replicas: &mut Replicas<'_>, options: &Options, workers: &[Worker]) -
     Ok(kills)
 }
 
-pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
-    let mut replicas = Replicas::start(root, site, options.replicas, "20us")?;
+/// Checks one preset.
+fn check(
+    root: &Path,
+    site: &Arc<Site>,
+    options: &Options,
+    preset: PresetName,
+) -> Result<(Summary, Vec<String>), Failure> {
+    let (voters, preset) = (options.replicas.to_string(), preset.preset().to_string());
+    let (of_first, of_all) = (["--voters", voters.as_str()], ["--preset", preset.as_str()]);
+    let mut replicas = Replicas::start(root, site, options.replicas, "20us", &of_first, &of_all)?;
     replicas.redundant()?;
     let keys: Arc<Vec<Known>> =
         Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
@@ -443,33 +474,52 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         })
         .collect();
     let (tallies, kills) = (tallies?, disturbed?);
-    let summary = summary(&tallies, kills);
-    for wrong in tallies.iter().flat_map(|tally| &tally.wrong_examples) {
-        output::remark(format_args!("wrong: {wrong}"))?;
+    if answered.load(Ordering::Relaxed) == 0 {
+        return Err(Failure::Failed(format!("preset {preset}: no client had an answer")));
     }
-    if options.json {
-        output::json(&summary)?;
-    } else {
-        let Summary { gets, puts, wrong, failovers, p50_us, p99_us, longest_wait_us, .. } = &summary;
+    let wrong = tallies.iter().flat_map(|tally| tally.wrong_examples.clone()).collect();
+    Ok((summary(preset, &tallies, kills), wrong))
+}
+
+fn print(summary: &Summary) -> Result<(), Failure> {
+    let Summary { preset, gets, puts, wrong, kills, failovers, p50_us, p99_us, longest_wait_us, .. } =
+        summary;
+    output::line(format_args!(
+        "{preset}: {gets} reads and {puts} writes, {wrong} wrong answers; {p50_us:.1} us p50, {p99_us:.1} us p99, \
+         {longest_wait_us:.0} us longest"
+    ))?;
+    if let (Some(p50), Some(longest)) = (summary.failover_p50_us, summary.failover_max_us) {
         output::line(format_args!(
-            "{gets} reads and {puts} writes, {wrong} wrong answers; {p50_us:.1} us p50, {p99_us:.1} us p99, {longest_wait_us:.0} us \
-             longest"
+            "{preset}: {kills} kills of a leader, {failovers} failovers seen by clients: {p50:.0} us p50, {longest:.0} us longest"
         ))?;
-        if let (Some(p50), Some(longest)) = (summary.failover_p50_us, summary.failover_max_us) {
-            output::line(format_args!(
-                "{kills} kills of a leader, {failovers} failovers seen by clients: {p50:.0} us p50, {longest:.0} us longest"
-            ))?;
+    }
+    Ok(())
+}
+
+pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
+    let (mut wrong, mut unhurt) = (0, None);
+    for &preset in &options.preset {
+        let (summary, examples) = check(root, site, options, preset)?;
+        for example in examples {
+            output::remark(format_args!("wrong: {example}"))?;
+        }
+        if options.json {
+            output::json(&summary)?;
+        } else {
+            print(&summary)?;
+        }
+        wrong += summary.wrong;
+        if summary.kills == 0 {
+            unhurt = Some(preset.preset());
         }
     }
-    if summary.wrong > 0 {
-        return Err(Failure::Failed(format!("{} answers are wrong", summary.wrong)));
+    if wrong > 0 {
+        return Err(Failure::Failed(format!("{wrong} answers are wrong")));
     }
-    if answered.load(Ordering::Relaxed) == 0 {
-        return Err(Failure::Failed("no client had an answer".to_owned()));
-    }
-    if let Some(every) = options.kill_every.filter(|_| kills == 0) {
+    if let (Some(every), Some(preset)) = (options.kill_every, unhurt) {
         return Err(Failure::Void(format!(
-            "inconclusive: no leader was hit by --kill-every {every:?} within --for {:?}; check for longer, or more often",
+            "inconclusive: no leader of preset {preset} was hit by --kill-every {every:?} within --for {:?}; check for longer, or \
+             more often",
             options.time
         )));
     }

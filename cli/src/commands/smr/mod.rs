@@ -1,19 +1,26 @@
 //! `obol smr`: a replicated key-value store on a cluster, and what shows that it keeps its word.
 
 mod bench;
+mod book;
 mod check;
 mod marks;
+mod preset;
+mod resp;
 mod server;
 mod session;
+mod status;
 
 use clap::{Args, Subcommand};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Drive, Name, Nanos, Wait};
 use obol_membership::Kind;
 use obol_node::Site;
 use obol_node::endpoint::Endpoint;
-use obol_smr::{Actor, Area, CLIENT_PREFIX, Client, Done, KeyValue, Node, Operation, REPLICA_PREFIX};
+use obol_smr::{
+    Actor, Area, CLIENT_PREFIX, Client, Done, Guard, KeyValue, Node, Operation, REPLICA_PREFIX, Service,
+    Views,
+};
 use session::{Session, Work};
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,6 +42,17 @@ const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
 pub(crate) enum Smr {
     /// Keep the store: the oldest replica leads, and a majority has every answered command
     Server(server::Options),
+    /// Show how far each replica of this host is, as its memory says
+    #[command(
+        after_help = "The figures are read from the memory of the replicas; none of them has to answer, so a frozen one is shown as \
+        well. They are numbers of entries: ACCEPTED of the newest one that is there, COMMITTED of the newest one that it knows to \
+        be committed, APPLIED of the newest one that is part of its state, LAG of how many of the leader's it has not applied, \
+        PRUNED of the newest one that was given up, so that a replica without it needs a snapshot. RING is the part of the \
+        leader's ring, in bytes, that was not applied yet. GRANTED is the term whose leader may write to the replica, with a \
+        preset that restricts this.\n\
+        \nExit codes: 0 a replica leads, 1 none does, 2 no such cluster."
+    )]
+    Status(status::Options),
     /// Read a key
     Get {
         /// The key, at most 255 bytes
@@ -58,6 +76,15 @@ pub(crate) enum Smr {
         #[command(flatten)]
         client: ClientOptions,
     },
+    /// Trade on an order book that replicas keep (`obol smr server --service orderbook`)
+    #[command(
+        subcommand,
+        after_help = "Prices and quantities are integers, in units that all users agree on. The best price trades first, and at one \
+        price the oldest order.\n\
+        \nTry, while `obol up` runs:\n  for n in 1 2 3; do obol smr server --name smr-$n --service orderbook & sleep 1; done\n  \
+        obol smr book sell 10 --at 101; obol smr book buy 4 --at 102; obol smr book depth"
+    )]
+    Book(book::Book),
     /// Start replicas, kill leaders, and check every answer against the writes
     #[command(
         after_help = "Each client writes keys of its own, larger values from time to time, and reads all keys. An answer is wrong \
@@ -68,8 +95,14 @@ pub(crate) enum Smr {
         kill took place."
     )]
     Check(check::Options),
-    /// Measure reads and writes of a replicated store
-    #[command(after_help = "Needs a cluster: obol up --apps 1 &  obol smr bench")]
+    /// Measure a replicated store beside the same server without copies
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Replicas and a single server without copies (`obol smr server --unreplicated`) are measured in turns; each \
+        figure is the median of the turns. Latencies are those of one client with one operation at a time.\n\
+        \nNeeds a cluster: obol up --apps 1 &  obol smr bench\n\
+        \nExit codes: 0 all figures meet their targets, 1 one does not, 2 refused."
+    )]
     Bench(bench::Options),
 }
 
@@ -99,9 +132,14 @@ fn named(text: &str, prefix: &str, what: &str) -> Result<Name, String> {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode, Failure> {
-    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let mut site = Site::open(root, cluster).map_err(Failure::refused)?;
+    if matches!(site.deployment.profile.wait, Wait::Hybrid { .. }) {
+        // To yield after each wakeup is for the few events of a failover. Requests follow each other.
+        site.deployment.profile.wait = Wait::Block;
+    }
     match command {
         Smr::Server(options) => server::run(&site, options),
+        Smr::Status(options) => status::run(root, &site, options),
         Smr::Get { key, client } => {
             let query = KeyValue::get(key.as_bytes()).map_err(Failure::refused)?;
             let done = one(&site, client, Operation::Query(query))?;
@@ -118,6 +156,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
             found(&one(&site, client, Operation::Propose(delete))?)?;
             Ok(ExitCode::SUCCESS)
         }
+        Smr::Book(book) => book::run(&site, book),
         Smr::Check(options) => check::run(root, &Arc::new(site), options),
         Smr::Bench(options) => bench::run(root, &Arc::new(site), options),
     }
@@ -141,7 +180,11 @@ fn area(site: &Site) -> Result<Area, Failure> {
 }
 
 /// A place in the cluster for a replica or a client.
-fn join(site: &Site, name: Name, actor: Actor<KeyValue>) -> Result<(Endpoint, Node<KeyValue>), Failure> {
+fn join<S: Service, G: Guard>(
+    site: &Site,
+    name: Name,
+    actor: Actor<S, Views, G>,
+) -> Result<(Endpoint, Node<S, Views, G>), Failure> {
     let endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
     let member = site.start(obol_agent::seed()).map_err(Failure::refused)?.member(Kind::App, name);
     Ok((endpoint, Node::new(member, actor)))

@@ -1,17 +1,23 @@
 //! `obol smr server`: a replica of the store.
 
+use super::preset::PresetName;
+use super::resp::Front;
 use super::{area, join, marks, named};
 use crate::signals;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::sched;
+use obol_fabric::host::{clock, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_node::endpoint::Act;
-use obol_smr::{Actor, KeyValue, Node, Pace, REPLICA_PREFIX, Replica, ReplicaState, VOTERS_MAX};
+use obol_smr::{
+    Active, Actor, Grants, Guard, KeyValue, Node, OrderBook, Pace, REPLICA_PREFIX, Replica, ReplicaState,
+    Service, VOTERS_MAX, Views,
+};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,8 +25,23 @@ use std::time::Duration;
 /// How long a replica that sends no part of a snapshot may take before another one is asked.
 const PATIENCE: Nanos = Nanos::from_millis(20);
 
+/// How often a replica looks for what it was not woken up for. Whoever takes over applies first what it
+/// has received since its last look.
+const IDLE_EVERY: Nanos = Nanos::from_micros(500);
+
 /// Interval at which a leader's redundancy is reported at most.
 const LEADS_EVERY: Duration = Duration::from_millis(50);
+
+/// What the replicas keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kept {
+    /// Keys and values (`obol smr get`, `put`, clients of Redis)
+    #[value(name = "keys")]
+    Keys,
+    /// Orders that are matched by price and time (`obol smr book`)
+    #[value(name = "orderbook")]
+    OrderBook,
+}
 
 /// How a replica runs.
 #[derive(Debug, Args)]
@@ -28,10 +49,21 @@ pub(crate) struct Options {
     /// Its name: smr- and something
     #[arg(long, value_parser = replica_name)]
     name: Name,
+    /// What it keeps; the same for all replicas of a cluster
+    #[arg(long, value_name = "SERVICE", value_enum, default_value = "keys")]
+    service: Kept,
+    /// How an earlier leader is excluded; the same for all replicas of a
+    /// cluster
+    #[arg(long, value_name = "PRESET", value_enum, default_value = "view", conflicts_with = "unreplicated")]
+    preset: PresetName,
     /// Replicas that should have every answered command, for a new store: a
     /// majority of them has to survive
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=VOTERS_MAX as i64))]
     voters: u32,
+    /// Keep no copies, as a baseline for benchmarks: one process answers at once,
+    /// as HERD does, and the keys are lost with it
+    #[arg(long, conflicts_with = "voters")]
+    unreplicated: bool,
     /// Poll interval; 0 keeps an otherwise unused core busy
     #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
     poll_every: Duration,
@@ -42,6 +74,10 @@ pub(crate) struct Options {
     /// them first
     #[arg(long)]
     force_empty: bool,
+    /// Serve clients of Redis at this address, such as 127.0.0.1:6379: any
+    /// replica does, also one that does not lead. There are no passwords
+    #[arg(long, value_name = "ADDRESS")]
+    resp: Option<SocketAddr>,
     /// Print its state as JSON lines
     #[arg(long)]
     json: bool,
@@ -81,6 +117,7 @@ fn standing(state: ReplicaState) -> (&'static str, bool, usize) {
         ReplicaState::Waiting => ("waiting", false, 0),
         ReplicaState::Yields => ("yields", false, 0),
         ReplicaState::Misfit => ("misfit", false, 0),
+        ReplicaState::Unsupported => ("unsupported", false, 0),
     }
 }
 
@@ -93,7 +130,7 @@ struct Audience<'a> {
 }
 
 impl Audience<'_> {
-    fn report(self, replica: &Replica<KeyValue>, state: ReplicaState) {
+    fn report<S: Service, G: Guard>(self, replica: &Replica<S, Views, G>, state: ReplicaState) {
         let (standing, whole, redundancy) = standing(state);
         if whole && let Err(error) = marks::set(self.site, self.name) {
             // It serves all the same; a later replica may then begin a new store.
@@ -119,15 +156,15 @@ impl Audience<'_> {
 }
 
 /// Runs a replica, and reports its state, until it is stopped or cannot serve any more.
-struct Reporter<'a> {
-    node: &'a mut Node<KeyValue>,
+struct Reporter<'a, S, G> {
+    node: &'a mut Node<S, Views, G>,
     stop: &'a AtomicBool,
     audience: Audience<'a>,
     /// It polls without a pause, so it yields its core to other processes.
     yields: bool,
 }
 
-impl Act for Reporter<'_> {
+impl<S: Service, G: Guard> Act for Reporter<'_, S, G> {
     type Output = ReplicaState;
 
     fn on<D: Drive>(self, endpoint: &mut D) -> ReplicaState {
@@ -148,7 +185,8 @@ impl Act for Reporter<'_> {
             } else if yields {
                 std::thread::yield_now();
             }
-            let is_over = matches!(last, ReplicaState::Yields | ReplicaState::Misfit);
+            let is_over =
+                matches!(last, ReplicaState::Yields | ReplicaState::Misfit | ReplicaState::Unsupported);
             if is_over || stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
@@ -161,6 +199,11 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     if options.tied {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
+    if options.service != Kept::Keys && options.resp.is_some() {
+        return Err(Failure::Refused(
+            "--resp: clients of Redis need keys and values; leave out --service, or --resp".to_owned(),
+        ));
+    }
     if let Some(core) = options.core {
         sched::pin_to_core(core).map_err(|error| {
             Failure::Refused(format!(
@@ -169,6 +212,35 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
         })?;
     }
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
+    let front = options.resp.map(|address| Front::bind(address, options.name)).transpose()?;
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Before this thread gets its priority, which new threads would have as well.
+        let started = front.map_or(Ok(()), |front| front.start(scope, site, [&stop, &ended]));
+        let code = started.and_then(|()| match (options.service, options.preset) {
+            (Kept::Keys, PresetName::View) => serve::<KeyValue, Active>(site, options, &stop),
+            (Kept::Keys, PresetName::MuViews) => serve::<KeyValue, Grants>(site, options, &stop),
+            (Kept::OrderBook, PresetName::View) => serve::<OrderBook, Active>(site, options, &stop),
+            (Kept::OrderBook, PresetName::MuViews) => serve::<OrderBook, Grants>(site, options, &stop),
+        });
+        ended.store(true, Ordering::Relaxed);
+        code
+    })
+}
+
+/// The Unix time at the beginning of the fabric's time, in ms.
+fn epoch_ms() -> u64 {
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let unix = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
+    unix.saturating_sub(clock::now().0 / 1_000_000)
+}
+
+/// Runs replicas, one after the other, until stopped.
+fn serve<S: Service + Default, G: Guard>(
+    site: &Site,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<ExitCode, Failure> {
     let mut founds = options.force_empty || marks::left(site)?.is_empty();
     let poll_every = Nanos::from_std(options.poll_every);
     let yields = poll_every == Nanos::ZERO;
@@ -180,10 +252,13 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     }
     let audience = Audience { json: options.json, site, name: options.name };
     loop {
-        let replica = Replica::new(area(site)?, Pace { poll_every, patience: PATIENCE }, KeyValue::default());
-        let replica = if founds { replica.founding(obol_agent::seed(), options.voters) } else { replica };
+        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE };
+        let replica = Replica::<S, Views, G>::new(area(site)?, pace, S::default()).with_epoch(epoch_ms());
+        let voters = if options.unreplicated { 1 } else { options.voters };
+        let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };
+        let replica = if options.unreplicated { replica.unreplicated() } else { replica };
         let (mut endpoint, mut node) = join(site, options.name, Actor::Replica(Box::new(replica)))?;
-        let last = endpoint.each(Reporter { node: &mut node, stop: &stop, audience, yields });
+        let last = endpoint.each(Reporter { node: &mut node, stop, audience, yields });
         endpoint.serve(&mut node, &AtomicBool::new(true));
         if stop.load(Ordering::Relaxed) {
             marks::clear(site, options.name.as_str());
@@ -191,9 +266,18 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
         }
         if last == ReplicaState::Misfit {
             return Err(Failure::Refused(format!(
-                "{}: the replicas of this cluster have another store than this one, which was begun anew with --force-empty; end \
-                 those of one of the two",
+                "{}: the replicas of this cluster have another store than this one: it was begun anew with --force-empty, or they \
+                 keep another --service or have another --preset; end those of one of the two",
                 options.name
+            )));
+        }
+        if last == ReplicaState::Unsupported {
+            return Err(Failure::Refused(format!(
+                "{}: --preset {} needs permissions to write that can be revoked, which this cluster does not have: only the processes \
+                 of one host that communicate by shared memory have them; use --preset {}",
+                options.name,
+                options.preset.preset(),
+                PresetName::View.preset()
             )));
         }
         // As the oldest without a place it gives way to a replica that has the log, and returns

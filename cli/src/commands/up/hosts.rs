@@ -6,9 +6,9 @@
 
 use obol_console::output::Failure;
 use obol_fabric::Name;
-use obol_fabric::ip::identity::Duty;
+use obol_fabric::identity::Duty;
 use obol_node::keys::Authority;
-use obol_node::network::{Fabric, GROUPS, Network};
+use obol_node::network::{Fabric, GROUPS, Network, turn};
 use obol_node::{Deployment, Site};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -32,8 +32,7 @@ impl HostNames {
 
     /// The name on the host of process `number` of its kind, from 1: they take turns.
     pub(crate) fn of(&self, number: u16) -> Name {
-        let index = usize::from(number.saturating_sub(1)) % self.0.len().max(1);
-        self.0.get(index).copied().unwrap_or_default()
+        self.0.get(turn(number, self.0.len()) - 1).copied().unwrap_or_default()
     }
 
     pub(crate) fn all(&self) -> &[Name] {
@@ -88,13 +87,16 @@ pub(crate) fn deployments(
         host,
         address: address(host),
         fabric: Fabric::Ip { keys: root.join(name.as_str()) },
+        rdma_keys: None,
         hosts: addresses.clone(),
+        paths: Vec::new(),
         coordinators: coordinators.clone(),
         groups: GROUPS,
         memory_lost: Vec::new(),
         state: None,
         members: Vec::new(),
         apps: Vec::new(),
+        homes: Vec::new(),
         supervisors: Vec::new(),
     };
     Ok((1..).zip(&names.0).map(|of| deployment.clone().over(network(of))).collect())
@@ -107,7 +109,7 @@ pub(crate) fn make_keys(deployments: &[Deployment]) -> Result<(), Failure> {
     let (authority, _) = Authority::new(Name::default(), first.id).map_err(Failure::failed)?;
     let duties = [Duty::Gateway, Duty::Coordinator, Duty::Cache, Duty::Agent, Duty::Observer];
     for network in networks() {
-        if let Fabric::Ip { keys } = &network.fabric {
+        if let Some(keys) = network.keys() {
             authority.issue(keys, (network.address, network.host), &duties, DAYS).map_err(Failure::failed)?;
         }
     }

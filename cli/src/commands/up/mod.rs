@@ -84,6 +84,10 @@ pub(crate) struct Up {
     /// profile soft-roce
     #[arg(long, value_name = "IP[:PORT]", value_parser = values::listen)]
     pub(crate) rdma: Option<SocketAddr>,
+    /// Have them know each other by keys, as the processes of several hosts do: connections and
+    /// datagrams are authenticated
+    #[arg(long, requires = "rdma")]
+    pub(crate) rdma_keys: bool,
     /// Do not show the cluster; print one line when it is up
     #[arg(long)]
     pub(crate) headless: bool,
@@ -457,7 +461,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     if let Some(at) = options.rdma {
         // One that comes later, in place of another, needs an address as well.
         let most = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
-        deployment = deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), most));
+        let network = Network::local(obol_agent::seed(), at.ip(), at.port(), most);
+        let keys = options.rdma_keys.then(|| root.join(cluster.as_str()));
+        deployment = deployment.over(Network { rdma_keys: keys, ..network });
     }
     let console = !options.json && !options.headless && !options.plain && obol_console::is_possible();
     // Before anything is started.
@@ -478,9 +484,14 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     // From here on everything is undone when this function is left: first the processes, then the
     // directory.
     let hosts = HostNames::new(cluster, options.hosts)?;
+    let former = hosts::further_hosts(root, cluster);
     let deployments = hosts::deployments(&deployment, root, &hosts)?;
     let made = hosts.all().iter().zip(&deployments).map(|(name, of)| Made::new(root, *name, of));
     let directories: Vec<Made> = made.collect::<Result<_, _>>()?;
+    // A crashed one of this name may have had more hosts: their memory is made anew, and goes at once.
+    for name in former.iter().filter(|name| !hosts.all().contains(name)) {
+        drop(Made::new(root, *name, &deployment)?);
+    }
     hosts::make_keys(&deployments)?;
     let requests = listen(&root.join(cluster.as_str()))?;
     let log = if options.temporary { options.log.off_unless_asked() } else { options.log.clone() };

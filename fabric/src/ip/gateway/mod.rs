@@ -1,35 +1,44 @@
-//! The gateway of a host. Three threads:
+//! The gateway of a host. Its threads:
 //!
 //! - the thread that calls [`serve`] has a region and watches the processes of its host, as every
-//!   member does, on behalf of the processes of other hosts;
+//!   member does, on behalf of the processes of other hosts; with pulses it sends notices of deaths;
 //! - `obol-admit` accepts connections and checks certificates, so that strangers take no time from
 //!   those that were admitted;
-//! - `obol-serve` executes operations and delivers datagrams.
+//! - `obol-serve` executes operations and delivers datagrams;
+//! - `obol-pulse` sends pulses and judges those of other hosts, if the profile has them. Then there is
+//!   one more thread for each other host, whose connection there provides the keys.
 
 mod admit;
+mod pulse;
 mod server;
 mod session;
+mod tracked;
 
 use super::config::Config;
-use super::identity::{Duty, Identity, IdentityError};
 use crate::atomic::AtomicU64;
 use crate::contract::{Event, Evidence, Fabric, Machine};
 use crate::drive::Drive;
 use crate::endpoint::{Owner, Wait};
 use crate::host::region::Region;
+use crate::host::sched::{self, Slice};
 use crate::host::table::GATEWAY_FLAG;
 use crate::host::wake::Wake;
 use crate::host::{Cluster, HostError, clock};
+use crate::identity::{Admit, Duty, IdentityError, ServerKeys};
 use crate::metrics::{self, COUNTER_WORDS, CounterSlot};
 use crate::slots;
 use crate::types::{Address, Instant, Name, Nanos, RegionOwner};
-use admit::Admission;
+use admit::{Admission, Admitter};
+pub(in crate::ip) use pulse::{BareDatagrams, SessionKey};
+use pulse::{Informant, PulseThread, Pulses, start_sessions};
+pub use pulse::{PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState, PulsePeer, PulseReport};
 use server::Server;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
+use tracked::Tracked;
 
 /// Why a gateway cannot start, or has ended.
 #[derive(Debug, thiserror::Error)]
@@ -40,14 +49,6 @@ pub enum GatewayError {
     /// The host's keys cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The certificate does not make this host a gateway of its number.
-    #[error(
-        "the certificate of this host does not allow a gateway of host {host}; `obol host keys` makes new ones"
-    )]
-    NotAllowed {
-        /// The host's number.
-        host: u8,
-    },
     /// The host is not in the configuration.
     #[error("host {host} has no gateway in the file of hosts")]
     NoSuchHost {
@@ -71,12 +72,21 @@ slots! {
         Admitted(56) = "admitted",
         /// Connections that ended before the process had introduced itself.
         Strangers(57) = "strangers",
+        /// Connections that ended before the process had introduced itself, while the gateway was stopped
+        /// or got no time: no strangers.
+        Missed(55) = "missed",
         /// Processes whose certificate, cluster or layout did not fit.
         Refused(58) = "refused",
         /// Sessions that were ended for an invalid message.
         Invalid(59) = "invalid",
         /// Operations that the peer's role does not allow.
         Denied(60) = "denied",
+        /// Suspicions of a host because no pulse of it arrived within the profile's `pulse.timeout`.
+        PulseSilences(61) = "pulse_silences",
+        /// Times that a path delivered no pulses of a host while another path did.
+        PulsePathsLost(62) = "pulse_paths_lost",
+        /// Datagrams to the port of pulses that were not authentic, or of a session that has ended.
+        PulsesRefused(63) = "pulses_refused",
     }
 }
 
@@ -114,12 +124,16 @@ pub fn counted(cluster: &Cluster) -> Option<Vec<u64>> {
 enum Input {
     Admitted(Box<Admission>),
     Death(Address, Evidence),
+    /// The answer of the gateway's program to the question of a session.
+    Answer(u64, Vec<u8>),
 }
 
-/// What the serving thread asks of the watching one.
+/// What other threads ask of the watching one.
 enum WatchCommand {
     Watch(Address),
     Unwatch(Address),
+    /// Seal notices to a host with this key.
+    SealFor(u8, Arc<SessionKey>),
 }
 
 /// The sending side of an inbox of the serving thread.
@@ -138,28 +152,35 @@ impl Inputs {
 }
 
 /// Passes deaths on.
-struct Relay(Inputs);
+struct Relay {
+    inbox: Inputs,
+    tracked: Option<Tracked>,
+}
 
 impl Machine for Relay {
     fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, _: &mut F) {
         if let Event::Death { who, evidence } = event {
-            self.0.put(Input::Death(who, evidence));
+            // First, because it goes over the network.
+            if let Some(tracked) = &mut self.tracked {
+                tracked.died(who, evidence);
+            }
+            self.inbox.put(Input::Death(who, evidence));
         }
     }
 }
 
 /// The interval at which the gateway's threads have to show that they run.
-const PULSE_EVERY: Nanos = Nanos::from_millis(500);
+const SHOW_EVERY: Nanos = Nanos::from_millis(500);
 
 /// A thread that another one expects to turn its loop after a wake-up.
-struct Pulse<'a> {
+struct Liveness<'a> {
     wake: &'a Wake,
     /// Turns of the loop.
     turns: &'a AtomicU64,
     seen: u64,
 }
 
-impl<'a> Pulse<'a> {
+impl<'a> Liveness<'a> {
     fn new(wake: &'a Wake, turns: &'a AtomicU64) -> Self {
         Self { wake, turns, seen: 0 }
     }
@@ -174,27 +195,58 @@ impl<'a> Pulse<'a> {
     }
 }
 
+/// A question of another host to the program of a gateway. If it is dropped, the one who asks waits
+/// until it loses patience.
+pub struct Question {
+    bytes: Vec<u8>,
+    session: u64,
+    inbox: Inputs,
+}
+
+impl Question {
+    /// What is asked.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Sends the answer.
+    pub fn answer(self, bytes: Vec<u8>) {
+        self.inbox.put(Input::Answer(self.session, bytes));
+    }
+}
+
+/// What a gateway hands to its program. None of them is waited for: what finds no room is refused, or
+/// lost.
+#[derive(Clone, Debug, Default)]
+pub struct Outlets {
+    /// Annotations of other hosts; none is taken without it.
+    pub notes: Option<SyncSender<Vec<u8>>>,
+    /// Questions of other hosts; none is taken without it.
+    pub questions: Option<SyncSender<Question>>,
+    /// What the pulses show, once a second and at each alarm.
+    pub pulses: Option<SyncSender<PulseReport>>,
+    /// Whether these have each frame that arrives, not the second's figures alone.
+    pub trace: Arc<AtomicBool>,
+}
+
 /// Serves the regions of this host to the processes of others until `stop` is set and this thread
-/// gets a signal. `notes` takes the annotations of other hosts, as far as it has room; none is taken
-/// without it. `ready` is called with the address once it listens; `alive` about twice a second from
+/// gets a signal. `ready` is called with the address once it listens; `alive` about twice a second from
 /// then on, as long as the loops of all threads turn.
 pub fn serve(
     cluster: &Cluster,
     name: Name,
     config: &Config,
     stop: &AtomicBool,
-    notes: Option<SyncSender<Vec<u8>>>,
+    outlets: Outlets,
     ready: impl FnOnce(SocketAddr),
     alive: impl FnMut(),
 ) -> Result<(), GatewayError> {
     let host = cluster.host();
     let address = config.gateway(host).ok_or(GatewayError::NoSuchHost { host })?;
-    let version = admit::version(&config.identity);
-    let identity = Identity::load(&config.identity)?;
-    let claims = identity.claims(cluster.nonce())?;
-    if claims.host != host || !claims.allow(Duty::Gateway) {
-        return Err(GatewayError::NotAllowed { host });
-    }
+    // For all threads, which run briefly: otherwise the watching one is woken on the core of the process
+    // that dies, and waits until its memory is released. An older kernel schedules them like any other.
+    let _ = sched::set_slice(None, Slice::Short);
+    let keys = ServerKeys::load(&config.identity, (cluster.nonce(), host, Duty::Gateway))?;
     let kernel = |doing| move |error| HostError::Kernel { doing, error };
     let listen = |error| GatewayError::Listen { address, error };
     let listener = TcpListener::bind(address).map_err(listen)?;
@@ -205,61 +257,100 @@ pub fn serve(
     let own = endpoint.address();
     let me = RegionOwner { region: own.region, generation: own.generation };
     let counts = Counts { region: endpoint.region().clone(), at: cluster.layout().counters(0) };
-    let (sender, inputs) = mpsc::channel();
-    let (commands, watch_commands) = mpsc::channel();
+    let ((sender, inputs), (commands, watch_commands)) = (mpsc::channel(), mpsc::channel());
     let wake = Arc::new(Wake::new().map_err(kernel("make an event descriptor"))?);
     let inbox = Inputs { sender, wake: Arc::clone(&wake) };
-    let ended = AtomicBool::new(false);
+    let ended = Arc::new(AtomicBool::new(false));
+    let (pulses, pulsing) = config
+        .pulse
+        .as_ref()
+        .map(|pulse| {
+            let (pulses, received) = Pulses::new();
+            let own = (Informant::new(cluster, endpoint.region(), me), counts.clone());
+            let reports = (outlets.pulses.clone(), Arc::clone(&outlets.trace));
+            let threads = PulseThread::new(host, (config, pulse), (&pulses, received), own, reports);
+            (pulses, threads)
+        })
+        .unzip();
+    let (pulse_thread, notices) = pulsing.unzip();
+    let watching = commands.clone();
     let server =
         Server::new(cluster, endpoint.region(), me, config, (inputs, Arc::clone(&wake)), counts.clone())
             .map_err(kernel("wait for connections"))?
             .with_watcher(commands, endpoint.waker())
-            .with_notes(notes);
+            .with_notes(outlets.notes)
+            .with_questions(outlets.questions.map(|questions| (questions, inbox.clone())))
+            .with_pulses(pulses.clone());
     let admit_wake = Wake::new().map_err(kernel("make an event descriptor"))?;
-    let mut admit =
-        admit::Admit::new(listener, (&identity, version), cluster, config, inbox.clone(), counts)?;
-
-    let turns = [AtomicU64::new(0), AtomicU64::new(0)];
-    let [served, admitted] = &turns;
+    let gate = Admitter::new(cluster, config, inbox.clone(), counts);
+    let mut admit = Admit::new(listener, keys, cluster.nonce(), gate);
+    let [served, admitted] = &[AtomicU64::new(0), AtomicU64::new(0)];
     std::thread::scope(|scope| {
         let serving =
             Builder::new().name("obol-serve".to_owned()).spawn_scoped(scope, || server.run(&ended, served));
         let admitting = Builder::new()
             .name("obol-admit".to_owned())
             .spawn_scoped(scope, || admit.run(&ended, &admit_wake, admitted));
-        let started = serving.and(admitting).map_err(kernel("start a thread"));
+        let pulsing = pulse_thread.map_or(Ok(()), |thread| {
+            let (builder, ended) = (Builder::new().name("obol-pulse".to_owned()), &*ended);
+            builder.spawn_scoped(scope, move || thread.run(ended)).map(drop)
+        });
+        let sessions =
+            pulses.as_ref().map_or(Ok(()), |to| start_sessions(cluster, config, (to, &watching), &ended));
+        let started =
+            serving.and(admitting).map(drop).and(pulsing).and(sessions).map_err(kernel("start a thread"));
         if started.is_ok() {
             ready(address);
-            let threads = [Pulse::new(&wake, served), Pulse::new(&admit_wake, admitted)];
-            watch(&mut endpoint, inbox, stop, &watch_commands, (threads, alive));
+            let threads = [Liveness::new(&wake, served), Liveness::new(&admit_wake, admitted)];
+            let relay = Relay { inbox, tracked: notices.map(|notices| Tracked::new(notices, own.region)) };
+            watch((&mut endpoint, relay), cluster, stop, &watch_commands, (threads, alive));
         }
         ended.store(true, Ordering::Release);
         wake.wake();
         admit_wake.wake();
-        started.map(drop)
+        started
     })?;
     Ok(())
 }
 
 /// Watches processes for the serving thread until `stop` is set.
 fn watch(
-    endpoint: &mut crate::shm::Endpoint,
-    inbox: Inputs,
+    (endpoint, mut relay): (&mut crate::shm::Endpoint, Relay),
+    cluster: &Cluster,
     stop: &AtomicBool,
     commands: &mpsc::Receiver<WatchCommand>,
-    (mut threads, mut alive): ([Pulse<'_>; 2], impl FnMut()),
+    (mut threads, mut alive): ([Liveness<'_>; 2], impl FnMut()),
 ) {
     let mut due = Instant::ZERO;
-    endpoint.run(&mut Relay(inbox), stop, |_, endpoint| {
+    endpoint.run(&mut relay, stop, |Relay { tracked, .. }, endpoint| {
         for command in commands.try_iter() {
             match command {
-                WatchCommand::Watch(whom) => endpoint.watch(whom),
-                WatchCommand::Unwatch(whom) => endpoint.unwatch(whom),
+                WatchCommand::Watch(whom) => {
+                    if let Some(tracked) = tracked {
+                        tracked.ask(whom);
+                        // Anew, so that a death that was reported before is reported once more.
+                        endpoint.unwatch(whom);
+                    }
+                    endpoint.watch(whom);
+                }
+                WatchCommand::Unwatch(whom) => {
+                    if tracked.as_mut().is_none_or(|tracked| tracked.drop_asked(whom)) {
+                        endpoint.unwatch(whom);
+                    }
+                }
+                WatchCommand::SealFor(host, key) => {
+                    if let Some(tracked) = tracked {
+                        tracked.notices.seal_for(host, key);
+                    }
+                }
             }
         }
         let now = clock::now();
         if due <= now {
-            due = now + PULSE_EVERY;
+            if let Some(tracked) = tracked {
+                tracked.update(cluster, endpoint);
+            }
+            due = now + SHOW_EVERY;
             // Each is woken, also if an earlier one hangs.
             if threads.iter_mut().fold(true, |all, thread| thread.take() & all) {
                 alive();

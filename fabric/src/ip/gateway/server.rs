@@ -1,17 +1,18 @@
 //! The thread that executes operations and delivers datagrams.
 
 use super::admit::Admission;
+use super::pulse::{Command, Pulses, SessionKey};
 use super::session::Session;
-use super::{Counts, GatewayCounter, Input, WatchCommand};
+use super::{Counts, GatewayCounter, Input, Inputs, Question, WatchCommand};
 use crate::atomic::AtomicU64;
 use crate::contract::{Evidence, Group, LinkError};
 use crate::host::mapped::MappedRegions;
 use crate::host::region::{Region, Waker};
 use crate::host::wake::Wake;
 use crate::host::{Cluster, clock};
+use crate::identity::{Duty, StreamError};
 use crate::ip::config::Config;
 use crate::ip::frame::{Reply, Request, Seat, encode_sender};
-use crate::ip::stream::StreamError;
 use crate::shm::link::Links;
 use crate::types::{Address, Instant, Nanos, RegionOwner};
 use rustix::event::Timespec;
@@ -30,8 +31,10 @@ const WAKE: u64 = 0;
 /// The groups that a process of another host may send to.
 const GROUPS: u32 = Group::Coordinators.bit() | Group::Everyone.bit() | Group::Drills.bit();
 
-/// The longest annotation.
-const NOTE_BYTES_MAX: usize = 1024;
+/// The longest annotation: of a rollout, with a line for each limit and for each that does not hold.
+const NOTE_BYTES_MAX: usize = 4096;
+/// The longest question.
+const QUESTION_BYTES_MAX: usize = 4096;
 
 /// Messages sent after one of a death, and the pause before the first; each further one is twice as
 /// long. The death was not asked for, so nobody would miss it if its packet were lost; TCP repeats it
@@ -68,6 +71,9 @@ pub(super) struct Server {
     watcher: Option<(Sender<WatchCommand>, Waker)>,
     counts: Counts,
     notes: Option<SyncSender<Vec<u8>>>,
+    /// Where questions go, and their answers come.
+    questions: Option<(SyncSender<Question>, Inputs)>,
+    pulses: Option<Pulses>,
     /// The bytes of a READ, and of a datagram with its sender.
     buffer: Vec<u8>,
 }
@@ -96,6 +102,8 @@ impl Server {
             watcher: None,
             counts,
             notes: None,
+            questions: None,
+            pulses: None,
             buffer: Vec::new(),
         })
     }
@@ -107,6 +115,16 @@ impl Server {
     /// Passes annotations on.
     pub(super) fn with_notes(self, notes: Option<SyncSender<Vec<u8>>>) -> Self {
         Self { notes, ..self }
+    }
+
+    /// Passes questions on. Their answers come by the inbox.
+    pub(super) fn with_questions(self, questions: Option<(SyncSender<Question>, Inputs)>) -> Self {
+        Self { questions, ..self }
+    }
+
+    /// Has the pulses of other hosts judged.
+    pub(super) fn with_pulses(self, pulses: Option<Pulses>) -> Self {
+        Self { pulses, ..self }
     }
 
     /// Runs until `ended` is set and it is woken. Counts its turns in `turns`.
@@ -128,6 +146,7 @@ impl Server {
                 }
             }
             self.links.ring();
+            self.links.wake_rung();
         }
     }
 
@@ -137,12 +156,13 @@ impl Server {
             match input {
                 Input::Admitted(admission) => self.admit(*admission),
                 Input::Death(who, evidence) => self.report(who, evidence),
+                Input::Answer(session, bytes) => self.answer(session, &bytes),
             }
         }
     }
 
     fn admit(&mut self, admission: Admission) {
-        let Admission { stream, region, generation, role } = admission;
+        let Admission { stream, region, generation, role, claims } = admission;
         if region != 0 {
             // A later connection of a process, or of its successor, replaces the earlier one: what
             // that one still had to say is not heard after this.
@@ -157,12 +177,37 @@ impl Server {
         if added.is_err() {
             return;
         }
-        let mut session = Session::new(stream, region, role, self.config.address(region, generation));
+        let from = self.config.address(region, generation);
+        let mut session = Session::new(stream, region, (role, claims), from);
         Reply::Welcome { clock: clock::now() }.encode(&mut session.stream.output);
         self.sessions.insert(number, session);
         self.counts.add(GatewayCounter::Admitted);
         // It may have sent requests with its introduction.
         self.serve(number);
+    }
+
+    /// Passes on a question that a process has asked. Whoever takes it is not waited for.
+    fn ask(&mut self, number: u64, bytes: &[u8]) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let allowed = bytes.len() <= QUESTION_BYTES_MAX && session.claims.allow(Duty::of(session.role));
+        session.asks = self.questions.as_ref().filter(|_| allowed).is_some_and(|(questions, inbox)| {
+            let question = Question { bytes: bytes.to_vec(), session: number, inbox: inbox.clone() };
+            questions.try_send(question).is_ok()
+        });
+        if !session.asks {
+            Reply::Failed(LinkError::Denied).encode(&mut session.stream.output);
+            self.counts.add(GatewayCounter::Denied);
+        }
+    }
+
+    fn answer(&mut self, number: u64, bytes: &[u8]) {
+        // Who does not wait any more has closed its session.
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        session.asks = false;
+        Reply::Read(bytes).encode(&mut session.stream.output);
+        if self.send(number).is_err() {
+            self.end(number);
+        }
     }
 
     /// Ends a session, and its watches.
@@ -198,7 +243,8 @@ impl Server {
             }
             // The message is copied so that its session can be changed meanwhile.
             let Some(message) = session.stream.next()?.map(<[u8]>::to_vec) else { break };
-            let request = Request::decode(&message).ok_or(StreamError::TooLong(message.len()))?;
+            let request = Request::decode(&message).filter(|_| !session.asks);
+            let request = request.ok_or(StreamError::TooLong(message.len()))?;
             lost += self.execute(number, &request);
         }
         self.links.settle_stores();
@@ -252,6 +298,25 @@ impl Server {
                 let reply = if taken { Reply::Written } else { Reply::Failed(LinkError::Denied) };
                 reply.encode(&mut session.stream.output);
                 if !taken {
+                    self.counts.add(GatewayCounter::Denied);
+                }
+                0
+            }
+            Request::Ask(bytes) => {
+                self.ask(number, bytes);
+                0
+            }
+            Request::Pulse => {
+                // Only the gateway of a host speaks for all of its processes.
+                let host = session.claims.allow(Duty::Gateway).then_some(session.claims.host);
+                let key = SessionKey::of(&session.stream);
+                let taken = host.zip(key).zip(self.pulses.as_ref());
+                let reply = if taken.is_some() { Reply::Written } else { Reply::Failed(LinkError::Denied) };
+                if let Some(((host, key), pulses)) = taken {
+                    pulses.send(Command::OpenOf(host, Box::new(key)));
+                }
+                reply.encode(&mut session.stream.output);
+                if reply != Reply::Written {
                     self.counts.add(GatewayCounter::Denied);
                 }
                 0

@@ -2,8 +2,8 @@
 
 use crate::contract::{LinkError, Remote};
 use crate::host::table::{FIRST_FREE, MAILBOX_FLAG};
+use crate::identity::{Claims, Duty, Stream};
 use crate::ip::frame::{OPERATION_BYTES_MAX, Reply, Request, Seat, Target};
-use crate::ip::stream::Stream;
 use crate::layout::Layout;
 use crate::rights::{Purpose, Role};
 use crate::shm::link::Links;
@@ -14,6 +14,8 @@ pub(super) struct Session {
     pub(super) stream: Stream,
     pub(super) region: u32,
     pub(super) role: Role,
+    /// What the certificate of its host says.
+    pub(super) claims: Claims,
     /// Its address for the processes of this host.
     pub(super) from: Address,
     /// Whom it watches.
@@ -22,6 +24,8 @@ pub(super) struct Session {
     broken: Vec<(u32, u32)>,
     /// Whether it waits for the socket to take more.
     pub(super) stalled: bool,
+    /// Whether the gateway's program has a question of it. It sends nothing else until that is answered.
+    pub(super) asks: bool,
 }
 
 const fn remote(at: Target) -> Remote {
@@ -29,8 +33,18 @@ const fn remote(at: Target) -> Remote {
 }
 
 impl Session {
-    pub(super) fn new(stream: Stream, region: u32, role: Role, from: Address) -> Self {
-        Self { stream, region, role, from, watches: Vec::new(), broken: Vec::new(), stalled: false }
+    pub(super) fn new(stream: Stream, region: u32, (role, claims): (Role, Claims), from: Address) -> Self {
+        Self {
+            stream,
+            region,
+            role,
+            claims,
+            from,
+            watches: Vec::new(),
+            broken: Vec::new(),
+            stalled: false,
+            asks: false,
+        }
     }
 
     /// Executes an operation, and answers it. Returns whether the role allows it.
@@ -39,7 +53,10 @@ impl Session {
         else {
             return true;
         };
-        let result = self.admit(at).and_then(|()| self.execute(request, links, buffer));
+        // A gateway is admitted for its pulses alone.
+        let allowed = if self.claims.allow(Duty::of(self.role)) { Ok(()) } else { Err(LinkError::Denied) };
+        let result =
+            allowed.and_then(|()| self.admit(at)).and_then(|()| self.execute(request, links, buffer));
         if let Err(LinkError::PeerDead | LinkError::Unmapped) = result {
             self.fail(at);
         }

@@ -17,6 +17,7 @@ enum Ended {
     Read(Vec<u8>),
     Written,
     Swapped(u64),
+    Permitted,
     Failed(LinkError),
 }
 
@@ -83,6 +84,7 @@ impl Machine for Probe {
                     Ok(Completion::Read(bytes)) => Ended::Read(bytes.to_vec()),
                     Ok(Completion::Written) => Ended::Written,
                     Ok(Completion::Swapped(found)) => Ended::Swapped(found),
+                    Ok(Completion::Permitted) => Ended::Permitted,
                     Err(error) => Ended::Failed(error),
                 };
                 Seen::Ended(token.0, ended)

@@ -110,6 +110,7 @@ table! {
     create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah = c"ibv_create_ah" @ c"IBVERBS_1.1";
     destroy_ah(*mut ibv_ah) -> c_int = c"ibv_destroy_ah" @ c"IBVERBS_1.1";
     attach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int = c"ibv_attach_mcast" @ c"IBVERBS_1.1";
+    detach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int = c"ibv_detach_mcast" @ c"IBVERBS_1.1";
 }
 
 table! {

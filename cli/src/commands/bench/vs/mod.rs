@@ -6,13 +6,12 @@ mod serf;
 mod zookeeper;
 
 use super::failover::drill;
-use crate::running::{Reaper, Running, START_TIMEOUT, Shape};
+use crate::running::Reaper;
 use clap::ValueEnum;
 use obol_chaos::drills::{Host, Victims};
 use obol_console::output::{self, Failure};
 use obol_fabric::{Name, Nanos};
 use obol_observe::stats::{Distribution, Summary, shown};
-use obol_profiles::Profile;
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::Path;
@@ -190,17 +189,7 @@ pub(super) fn run(root: &Path, against: &[Against], count: u32, as_json: bool) -
 /// Failovers of obol's own cluster, which runs only for them: an idle one would still take some of
 /// the others' time.
 fn obol(root: &Path, kinds: [Victims; 2], count: u32, own: &mut [Distribution; 2]) -> Result<(), Failure> {
-    let profile = Profile::builtin(super::PROFILE).map_err(Failure::failed)?;
-    let shape = Shape {
-        name: "bench",
-        profile: &profile,
-        apps: 3,
-        caches: 0,
-        hosts: None,
-        patience: START_TIMEOUT,
-        logs: false,
-    };
-    let running = Running::start(root, &shape)?;
+    let running = super::failover::cluster(root)?;
     for (victims, times) in kinds.into_iter().zip(own) {
         for trial in drill(&running, victims, count)? {
             times.add(Nanos(trial.failover_ns.unwrap_or_default()));

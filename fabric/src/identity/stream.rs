@@ -1,7 +1,6 @@
 //! A sealed connection (TLS 1.3 over TCP) that carries messages in both directions without
 //! blocking.
 
-use super::frame::{FRAME_BYTES_MAX, LENGTH_BYTES};
 use crate::host::tcp;
 use crate::types::Nanos;
 use rustls::Connection;
@@ -10,6 +9,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
+/// The length of a message precedes it.
+pub(crate) const LENGTH_BYTES: usize = 4;
 /// The most bytes that wait to be sent: a peer that does not take its answers is given up.
 const UNSENT_MAX: usize = 4 << 20;
 /// Room for what one system call receives.
@@ -21,7 +22,7 @@ const RTO_MIN: Nanos = Nanos::from_millis(20);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StreamError {
+pub(crate) enum StreamError {
     #[error("the peer has closed the connection")]
     Closed,
     #[error("{0}")]
@@ -35,36 +36,43 @@ pub(super) enum StreamError {
 }
 
 /// A connection.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     socket: TcpStream,
     tls: Connection,
+    /// The longest message that the peer may send.
+    message_bytes_max: usize,
     /// Received and decrypted; the messages before `taken` were taken.
     input: Vec<u8>,
     taken: usize,
     /// Messages that are not encrypted yet.
-    pub(super) output: Vec<u8>,
+    pub(crate) output: Vec<u8>,
     received: Box<[u8]>,
 }
 
 impl Stream {
     /// `socket` is put into non-blocking mode.
-    pub(super) fn new(socket: TcpStream, mut tls: Connection) -> io::Result<Self> {
+    pub(crate) fn new(socket: TcpStream, mut tls: Connection, message_bytes_max: usize) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         // Operations are small, and each waits for its answer.
         socket.set_nodelay(true)?;
         tcp::repeat_early(&socket, RTO_MIN);
         tls.set_buffer_limit(None);
         let received = vec![0; RECEIVE_BYTES].into();
-        Ok(Self { socket, tls, input: Vec::new(), taken: 0, output: Vec::new(), received })
+        Ok(Self { socket, tls, message_bytes_max, input: Vec::new(), taken: 0, output: Vec::new(), received })
     }
 
     /// The certificate of the peer, once the handshake is complete.
-    pub(super) fn peer(&self) -> Option<&CertificateDer<'static>> {
+    pub(crate) fn peer(&self) -> Option<&CertificateDer<'static>> {
         if self.tls.is_handshaking() { None } else { self.tls.peer_certificates()?.first() }
     }
 
+    /// Bytes that only the two ends of this connection know, for another use than its own.
+    pub(crate) fn export<const N: usize>(&self, label: &[u8]) -> Option<[u8; N]> {
+        self.tls.export_keying_material([0; N], label, None).ok()
+    }
+
     /// Receives what has arrived. Returns whether there was anything.
-    pub(super) fn receive(&mut self) -> Result<bool, StreamError> {
+    pub(crate) fn receive(&mut self) -> Result<bool, StreamError> {
         let mut any = false;
         loop {
             let n = match self.socket.read(&mut self.received) {
@@ -107,14 +115,14 @@ impl Stream {
     }
 
     /// Takes the next complete message.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, StreamError> {
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, StreamError> {
         let rest = self.input.get(self.taken..).unwrap_or_default();
         let Some((head, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
             self.compact();
             return Ok(None);
         };
         let len = u32::from_le_bytes(*head) as usize;
-        if len > FRAME_BYTES_MAX {
+        if len > self.message_bytes_max {
             return Err(StreamError::TooLong(len));
         }
         if rest.len() < len {
@@ -133,17 +141,17 @@ impl Stream {
     }
 
     /// Whether the peer takes its answers more slowly than they are made.
-    pub(super) fn is_congested(&self) -> bool {
+    pub(crate) fn is_congested(&self) -> bool {
         self.output.len() > UNSENT_MAX / 4
     }
 
     /// Whether the socket has not taken all that was sent.
-    pub(super) fn is_stalled(&self) -> bool {
+    pub(crate) fn is_stalled(&self) -> bool {
         self.tls.wants_write() || !self.output.is_empty()
     }
 
     /// Sends what the socket takes. Returns whether that was all.
-    pub(super) fn send(&mut self) -> Result<bool, StreamError> {
+    pub(crate) fn send(&mut self) -> Result<bool, StreamError> {
         loop {
             // Bounded by what the socket takes: encrypted only after the rest has left.
             while self.tls.wants_write() {

@@ -8,6 +8,15 @@
 //! ends in `/CLUSTER/host/NUMBER/DUTY`, with the cluster's identity in 16 hexadecimal digits; what
 //! precedes is up to the authority, for example `spiffe://example.org`.
 
+mod admit;
+mod connect;
+mod stream;
+
+pub(crate) use admit::{Admit, Gate, Unintelligible};
+pub(crate) use connect::{ConnectError, Route, introduce};
+pub(crate) use stream::{LENGTH_BYTES, Stream, StreamError};
+
+use crate::host::table::{FIRST_FREE, PER_HOST, REGIONS};
 use crate::rights::Role;
 use core::fmt;
 use rustls::client::WebPkiServerVerifier;
@@ -16,6 +25,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,6 +59,13 @@ impl Duty {
         1 << self as u8
     }
 
+    const fn article(self) -> &'static str {
+        match self {
+            Self::Agent | Self::Observer => "an",
+            Self::Gateway | Self::Coordinator | Self::Cache => "a",
+        }
+    }
+
     /// The duty that a process of this role needs.
     pub const fn of(role: Role) -> Self {
         match role {
@@ -80,6 +97,20 @@ impl Claims {
         self.duties & duty.bit() != 0
     }
 
+    /// Whether a process of the host may have this role with this region. `coordinators` are the
+    /// hosts of the coordinators, that of `n` at index `n - 1`.
+    pub(crate) fn fit(&self, role: Role, region: u32, coordinators: &[u8]) -> bool {
+        // Numbers of coordinators are theirs alone, and a process has a region of its own host.
+        let is_coordinator = (1..FIRST_FREE).contains(&region);
+        let fits = match role {
+            Role::Reader => region == 0,
+            Role::Proposer => is_coordinator,
+            Role::Member | Role::Fencer => region != 0 && !is_coordinator,
+        };
+        let at_home = region == 0 || host_of(region, coordinators) == Some(self.host);
+        fits && at_home && self.allow(Duty::of(role))
+    }
+
     /// What a verified certificate says about a cluster. `None` if it says nothing, or names several
     /// hosts.
     pub fn of(certificate: &CertificateDer<'_>, nonce: u64) -> Option<Self> {
@@ -94,6 +125,14 @@ impl Claims {
         }
         claims
     }
+}
+
+/// The number of the host that a region belongs to; the arguments are those of [`Claims::fit`].
+pub(crate) fn host_of(region: u32, coordinators: &[u8]) -> Option<u8> {
+    if region < FIRST_FREE {
+        return coordinators.get((region as usize).checked_sub(1)?).copied();
+    }
+    u8::try_from(region / PER_HOST).ok().filter(|host| region < REGIONS && *host != 0)
 }
 
 /// The URI of a duty on a host of a cluster.
@@ -121,6 +160,34 @@ pub enum IdentityError {
         /// What is wrong with it.
         fault: String,
     },
+    /// The keys are those of another host of the cluster.
+    #[error(
+        "{}: is the certificate of host {named}, and does not allow {} {duty} of host {host}, which this is; copy the files that `obol host keys` has made \
+         for the address of this host", path.display(), duty.article()
+    )]
+    OtherHost {
+        /// The certificate.
+        path: PathBuf,
+        /// The host that it names.
+        named: u8,
+        /// This host.
+        host: u8,
+        /// What it should allow.
+        duty: Duty,
+    },
+    /// The certificate does not allow what a process of this host is.
+    #[error(
+        "{}: does not allow {} {duty} of host {host}; `obol host keys` makes the keys of all hosts",
+        path.display(), duty.article()
+    )]
+    Duty {
+        /// The certificate.
+        path: PathBuf,
+        /// This host.
+        host: u8,
+        /// What it should allow.
+        duty: Duty,
+    },
     /// The files do not belong together, or cannot be used.
     #[error("{}: {fault}", directory.display())]
     Unusable {
@@ -129,6 +196,65 @@ pub enum IdentityError {
         /// What is wrong with them.
         fault: String,
     },
+}
+
+/// Which files an identity was read from: another number or time means other contents.
+type Version = [Option<(u64, SystemTime)>; 3];
+
+/// The files of an identity now. To be taken before they are read: files that are replaced meanwhile
+/// are read again then.
+fn version(directory: &Path) -> Version {
+    [AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE].map(|name| {
+        let meta = std::fs::metadata(directory.join(name)).ok()?;
+        Some((meta.ino(), meta.modified().ok()?))
+    })
+}
+
+/// A host's keys for connections that it accepts, read again when they change.
+#[derive(Debug)]
+pub(crate) struct ServerKeys {
+    directory: PathBuf,
+    /// What they have to allow: a duty on a host of a cluster.
+    needed: (u64, u8, Duty),
+    /// The files that they were read from.
+    version: Version,
+    keys: Arc<ServerConfig>,
+}
+
+impl ServerKeys {
+    /// Reads the keys of a host for a process with a duty. `needed` is the cluster's identity, the
+    /// host's number and the duty.
+    pub(crate) fn load(directory: &Path, needed: (u64, u8, Duty)) -> Result<Self, IdentityError> {
+        let version = version(directory);
+        Ok(Self { directory: directory.to_owned(), needed, version, keys: Self::read(directory, needed)? })
+    }
+
+    fn read(
+        directory: &Path,
+        (nonce, host, duty): (u64, u8, Duty),
+    ) -> Result<Arc<ServerConfig>, IdentityError> {
+        let identity = Identity::load(directory)?;
+        identity.allows(nonce, host, duty)?;
+        identity.server()
+    }
+
+    /// The keys now. Changed ones that cannot be used are tried again when they change.
+    fn get(&mut self) -> &Arc<ServerConfig> {
+        let version = version(&self.directory);
+        if version != self.version {
+            self.version = version;
+            match Self::read(&self.directory, self.needed) {
+                Ok(keys) => {
+                    tracing::info!(target: "gateway", "uses the new keys of this host");
+                    self.keys = keys;
+                }
+                Err(error) => {
+                    tracing::error!(target: "gateway", "the new keys of this host cannot be used, the old ones stay: {error}");
+                }
+            }
+        }
+        &self.keys
+    }
 }
 
 /// A host's keys.
@@ -178,6 +304,19 @@ impl Identity {
             path: self.directory.join(CERTIFICATE_FILE),
             fault: format!("names no host of the cluster with the identity {nonce:016x}"),
         })
+    }
+
+    /// Refuses a certificate of another host, or one that does not allow this host a duty.
+    pub fn allows(&self, nonce: u64, host: u8, duty: Duty) -> Result<(), IdentityError> {
+        let claims = self.claims(nonce)?;
+        let path = || self.directory.join(CERTIFICATE_FILE);
+        if claims.host != host {
+            return Err(IdentityError::OtherHost { path: path(), named: claims.host, host, duty });
+        }
+        if !claims.allow(duty) {
+            return Err(IdentityError::Duty { path: path(), host, duty });
+        }
+        Ok(())
     }
 
     /// For how many more days the own certificate is valid, at most [`DAYS_MAX`]. `None` if its

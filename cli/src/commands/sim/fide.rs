@@ -1,0 +1,138 @@
+//! `obol sim fide`: FiDe's tables, figures and algorithms.
+
+use clap::Args;
+use obol_console::output::{Failure, json, line};
+use obol_fide::paper::{Reproduction, reproduce};
+use obol_fide::perfect::{Explored, Hsuc, Huc, Machine, Options, Setup, Weakness, explore};
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// `obol sim fide`.
+#[derive(Debug, Args)]
+pub(crate) struct Fide {
+    /// Show how HSUC and HUC break outside of their assumptions, instead of the figures
+    #[arg(long)]
+    counterexamples: bool,
+    /// The seed; the same seed gives the same figures
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// States that a search may visit.
+const STATES_MAX: usize = 1_000_000;
+
+pub(super) fn run(options: &Fide) -> Result<ExitCode, Failure> {
+    if options.counterexamples {
+        let found = counterexamples();
+        if options.json { json(&found)? } else { print_counterexamples(&found)? }
+    } else {
+        let reproduction = reproduce(options.seed);
+        if options.json { json(&reproduction)? } else { print(&reproduction)? }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(reproduction: &Reproduction) -> Result<(), Failure> {
+    line("FiDe (Rovelli et al., USENIX ATC 2025), reproduced\n\nINPUTS")?;
+    for input in &reproduction.inputs {
+        line(format_args!("  {:<36} {:<22} {}", input.name, input.value, input.source))?;
+    }
+    line(format_args!(
+        "\n{:<46} {:>10} {:>10} {:>9}  UNIT",
+        "PREDICTIONS", "PUBLISHED", "PREDICTED", "OFF BY"
+    ))?;
+    for part in &reproduction.parts {
+        line(part.name)?;
+        for row in &part.rows {
+            line(format_args!(
+                "  {:<44} {:>10} {:>10.2} {:>+8.1}%  {}",
+                row.what, row.published, row.predicted, row.deviation_percent, row.unit
+            ))?;
+            if !row.note.is_empty() {
+                line(format_args!("      {}", row.note))?;
+            }
+        }
+        line(format_args!("  {}", part.missing))?;
+    }
+    line("\nTRAPS IN THE PAPER'S TEXT")?;
+    for trap in reproduction.traps {
+        line(format_args!("  - {trap}"))?;
+    }
+    Ok(())
+}
+
+/// A search with one assumption given up.
+#[derive(Serialize)]
+struct Counterexample {
+    algorithm: &'static str,
+    assumption: &'static str,
+    processes: u8,
+    states: usize,
+    /// Whether the search ended because nothing was left to visit.
+    complete: bool,
+    /// The property that breaks; absent if none does in the states visited.
+    broken: Option<String>,
+    /// The shortest schedule.
+    schedule: Vec<String>,
+}
+
+fn search<M: Machine>(
+    algorithm: &'static str,
+    processes: u8,
+    weakness: Option<Weakness>,
+    options: Options,
+) -> Counterexample {
+    let setup = Setup { processes, instances: 1, crashes: 1, weakness, options };
+    let Explored { states, complete, disagreement, stalled } = explore::<M>(&setup, STATES_MAX);
+    let broken = disagreement.or(stalled);
+    let assumption = match weakness {
+        Some(weakness) => weakness.name(),
+        None if options.printed => "none: OSRB as printed",
+        None => "none",
+    };
+    let schedule = broken.iter().flat_map(|broken| broken.path.iter().map(ToString::to_string)).collect();
+    Counterexample {
+        algorithm,
+        assumption,
+        processes,
+        states,
+        complete,
+        broken: broken.map(|broken| broken.what),
+        schedule,
+    }
+}
+
+fn counterexamples() -> Vec<Counterexample> {
+    let kept = Options::default();
+    let mut found = vec![
+        search::<Huc>("HUC", 3, None, kept),
+        search::<Hsuc>("HSUC", 3, None, kept),
+        search::<Hsuc>("HSUC", 3, None, Options { printed: true }),
+    ];
+    for weakness in Weakness::ALL {
+        found.push(search::<Huc>("HUC", 2, Some(weakness), kept));
+        found.push(search::<Hsuc>("HSUC", 3, Some(weakness), kept));
+    }
+    found
+}
+
+fn print_counterexamples(found: &[Counterexample]) -> Result<(), Failure> {
+    for one in found {
+        line(format_args!(
+            "{} among {}, assumption given up: {} ({} states)",
+            one.algorithm, one.processes, one.assumption, one.states
+        ))?;
+        match &one.broken {
+            Some(broken) => line(format_args!("  breaks {broken}"))?,
+            None if one.complete => line("  holds in every state")?,
+            None => line("  holds in these states, which are not all")?,
+        }
+        for (number, action) in one.schedule.iter().enumerate() {
+            line(format_args!("  {:>3}. {action}", number + 1))?;
+        }
+    }
+    Ok(())
+}

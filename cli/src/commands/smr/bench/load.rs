@@ -1,0 +1,157 @@
+//! The load of a client: one kind of operation, so many at a time.
+
+use crate::commands::smr::session::{Session, Work};
+use hdrhistogram::Histogram;
+use obol_console::output::Failure;
+use obol_fabric::host::clock;
+use obol_fabric::{Drive, Instant, Name, Nanos};
+use obol_node::Site;
+use obol_smr::{Batch, Client, EncodeError, KeyValue, Operation, Order, PAYLOAD_BYTES_MAX, Side, WINDOW};
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// The value of every write.
+const VALUE: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
+const KEY: &[u8] = b"key";
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One write at a time.
+    Put,
+    /// One read at a time.
+    Get,
+    /// As many writes at a time as a client may have outstanding.
+    Puts,
+    /// As many reads.
+    Gets,
+    /// As many of the longest commands.
+    Bytes,
+    /// One write at a time, with pauses so long that the ring is never half full.
+    Bursts,
+    /// One order at a time: one that sells, then one that buys what it sells.
+    Order,
+}
+
+/// What is measured of keys and values.
+pub(super) const KEYS: [Kind; 4] = [Kind::Put, Kind::Get, Kind::Puts, Kind::Gets];
+/// What is measured of replicas only.
+pub(super) const RING: [Kind; 2] = [Kind::Bytes, Kind::Bursts];
+
+/// Writes of a burst: of some hundred bytes each, so that they take less than half of a ring.
+const BURST: u64 = 40;
+/// Pause between two bursts, in which all replicas apply what they have.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// The price of every order.
+const PRICE: u64 = 100;
+
+impl Kind {
+    /// The operation of this number.
+    fn operation(self, number: u64) -> Result<Operation, EncodeError> {
+        Ok(match self {
+            Self::Put | Self::Puts | Self::Bursts => Operation::Propose(KeyValue::put(KEY, VALUE)?),
+            Self::Bytes => Operation::Propose(longest()),
+            Self::Get | Self::Gets => Operation::Query(KeyValue::get(KEY)?),
+            Self::Order => {
+                let side = if number.is_multiple_of(2) { Side::Sell } else { Side::Buy };
+                Operation::Propose(Order::Limit { side, price: PRICE, quantity: 1 }.encode())
+            }
+        })
+    }
+
+    const fn window(self) -> usize {
+        match self {
+            Self::Put | Self::Get | Self::Bursts | Self::Order => 1,
+            Self::Puts | Self::Gets | Self::Bytes => WINDOW as usize - 1,
+        }
+    }
+}
+
+/// A command of [`PAYLOAD_BYTES_MAX`] bytes.
+fn longest() -> Box<[u8]> {
+    let mut batch = Batch::default();
+    // Each argument has a length of two bytes.
+    let value = vec![b'x'; batch.room() - (1 + 3 * 2 + b"SET".len() + KEY.len())];
+    let fits = batch.push(&[&b"SET"[..], KEY, &value]);
+    debug_assert!(fits && batch.room() == 0, "of {PAYLOAD_BYTES_MAX} bytes");
+    batch.bytes()
+}
+
+/// One measurement.
+pub(super) struct Measured {
+    pub(super) kind: Kind,
+    pub(super) per_s: f64,
+    /// How long each took, in ns.
+    pub(super) times: Histogram<u64>,
+}
+
+impl Measured {
+    pub(super) fn p50_us(&self) -> f64 {
+        Nanos(self.times.value_at_quantile(0.5)).as_micros_f64()
+    }
+}
+
+/// Operations, so many at a time, until a time.
+struct Load {
+    kind: Kind,
+    until: std::time::Instant,
+    number: u64,
+    begun: VecDeque<Instant>,
+    times: Histogram<u64>,
+}
+
+impl Work for Load {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        while client.take().is_some() {
+            // Answers come in order.
+            if let Some(begun) = self.begun.pop_front() {
+                self.times.saturating_record(clock::now().since(begun).0);
+            }
+        }
+        if self.kind == Kind::Bursts && self.begun.is_empty() && self.number % BURST == BURST - 1 {
+            std::thread::sleep(PAUSE);
+        }
+        let is_over = std::time::Instant::now() >= self.until;
+        while !is_over && client.is_open() && self.begun.len() < self.kind.window() {
+            let now = clock::now();
+            // A short key and value.
+            let Ok(operation) = self.kind.operation(self.number) else { return true };
+            self.number += 1;
+            if client.begin(now, operation, endpoint).is_err() {
+                break;
+            }
+            self.begun.push_back(now);
+        }
+        is_over && self.begun.is_empty()
+    }
+}
+
+/// Measures these kinds, one after the other.
+pub(super) fn measure(
+    site: &Site,
+    poll_interval: Nanos,
+    time: Duration,
+    kinds: &[Kind],
+) -> Result<Vec<Measured>, Failure> {
+    let name = Name::new("smrc-bench").map_err(Failure::failed)?;
+    let client = crate::commands::smr::client(site, poll_interval)?;
+    let (mut endpoint, mut node) = crate::commands::smr::join(site, name, client)?;
+    let mut all = Vec::new();
+    let outcome = kinds.iter().try_for_each(|&kind| {
+        let begun = std::time::Instant::now();
+        let times = Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(Failure::failed)?;
+        let mut load = Load { kind, until: begun + time, number: 0, begun: VecDeque::new(), times };
+        let stop = AtomicBool::new(false);
+        Session { node: &mut node, work: &mut load, stop: &stop }.in_full(&mut endpoint)?;
+        if load.times.is_empty() {
+            return Err(Failure::Failed(format!("no answer within {time:?}; measure for longer: --for")));
+        }
+        let per_s = load.times.len() as f64 / begun.elapsed().as_secs_f64();
+        all.push(Measured { kind, per_s, times: load.times });
+        Ok(())
+    });
+    endpoint.serve(&mut node, &AtomicBool::new(true));
+    outcome.map(|()| all)
+}

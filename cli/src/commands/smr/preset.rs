@@ -1,0 +1,25 @@
+//! The presets of replicas, as options name them.
+
+use clap::ValueEnum;
+use obol_smr::Preset;
+
+/// How an earlier leader is excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PresetName {
+    /// By the lease and the fence of the membership
+    #[value(name = "view")]
+    View,
+    /// By the permission switch of Mu: replicas let one leader at a time write to them
+    #[value(name = "mu+views")]
+    MuViews,
+}
+
+impl PresetName {
+    /// The preset.
+    pub(super) const fn preset(self) -> Preset {
+        match self {
+            Self::View => Preset::View,
+            Self::MuViews => Preset::MuViews,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! One connection: its bytes, and how many of them belong to commands that are done or on the way.
+
+use super::local::{self, Local};
+use super::parse::{self, Args, Found};
+use obol_smr::Access;
+use rustix::event::epoll::EventFlags;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+/// Bytes of commands that wait; more are read when these are done.
+const INPUT_MAX: usize = 64 * 1024;
+/// Bytes that wait to be sent; no command is taken meanwhile.
+const OUTPUT_MAX: usize = 1024 * 1024;
+/// Replies to a pipeline are held until it is done, up to so many bytes.
+const HELD_MAX: usize = 16 * 1024;
+pub(super) const READ_BYTES: usize = 64 * 1024;
+
+/// A connection of a client.
+pub(super) struct Connection {
+    stream: TcpStream,
+    /// Commands that have no reply yet, behind those that have one.
+    input: Vec<u8>,
+    /// Up to here commands have their replies.
+    answered: usize,
+    /// Up to here they are in a batch.
+    taken: usize,
+    output: Vec<u8>,
+    /// Up to here it is sent.
+    sent: usize,
+    /// The kernel takes no more of it at present.
+    is_blocked: bool,
+    /// Commands in a batch that has no reply yet.
+    pub(super) in_flight: usize,
+    /// It waits for its turn to be put into a batch.
+    pub(super) is_queued: bool,
+    /// The next command needs an entry of the log though it only reads.
+    pub(super) promoted: bool,
+    /// It ends when what it waits for is sent.
+    closing: bool,
+    /// Its client is gone.
+    gone: bool,
+    /// The period in which it sent something last.
+    pub(super) period: u64,
+    /// What the kernel was asked to report.
+    interest: EventFlags,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            input: Vec::new(),
+            answered: 0,
+            taken: 0,
+            output: Vec::new(),
+            sent: 0,
+            is_blocked: false,
+            in_flight: 0,
+            is_queued: false,
+            promoted: false,
+            closing: false,
+            gone: false,
+            period: 0,
+            interest: EventFlags::IN,
+        })
+    }
+
+    pub(super) const fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Bytes that wait to be sent.
+    const fn unsent(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// Whether so much waits to be sent that no command is taken.
+    pub(super) const fn is_full(&self) -> bool {
+        self.unsent() >= OUTPUT_MAX
+    }
+
+    /// Bytes of commands, the last of which may be incomplete, that are in no batch.
+    pub(super) const fn untaken(&self) -> usize {
+        self.input.len() - self.taken
+    }
+
+    fn reads(&self) -> bool {
+        let waits = self.in_flight > 0 || self.is_queued;
+        let has_enough = waits && self.input.len() - self.answered >= INPUT_MAX;
+        !self.closing && !self.gone && !has_enough && !self.is_full()
+    }
+
+    /// What the kernel is to report from now on, if that has changed.
+    pub(super) fn new_interest(&mut self) -> Option<EventFlags> {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, self.reads());
+        flags.set(EventFlags::OUT, self.is_blocked);
+        (core::mem::replace(&mut self.interest, flags) != flags).then_some(flags)
+    }
+
+    /// Reads what has arrived, by a buffer that all connections share.
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) {
+        if !self.reads() {
+            return;
+        }
+        self.forget_answered();
+        match self.stream.read(buffer) {
+            Ok(0) => self.gone = true,
+            Ok(read) => self.input.extend_from_slice(&buffer[..read]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.gone = true,
+        }
+    }
+
+    fn forget_answered(&mut self) {
+        self.input.drain(..self.answered);
+        self.taken -= core::mem::take(&mut self.answered);
+        if self.input.capacity() > 4 * READ_BYTES && self.input.len() < READ_BYTES {
+            self.input.shrink_to(READ_BYTES);
+        }
+    }
+
+    /// The next command for the store: its bytes, and what it needs. Commands before it that need no
+    /// store are answered, in order: not while others are on the way.
+    pub(super) fn next(&mut self, args: &mut Args, info: impl Fn() -> String) -> Option<(usize, Access)> {
+        loop {
+            if self.closing || self.is_full() {
+                return None;
+            }
+            let len = match parse::parse(&self.input[self.taken..], args) {
+                Ok(Found::Nothing) => return None,
+                Ok(Found::Request(len)) => len,
+                Ok(Found::Line(len, array)) => {
+                    drop(self.input.splice(self.taken..self.taken + len, array));
+                    continue;
+                }
+                Err(_) if self.in_flight > 0 => return None,
+                Err(why) => {
+                    self.end_with(&local::error(&why));
+                    return None;
+                }
+            };
+            let name = args.first().map(|name| &self.input[self.taken..][name.clone()]);
+            if let Some(access) = name.and_then(obol_smr::access) {
+                return Some((len, if self.promoted { Access::Write } else { access }));
+            }
+            if self.in_flight > 0 {
+                return None;
+            }
+            self.answer_locally(args, &info);
+            self.taken += len;
+            self.answered = self.taken;
+        }
+    }
+
+    fn answer_locally(&mut self, args: &Args, info: &impl Fn() -> String) {
+        let bytes = &self.input[self.taken..];
+        let args: Vec<&[u8]> = args.iter().map(|arg| &bytes[arg.clone()]).collect();
+        match local::answer(&args, info) {
+            None => {}
+            Some(Local::Reply(reply)) => self.output.extend_from_slice(&reply),
+            Some(Local::Quit) => {
+                self.output.extend_from_slice(b"+OK\r\n");
+                self.closing = true;
+            }
+        }
+    }
+
+    /// The arguments of the next command.
+    pub(super) fn texts<'a>(&'a self, args: &'a Args) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        let bytes = &self.input[self.taken..];
+        args.iter().map(|arg| &bytes[arg.clone()])
+    }
+
+    /// The next command is in a batch.
+    pub(super) const fn take(&mut self, len: usize) {
+        self.promoted = false;
+        self.taken += len;
+        self.in_flight += 1;
+    }
+
+    /// The oldest command on the way has its reply.
+    pub(super) fn answer(&mut self, len: usize, reply: &[u8]) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.answered += len;
+        self.output.extend_from_slice(reply);
+    }
+
+    /// So many commands on the way, all that are left, were not executed: they are the next ones again.
+    pub(super) const fn take_back(&mut self, count: usize) {
+        self.in_flight = self.in_flight.saturating_sub(count);
+        self.taken = self.answered;
+    }
+
+    /// The next command is answered without having been in a batch.
+    pub(super) fn refuse(&mut self, len: usize, reply: &[u8]) {
+        self.promoted = false;
+        self.taken += len;
+        self.answered = self.taken;
+        self.output.extend_from_slice(reply);
+    }
+
+    /// Ends it after an error, because it is unknown what took effect.
+    pub(super) fn fail(&mut self, why: &str) {
+        self.in_flight = 0;
+        self.end_with(&local::error(why));
+    }
+
+    fn end_with(&mut self, reply: &[u8]) {
+        self.output.extend_from_slice(reply);
+        self.closing = true;
+    }
+
+    /// Sends replies, those to a pipeline in one piece.
+    pub(super) fn send(&mut self) {
+        let is_held = (self.in_flight > 0 || self.is_queued) && self.unsent() < HELD_MAX;
+        self.is_blocked = false;
+        while self.unsent() > 0 && !is_held {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_blocked = error.kind() == ErrorKind::WouldBlock;
+                    self.gone |= !self.is_blocked;
+                    break;
+                }
+            }
+        }
+        if self.unsent() == 0 {
+            self.output.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// Its client is gone.
+    pub(super) const fn lose(&mut self) {
+        self.gone = true;
+    }
+
+    /// Whether its client is gone.
+    pub(super) const fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Whether it has ended. One whose client is gone is kept while a batch has commands of it.
+    pub(super) const fn is_over(&self) -> bool {
+        self.in_flight == 0 && (self.gone && !self.is_queued || self.closing && self.unsent() == 0)
+    }
+}

@@ -1,0 +1,305 @@
+//! A front of the store for clients of Redis, in each server that is started with `--resp`.
+//!
+//! One thread serves the connections and drives a client of the store, which sends what they ask for
+//! to the leader, whichever replica that is: so a client of Redis stays connected to any server, and
+//! need not know who leads. (Redirections as those of Redis Cluster would need a client in cluster
+//! mode.) Commands of several connections travel in one entry. A connection has commands in one batch at
+//! a time, so they are executed in its order.
+//!
+//! While batches are on the way, the thread looks for answers in its memory and for what connections
+//! have sent, and sleeps, when there is nothing of either, until the leader wakes it up. While there
+//! are none, it sleeps until a connection has sent something; it is a member, so not for long.
+
+mod batches;
+mod connection;
+mod local;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use super::session::{Session, Work};
+use super::{AGAIN_EVERY, area, join, named};
+use batches::{Batches, Connections, Way};
+use connection::{Connection, READ_BYTES};
+use obol_console::output::{self, Failure};
+use obol_fabric::host::clock;
+use obol_fabric::{Drive, Name, Nanos};
+use obol_node::Site;
+use obol_smr::{Actor, CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 1000;
+/// What is taken at once of what is ready.
+const READY_MAX: usize = 128;
+/// The number of the listener in what the kernel reports. Those of connections are higher.
+const LISTENER: u64 = 0;
+/// Batches are sent after this time though more and more commands arrive.
+const HELD_FOR: Duration = Duration::from_micros(200);
+/// Connections that have sent something in the same period are active.
+const PERIOD: Duration = Duration::from_millis(1);
+/// With so many of them it is worth while to wait for more commands.
+const ACTIVE_MIN: usize = 16;
+/// How long it sleeps at most: as a member it learns of views in between.
+const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// How long it sleeps at most while batches are on the way.
+const LOOK_EVERY: Nanos = Nanos::from_micros(100);
+/// Pause before another client of the store is started after one that failed.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The front before it serves: its address is taken.
+pub(super) struct Front {
+    listener: TcpListener,
+    name: Name,
+    replica: Name,
+}
+
+impl Front {
+    /// Takes an address.
+    pub(super) fn bind(address: SocketAddr, replica: Name) -> Result<Self, Failure> {
+        let in_use =
+            |error| Failure::Refused(format!("--resp {address}: {error}; choose another address or port"));
+        let listener = TcpListener::bind(address).map_err(in_use)?;
+        listener.set_nonblocking(true).map_err(Failure::failed)?;
+        let rest = replica.as_str().strip_prefix(REPLICA_PREFIX).unwrap_or_default();
+        let name =
+            named(&format!("{CLIENT_PREFIX}resp-{rest}"), CLIENT_PREFIX, "client").map_err(|error| {
+                Failure::Refused(format!("--resp: a shorter name of the replica is needed: {error}"))
+            })?;
+        Ok(Self { listener, name, replica })
+    }
+
+    /// Starts the thread, which ends with `stop` or `ended`.
+    pub(super) fn start<'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        site: &'scope Site,
+        flags: [&'scope AtomicBool; 2],
+    ) -> Result<(), Failure> {
+        let server = Server::new(self, flags).map_err(Failure::failed)?;
+        let thread = std::thread::Builder::new().name("obol-smr-resp".to_owned());
+        thread.spawn_scoped(scope, move || server.run(site)).map(drop).map_err(Failure::failed)
+    }
+}
+
+/// What serves the connections.
+struct Server<'a> {
+    front: Front,
+    /// Reports what is ready, by number: the listener, or a connection.
+    epoll: OwnedFd,
+    /// The listener is one of them.
+    accepts: bool,
+    connections: Connections,
+    newest: u64,
+    batches: Batches,
+    /// Since when batches wait for the connections.
+    held: Option<Instant>,
+    /// The present period, when it began, and the connections that have sent something in it.
+    period: (u64, Instant, usize),
+    /// Those of the period before.
+    active: usize,
+    /// Connections for which something has changed in this turn.
+    touched: Vec<u64>,
+    ready: Vec<(u64, EventFlags)>,
+    buffer: Vec<u8>,
+    flags: [&'a AtomicBool; 2],
+}
+
+impl<'a> Server<'a> {
+    fn new(front: Front, flags: [&'a AtomicBool; 2]) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &front.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        Ok(Self {
+            front,
+            epoll,
+            accepts: true,
+            connections: Connections::new(),
+            newest: LISTENER,
+            batches: Batches::default(),
+            held: None,
+            period: (1, Instant::now(), 0),
+            active: 0,
+            touched: Vec::new(),
+            ready: Vec::with_capacity(READY_MAX),
+            buffer: vec![0; READ_BYTES],
+            flags,
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.flags.iter().any(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    fn run(mut self, site: &Site) {
+        while !self.is_over() {
+            if let Err(error) = self.serve(site) {
+                // The server goes on whether or not this is read.
+                let _ = output::remark(format_args!("obol: {}: {error}", self.front.name));
+                self.batches.abandon(&error.to_string(), &mut self.connections, &mut self.touched);
+                self.settle();
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Serves by one client of the store, until that fails or the server ends.
+    fn serve(&mut self, site: &Site) -> Result<(), Failure> {
+        let client = Client::new(area(site)?, obol_agent::seed(), LOOK_EVERY, AGAIN_EVERY).with_wakeups();
+        let (mut endpoint, mut node) = join(site, self.front.name, Actor::Client(Box::new(client)))?;
+        let stop = AtomicBool::new(false);
+        let used = Session { node: &mut node, work: self, stop: &stop }.in_full(&mut endpoint);
+        endpoint.serve(&mut node, &AtomicBool::new(true));
+        used
+    }
+
+    /// Waits until a connection has sent something: not at all if there is other work.
+    fn wait(&mut self) {
+        self.ready.clear();
+        let is_idle = !self.batches.are_held() && !self.batches.are_sent();
+        let time = if is_idle { SLEEP_MAX } else { Timespec { tv_sec: 0, tv_nsec: 0 } };
+        let mut events = [const { MaybeUninit::uninit() }; READY_MAX];
+        // After an error nothing is ready.
+        if let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events[..], Some(&time)) {
+            self.ready.extend(ready.iter().map(|event| (event.data.u64(), event.flags)));
+        }
+    }
+
+    fn on_ready(&mut self, id: u64, flags: EventFlags) {
+        if id == LISTENER {
+            return self.accept();
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if flags.contains(EventFlags::IN) {
+            connection.receive(&mut self.buffer);
+            self.batches.enqueue(id, connection);
+            let (period, _, count) = &mut self.period;
+            *count += usize::from(connection.period != *period);
+            connection.period = *period;
+        }
+        if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
+            connection.lose();
+        }
+        self.touched.push(id);
+    }
+
+    /// Whether so many more connections are about to send commands that batches are held for them: half
+    /// of those that are active have not, and do not wait for replies.
+    fn expects_more(&mut self, now: Instant) -> bool {
+        if now.duration_since(self.period.1) >= PERIOD {
+            self.active = self.period.2;
+            self.period = (self.period.0 + 1, now, 0);
+        }
+        let (held, sent) = self.batches.owners();
+        self.active >= ACTIVE_MIN && held < self.active / 2 && held + sent < self.active
+    }
+
+    fn accept(&mut self) {
+        while self.connections.len() < CONNECTIONS_MAX {
+            // Refused or ended meanwhile: its client tries again.
+            let Ok((stream, _)) = self.front.listener.accept() else { return };
+            let Ok(connection) = Connection::new(stream) else { continue };
+            self.newest += 1;
+            let data = EventData::new_u64(self.newest);
+            if epoll::add(&self.epoll, connection.stream(), data, EventFlags::IN).is_ok() {
+                self.connections.insert(self.newest, connection);
+            }
+        }
+    }
+
+    /// Sends replies, ends connections, and has the kernel report what is of interest now.
+    fn settle(&mut self) {
+        for id in self.touched.drain(..) {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let was_full = connection.is_full();
+            connection.send();
+            if was_full && !connection.is_full() {
+                self.batches.enqueue(id, connection);
+            }
+            if connection.is_over() {
+                // What is closed is reported no more.
+                self.connections.remove(&id);
+            } else if connection.is_gone() {
+                // It would be reported all the time. It may have been removed before.
+                let _ = epoll::delete(&self.epoll, connection.stream());
+            } else if let Some(flags) = connection.new_interest() {
+                // It fails only without memory; then the connection ends.
+                if epoll::modify(&self.epoll, connection.stream(), EventData::new_u64(id), flags).is_err() {
+                    connection.lose();
+                }
+            }
+        }
+        let accepts = self.connections.len() < CONNECTIONS_MAX;
+        if accepts != self.accepts {
+            let flags = if accepts { EventFlags::IN } else { EventFlags::empty() };
+            let data = EventData::new_u64(LISTENER);
+            if epoll::modify(&self.epoll, &self.front.listener, data, flags).is_ok() {
+                self.accepts = accepts;
+            }
+        }
+    }
+}
+
+/// A client of the store and its endpoint.
+struct Through<'a, D> {
+    client: &'a mut Client,
+    endpoint: &'a mut D,
+}
+
+impl<D: Drive> Way for Through<'_, D> {
+    fn is_busy(&self) -> bool {
+        self.client.is_busy()
+    }
+
+    fn begin(&mut self, operation: Operation) -> Option<u64> {
+        self.client.begin(clock::now(), operation, self.endpoint).ok()
+    }
+}
+
+impl Work for Server<'_> {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        while let Some(done) = client.take() {
+            self.batches.finish(done.number, &done.reply, &mut self.connections, &mut self.touched);
+        }
+        self.wait();
+        for n in 0..self.ready.len() {
+            let (id, flags) = self.ready[n];
+            self.on_ready(id, flags);
+        }
+        let Self { front, connections, batches, touched, .. } = self;
+        let count = connections.len();
+        batches.fill(connections, touched, &|| info(front, count));
+        let now = Instant::now();
+        let is_late = self.held.is_some_and(|since| now.duration_since(since) >= HELD_FOR);
+        let is_quiet = self.ready.is_empty() && !self.expects_more(now);
+        self.batches.send(is_quiet || is_late, &mut Through { client, endpoint });
+        self.held = self.held.or(Some(now)).filter(|_| self.batches.are_held());
+        client.flush(endpoint);
+        // While there may be something at the connections, it does not sleep anywhere else.
+        if !self.ready.is_empty() || self.batches.are_held() || !self.batches.are_sent() {
+            client.look_soon();
+        }
+        self.settle();
+        if self.ready.is_empty() && self.batches.are_held() {
+            // Whoever sends them may need this core.
+            std::thread::yield_now();
+        }
+        self.is_over()
+    }
+}
+
+fn info(front: &Front, connections: usize) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "# Server\r\nobol_version:{version}\r\nredis_mode:standalone\r\nprocess_id:{}\r\nreplica:{}\r\n\r\n# Clients\r\n\
+         connected_clients:{connections}\r\nmaxclients:{CONNECTIONS_MAX}\r\n",
+        std::process::id(),
+        front.replica,
+    )
+}

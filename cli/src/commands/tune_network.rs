@@ -1,0 +1,182 @@
+//! `obol tune --network`: period and timeout of pulses, derived from what the gateways have measured.
+
+use crate::commands::tune::Tune;
+use crate::commands::up::hosts::further_hosts;
+use obol_chaos::drills::tune_network::{NetworkTuned, PATH_HEADS};
+use obol_console::output::{self, Failure};
+use obol_fabric::host::clock;
+use obol_fabric::ip::PulseReport;
+use obol_fabric::{Name, Nanos};
+use obol_node::Site;
+use obol_observe::network_recording::NetworkRecording;
+use obol_observe::pulse;
+use obol_observe::tail::Wanted;
+use obol_profiles::Profile;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Seconds of the units of `--every`.
+const UNITS: [(&str, f64); 7] = [
+    ("s", 1.0),
+    ("min", 60.0),
+    ("h", 3600.0),
+    ("d", 86_400.0),
+    ("w", 604_800.0),
+    ("mo", 2_629_800.0),
+    ("y", 31_557_600.0),
+];
+
+/// How much later than asked a gateway begins to keep frames, and writes them, at most.
+const TRACE_LAG: Duration = Duration::from_secs(2);
+
+/// A time such as `1y`, in seconds.
+pub(crate) fn every(text: &str) -> Result<f64, String> {
+    let wanted = || format!("`{text}` is no time such as 12h, 30d or 1y; units are s, min, h, d, w, mo, y");
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wanted)?;
+    let (number, unit) = text.split_at(at);
+    let number: f64 = number.trim().parse().map_err(|_| wanted())?;
+    let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wanted)?;
+    let seconds = number * seconds;
+    if seconds.is_finite() && seconds >= 1.0 { Ok(seconds) } else { Err(wanted()) }
+}
+
+/// A confidence that few samples can claim and no sample excludes.
+pub(crate) fn confidence(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (50.0..=99.0).contains(&percent) => Ok(percent),
+        _ => Err("a number from 50 to 99, such as 95".to_owned()),
+    }
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode, Failure> {
+    let files = options.write.iter().chain(&options.html).chain(&options.record);
+    if let Some(path) = files.into_iter().find(|path| path.exists()) {
+        return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
+    }
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let base = &site.deployment.profile;
+    let network = site.deployment.network.as_ref().filter(|_| site.deployment.has_gateways());
+    let Some(network) = network else {
+        return Err(Failure::Refused(format!(
+            "cluster {cluster} has no gateways, so it sends no pulses; docs/network.md says what it needs"
+        )));
+    };
+    if !base.pulse.enabled {
+        return Err(Failure::Refused(format!(
+            "profile {} of cluster {cluster} has no [pulse], so nothing is measured; docs/network.md has one to begin with",
+            base.name
+        )));
+    }
+    if let Some(path) = &options.record {
+        return record(root, (&site, network.host), options, path);
+    }
+    let mut reports = vec![(network.host, read(site.cluster.dir())?)];
+    for further in further_hosts(root, cluster) {
+        let there = Site::open(root, further).map_err(Failure::refused)?;
+        reports.push((there.deployment.own_host(), read(there.cluster.dir())?));
+    }
+    for given in &options.samples {
+        let (host, directory) = given;
+        reports.push((*host, read(directory)?));
+    }
+    let wanted = Wanted { every_seconds: options.every, confidence: options.confidence / 100.0 };
+    let tuned = NetworkTuned::of(&reports, network.hosts.len(), wanted);
+    let profile = tuned.profile(base).map_err(Failure::failed)?;
+    write(options, &tuned, profile.as_ref())?;
+    output::json_or(options.json, &tuned, print)?;
+    Ok(if profile.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Has the gateways of this machine keep each frame, and writes these to a file.
+fn record(root: &Path, (site, host): (&Site, u8), options: &Tune, path: &Path) -> Result<ExitCode, Failure> {
+    let mut directories = vec![(host, site.cluster.dir().to_owned())];
+    for further in further_hosts(root, site.cluster.name()) {
+        let there = Site::open(root, further).map_err(Failure::refused)?;
+        directories.push((there.deployment.own_host(), there.cluster.dir().to_owned()));
+    }
+    // A frame is traced from the second after the request on, and written in the one after that.
+    let span = options.record_for + TRACE_LAG;
+    for (_, directory) in &directories {
+        let until = clock::now() + Nanos(span.as_nanos() as u64);
+        pulse::trace(directory, until).map_err(|error| unreadable(directory, &error))?;
+    }
+    output::remark(format_args!("recording for {:?}", options.record_for))?;
+    std::thread::sleep(span + TRACE_LAG);
+    let mut recording = NetworkRecording::default();
+    for (host, directory) in &directories {
+        let streams = pulse::traced(directory, *host).map_err(|error| unreadable(directory, &error))?;
+        recording.streams.extend(streams);
+    }
+    if recording.streams.is_empty() {
+        let hint = "no pulses have arrived; `obol status` shows the paths";
+        return Err(Failure::Failed(hint.to_owned()));
+    }
+    let mut text = Vec::new();
+    recording.write(&mut text).map_err(Failure::failed)?;
+    output::file(path, text)?;
+    for (n, stream) in recording.streams.iter().enumerate() {
+        let lost = stream.frames.iter().filter(|(_, received)| received.is_none()).count();
+        output::line(format_args!(
+            "stream {}: {stream}: {} frames, {lost} lost",
+            n + 1,
+            stream.frames.len()
+        ))?;
+    }
+    output::remark(format_args!("the recording is in {}", path.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unreadable(directory: &Path, error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{}: {error}", directory.display()))
+}
+
+fn read(directory: &Path) -> Result<Vec<PulseReport>, Failure> {
+    pulse::samples(directory).map_err(|error| unreadable(directory, &error))
+}
+
+fn write(options: &Tune, tuned: &NetworkTuned, profile: Option<&Profile>) -> Result<(), Failure> {
+    if let (Some(path), Some(profile)) = (&options.write, profile) {
+        output::file(path, profile.to_toml())?;
+        output::remark(format_args!("the profile is in {}", path.display()))?;
+    }
+    if let Some(path) = &options.html {
+        output::file(path, tuned.html())?;
+        output::remark(format_args!("the evidence is in {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn print(tuned: &NetworkTuned) -> std::io::Result<()> {
+    for of in &tuned.directions {
+        output::line(format_args!("from host {} to host {}: {}", of.from, of.to, of.text()))?;
+        let [path, frames, missed, floor, jitter, most] = PATH_HEADS;
+        output::line(format_args!(
+            "  {path:<24} {frames:>10} {missed:>10} {floor:>10} {jitter:>11} {most:>15}"
+        ))?;
+        for path in &of.paths {
+            let [path, frames, missed, floor, jitter, most] = path.cells();
+            output::line(format_args!(
+                "  {path:<24} {frames:>10} {missed:>10} {floor:>10} {jitter:>11} {most:>15}"
+            ))?;
+        }
+    }
+    output::line(tuned.advice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_number_and_a_unit() {
+        for (text, seconds) in [("1y", 31_557_600.0), ("12h", 43_200.0), ("0.5d", 43_200.0), ("90 s", 90.0)] {
+            assert_eq!(every(text), Ok(seconds), "{text}");
+        }
+        for wrong in ["", "1", "y", "-1d", "0s", "1fortnight", "infy", "1e400y"] {
+            assert!(every(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(confidence("95"), Ok(95.0));
+        assert!(["49", "99.9", "x"].iter().all(|wrong| confidence(wrong).is_err()));
+    }
+}

@@ -1,0 +1,179 @@
+//! Accepts connections: TLS with certificates on both sides, then the process introduces itself. What
+//! it says is judged by a [`Gate`], by the certificate of its host.
+
+use super::stream::{Stream, StreamError};
+use super::{Claims, ServerKeys};
+use crate::atomic::AtomicU64;
+use crate::host::wake::Wake;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::ServerConnection;
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant as Time};
+
+/// Handshakes at a time. For a further one, the oldest is given up.
+const HANDSHAKES_MAX: usize = 64;
+/// A process that has not introduced itself after this long is given up.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that wait to be accepted: the kernel lets further ones try again after a second.
+const BACKLOG: i32 = 4096;
+/// How long no connection is accepted while there are no descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The thread turns at least twice a second. After a longer pause it was stopped, or got no time.
+const LATE_AFTER: Duration = Duration::from_secs(1);
+
+/// A message that introduces no process.
+pub(crate) struct Unintelligible;
+
+/// Judges processes whose certificate is valid.
+pub(crate) trait Gate {
+    /// The longest message that a process may send.
+    const MESSAGE_BYTES_MAX: usize;
+    /// The niceness of the thread that checks certificates.
+    const NICENESS: i32;
+
+    /// A process introduces itself. `claims` is what its certificate says about the cluster.
+    fn introduced(
+        &self,
+        stream: Stream,
+        from: SocketAddr,
+        message: &[u8],
+        claims: Option<Claims>,
+    ) -> Result<(), Unintelligible>;
+
+    /// A connection ended, or was given up, before the process had introduced itself. If it
+    /// `waited` for this process, which was stopped or got no time, that says nothing about it.
+    fn ended(&self, waited: bool);
+}
+
+/// A first message, and what the certificate says about the cluster.
+type Introduction = (Vec<u8>, Option<Claims>);
+
+struct Handshake {
+    stream: Stream,
+    /// It waited for this process, so that its end says nothing about who it is.
+    waited: bool,
+    from: SocketAddr,
+    until: Time,
+}
+
+/// Accepts connections for a gate.
+pub(crate) struct Admit<G> {
+    listener: TcpListener,
+    keys: ServerKeys,
+    nonce: u64,
+    gate: G,
+    pending: VecDeque<Handshake>,
+}
+
+impl<G: Gate> Admit<G> {
+    pub(crate) fn new(listener: TcpListener, keys: ServerKeys, nonce: u64, gate: G) -> Self {
+        // It is listening already, with fewer.
+        let _ = rustix::net::listen(&listener, BACKLOG);
+        Self { listener, keys, nonce, gate, pending: VecDeque::with_capacity(HANDSHAKES_MAX) }
+    }
+
+    /// Runs until `ended` is set and it is woken. Counts its turns in `turns`.
+    pub(crate) fn run(&mut self, ended: &AtomicBool, wake: &Wake, turns: &AtomicU64) {
+        // Without it, strangers only take more time.
+        let _ = rustix::process::nice(G::NICENESS);
+        if self.listener.set_nonblocking(true).is_err() {
+            return;
+        }
+        let (mut accept_at, mut turned) = (Time::now(), Time::now());
+        while !ended.load(Ordering::Acquire) {
+            turns.fetch_add(1, Ordering::Relaxed);
+            self.wait(wake, accept_at);
+            let late = turned.elapsed() > LATE_AFTER;
+            turned = Time::now();
+            if late {
+                self.pending.iter_mut().for_each(|handshake| handshake.waited = true);
+            }
+            if Time::now() >= accept_at && !self.accept(late) {
+                accept_at = Time::now() + ACCEPT_PAUSE;
+            }
+            self.advance();
+        }
+    }
+
+    /// Waits until something can be done.
+    fn wait(&self, wake: &Wake, accept_at: Time) {
+        let now = Time::now();
+        let mut fds = Vec::with_capacity(2 + self.pending.len());
+        fds.push(PollFd::new(wake, PollFlags::IN));
+        let mut until = self.pending.front().map(|handshake| handshake.until);
+        if now >= accept_at {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        } else {
+            until = Some(until.map_or(accept_at, |until| until.min(accept_at)));
+        }
+        fds.extend(self.pending.iter().map(|handshake| PollFd::new(&handshake.stream, PollFlags::IN)));
+        let span = until.and_then(|until| Timespec::try_from(until.saturating_duration_since(now)).ok());
+        // An error is an early return.
+        let _ = poll(&mut fds, span.as_ref());
+        wake.clear();
+    }
+
+    /// Accepts what has come, after a pause if it is `late`. `false` if there are no descriptors.
+    fn accept(&mut self, late: bool) -> bool {
+        loop {
+            match self.listener.accept() {
+                Ok((socket, from)) => self.start(socket, from, late),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
+                // The peer has given up.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn start(&mut self, socket: TcpStream, from: SocketAddr, waited: bool) {
+        if self.pending.len() == HANDSHAKES_MAX
+            && let Some(oldest) = self.pending.pop_front()
+        {
+            self.gate.ended(oldest.waited);
+        }
+        let tls = ServerConnection::new(Arc::clone(self.keys.get())).ok();
+        let stream = tls.and_then(|tls| Stream::new(socket, tls.into(), G::MESSAGE_BYTES_MAX).ok());
+        match stream {
+            Some(stream) => {
+                let until = Time::now() + HANDSHAKE_TIMEOUT;
+                self.pending.push_back(Handshake { stream, waited, from, until });
+            }
+            None => self.gate.ended(waited),
+        }
+    }
+
+    /// Continues all handshakes.
+    fn advance(&mut self) {
+        let now = Time::now();
+        for _ in 0..self.pending.len() {
+            let Some(mut handshake) = self.pending.pop_front() else { return };
+            match self.step(&mut handshake.stream) {
+                Ok(None) if now < handshake.until => self.pending.push_back(handshake),
+                Ok(Some((message, claims))) => {
+                    let Handshake { stream, waited, from, .. } = handshake;
+                    if self.gate.introduced(stream, from, &message, claims).is_err() {
+                        self.gate.ended(waited);
+                    }
+                }
+                Ok(None) | Err(_) => self.gate.ended(handshake.waited),
+            }
+        }
+    }
+
+    /// One step of a handshake. `None` if it is not complete.
+    fn step(&self, stream: &mut Stream) -> Result<Option<Introduction>, StreamError> {
+        let received = stream.receive();
+        // An alert says to the peer why it is not let in.
+        let sent = stream.send();
+        received?;
+        sent?;
+        let Some(claims) = stream.peer().map(|certificate| Claims::of(certificate, self.nonce)) else {
+            return Ok(None);
+        };
+        Ok(stream.next()?.map(|message| (message.to_vec(), claims)))
+    }
+}

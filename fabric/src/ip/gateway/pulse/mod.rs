@@ -1,0 +1,447 @@
+//! The thread `obol-pulse`: sends this host's pulses to the gateways of all others, and judges
+//! theirs. It runs before ordinary programs where the system allows that, and does nothing else: what
+//! it finds it puts into the lanes of this host's processes.
+//!
+//! It wakes once per period, sends, and takes all that has arrived since; for notices, and when a
+//! suspicion is due, it wakes at once. A pulse counts from when the kernel has received it.
+
+mod inform;
+mod measure;
+mod outgoing;
+mod seal;
+mod sessions;
+mod socket;
+
+pub(super) use inform::Informant;
+pub use measure::{PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState, PulsePeer, PulseReport};
+pub(super) use outgoing::Notices;
+pub(in crate::ip) use seal::SessionKey;
+pub(super) use sessions::start as start_sessions;
+pub(in crate::ip) use socket::BareDatagrams;
+
+use super::{Counts, GatewayCounter};
+use crate::host::clock;
+use crate::host::sched::{self, ThreadUsage};
+use crate::host::table::{FIRST_FREE, PER_HOST};
+use crate::ip::config::{Config, PulseConfig};
+use crate::pulse::{Death, Finding, Numbers, PathState, Receiver, Sender};
+use crate::types::{Instant, Nanos};
+use core::num::NonZeroU64;
+use measure::Measure;
+use outgoing::Outgoing;
+use rustix::thread::set_current_timer_slack;
+use socket::{Arrivals, Inbox, PathSockets};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, OnceLock, mpsc::Receiver as Commands};
+
+/// After how long a path whose address is not there is tried again.
+const BIND_EVERY: Nanos = Nanos::from_secs(1);
+/// The longest time between two turns, if the period is longer.
+const TURN_EVERY: Nanos = Nanos::from_millis(10);
+/// A thread that has missed more turns than this was away: what it finds in its sockets may be the
+/// oldest that arrived meanwhile, not the newest.
+const TURNS_MISSED_MAX: u64 = 3;
+
+/// What other threads ask of this one. It takes them in its next turn.
+pub(super) enum Command {
+    /// The kernel of this host has reported a death, and notices were sent.
+    Died(Death),
+    /// Seal frames to a host with this key.
+    SealFor(u8, Arc<SessionKey>),
+    /// Open frames of a host with this key. Its sender has begun a new life or a new session.
+    OpenOf(u8, Box<SessionKey>),
+}
+
+/// The inbox of the thread.
+#[derive(Clone)]
+pub(super) struct Pulses {
+    commands: mpsc::Sender<Command>,
+}
+
+impl Pulses {
+    pub(super) fn new() -> (Self, Commands<Command>) {
+        let (commands, received) = mpsc::channel();
+        (Self { commands }, received)
+    }
+
+    pub(super) fn send(&self, command: Command) {
+        // The thread ends with the gateway.
+        let _ = self.commands.send(command);
+    }
+}
+
+/// The bit of a region in the bitmap of its host: members first, then coordinators.
+const fn bit(region: u32) -> u64 {
+    let at = if region < FIRST_FREE { PER_HOST + region - 1 } else { region % PER_HOST };
+    1 << at
+}
+
+const _: () = assert!(PER_HOST + FIRST_FREE - 1 <= u64::BITS, "each region of a host has a bit");
+
+/// The regions of bits.
+fn regions(host: u8, bits: u64) -> impl Iterator<Item = u32> {
+    let own = u32::from(host) * PER_HOST;
+    (0..u64::BITS).filter(move |at| bits & 1 << at != 0).map(move |at| match at.checked_sub(PER_HOST) {
+        Some(coordinator) => coordinator + 1,
+        None => own + at,
+    })
+}
+
+struct Peer {
+    host: u8,
+    /// By path.
+    addresses: Vec<SocketAddr>,
+    open: Option<Box<SessionKey>>,
+    receiver: Receiver,
+    measure: Measure,
+    heard: bool,
+}
+
+/// A path of this host.
+struct Path {
+    at: SocketAddr,
+    retry_at: Instant,
+    failures: u32,
+    pulses: Inbox,
+    notices: Inbox,
+}
+
+/// A datagram that was taken. In the order in which they are handled: pulses by their arrival, then
+/// notices, which name pulses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Taken {
+    is_notice: bool,
+    /// Of the kernel; 0 if it has not noted it.
+    stamp: u64,
+    path: usize,
+    index: usize,
+}
+
+pub(super) struct PulseThread {
+    config: PulseConfig,
+    paths: Vec<Path>,
+    peers: Vec<Peer>,
+    sender: Sender,
+    outgoing: Outgoing,
+    commands: Commands<Command>,
+    informant: Informant,
+    counts: Counts,
+    reports: Option<SyncSender<PulseReport>>,
+    /// Whether reports have each frame.
+    trace: Arc<AtomicBool>,
+    found: Vec<Finding>,
+    taken: Vec<Taken>,
+    /// When the sockets were last emptied, and whether they may have had more.
+    emptied: Instant,
+    more: bool,
+}
+
+impl PulseThread {
+    /// The thread, and what the thread that watches processes sends notices by.
+    pub(super) fn new(
+        host: u8,
+        (config, pulse): (&Config, &PulseConfig),
+        (pulses, commands): (&Pulses, Commands<Command>),
+        (informant, counts): (Informant, Counts),
+        (reports, trace): (Option<SyncSender<PulseReport>>, Arc<AtomicBool>),
+    ) -> (Self, Notices) {
+        let now = clock::now();
+        let hosts = u8::try_from(config.gateways.len()).unwrap_or(u8::MAX);
+        let path = |at| Path { at, retry_at: now, failures: 0, pulses: Inbox::new(), notices: Inbox::new() };
+        let paths: Vec<Path> = pulse.addresses(config, host).into_iter().map(path).collect();
+        let others = (1..=hosts).filter(|other| *other != host);
+        let peers = others.clone().map(|other| Peer {
+            host: other,
+            addresses: pulse.addresses(config, other),
+            open: None,
+            receiver: Receiver::new(pulse.timing, paths.len()),
+            measure: Measure::new(paths.len(), now),
+            heard: false,
+        });
+        let peers: Vec<_> = peers.collect();
+        let sockets = paths.iter().map(|_| OnceLock::new()).collect();
+        let to = peers.iter().map(|peer| (peer.host, peer.addresses.clone()));
+        let outgoing = Outgoing::new(host, to, (sockets, Arc::new(Numbers::default())));
+        let notices = Notices::new(outgoing.for_thread(), pulses.clone());
+        let thread = Self {
+            config: pulse.clone(),
+            paths,
+            peers,
+            sender: Sender::new(pulse.timing.period, now),
+            outgoing,
+            commands,
+            informant,
+            counts,
+            reports,
+            trace,
+            found: Vec::new(),
+            taken: Vec::new(),
+            emptied: now,
+            more: false,
+        };
+        (thread, notices)
+    }
+
+    /// Runs until `ended` is set, and some milliseconds more.
+    pub(super) fn run(mut self, ended: &AtomicBool) {
+        if let Some(priority) = self.config.priority
+            && let Err(error) = sched::run_fifo_alone(priority)
+        {
+            tracing::warn!(
+                target: "gateway",
+                "pulses are sent without real-time priority, so other programs delay them: {error}; grant \
+                 CAP_SYS_NICE, or set pulse.priority to none"
+            );
+        }
+        // Without it only the timers are later.
+        let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
+        while !ended.load(Ordering::Acquire) {
+            self.bind(clock::now());
+            self.obey();
+            if let Some(frame) = self.sender.tick(self.outgoing.numbers(), clock::now()) {
+                self.outgoing.send(&frame);
+                self.outgoing.numbers().sent(&frame);
+            }
+            // Before anything is judged: this thread may have been away itself.
+            self.receive();
+            let now = clock::now();
+            self.judge(now);
+            self.informant.tick(now);
+            self.report(now);
+            if !self.more {
+                self.wait();
+            }
+        }
+    }
+
+    /// Waits until a pulse is due, a suspicion, a report, or a notice arrives.
+    fn wait(&self) {
+        let now = clock::now();
+        let mut due = self.sender.due().min(self.informant.due()).min(now + TURN_EVERY);
+        for peer in &self.peers {
+            due = due.min(peer.receiver.due()).min(peer.measure.due());
+        }
+        let open = self.outgoing.sockets().iter().filter_map(OnceLock::get);
+        socket::wait(open.map(|path| &path.notices), due);
+    }
+
+    /// Opens the paths that are not open. An address may come later than this process.
+    fn bind(&mut self, now: Instant) {
+        for (path, sockets) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()) {
+            if path.retry_at > now || sockets.get().is_some() {
+                continue;
+            }
+            path.retry_at = now + BIND_EVERY;
+            match PathSockets::bind(path.at) {
+                Ok(opened) => drop(sockets.set(opened)),
+                Err(error) => {
+                    path.failures = path.failures.saturating_add(1);
+                    if path.failures.is_power_of_two() {
+                        let (at, failures) = (path.at, path.failures);
+                        tracing::error!(
+                            target: "gateway", %at, failures,
+                            "no pulses by the path of {at}: {error} (failures: {failures})"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Died(death) => self.sender.repeat([death]),
+                Command::SealFor(host, key) => self.outgoing.seal_for(host, key),
+                Command::OpenOf(host, key) => {
+                    if let Some(peer) = self.peers.iter_mut().find(|peer| peer.host == host) {
+                        peer.open = Some(key);
+                        peer.receiver.begin_life();
+                        peer.measure.restart();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what has arrived, in the order of arrival on all paths: a path of which nothing is taken
+    /// for a while would look as if it delivered nothing.
+    fn receive(&mut self) {
+        self.more = false;
+        // Before the pulses, so that those which notices name are among them.
+        for (path, sockets) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()) {
+            path.notices.clear();
+            path.pulses.clear();
+            if let Some(sockets) = sockets.get() {
+                self.more |= path.notices.fill(&sockets.notices);
+            }
+        }
+        for (path, sockets) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()) {
+            if let Some(sockets) = sockets.get() {
+                self.more |= path.pulses.fill(&sockets.pulses);
+            }
+        }
+        let mut taken = core::mem::take(&mut self.taken);
+        for (path, of) in self.paths.iter().enumerate() {
+            for (is_notice, inbox) in [(false, &of.pulses), (true, &of.notices)] {
+                let one = |index| Taken { is_notice, stamp: inbox.arrived(index).unwrap_or(0), path, index };
+                taken.extend((0..inbox.len()).map(one));
+            }
+        }
+        taken.sort_unstable();
+        let arrivals = Arrivals::new(self.emptied);
+        let turn = self.config.timing.period.min(TURN_EVERY);
+        let away = turn.saturating_mul(TURNS_MISSED_MAX + 1);
+        for one in taken.drain(..) {
+            self.take(one, arrivals.of(one.stamp, away));
+        }
+        self.taken = taken;
+        self.emptied = arrivals.now();
+    }
+
+    fn take(&mut self, Taken { is_notice, path, index, .. }: Taken, arrived: Instant) {
+        let Some(of) = self.paths.get_mut(path) else { return };
+        let inbox = if is_notice { &mut of.notices } else { &mut of.pulses };
+        let datagram = inbox.datagram(index);
+        let host = seal::claimed_host(datagram);
+        let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.host) == host) else {
+            return self.counts.add(GatewayCounter::PulsesRefused);
+        };
+        let frame = peer.open.as_ref().and_then(|key| key.open(path as u8, datagram));
+        let Some(frame) = frame else {
+            return self.counts.add(GatewayCounter::PulsesRefused);
+        };
+        peer.measure.frame(path, &frame, arrived);
+        if peer.receiver.receive(path, &frame, arrived, &mut self.found) {
+            peer.measure.pulse(arrived);
+        }
+        let host = peer.host;
+        self.publish(host);
+    }
+
+    fn judge(&mut self, now: Instant) {
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers.get_mut(index) else { return };
+            peer.receiver.tick(now, &mut self.found);
+            let host = peer.host;
+            self.publish(host);
+        }
+    }
+
+    /// Informs the processes of this host, and its operators.
+    fn publish(&mut self, host: u8) {
+        if self.found.is_empty() {
+            return;
+        }
+        let mut alarm = false;
+        for finding in core::mem::take(&mut self.found) {
+            let Some(peer) = self.peers.iter_mut().find(|peer| peer.host == host) else { continue };
+            let address = |path: usize| peer.addresses.get(path).map(ToString::to_string).unwrap_or_default();
+            match finding {
+                Finding::Silent => {
+                    self.informant.silent(host);
+                    self.counts.add(GatewayCounter::PulseSilences);
+                    peer.measure.silent();
+                    let timeout = self.config.timing.timeout;
+                    tracing::warn!(target: "gateway", host, "host {host} has sent no pulse for {timeout}: it is suspected");
+                    alarm = true;
+                }
+                Finding::Heard => {
+                    peer.heard = true;
+                    tracing::info!(target: "gateway", host, "host {host} sends pulses");
+                    alarm = true;
+                }
+                Finding::Died(death) => self.informant.died(host, death),
+                Finding::Vanished(bits) => {
+                    regions(host, bits).for_each(|region| self.informant.vanished(host, region));
+                }
+                Finding::PathLost(path) => {
+                    self.counts.add(GatewayCounter::PulsePathsLost);
+                    let path = address(path);
+                    tracing::warn!(
+                        target: "gateway", host, path,
+                        "the path from host {host} at {path} is lost; pulses arrive by another one"
+                    );
+                    alarm = true;
+                }
+                Finding::PathBack(path) => {
+                    let path = address(path);
+                    tracing::info!(target: "gateway", host, path, "the path from host {host} at {path} is back");
+                    alarm = true;
+                }
+            }
+        }
+        self.informant.wake(clock::now());
+        if alarm {
+            self.hand_over(clock::now(), Vec::new());
+        }
+    }
+
+    /// Hands over the blocks that have ended.
+    fn report(&mut self, now: Instant) {
+        if self.peers.iter().all(|peer| now < peer.measure.due()) {
+            return;
+        }
+        let trace = self.trace.load(Ordering::Relaxed);
+        let blocks = self.peers.iter_mut().map(|peer| peer.measure.take(now, trace)).collect();
+        self.hand_over(now, blocks);
+        self.informant.prepare();
+    }
+
+    /// A reader that does not keep up misses some.
+    fn hand_over(&self, now: Instant, blocks: Vec<Option<(PulseBlock, Vec<PulseFrame>)>>) {
+        let Some(reports) = &self.reports else { return };
+        let mut blocks = blocks.into_iter();
+        let peers = self.peers.iter().map(|peer| {
+            let (block, frames) = blocks.next().flatten().unzip();
+            PulsePeer {
+                host: peer.host,
+                heard: peer.heard,
+                silent: peer.receiver.is_silent(),
+                paths: peer.paths().collect(),
+                block,
+                frames: frames.unwrap_or_default(),
+            }
+        });
+        let timing = self.config.timing;
+        let ThreadUsage { busy, waits } = sched::thread_usage();
+        let _ = reports.try_send(PulseReport {
+            at: now.0,
+            period: timing.period.0,
+            timeout: timing.timeout.0,
+            busy: busy.0,
+            waits,
+            peers: peers.collect(),
+        });
+    }
+}
+
+impl Peer {
+    fn paths(&self) -> impl Iterator<Item = PulsePath> + '_ {
+        let states = self.receiver.paths().chain(std::iter::repeat(PathState::Unheard));
+        self.addresses
+            .iter()
+            .zip(states)
+            .map(|(at, state)| PulsePath { address: at.ip(), state: state.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_region_of_a_host_has_a_bit_of_its_own() {
+        let of_host = |host: u32| (1..FIRST_FREE).chain(host * PER_HOST..(host + 1) * PER_HOST);
+        for host in [1u8, 31] {
+            let mut all = 0;
+            for region in of_host(u32::from(host)) {
+                assert_eq!(all & bit(region), 0, "{region}");
+                all |= bit(region);
+                assert_eq!(regions(host, bit(region)).collect::<Vec<_>>(), [region]);
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The permission switch of Mu as a guard: each replica lets one leader at a time write into its
+//! rings, and a successor takes over when a majority of the voters lets it.
+//!
+//! A replica that is to lead writes its term into a line of the others' memory, the permission
+//! requests of Mu (5.2). An owner that finds a term there that is higher than the one that it has
+//! granted revokes the permission of the leader before, grants it to this one, and answers with a
+//! line of its own. The owners that have answered are Mu's confirmed followers (4.1). These lines lie
+//! outside of the rings, where everybody may write at any time: Mu's background plane (3.2).
+//!
+//! Where this differs from Mu:
+//!
+//! - The term is the base of a view, so leaders need not read minimum proposal numbers and choose a
+//!   higher one (4.1). What an owner has granted takes their place: it grants nothing to a lower term.
+//! - Mu handles requests in the order of the requesters' ids (5.2); here the highest term is granted,
+//!   and lower ones never are.
+//! - A refused WRITE ends a leader's term, as it makes Mu's abort (4.1). Mu's leader then begins again
+//!   if it still considers itself the leader. Here another one has a later view, and a term is led
+//!   once only.
+//! - A WRITE that fails because its target is dead or cut off aborts nothing: the leader goes on with
+//!   a majority, as Mu says for a large set of confirmed followers (4.2).
+//! - The confirmed set grows at any time (4.2): the leader asks all replicas of its view until they
+//!   have answered, and feeds each from then on.
+//! - Reads take no round (Mu replicates them): they are answered under the lease. So a leader must not
+//!   answer anything before its view was active once, since its predecessor may still answer reads
+//!   until then; the permission switch alone ends commits, not answers. Commits and the replies to
+//!   commands look at the lease no more after that.
+
+use crate::REPLICAS_MAX;
+use crate::area::Area;
+use crate::log::Term;
+use crate::mutants::{ActiveMutant, Mutant};
+use crate::preset::{Guard, Look};
+use crate::sealed;
+use crate::tokens::{Part, token};
+use core::sync::atomic::Ordering;
+use obol_fabric::{
+    Address, Fabric, Incarnation, Instant, LinkError, Nanos, Permission, Remote, ViewId, Writers,
+};
+use obol_membership::View;
+use std::collections::BTreeSet;
+
+/// Interval at which a request without an answer is repeated: lines are lost with their link.
+const ASK_EVERY: Nanos = Nanos::from_micros(200);
+
+const LINE_WORDS: usize = 5;
+
+/// What one replica asks of another one, and grants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    who: Incarnation,
+    to: Incarnation,
+    /// The term in which it is to lead; 0 for none.
+    asks: Term,
+    /// Differs between a replica's lines, so that a repeated request is answered again.
+    turn: u64,
+    /// The term whose leader, the receiver, has its permission; 0 for none.
+    grants: Term,
+}
+
+impl Line {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Self { who, to, asks, turn, grants } = *self;
+        sealed::seal([who.0, to.0, asks.0, turn, grants.0], out);
+    }
+
+    fn of([who, to, asks, turn, grants]: [u64; LINE_WORDS]) -> Self {
+        Self { who: Incarnation(who), to: Incarnation(to), asks: Term(asks), turn, grants: Term(grants) }
+    }
+}
+
+/// Whether another replica asks this one for its permission: they have a preset that needs it.
+pub(crate) fn is_asked<F: Fabric>(own: Incarnation, area: Area, fabric: &F) -> bool {
+    (0..REPLICAS_MAX).any(|place| {
+        let words = fabric.own(area.permission(place), 8 * (LINE_WORDS + 1));
+        // Memory that was never written to is all zeros.
+        let is_written =
+            words.and_then(|words| words.first()).is_some_and(|it| it.load(Ordering::Relaxed) != 0);
+        let line = is_written.then(|| sealed::unseal_own::<LINE_WORDS>(words).map(Line::of)).flatten();
+        line.is_some_and(|line| line.to == own && line.asks != Term(0))
+    })
+}
+
+/// A leader and the term in which it may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Grant {
+    term: Term,
+    who: Incarnation,
+    at: Address,
+}
+
+/// How far a switch of permissions is: one change follows the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    Revokes,
+    Grants,
+}
+
+/// The permission switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Grants {
+    view: ViewId,
+    own: Option<Incarnation>,
+    /// Its place among the replicas of the view.
+    place: usize,
+    replicas: Vec<(Incarnation, Address)>,
+    /// The term that it leads or is to lead.
+    term: Option<Term>,
+    /// Those who have granted it their permission in that term.
+    confirmed: BTreeSet<Address>,
+    ask_at: Instant,
+    /// Its view was active in that term.
+    was_active: bool,
+    /// As an owner: who may write.
+    granted: Option<Grant>,
+    switching: Option<(Grant, Step)>,
+    /// The highest request that waits.
+    wanted: Option<Grant>,
+    turn: u64,
+    /// The checksums of the lines that were handled.
+    seen: [u64; REPLICAS_MAX],
+    is_unsupported: bool,
+    mutant: ActiveMutant,
+}
+
+impl Grants {
+    /// The lines of other replicas that have changed.
+    fn poll_lines<F: Fabric>(&mut self, own: Incarnation, area: Area, fabric: &mut F) {
+        for place in 0..self.replicas.len().min(REPLICAS_MAX) {
+            let words = fabric.own(area.permission(place), 8 * (LINE_WORDS + 1));
+            let sum = words.and_then(|words| words.get(LINE_WORDS)).map(|sum| sum.load(Ordering::Relaxed));
+            if sum.is_none() || sum == Some(self.seen[place]) {
+                continue;
+            }
+            let Some(line) = sealed::unseal_own::<LINE_WORDS>(words).map(Line::of) else { continue };
+            self.seen[place] = sum.unwrap_or_default();
+            if line.to == own {
+                self.on_line(&line, area, fabric);
+            }
+        }
+    }
+
+    fn on_line<F: Fabric>(&mut self, line: &Line, area: Area, fabric: &mut F) {
+        // Lines are looked at again with each view: it may be in a newer one.
+        let Some(&(who, at)) = self.replicas.iter().find(|(who, _)| *who == line.who) else { return };
+        if self.term == Some(line.grants) {
+            self.confirmed.insert(at);
+        }
+        if line.asks == Term(0) {
+            return;
+        }
+        let grant = Grant { term: line.asks, who, at };
+        if self.granted == Some(grant) {
+            self.send((who, at), area, fabric);
+        } else {
+            self.want(grant);
+        }
+    }
+
+    /// A replica asks for the permission (Mu, 5.2). The highest term has it: see [`crate::grants`].
+    fn want(&mut self, grant: Grant) {
+        let before = [self.granted, self.switching.map(|(to, _)| to), self.wanted];
+        if before.iter().flatten().all(|known| grant.term > known.term) {
+            self.wanted = Some(grant);
+        }
+    }
+
+    /// Begins the next switch: revoke, then grant, then answer (Mu, 5.2).
+    fn switch<F: Fabric>(&mut self, area: Area, fabric: &mut F) {
+        if self.switching.is_some() || self.is_unsupported {
+            return;
+        }
+        let Some(grant) = self.wanted.take() else { return };
+        if self.mutant.has(Mutant::GrantWithoutRevoke) {
+            self.switching = Some((grant, Step::Grants));
+            change(Writers::Process(grant.at), Permission::Granted, area, fabric);
+            return;
+        }
+        // Before it has granted anything, all could write.
+        let before = self.granted.map_or(Writers::Everyone, |before| Writers::Process(before.at));
+        self.switching = Some((grant, Step::Revokes));
+        change(before, Permission::Revoked, area, fabric);
+        if self.mutant.has(Mutant::AnswerBeforePermit) {
+            self.granted = Some(grant);
+            self.confirm(grant, area, fabric);
+        }
+    }
+
+    /// Answers a request that was granted.
+    fn confirm<F: Fabric>(&mut self, grant: Grant, area: Area, fabric: &mut F) {
+        if Some(grant.who) == self.own {
+            if self.term == Some(grant.term) {
+                self.confirmed.insert(grant.at);
+            }
+        } else {
+            self.send((grant.who, grant.at), area, fabric);
+        }
+    }
+
+    /// Writes the line for another replica.
+    fn send<F: Fabric>(&mut self, (to, at): (Incarnation, Address), area: Area, fabric: &mut F) {
+        let Some(who) = self.own.filter(|_| self.place < REPLICAS_MAX) else { return };
+        self.turn += 1;
+        let asks = self.term.filter(|_| !self.confirmed.contains(&at)).unwrap_or_default();
+        let of_it = self.granted.filter(|grant| (grant.who, grant.at) == (to, at));
+        let grants = of_it.map(|grant| grant.term).unwrap_or_default();
+        let mut bytes = Vec::new();
+        Line { who, to, asks, turn: self.turn, grants }.encode(&mut bytes);
+        let to = Remote { at, offset: area.permission(self.place) };
+        fabric.write_unsignaled(to, &bytes, token(Part::Send, 0));
+    }
+}
+
+/// Changes who may write into the rings.
+fn change<F: Fabric>(whom: Writers, permission: Permission, area: Area, fabric: &mut F) {
+    let part = area.rings()..area.rings() + area.rings_bytes();
+    fabric.permit(whom, part, permission, token(Part::Permit, 0));
+}
+
+impl Guard for Grants {
+    const KIND: u8 = 1;
+    const REVOKES: bool = true;
+
+    fn install(&mut self, view: &View, own: Option<Incarnation>) {
+        self.view = view.id;
+        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
+        let place = self.replicas.iter().position(|(who, _)| Some(*who) == own);
+        self.own = own.filter(|_| place.is_some());
+        self.place = place.unwrap_or(REPLICAS_MAX);
+        self.seen = [0; REPLICAS_MAX];
+        self.ask_at = Instant::ZERO;
+    }
+
+    /// Requests are sent with the next poll.
+    fn seize<F: Fabric>(&mut self, term: Term, _fabric: &mut F) {
+        self.release();
+        (self.term, self.ask_at) = (Some(term), Instant::ZERO);
+    }
+
+    fn release(&mut self) {
+        self.term = None;
+        self.confirmed.clear();
+        self.was_active = false;
+    }
+
+    fn poll<F: Fabric>(&mut self, now: Instant, area: Area, fabric: &mut F) {
+        let Some(own) = self.own else { return };
+        self.poll_lines(own, area, fabric);
+        if let Some(term) = self.term {
+            let at = fabric.address();
+            if !self.confirmed.contains(&at) {
+                self.want(Grant { term, who: own, at });
+            }
+            if now >= self.ask_at {
+                self.ask_at = now + ASK_EVERY;
+                for (who, at) in self.replicas.clone() {
+                    if who != own && !self.confirmed.contains(&at) {
+                        self.send((who, at), area, fabric);
+                    }
+                }
+            }
+        }
+        self.switch(area, fabric);
+    }
+
+    fn on_permit<F: Fabric>(&mut self, result: Result<(), LinkError>, area: Area, fabric: &mut F) {
+        let Some((grant, step)) = self.switching.take() else { return };
+        if result.is_err() {
+            self.is_unsupported = true;
+            return;
+        }
+        match step {
+            Step::Revokes => {
+                self.switching = Some((grant, Step::Grants));
+                change(Writers::Process(grant.at), Permission::Granted, area, fabric);
+            }
+            Step::Grants => {
+                self.granted = Some(grant);
+                self.confirm(grant, area, fabric);
+            }
+        }
+        self.switch(area, fabric);
+    }
+
+    fn seized<F: Fabric>(&self, at: Address, _fabric: &F) -> bool {
+        self.confirmed.contains(&at)
+    }
+
+    fn may_feed(&self, at: Address) -> bool {
+        self.confirmed.contains(&at)
+    }
+
+    fn look<F: Fabric>(&mut self, reads: bool, fabric: &F) -> Look {
+        let is_active = (reads || !self.was_active) && fabric.is_active(self.view);
+        self.was_active |= is_active;
+        let answer = self.was_active || self.mutant.has(Mutant::AnswerBeforeActive);
+        // A WRITE that completed was executed before its target let another leader write, which
+        // READs the log there after that.
+        Look { commit: true, answer, read: is_active }
+    }
+
+    fn granted(&self) -> Term {
+        self.granted.map(|grant| grant.term).unwrap_or_default()
+    }
+
+    fn is_supported(&self) -> bool {
+        !self.is_unsupported
+    }
+
+    #[cfg(feature = "mutants")]
+    fn plant(&mut self, mutant: Mutant) {
+        self.mutant = ActiveMutant::new(mutant);
+    }
+}
