@@ -44,21 +44,25 @@ hosts=2
 if [ "$VM_INDEX" = 1 ]; then
   hosts="1 3 4"
   until_true "a GID for each address" gids_of 3
-  ./obol host example --rdma | sed -e '/^\[\[hosts\]\]/,$d' -e 's/"roce"/"soft-roce"/' >cluster.toml
+  ./obol host example --rdma | sed -e '/^\[\[hosts\]\]/,$d' -e 's/"roce"/"soft-roce"/' -e 's:"/etc/obol/keys":"keys":' >cluster.toml
   for host in "1 1 node-1" "2 - node-2" "3 2 -" "4 3 -"; do
     read -r number coordinator agent <<<"$host"
     printf '[[hosts]]\naddress = "10.88.0.%s"\n' "$number"
     [ "$coordinator" = - ] || echo "coordinator = $coordinator"
     [ "$agent" = - ] || echo "agents = [\"$agent\"]"
   done >>cluster.toml
+  ./obol host keys cluster.toml --out /mnt/keys
   cp cluster.toml /mnt/cluster.part
   mv /mnt/cluster.part /mnt/cluster.toml
 fi
 until_true "the cluster's file" test -e /mnt/cluster.toml
-cp /mnt/cluster.toml .
-./obol host check cluster.toml
+# Each host has the file, with its own keys beside it.
 for host in $hosts; do
-  on "$host" host prepare cluster.toml --address "10.88.0.$host" --state "/tmp/state-$host"
+  mkdir "/tmp/host-$host"
+  cp /mnt/cluster.toml "/tmp/host-$host/"
+  cp -r "/mnt/keys/10.88.0.$host" "/tmp/host-$host/keys"
+  ./obol host check "/tmp/host-$host/cluster.toml"
+  on "$host" host prepare "/tmp/host-$host/cluster.toml" --address "10.88.0.$host" --state "/tmp/state-$host"
 done
 if [ "$VM_INDEX" = 1 ]; then
   unit 1 obol-coordinator 1

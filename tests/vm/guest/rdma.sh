@@ -34,6 +34,13 @@ step "a cluster of real processes over RDMA"
   drills::each_drill_reports_one_object \
   console::an_operator_sees_the_cluster_and_gets_the_terminal_back
 
+step "the same with keys: connections and datagrams are authenticated"
+OBOL_TEST_UP="$OBOL_TEST_UP --rdma-keys" ./tests --test-threads 1 --exact \
+  life::a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation \
+  life::the_leader_can_be_killed_by_its_role_and_another_leads \
+  faults::without_a_majority_nothing_is_active_and_with_it_all_is_again \
+  faults::an_agent_that_dies_takes_its_app_out_and_the_app_attaches_to_its_successor
+
 # median FIELD: of the JSON object on standard input, `"FIELD":{.."p50":N..` or `"FIELD":N`.
 median() {
   sed -n "s/.*\"$1\":\({[^}]*\"p50\":\)\{0,1\}\([0-9.]*\).*/\2/p"

@@ -6,7 +6,7 @@ set -euo pipefail
 . "$VM_HOME/lib.sh"
 
 deb=$(binary deb)
-packages systemd libibverbs1 librdmacm1 ibverbs-providers iproute2
+packages systemd libibverbs1 librdmacm1 ibverbs-providers iproute2 curl jq
 mkdir -p "$VM_WORK/share"/to-{1,2,3}
 # Each block says in its first line for which hosts it is: ```sh NAME
 document=$VM_HOME/../../docs/deploy.md
