@@ -75,6 +75,13 @@ fn what_happened_to_a_frozen_node_is_one_command_and_so_it_is_after_its_death_an
             .any(|line| line["process"] == "up" && line["who"] == "node-2" && line["level"] == "warn")
     });
     assert!(told(&logs(&root, &since)));
+    // Until now that may have been read from memory, which ends with the cluster.
+    let others = ["coord-1", "coord-2", "coord-3", "node-1"];
+    let has_written = |event: &str| {
+        let about = |line: &str| line.contains(event) && line.contains("node-2 (");
+        others.iter().any(|name| written(&root, name).lines().any(about))
+    };
+    until("its exclusion is written", || has_written("notice: ") && has_written("decide: "));
     root.run(&["down"]).ends(0);
     drop(up);
     assert!(told(&logs(&root, &since)), "files are there when the cluster is not");
@@ -145,18 +152,23 @@ fn levels_change_while_a_process_runs_and_reach_one_that_is_frozen_when_it_conti
 fn a_log_is_followed_until_the_cluster_ends() {
     let (root, _up) = Root::with_cluster(&["--apps", "1", "--log-format", "json"]);
     let mut command = root.command(&["logs", "--follow", "--json", "--last", "0"]);
-    let follower = std::thread::spawn(move || Ran::of(&mut command));
+    let (path, to) = (root.note("followed"), root.note("followed"));
+    std::fs::write(&path, "").expect("written");
+    let follower = std::thread::spawn(move || Ran::into_file(&mut command, &to));
     // It follows once it is there, which nothing shows: a kill is repeated until it was seen.
-    for _ in 0..3 {
+    let has_followed = || {
+        let followed = std::fs::read_to_string(&path).expect("text");
+        followed.lines().any(|line| line.contains(r#""event":"notice""#) && line.contains(r#""who":"app-1""#))
+    };
+    until("a death is followed", || {
         root.run(&["kill", "app-1"]).ends(0);
         root.until("its death is seen", |status| !status.is_active("app-1"));
         root.run(&["start", "app-1"]).ends(0);
         root.until("it is back", |status| status.is_active("app-1"));
-    }
+        has_followed()
+    });
     root.run(&["down"]).ends(0);
     let ran = follower.join().expect("it ends").ends(0);
-    let followed = lines(&ran);
-    assert!(followed.iter().any(|line| line["event"] == "notice" && line["who"] == "app-1"), "{followed:?}");
     assert!(ran.err.contains("the cluster has ended"));
 }
 

@@ -17,7 +17,7 @@ use obol_profiles::Profile;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -65,17 +65,28 @@ pub(crate) struct Ran {
 impl Ran {
     /// Runs a command without a terminal to its end, which must come.
     pub(crate) fn of(command: &mut Command) -> Self {
+        Self::writing_to(command, Stdio::piped())
+    }
+
+    /// The same with its output in a file, which can be read meanwhile.
+    pub(crate) fn into_file(command: &mut Command, path: &Path) -> Self {
+        let ran = Self::writing_to(command, File::create(path).expect("a file").into());
+        Self { out: std::fs::read_to_string(path).expect("text"), ..ran }
+    }
+
+    fn writing_to(command: &mut Command, out: Stdio) -> Self {
         let shown = format!("{command:?}");
         let mut child = command
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(out)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let out = drain(child.stdout.take().expect("piped"));
+        let out = child.stdout.take().map(drain);
         let err = drain(child.stderr.take().expect("piped"));
         let status = end_of(&mut child, &shown);
-        let (out, err) = (out.join().expect("read"), err.join().expect("read"));
+        let out = out.map_or_else(String::new, |out| out.join().expect("read"));
+        let err = err.join().expect("read");
         assert!(!err.contains("panicked"), "{shown} panicked:\n{err}");
         Self { code: status.code(), out, err }
     }
