@@ -7,4 +7,4 @@ set -euo pipefail
 
 obol=$(binary obol)
 module=$(module "$OBOL_VM_KERNEL")
-"$VM_HOME/boot" --timeout 600 "$VM_HOME/guest/cluster.sh" "/host$module/deadbeat.ko" "/host$obol"
+"$VM_HOME/boot" "$VM_HOME/guest/cluster.sh" "/host$module/deadbeat.ko" "/host$obol"

@@ -15,5 +15,5 @@ cp "$module/deadbeat.ko" "$VM_WORK"
 # Debian ships no kernel with KASAN, lockdep or kmemleak. Poisoned slabs find a use after free, and a cache that is not
 # empty when the module goes is a complaint of the kernel.
 # DEADBEAT_CPUS=2 has what unloads, registers and dies do so at the same time.
-"$VM_HOME/boot" --timeout 600 --cpus "${DEADBEAT_CPUS:-1}" --append "slub_debug=FZPU,deadbeat_registration" \
+"$VM_HOME/boot" --cpus "${DEADBEAT_CPUS:-1}" --append "slub_debug=FZPU,deadbeat_registration" \
   "$VM_HOME/guest/deadbeat.sh" "/host$VM_WORK" "/host$obol" "/host$tests"

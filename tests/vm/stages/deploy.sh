@@ -15,4 +15,4 @@ for name in each first look; do
 done
 ! grep -q '^```$' <(awk '/^```/ && ++n % 2' "$document") || die "docs/deploy.md has a block that is for no host"
 awk '/^```/ { block = block == "" ? $2 : ""; next } block != "" { print block "\t" $0 }' "$document" >"$VM_WORK/share/commands"
-"$VM_HOME/boot" --vms 3 --systemd --timeout 600 --share "$VM_WORK/share" "$VM_HOME/guest/deploy.sh" "$deb"
+"$VM_HOME/boot" --vms 3 --systemd --share "$VM_WORK/share" "$VM_HOME/guest/deploy.sh" "$deb"

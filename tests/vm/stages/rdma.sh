@@ -9,4 +9,4 @@ obol=$(binary obol)
 processes=$(binary processes)
 packages gcc libc6-dev libibverbs-dev librdmacm1 ibverbs-providers iproute2
 gcc -O2 -Wall -Wextra -Werror -o "$VM_WORK/decide" "$VM_HOME"/programs/decide/*.c -libverbs
-"$VM_HOME/boot" --timeout 600 --memory 1G "$VM_HOME/guest/rdma.sh" "$obol" "$processes" "$VM_WORK/decide"
+"$VM_HOME/boot" --memory 1G "$VM_HOME/guest/rdma.sh" "$obol" "$processes" "$VM_WORK/decide"

@@ -12,4 +12,4 @@ module=$(module "$OBOL_VM_KERNEL")
 packages gcc libc6-dev libibverbs-dev librdmacm-dev ibverbs-providers iproute2
 OBOL_VERBS_HEADERS=require "$units" --nocapture verbs::sys::layout
 # The tests start processes and wait for connections; on a busy host the emulated guest needs minutes for that.
-"$VM_HOME/boot" --timeout 600 "$VM_HOME/guest/verbs.sh" "/host$tests" "/host$obol" "/host$module/deadbeat.ko"
+"$VM_HOME/boot" "$VM_HOME/guest/verbs.sh" "/host$tests" "/host$obol" "/host$module/deadbeat.ko"
