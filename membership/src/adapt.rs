@@ -4,12 +4,17 @@
 //! leader then doubles the lease, up to `lease_max`, and halves it again after `lease_calm` without
 //! such a report. Both changes make a compatible view: no lease is disturbed, and every wait covers
 //! the longest lease granted. A single late renewal is a pause of one process, not a slow network.
+//! Each halving that has to be taken back doubles the time until the next one, so that delays which
+//! last do not change the view again and again.
 
 use crate::Config;
 use crate::mutants::Mutant;
 use crate::timing::Timing;
 use crate::view::View;
 use obol_fabric::{Instant, Nanos};
+
+/// How many times `lease_calm` a leader waits at most before it shortens a lease.
+pub const CALM_LIMIT: u32 = 64;
 
 /// The holder's side: whether late renewals are worth a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,10 +33,21 @@ impl LateRenewals {
 }
 
 /// The leader's side. Every coordinator keeps it, so that a new leader has it at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseScaler {
     /// When a holder last reported late renewals, or the lease was last shortened.
     since: Option<Instant>,
+    /// The last change was to shorten the lease.
+    shortened: bool,
+    /// How many times `lease_calm` has to pass before the lease is shortened: a power of two, up to
+    /// [`CALM_LIMIT`].
+    calms: u32,
+}
+
+impl Default for LeaseScaler {
+    fn default() -> Self {
+        Self { since: None, shortened: false, calms: 1 }
+    }
 }
 
 impl LeaseScaler {
@@ -43,18 +59,21 @@ impl LeaseScaler {
             return None;
         }
         self.since = Some(now);
+        if std::mem::take(&mut self.shortened) {
+            self.calms = (self.calms * 2).min(CALM_LIMIT);
+        }
         let most = if config.mutant.has(Mutant::StretchPastMax) { Nanos(u64::MAX) } else { most };
         Some(lease.saturating_mul(2).min(most))
     }
 
     /// An operator has set the lease: it is not shortened automatically.
-    pub const fn reset(&mut self) {
-        self.since = None;
+    pub fn reset(&mut self) {
+        *self = Self::default();
     }
 
     /// When the lease should be shortened.
     pub fn due(&self, timing: &Timing) -> Instant {
-        self.since.map_or(Instant::NEVER, |since| since + timing.lease_calm)
+        self.since.map_or(Instant::NEVER, |since| since + timing.lease_calm.saturating_mul(self.calms.into()))
     }
 
     /// The new duration after a time without reports, if it differs from the current one.
@@ -64,10 +83,10 @@ impl LeaseScaler {
         }
         let least = config.timing.lease;
         if view.lease <= least {
-            self.since = None;
+            self.reset();
             return None;
         }
-        self.since = Some(now);
+        (self.since, self.shortened) = (Some(now), true);
         let least = if config.mutant.has(Mutant::ShrinkPastLeast) { Nanos::ZERO } else { least };
         Some(Nanos(view.lease.0 / 2).max(least))
     }

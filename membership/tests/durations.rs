@@ -109,6 +109,28 @@ fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
     assert_eq!(cluster.view(1).lease.0, usual);
 }
 
+#[test]
+fn a_lease_that_is_too_short_again_and_again_is_shortened_less_and_less_often() {
+    let mut cluster = adaptive();
+    let (usual, calm, moment) = (TIMING.lease, TIMING.lease_calm, Nanos::from_millis(1));
+    let report_late = |cluster: &mut Cluster| {
+        cluster.send_to_coordinators(&Message::LeaseTooShort(usual).encode());
+        cluster.run(Nanos::from_micros(10));
+        assert_eq!(cluster.view(0).lease, Nanos(2 * usual.0));
+    };
+    for calms in [1, 2, 4, 8] {
+        report_late(&mut cluster);
+        cluster.run(Nanos(calms * calm.0 - moment.0));
+        assert_eq!(cluster.view(0).lease, Nanos(2 * usual.0), "{calms}");
+        cluster.run(Nanos(2 * moment.0));
+        assert_eq!(cluster.view(0).lease, usual, "{calms}");
+    }
+    cluster.run(Nanos(8 * calm.0 + moment.0));
+    report_late(&mut cluster);
+    cluster.run(Nanos(calm.0 + moment.0));
+    assert_eq!(cluster.view(0).lease, usual, "that was long ago");
+}
+
 /// Three coordinators that do not suspect a process frozen for a few leases.
 fn with_slow_detectors() -> Cluster {
     Cluster::with_timing(3, 3, Timing { heartbeat_confirm: 20, ..TIMING }, ActiveMutant::NONE)
