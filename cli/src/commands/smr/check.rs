@@ -3,9 +3,7 @@
 //! nor newer than what its writer has begun. For registers with one writer that is linearizability,
 //! and it takes no memory however long it runs.
 
-use super::marks;
 use super::preset::PresetName;
-use super::session::{Session, Work};
 use clap::Args;
 use hdrhistogram::Histogram;
 use obol_console::options::duration;
@@ -15,6 +13,7 @@ use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_observe::{Observer, Process};
+use obol_replica::{ClientMember, Work};
 use obol_smr::{Client, Done, KeyValue, Operation, REPLICA_PREFIX, VALUE_BYTES_MAX};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -94,7 +93,7 @@ impl Drop for Replicas<'_> {
         let count = self.running.len();
         self.running.clear();
         // The keys belonged to this command only.
-        (0..count).for_each(|place| marks::clear(self.site, &name(place)));
+        (0..count).for_each(|place| obol_replica::clear_mark(self.site, &name(place)));
     }
 }
 
@@ -407,8 +406,7 @@ fn work(
     let answered = Arc::clone(answered);
     let name = Name::new(&format!("smrc-check-{place}")).map_err(Failure::failed)?;
     let run = move || {
-        let client = super::client(&site, super::POLL_INTERVAL)?;
-        let (mut endpoint, mut node) = super::join(&site, name, client)?;
+        let mut client = ClientMember::join(&site, name, super::POLL_INTERVAL).map_err(super::failure)?;
         let times = Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(Failure::failed)?;
         let (failovers, wrong_examples) = (Vec::new(), Vec::new());
         let mut checker = Checker {
@@ -420,10 +418,8 @@ fn work(
             last: None,
             tally: Tally { gets: 0, puts: 0, wrong: 0, wrong_examples, failovers, times },
         };
-        let used = Session { node: &mut node, work: &mut checker, stop: &stop }.in_full(&mut endpoint);
-        let tally = checker.tally;
-        endpoint.serve(&mut node, &AtomicBool::new(true));
-        used.map(|()| tally)
+        client.run(&mut checker, &stop).map_err(Failure::failed)?;
+        Ok(checker.tally)
     };
     std::thread::Builder::new().name("obol-smr-client".to_owned()).spawn(run).map_err(Failure::failed)
 }

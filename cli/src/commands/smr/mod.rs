@@ -3,25 +3,18 @@
 mod bench;
 mod book;
 mod check;
-mod marks;
 mod preset;
 mod resp;
 mod server;
-mod session;
 mod status;
 
 use clap::{Args, Subcommand};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::{Drive, Name, Nanos, Wait};
-use obol_membership::Kind;
+use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
-use obol_node::endpoint::Endpoint;
-use obol_smr::{
-    Actor, Area, CLIENT_PREFIX, Client, Done, Guard, KeyValue, Node, Operation, REPLICA_PREFIX, Service,
-    Views,
-};
-use session::{Session, Work};
+use obol_replica::{ClientMember, ReplicaError, Work, named};
+use obol_smr::{CLIENT_PREFIX, Client, Done, KeyValue, Operation, REPLICA_PREFIX};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,8 +23,6 @@ use std::time::Duration;
 
 /// How often a client that shares its core looks for an answer.
 const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
-/// How long a client waits for an answer before it asks again.
-const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
 
 /// A replicated key-value store that survives the death of any minority of its replicas
 #[derive(Debug, Subcommand)]
@@ -118,25 +109,21 @@ pub(crate) struct ClientOptions {
 }
 
 fn client_name(text: &str) -> Result<Name, String> {
-    named(text, CLIENT_PREFIX, "client")
+    named(text, CLIENT_PREFIX)
 }
 
-/// A name that begins with a prefix.
-fn named(text: &str, prefix: &str, what: &str) -> Result<Name, String> {
-    let name = Name::new(text).map_err(|error| error.to_string())?;
-    if text.len() > prefix.len() && text.starts_with(prefix) {
-        Ok(name)
-    } else {
-        Err(format!("a {what}'s name begins with `{prefix}`, such as {prefix}1"))
+fn failure(error: ReplicaError) -> Failure {
+    match error {
+        ReplicaError::File { .. } | ReplicaError::Thread(_) | ReplicaError::Client(_) => {
+            Failure::failed(error)
+        }
+        _ => Failure::refused(error),
     }
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode, Failure> {
     let mut site = Site::open(root, cluster).map_err(Failure::refused)?;
-    if matches!(site.deployment.profile.wait, Wait::Hybrid { .. }) {
-        // To yield after each wakeup is for the few events of a failover. Requests follow each other.
-        site.deployment.profile.wait = Wait::Block;
-    }
+    obol_replica::for_requests(&mut site);
     match command {
         Smr::Server(options) => server::run(&site, options),
         Smr::Status(options) => status::run(root, &site, options),
@@ -171,31 +158,6 @@ fn found(done: &Done) -> Result<&[u8], Failure> {
     }
 }
 
-fn area(site: &Site) -> Result<Area, Failure> {
-    Area::of(&site.config.layout).ok_or_else(|| {
-        Failure::Refused(
-            "the regions of this cluster have no room for a log: raise limits.slots or limits.value_bytes of its profile".to_owned(),
-        )
-    })
-}
-
-/// A place in the cluster for a replica or a client.
-fn join<S: Service, G: Guard>(
-    site: &Site,
-    name: Name,
-    actor: Actor<S, Views, G>,
-) -> Result<(Endpoint, Node<S, Views, G>), Failure> {
-    let endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
-    let member = site.start(obol_agent::seed()).map_err(Failure::refused)?.member(Kind::App, name);
-    Ok((endpoint, Node::new(member, actor)))
-}
-
-/// A client with this poll interval while it waits for answers.
-fn client(site: &Site, poll_interval: Nanos) -> Result<Actor<KeyValue>, Failure> {
-    let client = Client::new(area(site)?, obol_agent::seed(), poll_interval, AGAIN_EVERY);
-    Ok(Actor::Client(Box::new(client)))
-}
-
 /// One operation.
 struct Once {
     operation: Option<Operation>,
@@ -215,13 +177,12 @@ impl Work for Once {
 }
 
 fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Done, Failure> {
-    let (mut endpoint, mut node) = join(site, options.name, client(site, POLL_INTERVAL)?)?;
+    let mut client = ClientMember::join(site, options.name, POLL_INTERVAL).map_err(failure)?;
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };
-    let stop = AtomicBool::new(false);
-    let used = Session { node: &mut node, work: &mut once, stop: &stop }.in_full(&mut endpoint);
-    endpoint.serve(&mut node, &AtomicBool::new(true));
-    used?;
+    let used = client.run(&mut once, &AtomicBool::new(false));
+    drop(client);
+    used.map_err(Failure::failed)?;
     once.ended.ok_or_else(|| {
         Failure::Failed(format!(
             "no answer within {:?}; see `obol status` whether a majority of the replicas runs ({REPLICA_PREFIX}1, ...)",

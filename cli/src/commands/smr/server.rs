@@ -1,19 +1,19 @@
 //! `obol smr server`: a replica of the store.
 
+use super::failure;
 use super::preset::PresetName;
 use super::resp::Front;
-use super::{area, join, marks, named};
 use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::{clock, sched};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::host::sched;
+use obol_fabric::{Name, Nanos};
 use obol_node::Site;
-use obol_node::endpoint::Act;
+use obol_replica::{Observer, ReplicaError, Settings, named};
 use obol_smr::{
-    Active, Actor, Grants, Guard, KeyValue, Node, OrderBook, Pace, REPLICA_PREFIX, Replica, ReplicaState,
-    Service, VOTERS_MAX, Views,
+    Active, Grants, Guard, KeyValue, OrderBook, REPLICA_PREFIX, Replica, ReplicaState, Service, VOTERS_MAX,
+    Views,
 };
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -21,16 +21,6 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// How long a replica that sends no part of a snapshot may take before another one is asked.
-const PATIENCE: Nanos = Nanos::from_millis(20);
-
-/// How often a replica looks for what it was not woken up for. Whoever takes over applies first what it
-/// has received since its last look.
-const IDLE_EVERY: Nanos = Nanos::from_micros(500);
-
-/// Interval at which a leader's redundancy is reported at most.
-const LEADS_EVERY: Duration = Duration::from_millis(50);
 
 /// What the replicas keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -87,7 +77,7 @@ pub(crate) struct Options {
 }
 
 fn replica_name(text: &str) -> Result<Name, String> {
-    named(text, REPLICA_PREFIX, "replica")
+    named(text, REPLICA_PREFIX)
 }
 
 /// A span that may be zero.
@@ -121,21 +111,14 @@ fn standing(state: ReplicaState) -> (&'static str, bool, usize) {
     }
 }
 
-/// To whom a replica's state is reported.
-#[derive(Clone, Copy)]
-struct Audience<'a> {
+/// Prints a replica's state.
+struct Printer {
     json: bool,
-    site: &'a Site,
     name: Name,
 }
 
-impl Audience<'_> {
-    fn report<S: Service, G: Guard>(self, replica: &Replica<S, Views, G>, state: ReplicaState) {
-        let (standing, whole, redundancy) = standing(state);
-        if whole && let Err(error) = marks::set(self.site, self.name) {
-            // It serves all the same; a later replica may then begin a new store.
-            let _ = output::remark(format_args!("obol: {}: {error:?}", self.name));
-        }
+impl Observer for Printer {
+    fn changed<S: Service, G: Guard>(&mut self, replica: &Replica<S, Views, G>, state: ReplicaState) {
         if state == ReplicaState::Waiting {
             // It waits whether or not this is read.
             let _ = output::remark(format_args!(
@@ -145,6 +128,7 @@ impl Audience<'_> {
             ));
         }
         if self.json {
+            let (standing, whole, redundancy) = standing(state);
             let (voters, term, applied) =
                 (replica.config().voters.len(), replica.term().0, replica.applied().0);
             let event = "standing";
@@ -153,45 +137,10 @@ impl Audience<'_> {
             let _ = output::json(&line);
         }
     }
-}
 
-/// Runs a replica, and reports its state, until it is stopped or cannot serve any more.
-struct Reporter<'a, S, G> {
-    node: &'a mut Node<S, Views, G>,
-    stop: &'a AtomicBool,
-    audience: Audience<'a>,
-    /// It polls without a pause, so it yields its core to other processes.
-    yields: bool,
-}
-
-impl<S: Service, G: Guard> Act for Reporter<'_, S, G> {
-    type Output = ReplicaState;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> ReplicaState {
-        let Self { node, stop, audience, yields } = self;
-        let (done, mut reported) = (AtomicBool::new(false), None);
-        let (mut last, mut at) = (ReplicaState::Out, std::time::Instant::now());
-        endpoint.run(node, &done, |node, _| {
-            let Some(replica) = node.replica() else { return };
-            last = replica.state();
-            // While there are commands on the way, a leader's redundancy changes with each.
-            let is_same = |before: ReplicaState| {
-                let leads = |state| matches!(state, ReplicaState::Leading { ready: true, .. });
-                before == last || leads(before) && leads(last) && at.elapsed() < LEADS_EVERY
-            };
-            if !reported.is_some_and(is_same) {
-                (reported, at) = (Some(last), std::time::Instant::now());
-                audience.report(replica, last);
-            } else if yields {
-                std::thread::yield_now();
-            }
-            let is_over =
-                matches!(last, ReplicaState::Yields | ReplicaState::Misfit | ReplicaState::Unsupported);
-            if is_over || stop.load(Ordering::Relaxed) {
-                done.store(true, Ordering::Relaxed);
-            }
-        });
-        last
+    fn unmarked(&mut self, error: ReplicaError) {
+        // It serves all the same.
+        let _ = output::remark(format_args!("obol: {}: {error}", self.name));
     }
 }
 
@@ -228,60 +177,20 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     })
 }
 
-/// The Unix time at the beginning of the fabric's time, in ms.
-fn epoch_ms() -> u64 {
-    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let unix = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
-    unix.saturating_sub(clock::now().0 / 1_000_000)
-}
-
 /// Runs replicas, one after the other, until stopped.
 fn serve<S: Service + Default, G: Guard>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
 ) -> Result<ExitCode, Failure> {
-    let mut founds = options.force_empty || marks::left(site)?.is_empty();
-    let poll_every = Nanos::from_std(options.poll_every);
-    let yields = poll_every == Nanos::ZERO;
-    // Scheduled as the agent that watches it; a thread that polls without a pause would block its
-    // core for all others.
-    if let Some(priority) = site.deployment.profile.scheduling.priority().filter(|_| !yields) {
-        // Without the right to it the replica works all the same; `obol status` shows who has none.
-        let _ = sched::run_fifo_alone(priority);
-    }
-    let audience = Audience { json: options.json, site, name: options.name };
-    loop {
-        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE };
-        let replica = Replica::<S, Views, G>::new(area(site)?, pace, S::default()).with_epoch(epoch_ms());
-        let voters = if options.unreplicated { 1 } else { options.voters };
-        let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };
-        let replica = if options.unreplicated { replica.unreplicated() } else { replica };
-        let (mut endpoint, mut node) = join(site, options.name, Actor::Replica(Box::new(replica)))?;
-        let last = endpoint.each(Reporter { node: &mut node, stop, audience, yields });
-        endpoint.serve(&mut node, &AtomicBool::new(true));
-        if stop.load(Ordering::Relaxed) {
-            marks::clear(site, options.name.as_str());
-            return Ok(ExitCode::SUCCESS);
-        }
-        if last == ReplicaState::Misfit {
-            return Err(Failure::Refused(format!(
-                "{}: the replicas of this cluster have another store than this one: it was begun anew with --force-empty, or they \
-                 keep another --service or have another --preset; end those of one of the two",
-                options.name
-            )));
-        }
-        if last == ReplicaState::Unsupported {
-            return Err(Failure::Refused(format!(
-                "{}: --preset {} needs permissions to write that can be revoked, which this cluster does not have: only the processes \
-                 of one host that communicate by shared memory have them; use --preset {}",
-                options.name,
-                options.preset.preset(),
-                PresetName::View.preset()
-            )));
-        }
-        // As the oldest without a place it gives way to a replica that has the log, and returns
-        // with nothing: it had nothing.
-        founds = false;
-    }
+    let settings = Settings {
+        name: options.name,
+        voters: options.voters,
+        unreplicated: options.unreplicated,
+        force_empty: options.force_empty,
+        poll_every: Nanos::from_std(options.poll_every),
+    };
+    let mut printer = Printer { json: options.json, name: options.name };
+    obol_replica::serve::<S, G>(site, &settings, S::default, stop, &mut printer).map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! `obol smr status`: how far each replica of this host is, read from its memory.
 
-use super::area;
+use super::failure;
 use clap::Args;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::Observed;
@@ -95,7 +95,7 @@ type Look = (Option<u64>, Vec<Found>, Option<Incarnation>);
 
 /// Copies the memory of a replica of this host.
 fn memory(site: &Site, region: u32) -> Result<(Activity, Option<Standing>), Failure> {
-    let area = area(site)?;
+    let area = obol_replica::area(site).map_err(failure)?;
     // It ended in between.
     let Ok(observed) = Observed::open(&site.cluster, region) else { return Ok((Activity::Follows, None)) };
     let mut memory = Vec::new();
@@ -141,7 +141,7 @@ fn json(
     found: &[Found],
     leader: Option<Incarnation>,
 ) -> Result<StatusJson, Failure> {
-    let ring_bytes = area(site)?.ring_bytes();
+    let ring_bytes = obol_replica::area(site).map_err(failure)?.ring_bytes();
     let leads = |one: &Found| one.leads(leader);
     // The leader has the whole log; without one, whoever has most of it.
     let of_leader = found.iter().find(|one| leads(one)).and_then(|one| one.standing);

@@ -2,13 +2,14 @@
 
 use crate::commands::kv::failover::Actives;
 use crate::commands::smr::check::{PATIENCE, Replicas};
-use crate::commands::smr::session::{Session, Work};
+use crate::commands::smr::failure;
 use obol_console::output::Failure;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::Distribution;
+use obol_replica::{ClientMember, Work};
 use obol_smr::{Client, KeyValue, Operation};
 use std::path::Path;
 use std::sync::Arc;
@@ -138,12 +139,9 @@ pub(super) fn measure(root: &Path, site: &Arc<Site>, replicas: u32, count: u32) 
     std::thread::scope(|scope| {
         let client = || -> Result<(), Failure> {
             let name = Name::new("smrc-bench").map_err(Failure::failed)?;
-            let client = crate::commands::smr::client(site, Nanos::from_micros(20))?;
-            let (mut endpoint, mut node) = crate::commands::smr::join(site, name, client)?;
+            let mut client = ClientMember::join(site, name, Nanos::from_micros(20)).map_err(failure)?;
             let mut asking = Asking { tx: &tx, asked: false, begun: 0, last: None, named: None };
-            let used = Session { node: &mut node, work: &mut asking, stop: &stop }.in_full(&mut endpoint);
-            endpoint.serve(&mut node, &AtomicBool::new(true));
-            used
+            client.run(&mut asking, &stop).map_err(Failure::failed)
         };
         let client =
             std::thread::Builder::new().name("obol-smr-client".to_owned()).spawn_scoped(scope, client);

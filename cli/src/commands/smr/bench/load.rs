@@ -1,11 +1,12 @@
 //! The load of a client: one kind of operation, so many at a time.
 
-use crate::commands::smr::session::{Session, Work};
+use crate::commands::smr::failure;
 use hdrhistogram::Histogram;
 use obol_console::output::Failure;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_node::Site;
+use obol_replica::{ClientMember, Work};
 use obol_smr::{Batch, Client, EncodeError, KeyValue, Operation, Order, PAYLOAD_BYTES_MAX, Side, WINDOW};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -136,22 +137,18 @@ pub(super) fn measure(
     kinds: &[Kind],
 ) -> Result<Vec<Measured>, Failure> {
     let name = Name::new("smrc-bench").map_err(Failure::failed)?;
-    let client = crate::commands::smr::client(site, poll_interval)?;
-    let (mut endpoint, mut node) = crate::commands::smr::join(site, name, client)?;
+    let mut client = ClientMember::join(site, name, poll_interval).map_err(failure)?;
     let mut all = Vec::new();
-    let outcome = kinds.iter().try_for_each(|&kind| {
+    for &kind in kinds {
         let begun = std::time::Instant::now();
         let times = Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(Failure::failed)?;
         let mut load = Load { kind, until: begun + time, number: 0, begun: VecDeque::new(), times };
-        let stop = AtomicBool::new(false);
-        Session { node: &mut node, work: &mut load, stop: &stop }.in_full(&mut endpoint)?;
+        client.run(&mut load, &AtomicBool::new(false)).map_err(Failure::failed)?;
         if load.times.is_empty() {
             return Err(Failure::Failed(format!("no answer within {time:?}; measure for longer: --for")));
         }
         let per_s = load.times.len() as f64 / begun.elapsed().as_secs_f64();
         all.push(Measured { kind, per_s, times: load.times });
-        Ok(())
-    });
-    endpoint.serve(&mut node, &AtomicBool::new(true));
-    outcome.map(|()| all)
+    }
+    Ok(all)
 }

@@ -17,15 +17,14 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-use super::session::{Session, Work};
-use super::{AGAIN_EVERY, area, join, named};
 use batches::{Batches, Connections, Way};
 use connection::{Connection, READ_BYTES};
 use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
-use obol_smr::{Actor, CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
+use obol_replica::{ClientMember, ReplicaError, Work, named};
+use obol_smr::{CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::mem::MaybeUninit;
@@ -69,10 +68,9 @@ impl Front {
         let listener = TcpListener::bind(address).map_err(in_use)?;
         listener.set_nonblocking(true).map_err(Failure::failed)?;
         let rest = replica.as_str().strip_prefix(REPLICA_PREFIX).unwrap_or_default();
-        let name =
-            named(&format!("{CLIENT_PREFIX}resp-{rest}"), CLIENT_PREFIX, "client").map_err(|error| {
-                Failure::Refused(format!("--resp: a shorter name of the replica is needed: {error}"))
-            })?;
+        let name = named(&format!("{CLIENT_PREFIX}resp-{rest}"), CLIENT_PREFIX).map_err(|error| {
+            Failure::Refused(format!("--resp: a shorter name of the replica is needed: {error}"))
+        })?;
         Ok(Self { listener, name, replica })
     }
 
@@ -150,13 +148,9 @@ impl<'a> Server<'a> {
     }
 
     /// Serves by one client of the store, until that fails or the server ends.
-    fn serve(&mut self, site: &Site) -> Result<(), Failure> {
-        let client = Client::new(area(site)?, obol_agent::seed(), LOOK_EVERY, AGAIN_EVERY).with_wakeups();
-        let (mut endpoint, mut node) = join(site, self.front.name, Actor::Client(Box::new(client)))?;
-        let stop = AtomicBool::new(false);
-        let used = Session { node: &mut node, work: self, stop: &stop }.in_full(&mut endpoint);
-        endpoint.serve(&mut node, &AtomicBool::new(true));
-        used
+    fn serve(&mut self, site: &Site) -> Result<(), ReplicaError> {
+        let mut client = ClientMember::join_to_sleep(site, self.front.name, LOOK_EVERY)?;
+        Ok(client.run(self, &AtomicBool::new(false))?)
     }
 
     /// Waits until a connection has sent something: not at all if there is other work.

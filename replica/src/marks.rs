@@ -2,24 +2,29 @@
 //! leaves takes its own away; one that dies does not. So a first replica knows whether keys would
 //! be lost if it began a new log.
 
-use obol_console::output::Failure;
+use crate::ReplicaError;
 use obol_fabric::Name;
 use obol_node::Site;
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// The names of these files begin so.
 const PREFIX: &str = "smr-state.";
+
+fn at(path: &Path) -> impl Fn(io::Error) -> ReplicaError {
+    move |error| ReplicaError::File { at: path.to_owned(), error }
+}
 
 fn path(site: &Site, member: &str) -> PathBuf {
     site.cluster.dir().join(format!("{PREFIX}{member}"))
 }
 
 /// The replicas of this host that have had the store and did not leave.
-pub(super) fn left(site: &Site) -> Result<Vec<String>, Failure> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(site.cluster.dir()).map_err(Failure::failed)? {
-        let name = entry.map_err(Failure::failed)?.file_name();
+pub fn left(site: &Site) -> Result<Vec<String>, ReplicaError> {
+    let (mut found, dir) = (Vec::new(), site.cluster.dir());
+    for entry in fs::read_dir(dir).map_err(at(dir))? {
+        let name = entry.map_err(at(dir))?.file_name();
         if let Some(member) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) {
             found.push(member.to_owned());
         }
@@ -29,13 +34,13 @@ pub(super) fn left(site: &Site) -> Result<Vec<String>, Failure> {
 }
 
 /// This member has the store.
-pub(super) fn set(site: &Site, member: Name) -> Result<(), Failure> {
+pub(crate) fn set(site: &Site, member: Name) -> Result<(), ReplicaError> {
     let path = path(site, member.as_str());
-    fs::write(&path, "").map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+    fs::write(&path, "").map_err(at(&path))
 }
 
 /// It has left, and its memory is not needed.
-pub(super) fn clear(site: &Site, member: &str) {
+pub fn clear(site: &Site, member: &str) {
     // It may never have had the store.
     let _ = fs::remove_file(path(site, member));
 }

@@ -1,0 +1,76 @@
+//! A client as a member of the cluster: its thread drives the member, and lets work use the client
+//! in between.
+
+use crate::{AGAIN_EVERY, ReplicaError, area, join};
+use obol_fabric::{Drive, Name, Nanos};
+use obol_node::Site;
+use obol_node::endpoint::{Act, Endpoint};
+use obol_smr::{Actor, Client, ClientError, KeyValue, Node};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a client does.
+pub trait Work {
+    /// Takes answers and begins operations. Returns whether that was all.
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool;
+}
+
+/// A client and its place in the cluster, which it leaves when it is dropped.
+pub struct ClientMember {
+    endpoint: Endpoint,
+    /// Which service the replicas have does not matter to a client.
+    node: Node<KeyValue>,
+}
+
+impl ClientMember {
+    /// Joins with a client that looks for answers at this interval while it waits for some.
+    pub fn join(site: &Site, name: Name, poll_every: Nanos) -> Result<Self, ReplicaError> {
+        Self::with(site, name, Client::new(area(site)?, obol_agent::seed(), poll_every, AGAIN_EVERY))
+    }
+
+    /// As [`ClientMember::join`], for a client that sleeps while it waits: the leader wakes it up.
+    pub fn join_to_sleep(site: &Site, name: Name, poll_every: Nanos) -> Result<Self, ReplicaError> {
+        let client = Client::new(area(site)?, obol_agent::seed(), poll_every, AGAIN_EVERY);
+        Self::with(site, name, client.with_wakeups())
+    }
+
+    fn with(site: &Site, name: Name, client: Client) -> Result<Self, ReplicaError> {
+        let (endpoint, node) = join(site, name, Actor::Client(Box::new(client)))?;
+        Ok(Self { endpoint, node })
+    }
+
+    /// Lets work be done until it is, or until it is stopped. The error says why the client can no
+    /// longer be used.
+    pub fn run<W: Work>(&mut self, work: &mut W, stop: &AtomicBool) -> Result<(), ClientError> {
+        self.endpoint.each(Turns { node: &mut self.node, work, stop })
+    }
+}
+
+impl Drop for ClientMember {
+    fn drop(&mut self) {
+        self.endpoint.serve(&mut self.node, &AtomicBool::new(true));
+    }
+}
+
+struct Turns<'a, W> {
+    node: &'a mut Node<KeyValue>,
+    work: &'a mut W,
+    stop: &'a AtomicBool,
+}
+
+impl<W: Work> Act for Turns<'_, W> {
+    type Output = Result<(), ClientError>;
+
+    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output {
+        let (done, mut error) = (AtomicBool::new(false), None);
+        endpoint.run(self.node, &done, |node, endpoint| {
+            let is_over = node.client().is_none_or(|client| {
+                error = client.error();
+                self.work.turn(client, endpoint) || error.is_some()
+            });
+            if is_over || self.stop.load(Ordering::Relaxed) {
+                done.store(true, Ordering::Relaxed);
+            }
+        });
+        error.map_or(Ok(()), Err)
+    }
+}

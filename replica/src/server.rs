@@ -1,0 +1,145 @@
+//! A replica's thread: a member that keeps the log, until it is stopped or cannot serve any more.
+
+use crate::{ReplicaError, area, join, marks};
+use obol_fabric::host::{Waker, clock, sched};
+use obol_fabric::{Drive, Name, Nanos};
+use obol_node::Site;
+use obol_node::endpoint::Act;
+use obol_smr::{Actor, Guard, Node, Pace, Replica, ReplicaState, Service, Views};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long a replica that sends no part of a snapshot may take before another one is asked.
+const PATIENCE: Nanos = Nanos::from_millis(20);
+
+/// How often a replica looks for what it was not woken up for. Whoever takes over applies first what it
+/// has received since its last look.
+const IDLE_EVERY: Nanos = Nanos::from_micros(500);
+
+/// Interval at which a leader's redundancy is reported at most.
+const LEADS_EVERY: Duration = Duration::from_millis(50);
+
+/// How a replica runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Its name, which begins with [`obol_smr::REPLICA_PREFIX`].
+    pub name: Name,
+    /// How many replicas vote on a new log.
+    pub voters: u32,
+    /// It keeps no copies, as a baseline for benchmarks.
+    pub unreplicated: bool,
+    /// It begins a new log even if earlier replicas of this host had one.
+    pub force_empty: bool,
+    /// Its poll interval; zero keeps a core busy.
+    pub poll_every: Nanos,
+}
+
+/// To whom a replica's state is reported.
+pub trait Observer {
+    /// It has a place in the cluster; the handle ends a wait of its thread.
+    fn joined(&mut self, _waker: Waker) {}
+
+    /// Its state has changed.
+    fn changed<S: Service, G: Guard>(&mut self, _replica: &Replica<S, Views, G>, _state: ReplicaState) {}
+
+    /// This host cannot note that it has the store. It serves all the same; a later replica may then
+    /// begin a new log.
+    fn unmarked(&mut self, _error: ReplicaError) {}
+}
+
+/// Runs a replica until it is stopped, and reports its state in between.
+struct Turns<'a, S, G, O> {
+    node: &'a mut Node<S, Views, G>,
+    site: &'a Site,
+    settings: &'a Settings,
+    stop: &'a AtomicBool,
+    observer: &'a mut O,
+}
+
+impl<S: Service, G: Guard, O: Observer> Act for Turns<'_, S, G, O> {
+    type Output = ReplicaState;
+
+    fn on<D: Drive>(self, endpoint: &mut D) -> ReplicaState {
+        let Self { node, site, settings, stop, observer } = self;
+        observer.joined(endpoint.waker());
+        let (done, mut reported) = (AtomicBool::new(false), None);
+        let (mut last, mut at) = (ReplicaState::Out, Instant::now());
+        endpoint.run(node, &done, |node, _| {
+            let Some(replica) = node.replica() else { return };
+            last = replica.state();
+            // While there are commands on the way, a leader's redundancy changes with each.
+            let is_same = |before: ReplicaState| {
+                let leads = |state| matches!(state, ReplicaState::Leading { ready: true, .. });
+                before == last || leads(before) && leads(last) && at.elapsed() < LEADS_EVERY
+            };
+            if !reported.is_some_and(is_same) {
+                (reported, at) = (Some(last), Instant::now());
+                let has_all = matches!(
+                    last,
+                    ReplicaState::Following { whole: true } | ReplicaState::Leading { ready: true, .. }
+                );
+                if has_all {
+                    marks::set(site, settings.name).unwrap_or_else(|error| observer.unmarked(error));
+                }
+                observer.changed(replica, last);
+            } else if settings.poll_every == Nanos::ZERO {
+                // It polls without a pause, so it yields its core to other processes.
+                std::thread::yield_now();
+            }
+            let is_over =
+                matches!(last, ReplicaState::Yields | ReplicaState::Misfit | ReplicaState::Unsupported);
+            if is_over || stop.load(Ordering::Relaxed) {
+                done.store(true, Ordering::Relaxed);
+            }
+        });
+        last
+    }
+}
+
+/// The Unix time at the beginning of the fabric's time, in ms.
+fn epoch_ms() -> u64 {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unix = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
+    unix.saturating_sub(clock::now().0 / 1_000_000)
+}
+
+/// Runs a replica on this thread until it is stopped: a new one each time it had to give way to one
+/// that has the log, with the service that `empty` makes.
+pub fn serve<S: Service, G: Guard>(
+    site: &Site,
+    settings: &Settings,
+    mut empty: impl FnMut() -> S,
+    stop: &AtomicBool,
+    observer: &mut impl Observer,
+) -> Result<(), ReplicaError> {
+    let name = settings.name;
+    let mut founds = settings.force_empty || marks::left(site)?.is_empty();
+    let polls = settings.poll_every == Nanos::ZERO;
+    // Scheduled as the agent that watches it; a thread that polls without a pause would block its
+    // core for all others.
+    if let Some(priority) = site.deployment.profile.scheduling.priority().filter(|_| !polls) {
+        // Without the right to it the replica works all the same; `obol status` shows who has none.
+        let _ = sched::run_fifo_alone(priority);
+    }
+    loop {
+        let pace = Pace { poll_every: settings.poll_every, idle_every: IDLE_EVERY, patience: PATIENCE };
+        let replica = Replica::<S, Views, G>::new(area(site)?, pace, empty()).with_epoch(epoch_ms());
+        let voters = if settings.unreplicated { 1 } else { settings.voters };
+        let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };
+        let replica = if settings.unreplicated { replica.unreplicated() } else { replica };
+        let (mut endpoint, mut node) = join(site, name, Actor::Replica(Box::new(replica)))?;
+        let last = endpoint.each(Turns { node: &mut node, site, settings, stop, observer: &mut *observer });
+        endpoint.serve(&mut node, &AtomicBool::new(true));
+        if stop.load(Ordering::Relaxed) {
+            marks::clear(site, name.as_str());
+            return Ok(());
+        }
+        match last {
+            ReplicaState::Misfit => return Err(ReplicaError::Misfit(name)),
+            ReplicaState::Unsupported => return Err(ReplicaError::Unsupported(name)),
+            // As the oldest without a place it gives way to a replica that has the log, and returns
+            // with nothing: it had nothing.
+            _ => founds = false,
+        }
+    }
+}
