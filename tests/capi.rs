@@ -2,8 +2,9 @@
 //! cluster's agent.
 
 use crate::support::{Ran, Root, until};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 
@@ -76,5 +77,64 @@ fn a_program_in_c_joins_serves_sees_a_death_and_leaves() {
         elsewhere.contains("another") && elsewhere.contains(&root.path().display().to_string()),
         "{elsewhere}"
     );
+    std::fs::remove_dir_all(&prefix).expect("removed");
+}
+
+/// A program in C with a replica, which answers each line that it is given.
+struct Replica {
+    child: Child,
+    requests: ChildStdin,
+    replies: BufReader<ChildStdout>,
+}
+
+impl Replica {
+    fn start(program: &Path, root: &Root, name: &str) -> Self {
+        let mut command = Command::new(program);
+        command.arg(name).arg(root.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let (requests, replies) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Self { child, requests, replies: BufReader::new(replies) }
+    }
+
+    fn ask(&mut self, request: &str) -> u64 {
+        writeln!(self.requests, "{request}").expect("it reads");
+        let mut reply = String::new();
+        self.replies.read_line(&mut reply).expect("it answers");
+        reply.trim().parse().unwrap_or_else(|_| panic!("{request}: {reply:?}"))
+    }
+}
+
+#[test]
+fn a_service_in_c_is_replicated_and_survives_its_leader() {
+    let root = Root::new();
+    let prefix = install(&root);
+    let program =
+        compile(&prefix, "capi/examples/tickets.c", "tickets", &flags(&prefix, &["--cflags", "--libs"]));
+    let refused = |words: &[&str]| Ran::of(Command::new(&program).args(words).arg(root.path())).ends(1).err;
+    assert!(refused(&["smr-1"]).contains("open: "), "there is no cluster yet");
+    let _up = root.up(&["--apps", "1"]);
+    assert!(refused(&["replica-1"]).contains("begins with `smr-`"));
+    assert!(refused(&["smr-a-name-that-is-long"]).contains("a shorter name of the replica is needed"));
+    let mut first = Replica::start(&program, &root, "smr-1");
+    assert_eq!(first.ask("take 2"), 2);
+    let mut others = ["smr-2", "smr-3"].map(|name| {
+        let replica = Replica::start(&program, &root, name);
+        root.until("it is a member", |status| status.is_active(name));
+        replica
+    });
+    until("all have everything", || first.ask("copies") == 3);
+    assert_eq!(others[0].ask("take 3"), 5);
+    assert_eq!(others[1].ask("look"), 5);
+    root.run(&["kill", "smr-1"]).ends(0);
+    assert!(!first.child.wait().expect("its status").success());
+    assert_eq!(others[1].ask("take 1"), 6);
+    assert_eq!(others[0].ask("look"), 6);
+    // It has no state, and gets it from another one.
+    let mut again = Replica::start(&program, &root, "smr-1");
+    assert_eq!(again.ask("look"), 6);
+    for mut replica in others.into_iter().chain([again]) {
+        drop(replica.requests);
+        assert!(replica.child.wait().expect("its status").success());
+    }
     std::fs::remove_dir_all(&prefix).expect("removed");
 }

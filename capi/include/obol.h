@@ -11,6 +11,11 @@
 #include <stdlib.h>
 
 /**
+ * Bytes of the longest command, query or reply.
+ */
+#define OBOL_REPLICA_BYTES_MAX 1024
+
+/**
  * The result of a call. After anything but `OBOL_STATUS_OK`, `obol_last_error` returns the reason.
  */
 typedef enum obol_status {
@@ -46,6 +51,10 @@ typedef enum obol_status {
    * Take the newest view.
    */
   OBOL_STATUS_INACTIVE = 6,
+  /**
+   * Whether the command took effect is unknown: read the state of the service.
+   */
+  OBOL_STATUS_UNKNOWN = 7,
 } obol_status;
 
 /**
@@ -119,6 +128,16 @@ typedef struct obol_app obol_app;
 typedef struct obol_failures obol_failures;
 
 /**
+ * Where a service writes a reply or its state.
+ */
+typedef struct obol_output obol_output;
+
+/**
+ * A replica of a service. Any thread may use it, several at once; `obol_replica_close` ends it.
+ */
+typedef struct obol_replica obol_replica;
+
+/**
  * A view, as the program that read it sees it: the members of the cluster, and whether the program
  * is one. It is immutable and may be shared between threads.
  */
@@ -128,6 +147,63 @@ typedef struct obol_view obol_view;
  * A program's views in order. One thread at a time.
  */
 typedef struct obol_views obol_views;
+
+/**
+ * Executes a command that is committed, on every replica, in the same order. The new state must
+ * follow from the old one and the command alone: no clock, no random numbers. The reply is what
+ * `obol_propose` returns; what goes beyond `OBOL_REPLICA_BYTES_MAX` is cut off. A command may be
+ * any bytes that a program of the cluster proposed.
+ */
+typedef void (*obol_on_commit)(void *context,
+                               const uint8_t *command,
+                               size_t length,
+                               struct obol_output *reply);
+
+/**
+ * Answers a query, at the leader only, without a change.
+ */
+typedef void (*obol_on_read)(void *context,
+                             const uint8_t *query,
+                             size_t length,
+                             struct obol_output *reply);
+
+/**
+ * Writes the whole state, for a replica that has none.
+ */
+typedef void (*obol_on_save)(void *context, struct obol_output *state);
+
+/**
+ * Replaces the state by one that `on_save` wrote. Of length 0, it is the state of a new service.
+ * Returns false, and changes nothing, if it is no state of this service.
+ */
+typedef bool (*obol_on_load)(void *context, const uint8_t *state, size_t length);
+
+/**
+ * A deterministic service. One thread of the replica calls all functions, one at a time, each with
+ * `context`. They return, and do not call `obol_propose`, `obol_read` or `obol_replica_close`.
+ */
+typedef struct obol_service {
+  /**
+   * Given to each function.
+   */
+  void *context;
+  /**
+   * Executes a command.
+   */
+  obol_on_commit on_commit;
+  /**
+   * Answers a query.
+   */
+  obol_on_read on_read;
+  /**
+   * Writes the state.
+   */
+  obol_on_save on_save;
+  /**
+   * Replaces the state.
+   */
+  obol_on_load on_load;
+} obol_service;
 
 /**
  * A member that was removed because it failed.
@@ -396,6 +472,99 @@ void obol_promise_progress(const struct obol_app *app, uint64_t within_ns);
  * `app` is null or a live handle.
  */
 void obol_progress(const struct obol_app *app);
+
+/**
+ * Appends `length` bytes to a reply or a state. Does nothing for a null pointer.
+ *
+ * # Safety
+ * `output` is null or what a function of the service was given, during that call; `bytes` is null
+ * or points to `length` bytes.
+ */
+void obol_output_write(struct obol_output *output, const uint8_t *bytes, size_t length);
+
+/**
+ * Starts a replica of `service` on threads of its own, and stores the handle in `*replica`. Three
+ * programs that do so, each with a name of its own, keep the service together: `obol_propose` of
+ * any of them executes a command on all, and what was answered survives the death of any minority.
+ * The oldest one leads. `obol smr status` shows them.
+ *
+ * `name_of_replica` begins with `smr-`; a member `smrc-`, for the calls of this program, follows
+ * from it. `voters` is how many replicas of a new service should have every answered command, at
+ * most 7; 3 is usual. All replicas of a cluster keep the same service.
+ *
+ * The first replica of a service begins with the state that it has when this is called; the others
+ * get the state by `on_load`. The kernel gives `name_of_replica` a place in the cluster before this
+ * returns; it takes part when it is a member, and calls wait for that.
+ *
+ * `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
+ * the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
+ *
+ * # Safety
+ * The texts are null or end with a zero byte; `service` is null or points to a service whose
+ * functions another thread may call with its context until `obol_replica_close` has returned;
+ * `replica` is null or points to memory for a pointer.
+ */
+enum obol_status obol_replica_open(const char *root,
+                                   const char *cluster,
+                                   const char *name_of_replica,
+                                   uint32_t voters,
+                                   const struct obol_service *service,
+                                   struct obol_replica **replica);
+
+/**
+ * Executes a command on the replicated service, and stores the reply of `on_commit`: up to `room`
+ * bytes of it in `reply`, its length in `*reply_length`. Waits for at most `timeout_ns`
+ * nanoseconds.
+ *
+ * The command takes effect once, whichever leaders die meanwhile. After `OBOL_STATUS_TIMEOUT` it
+ * may still take effect; after `OBOL_STATUS_UNKNOWN` it may have.
+ *
+ * # Safety
+ * `replica` is null or a live handle; `command` is null or points to `length` bytes, `reply` to
+ * memory for `room` bytes, `reply_length` to memory for a number.
+ */
+enum obol_status obol_propose(const struct obol_replica *replica,
+                              const uint8_t *command,
+                              size_t length,
+                              uint64_t timeout_ns,
+                              uint8_t *reply,
+                              size_t room,
+                              size_t *reply_length);
+
+/**
+ * Queries the replicated service at its leader, and stores the reply of `on_read` as
+ * `obol_propose` does. It sees all commands that were answered before the call, of whichever
+ * program.
+ *
+ * # Safety
+ * As `obol_propose`.
+ */
+enum obol_status obol_read(const struct obol_replica *replica,
+                           const uint8_t *query,
+                           size_t length,
+                           uint64_t timeout_ns,
+                           uint8_t *reply,
+                           size_t room,
+                           size_t *reply_length);
+
+/**
+ * How many voters have every command that was answered, as of some moments ago; 0 if this replica
+ * does not lead, and for a null pointer. While it is 1, nothing survives the leader's death.
+ *
+ * # Safety
+ * `replica` is null or a live handle.
+ */
+size_t obol_replica_redundancy(const struct obol_replica *replica);
+
+/**
+ * Ends the replica: it leaves the cluster gracefully, and the others continue. No function of its
+ * service is called afterwards. A null pointer is ignored. In the child of a fork it does not
+ * affect the parent.
+ *
+ * # Safety
+ * `replica` is null or a handle that is no longer used.
+ */
+void obol_replica_close(struct obol_replica *replica);
 
 /**
  * The error message of the last failed call of this thread. Empty if none has failed.

@@ -59,7 +59,7 @@ const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// # Safety
 ///
 /// Both are null or point to strings that end with a zero byte.
-unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refusal> {
+pub(crate) unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refusal> {
     let root = if root.is_null() {
         std::env::var_os("OBOL_ROOT").map_or_else(default_root, PathBuf::from)
     } else {

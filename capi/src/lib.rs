@@ -1,4 +1,4 @@
-//! The C interface of obol: the API of `obol_agent` as `libobol` and `obol.h`.
+//! The C interface of obol: the APIs of `obol_agent` and `obol_replica` as `libobol` and `obol.h`.
 //!
 //! Every function checks its arguments; a null pointer is refused, never dereferenced. The `#
 //! Safety` section of each function, and so of the header, states what Rust cannot check. This
@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "the caller's pointers come from C")]
 
 mod app;
+mod replica;
 mod status;
 mod streams;
 mod view;
@@ -14,6 +15,10 @@ pub use app::{
     App, obol_active, obol_agent_lives, obol_attach, obol_attach_again, obol_changes, obol_check, obol_close,
     obol_confirm, obol_embed, obol_guard, obol_guard_within, obol_incarnation, obol_is_excluded, obol_join,
     obol_leave, obol_newest_view, obol_progress, obol_promise_progress, obol_wait_changed,
+};
+pub use replica::{
+    OBOL_REPLICA_BYTES_MAX, OnCommit, OnLoad, OnRead, OnSave, Output, Replica, Service, obol_output_write,
+    obol_propose, obol_read, obol_replica_close, obol_replica_open, obol_replica_redundancy,
 };
 pub use status::{Status, obol_last_error};
 pub use streams::{

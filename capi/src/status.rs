@@ -32,6 +32,8 @@ pub enum Status {
     /// The view is not active now: there is no lease on it, or this program is no member of it.
     /// Take the newest view.
     Inactive = 6,
+    /// Whether the command took effect is unknown: read the state of the service.
+    Unknown = 7,
 }
 
 /// Why a call failed.

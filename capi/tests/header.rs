@@ -4,13 +4,20 @@ use cbindgen::{Builder, Config, EnumConfig, ExportConfig, FunctionConfig, Langua
 use std::path::Path;
 
 /// The types, by their names in Rust and in C.
-const TYPES: [(&str, &str); 9] = [
+const TYPES: [(&str, &str); 16] = [
     ("App", "obol_app"),
     ("Failure", "obol_failure"),
     ("Failures", "obol_failures"),
     ("Kind", "obol_kind"),
     ("Reason", "obol_reason"),
     ("Member", "obol_member"),
+    ("OnCommit", "obol_on_commit"),
+    ("OnLoad", "obol_on_load"),
+    ("OnRead", "obol_on_read"),
+    ("OnSave", "obol_on_save"),
+    ("Output", "obol_output"),
+    ("Replica", "obol_replica"),
+    ("Service", "obol_service"),
     ("Status", "obol_status"),
     ("View", "obol_view"),
     ("Views", "obol_views"),
