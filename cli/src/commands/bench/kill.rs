@@ -4,8 +4,10 @@
 use obol_console::output::Failure;
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, ViewId};
+use obol_membership::View;
 use obol_observe::timeline::{History, Phases};
-use obol_observe::{Observer, Process};
+use obol_observe::{ObservedEvent, Observer, Process};
+use std::sync::Arc;
 use std::thread;
 use std::time::{self, Duration};
 
@@ -20,6 +22,23 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Kill {
     victim: Process,
     survivors: Vec<Name>,
+}
+
+/// What a kill reads: all of a cluster's events, and its newest view.
+trait Read {
+    /// The events since the last call.
+    fn events(&mut self) -> Vec<ObservedEvent>;
+    fn view(&mut self) -> Option<Arc<View>>;
+}
+
+impl Read for [Observer] {
+    fn events(&mut self) -> Vec<ObservedEvent> {
+        self.iter_mut().flat_map(Observer::events).collect()
+    }
+
+    fn view(&mut self) -> Option<Arc<View>> {
+        self.first_mut().and_then(|one| one.snapshot().view)
+    }
 }
 
 /// What the stamps that were read so far say of a failover.
@@ -48,17 +67,30 @@ impl Kill {
     /// view itself, as one that takes over does.
     pub(super) fn run(&self, observers: &mut [Observer]) -> Result<Option<Phases>, Failure> {
         let held = self.victim.process.hold().map_err(Failure::failed)?;
-        observers.iter_mut().for_each(|one| drop(one.events()));
+        self.follow(observers, TIMEOUT, || held.kill().map_err(Failure::failed))
+    }
+
+    fn follow(
+        &self,
+        cluster: &mut (impl Read + ?Sized),
+        timeout: Duration,
+        kill: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Option<Phases>, Failure> {
+        // The victim may be suspected and removed between the last look and its kill. Then its
+        // survivors were active in that view before, and no other one follows: what is known now
+        // belongs to the history, and shows that this was no failover.
+        let mut history = History::default();
+        history.take(&cluster.events());
         let killed_at = clock::now();
-        held.kill().map_err(Failure::failed)?;
+        kill()?;
         thread::sleep(REST);
-        let (mut history, end) = (History::default(), time::Instant::now() + TIMEOUT);
+        let end = time::Instant::now() + timeout;
         loop {
             // Once more after the view is known: what its decider wrote may lie in a part that was
             // read just before.
-            observers.iter_mut().for_each(|one| history.take(&one.events()));
-            let view = observers.first_mut().and_then(|one| one.snapshot().view);
-            observers.iter_mut().for_each(|one| history.take(&one.events()));
+            history.take(&cluster.events());
+            let view = cluster.view();
+            history.take(&cluster.events());
             let departed = view.and_then(|view| {
                 view.departed
                     .iter()
@@ -112,15 +144,56 @@ fn progress(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::Nanos;
+    use obol_fabric::{Address, Nanos};
     use obol_membership::recorder::{Kind as What, Record, Stamped};
-    use obol_membership::view::Kind;
-    use obol_observe::ObservedEvent;
+    use obol_membership::view::{Departed, Kind};
 
     fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64) -> ObservedEvent {
         let record = Record { kind: what, reason: 1, a, b: 0 };
         let event = Stamped { number: 0, at: Instant(at), record };
         ObservedEvent { process: Name::new(process).expect("a name"), kind, event, clock_error: Nanos::ZERO }
+    }
+
+    /// A cluster whose victim was removed before it was killed.
+    struct Removed {
+        events: Vec<ObservedEvent>,
+        view: Arc<View>,
+    }
+
+    impl Read for Removed {
+        fn events(&mut self) -> Vec<ObservedEvent> {
+            std::mem::take(&mut self.events)
+        }
+
+        fn view(&mut self) -> Option<Arc<View>> {
+            Some(Arc::clone(&self.view))
+        }
+    }
+
+    #[test]
+    fn a_victim_that_was_removed_before_its_kill_is_no_failover_and_none_is_waited_for() {
+        let name = |text| Name::new(text).expect("a name");
+        let victim = Process { incarnation: Incarnation(9), ..Process::missing(name("app-2"), Kind::App) };
+        let kill = Kill { victim, survivors: vec![name("app-1")] };
+        let gone = Departed {
+            token: 1,
+            incarnation: Incarnation(9),
+            name: name("app-2"),
+            kind: Kind::App,
+            at: ViewId(5),
+            left: false,
+        };
+        let mut view = View::genesis(&[(name("coord-1"), Address::region(1))], Nanos(1), Nanos(1));
+        view.departed.push(gone);
+        let events = vec![
+            seen("coord-1", Kind::Coordinator, What::Notice, 110, 9),
+            seen("coord-1", Kind::Coordinator, What::Propose, 112, 5),
+            seen("coord-1", Kind::Coordinator, What::Decide, 115, 5),
+            seen("app-1", Kind::App, What::Active, 140, 5),
+        ];
+        let mut cluster = Removed { events, view: Arc::new(view) };
+        let followed = kill.follow(&mut cluster, Duration::ZERO, || Ok(()));
+        assert!(matches!(followed, Ok(None)), "{followed:?}");
     }
 
     #[test]
