@@ -305,6 +305,9 @@ impl Observer {
         let elsewhere = owner.time.elsewhere(stamped);
         self.load.read(size_of::<Seat>() * seats as usize);
         let seat = reader.seat(0);
+        // Its process may live on without it: the core of an embedded program has ended, or the program
+        // has called `exec`. Its end is marked, as that of a thread, and it does not come back.
+        let owner = Owner { alive: owner.alive && seat.is_none_or(|seat| !seat.dead), ..owner };
         let beat = seat.map_or(0, |seat| seat.heartbeat);
         let is_here = owner.time.is_here();
         let mut head = Head::default();

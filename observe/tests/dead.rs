@@ -55,3 +55,38 @@ fn left_and_dead_processes_stay_distinct() {
         assert_eq!(states(low_memory.poll(poll % 2 == 0).0), wanted, "low memory, poll {poll}");
     }
 }
+
+/// Runs `use_it` with a cluster of one coordinator, which does not run.
+fn with_cluster(called: &str, use_it: impl FnOnce(&Site, &mut dyn Iterator<Item = Observer>)) {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("made");
+    let root = folder.path().join("root");
+    let profile = Profile::builtin("laptop").expect("built in");
+    let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
+    let site = Site::create(&root, name(called), deployment).expect("made");
+    let open = || Observer::open(&root, name(called)).expect("opened");
+    use_it(&site, &mut [open(), open().low_memory()].into_iter());
+}
+
+#[test]
+fn a_process_whose_core_has_ended_is_down_though_it_lives() {
+    with_cluster("core", |site, observers| {
+        std::thread::scope(|scope| {
+            let core = scope.spawn(|| {
+                let owner = Owner { kind: Kind::App as u32, name: name("kx"), region: None, groups: 0 };
+                let mut endpoint = Endpoint::open(&site.cluster, owner, Wait::Block).expect("opened");
+                endpoint.record(Record::new(Event::Joined, 1, 0));
+                // Nothing is given back, as when the process calls `exec`.
+                std::mem::forget(endpoint);
+            });
+            core.join().expect("no panic");
+        });
+        for mut observer in observers {
+            for (snapshot, _, _) in (0..3).map(|_| observer.poll(false)) {
+                let row = snapshot.processes.iter().find(|p| p.name.as_str() == "kx").expect("its row");
+                assert!(row.process.is_alive(), "it is this process");
+                assert_eq!((row.alive, row.left), (false, false));
+            }
+            assert!(observer.snapshot().process("kx").is_none(), "no command finds it by its name");
+        }
+    });
+}

@@ -90,10 +90,12 @@ pub(crate) mod tests {
     use super::*;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{made, name};
-    use crate::host::{Cluster, HostError, Observed, Region};
+    use crate::host::{Cluster, HostError, Observed, Process, Region};
     use crate::shm::Endpoint;
     use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
     use rustix::process::{Pid, WaitOptions, waitpid};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
 
     /// Runs `child` in a forked child and returns its result; false after a signal or a panic.
     pub(crate) fn forked(child: impl FnOnce() -> bool) -> bool {
@@ -121,6 +123,37 @@ pub(crate) mod tests {
             !before && own.is_here() && !home.is_here() && own.turn > home.turn && inner
         }));
         assert!(home.is_here(), "nothing has changed here");
+    }
+
+    #[test]
+    fn a_process_that_executes_another_program_lives_and_is_dead_as_an_owner() {
+        let (_root, cluster) = made();
+        let (input, output) = io::pipe().expect("a pipe");
+        let child = crate::host::fork().expect("forked");
+        let Some(pid) = child else {
+            let owner = Owner { kind: 3, name: name("a"), region: None, groups: 2 };
+            let anew = Cluster::open(cluster.dir().parent().expect("a root"), name("c")).expect("opened");
+            core::mem::forget(Endpoint::open(&anew, owner, Wait::Block).expect("opened"));
+            // It runs until its input ends.
+            let error = Command::new("/bin/cat").stdin(input).exec();
+            // SAFETY: it takes an integer and does not return.
+            unsafe { libc::_exit(error.raw_os_error().unwrap_or(1)) };
+        };
+        drop(input);
+        let process = Process::of(pid).expect("a child");
+        let own = || cluster.regions_of(process).into_iter().find(|info| info.alive);
+        let owned = || own().map(|info| info.number);
+        let is_marked = || owned().and_then(|n| Region::open(&cluster, n).ok()).is_some_and(|r| r.is_dead(0));
+        while !is_marked() {
+            assert!(process.is_alive(), "it could not become cat");
+            std::thread::yield_now();
+        }
+        assert!(
+            process.is_alive() && cluster.region_info(owned().expect("its region")).is_some_and(|r| r.alive)
+        );
+        drop(output);
+        let waited = waitpid(Pid::from_raw(pid.cast_signed()), WaitOptions::empty());
+        assert!(waited.ok().flatten().is_some_and(|(_, status)| status.exit_status() == Some(0)));
     }
 
     #[test]
