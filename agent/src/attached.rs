@@ -30,10 +30,10 @@ pub enum Obstacle {
          limits.value_bytes in its profile"
     )]
     NoRoom,
-    /// Programs of its name failed too often; its join is on hold for this much longer.
+    /// Programs of its name failed or left too often; its join is on hold for this much longer.
     #[error(
-        ": programs of its name died again and again, so its join is on hold for {0} more; find out why \
-         they died (`obol events`), or see coordinator.join_burst in the profile"
+        ": programs of its name died or left again and again, so its join is on hold for {0} more; find out why \
+         (`obol events`), or see coordinator.join_burst in the profile"
     )]
     OnHold(Nanos),
     /// How often it was refused, or excluded before it learned of its admission.

@@ -151,7 +151,7 @@ fn of_cluster(profile: &Profile) -> Vec<Rule> {
             Severity::Warning,
             (format!("{} > 0", MINUTE.series(Derived::JoinHold)), "0s"),
             format!("The join of {OF_PROCESS} is on hold for {{{{ $value | humanizeDuration }}}} more"),
-            "Programs of its name died repeatedly. Find out why: `obol events`.".to_owned(),
+            "Programs of its name died or left repeatedly. Find out why: `obol events`.".to_owned(),
         ),
         rule(
             "ObolMapFailures",

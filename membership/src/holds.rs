@@ -1,6 +1,6 @@
-//! Names whose members fail again and again, for instance programs that crash at their start. Each
-//! join and each death is a view that all others have to install. Joins of such a name are
-//! therefore delayed, twice as long each time.
+//! Names whose members fail again and again, for instance programs that crash at their start, or that
+//! leave and join again in a loop. Each join and each end is a view that all others have to install.
+//! Joins of such a name are therefore delayed, twice as long each time.
 //!
 //! Every process computes this from the views that it sees, so a new leader knows most of it.
 //! Safety does not depend on it: a process that forgets admits a member sooner.
@@ -8,41 +8,53 @@
 use crate::Config;
 use crate::mutants::Mutant;
 use crate::timing::Timing;
-use crate::view::{Change, Kind, Newcomer, Reason, View};
+use crate::view::{Change, Kind, Member, Newcomer, Reason, View};
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 
-/// The number of names kept; of more, the one with the oldest failure is dropped.
+/// The number of names kept for each way to end; of more, the one with the oldest end is dropped.
 pub const NAMES_MAX: usize = 64;
+/// How many graceful leaves are as much as one failure: a leave costs the others a view, a failure
+/// costs them a failover as well.
+const LEAVES_PER_FAILURE: u64 = 4;
 /// A hold doubles at most this often, whatever its limit.
 const DOUBLINGS_MAX: u32 = 32;
 
-/// A series of failures of one name in quick succession.
+/// How a member ended. Each is counted by itself: who is stopped and started after a series of crashes
+/// does not wait longer because it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum End {
+    Failed,
+    Left,
+}
+
+/// A series of ends of one name in quick succession.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Series {
     name: Name,
+    end: End,
     failures: u32,
     first: Instant,
     last: Instant,
-    /// The level of a leaky bucket: each failure adds one share of the window, and time drains it.
+    /// The level of a leaky bucket: each end adds one share of the window, and time drains it.
     level: Nanos,
-    /// Failures above the limit; each doubles the hold.
+    /// Ends above the limit; each doubles the hold.
     excess: u32,
-    /// The last member that failed.
+    /// The last member that ended.
     who: Incarnation,
 }
 
 /// A delay of all joins of one name, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The last member of this name that failed.
+    /// The last member of this name that failed, or left.
     pub who: Incarnation,
     /// When it ends.
     pub until: Instant,
     /// Its length.
     pub length: Nanos,
-    /// The number of members of this name that failed.
+    /// The number of members of this name that failed, or left.
     pub failures: u32,
-    /// The time in which they failed.
+    /// The time in which they did.
     pub within: Nanos,
 }
 
@@ -93,25 +105,30 @@ impl Series {
         }
     }
 
-    fn share(timing: &Timing) -> Nanos {
-        Nanos(timing.join_window.0 / u64::from(timing.join_burst.max(1)))
+    const fn share(&self, timing: &Timing) -> Nanos {
+        let per_failure = match self.end {
+            End::Failed => 1,
+            End::Left => LEAVES_PER_FAILURE,
+        };
+        let burst = if timing.join_burst == 0 { 1 } else { timing.join_burst as u64 };
+        Nanos(timing.join_window.0 / (burst * per_failure))
     }
 
     fn next_free_failure(&self, timing: &Timing, now: Instant) -> Instant {
         if self.excess > 0 {
             return self.last + timing.join_window.saturating_add(self.length(timing)) + Nanos(1);
         }
-        let room = timing.join_window.saturating_sub(Self::share(timing));
+        let room = timing.join_window.saturating_sub(self.share(timing));
         now.max(self.last + self.level.saturating_sub(room))
     }
 
-    fn failed(&mut self, timing: &Timing, now: Instant) {
+    fn ended(&mut self, timing: &Timing, now: Instant) {
         let pause = now.since(self.last);
         if pause > timing.join_window.saturating_add(self.length(timing)) {
-            // It ran for long: the cause of the failures is over.
+            // It ran for long: the cause of the series is over.
             *self = Self { failures: 0, first: now, level: Nanos::ZERO, excess: 0, ..*self };
         }
-        self.level = self.level.saturating_sub(pause).saturating_add(Self::share(timing));
+        self.level = self.level.saturating_sub(pause).saturating_add(self.share(timing));
         self.failures = self.failures.saturating_add(1);
         self.last = now;
         if self.excess > 0 || self.level > timing.join_window {
@@ -131,19 +148,21 @@ impl JoinHolds {
         }
         for change in &view.changes {
             // A suspected member may be alive, and one that went with its agent did not fail
-            // itself.
-            let &Change::Failed {
-                accused,
-                reason: Reason::Deadbeat | Reason::Replaced | Reason::Progress,
-                ..
-            } = change
-            else {
-                continue;
+            // itself, nor leave.
+            let (who, end) = match *change {
+                Change::Failed {
+                    accused,
+                    reason: Reason::Deadbeat | Reason::Replaced | Reason::Progress,
+                    ..
+                } => (accused, End::Failed),
+                Change::Left(who) => (who, End::Left),
+                _ => continue,
             };
-            let dead = before.member(accused).filter(|m| m.kind != Kind::Coordinator);
-            if let Some(name) = dead.map(|m| m.name) {
-                self.failed(name, accused, timing, now);
-                newly.extend(self.hold(name, timing, now));
+            let went_along = |m: &Member| m.host != Incarnation::NONE && view.member(m.host).is_none();
+            let gone = before.member(who).filter(|m| m.kind != Kind::Coordinator);
+            if let Some(member) = gone.filter(|m| end == End::Failed || !went_along(m)) {
+                let series = self.ended(member.name, end, who, timing, now);
+                newly.extend(Some(series.hold(timing)).filter(|hold| now < hold.until));
             }
         }
         newly
@@ -151,24 +170,31 @@ impl JoinHolds {
 
     /// Records a failed member.
     pub fn failed(&mut self, name: Name, who: Incarnation, timing: &Timing, now: Instant) {
-        let at = self.0.iter().position(|series| series.name == name).unwrap_or_else(|| {
-            if self.0.len() == NAMES_MAX
-                && let Some(oldest) = (0..self.0.len()).min_by_key(|at| self.0[*at].last)
+        self.ended(name, End::Failed, who, timing, now);
+    }
+
+    fn ended(&mut self, name: Name, end: End, who: Incarnation, timing: &Timing, now: Instant) -> Series {
+        let known = self.0.iter().position(|series| (series.name, series.end) == (name, end));
+        let at = known.unwrap_or_else(|| {
+            let alike = || (0..self.0.len()).filter(|at| self.0[*at].end == end);
+            if alike().count() == NAMES_MAX
+                && let Some(oldest) = alike().min_by_key(|at| self.0[*at].last)
             {
                 self.0.swap_remove(oldest);
             }
-            let new = Series { name, failures: 0, first: now, last: now, level: Nanos::ZERO, excess: 0, who };
-            self.0.push(new);
+            let (level, failures, excess) = (Nanos::ZERO, 0, 0);
+            self.0.push(Series { name, end, failures, first: now, last: now, level, excess, who });
             self.0.len() - 1
         });
         self.0[at].who = who;
-        self.0[at].failed(timing, now);
+        self.0[at].ended(timing, now);
+        self.0[at]
     }
 
     /// When a member of this name can next fail without a hold: for tools that kill members on
     /// purpose.
     pub fn next_free_failure(&self, name: Name, timing: &Timing, now: Instant) -> Instant {
-        let known = self.0.iter().find(|series| series.name == name);
+        let known = self.0.iter().find(|series| (series.name, series.end) == (name, End::Failed));
         known
             .filter(|_| timing.join_hold > Nanos::ZERO)
             .map_or(now, |series| series.next_free_failure(timing, now))
@@ -184,8 +210,8 @@ impl JoinHolds {
     /// Why joins of this name are on hold at `now`, if they are.
     #[must_use]
     pub fn hold(&self, name: Name, timing: &Timing, now: Instant) -> Option<Hold> {
-        let series = self.0.iter().find(|series| series.name == name)?;
-        Some(series.hold(timing)).filter(|hold| now < hold.until)
+        let named = self.0.iter().filter(|series| series.name == name);
+        named.map(|series| series.hold(timing)).filter(|hold| now < hold.until).max_by_key(|hold| hold.until)
     }
 }
 
@@ -325,6 +351,58 @@ mod tests {
                 proptest::prop_assert!(hold.is_none_or(|hold| hold.length <= timing().join_hold_max));
             }
         }
+    }
+
+    fn leaves(names: &mut JoinHolds, at: u64) {
+        names.ended(name("loop"), End::Left, Incarnation(1), &timing(), Instant(at * MILLI));
+    }
+
+    #[test]
+    fn graceful_leaves_in_a_loop_are_held_as_failures_are_after_four_times_as_many() {
+        let mut names = JoinHolds::default();
+        let mut holds = Vec::new();
+        for at in 0..21 {
+            leaves(&mut names, at);
+            holds.push(length(&names, "loop", at));
+        }
+        // The bucket has room for 16, and 18 ms drain nearly three of them.
+        assert_eq!(holds[..18], [None; 18]);
+        assert_eq!(holds[18..], [Some(10), Some(20), Some(40)], "{holds:?}");
+    }
+
+    #[test]
+    fn who_leaves_no_faster_than_the_window_allows_is_never_held() {
+        let mut names = JoinHolds::default();
+        for n in 0..400 {
+            leaves(&mut names, 7 * n);
+            assert_eq!(length(&names, "loop", 7 * n), None);
+        }
+    }
+
+    #[test]
+    fn who_leaves_after_a_series_of_crashes_waits_no_longer_for_it() {
+        let mut names = JoinHolds::default();
+        for _ in 0..6 {
+            names.failed(name("loop"), Incarnation(1), &timing(), Instant(0));
+        }
+        assert_eq!(length(&names, "loop", 0), Some(20));
+        leaves(&mut names, 19);
+        assert_eq!(length(&names, "loop", 19), Some(20), "of the crashes, as before");
+        assert_eq!(length(&names, "loop", 20), None);
+    }
+
+    #[test]
+    fn many_names_that_leave_do_not_have_one_that_fails_forgotten() {
+        let mut names = JoinHolds::default();
+        for _ in 0..5 {
+            names.failed(name("loop"), Incarnation(1), &timing(), Instant(0));
+        }
+        for n in 0..2 * NAMES_MAX {
+            let other = name(&format!("app-{n}"));
+            names.ended(other, End::Left, Incarnation(2), &timing(), Instant(1));
+        }
+        assert_eq!(names.0.len(), NAMES_MAX + 1);
+        assert_eq!(length(&names, "loop", 1), Some(10));
     }
 
     #[test]

@@ -279,15 +279,27 @@ fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
 }
 
 #[test]
-fn graceful_leaves_never_cause_a_hold() {
+fn quick_graceful_leaves_cause_no_hold_and_a_loop_of_them_does() {
     let mut cluster = with_join_hold(Nanos::ZERO);
+    let mut left = cluster.now;
     for token in 51..=59 {
         begin(&mut cluster, "guest", token);
-        assert!(is_in(&cluster, token));
+        assert!(is_in(&cluster, token), "join {token} is free");
+        assert_eq!(cluster.counted(0, Counter::JoinHolds), 0);
+        left = cluster.now;
         cluster.seat(3, 1, SeatRequest::Leave);
         cluster.run(Nanos::from_millis(1));
     }
-    assert_eq!(cluster.counted(0, Counter::JoinHolds), 0);
+    assert_eq!(cluster.counted(0, Counter::JoinHolds), 1);
+    begin(&mut cluster, "guest", 60);
+    let Some((1, SeatStatus::OnHold { until })) = cluster.nodes[3].seats.last().copied() else {
+        panic!("its status should be that it waits: {:?}", cluster.nodes[3].seats);
+    };
+    assert!(until.since(left) >= Nanos::from_millis(10), "{}", until.since(left));
+    attach(&mut cluster, 4, 1, 71);
+    assert!(is_in(&cluster, 71), "another name does not wait");
+    cluster.run(Nanos::from_millis(12));
+    assert!(is_in(&cluster, 60));
 }
 
 #[test]

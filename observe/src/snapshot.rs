@@ -91,7 +91,7 @@ pub struct Process {
     pub detection: Detection,
     /// Its version.
     pub version: Version,
-    /// Until when its join is on hold, because programs of its name died repeatedly. Known on
+    /// Until when its join is on hold, because programs of its name died or left repeatedly. Known on
     /// this host only.
     pub held_until: Option<Instant>,
     /// Its heartbeat counter.

@@ -252,7 +252,7 @@ pub(crate) static KEYS: &[Key] = &[
         "coordinator.join_burst",
         Kind::Number { unit: "failures", low: 1, high: 1_000_000, at: |p| Some(&mut p.timing.join_burst) },
         "Members of one name that may fail within coordinator.join_window; joins of a name that fails more \
-         often are put on hold, because each disturbs all others.",
+         often are put on hold, because each disturbs all others. Graceful leaves may be four times as many.",
     ),
     key(
         "coordinator.join_window",

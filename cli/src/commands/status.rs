@@ -454,7 +454,7 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
         let left = p.hold_left(snapshot.at);
         (left > Nanos::ZERO).then(|| {
             format!(
-                "join of {} on hold for {left} more: programs of its name died repeatedly; find out why (`obol events`)",
+                "join of {} on hold for {left} more: programs of its name died or left repeatedly; find out why (`obol events`)",
                 p.name
             )
         })

@@ -137,7 +137,7 @@ const COLUMNS: [Column; 15] = [
         12,
         false,
         1,
-        "ok; ~ joining: not a member yet; ~ on hold: its join waits, because programs of its name died repeatedly; < behind: knows an older view; ! no lease: may not act; \
+        "ok; ~ joining: not a member yet; ~ on hold: its join waits, because programs of its name died or left repeatedly; < behind: knows an older view; ! no lease: may not act; \
          ? stale: its memory cannot be read consistently; = frozen: stopped by a signal; x down; - left. With the time in this state, \
          or the remaining hold",
     ),

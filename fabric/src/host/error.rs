@@ -159,11 +159,11 @@ pub enum HostError {
         /// The number of its seats, not counting its own.
         seats: u32,
     },
-    /// A program of this name already waits at the agent until it may join: others failed
+    /// A program of this name already waits at the agent until it may join: others failed, or left,
     /// repeatedly.
     #[error(
-        "programs of the name {name} died again and again; one waits for {left} more until it may join, and no other \
-         takes a seat meanwhile: find out why they died (`obol events`), or see coordinator.join_burst in the profile"
+        "programs of the name {name} died or left again and again; one waits for {left} more until it may join, and no \
+         other takes a seat meanwhile: find out why (`obol events`), or see coordinator.join_burst in the profile"
     )]
     OnHold {
         /// The name.
