@@ -55,10 +55,12 @@ fn a_name_that_a_live_process_has_is_refused_whoever_asks_for_it() {
     };
     let run = |name: &str| Ending::start(&mut command(name, &["sleep", "1000"]));
     let lives = |name: &'static str| root.until("it is a member", |s| s.is_active(name));
-    let _coordinator = run("coord-4");
-    lives("coord-4");
-    root.run(&["coordinator", "add", "4"]).refused(&["coord-4 runs already (pid "]);
-    root.run(&["start", "coord-4"]).refused(&["coord-4 runs already (pid "]);
+    // Names of daemons are refused, whether one has it now or not.
+    for (name, whose) in [("node-2", "an agent"), ("coord-4", "a coordinator"), ("leader", "leader")] {
+        Ran::of(&mut command(name, &["true"])).refused(&[name, whose, "choose another"]);
+    }
+    root.run(&["app", "--name", "node-2", "--node", "node-1"]).refused(&["node-2 belongs to an agent"]);
+    assert!(!root.cluster().join("ended-node-2").exists(), "node-2 has not ended");
     root.run(&["kill", "app-2"]).ends(0);
     root.until("it is gone", |s| !s.is_active("app-2"));
     let app = run("app-2");

@@ -107,8 +107,10 @@ struct SeatRequest {
 
 impl Attached {
     /// Takes a seat at the agent of this name. The program is no member yet. Several live programs
-    /// may share a name: incarnations distinguish them, and `obol kill` refuses such a name.
+    /// may share a name: incarnations distinguish them, and `obol kill` refuses such a name. That of a
+    /// coordinator, an agent, a lease cache or a gateway of the cluster is refused.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
+        site.deployment.check_name(Kind::App, name)?;
         let request = SeatRequest::of(site, name);
         Ok(Self::seated(
             Attachment::open_named(&site.cluster, agent_named(agent), name, request.beat)?,
@@ -122,6 +124,7 @@ impl Attached {
     /// death. For programs with an event loop. Where the profile asks for SCHED_FIFO the thread
     /// should have it, too: on a busy machine an ordinary one may be late.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
+        site.deployment.check_name(Kind::App, name)?;
         let (seat, presence) = Attachment::open_present(&site.cluster, agent_named(agent), name)?;
         Ok((Self::seated(seat, agent, SeatRequest::of(site, name)), presence))
     }

@@ -14,7 +14,7 @@
 //! # use obol_fabric::{Name, Nanos};
 //! # use obol_node::Site;
 //! let site = Site::open(&obol_fabric::host::default_root(), Name::new("default")?)?;
-//! let app = Attached::open(&site, Name::new("node-1")?, Name::new("cache-1")?)?;
+//! let app = Attached::open(&site, Name::new("node-1")?, Name::new("web-1")?)?;
 //! app.join(Nanos::from_secs(5))?;
 //! let view = app.view().ok_or("the agent knows no view yet")?;
 //! let served = app.guard(&view, |_view| "the answer");

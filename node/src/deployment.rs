@@ -3,6 +3,7 @@
 
 use crate::Network;
 use crate::network::{Fabric, turn};
+use obol_fabric::host::HostError;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Address, Incarnation, Layout, Name, Release};
@@ -39,6 +40,11 @@ pub struct Deployment {
     /// their part one by one it is the first with this entry, which later ones know as well.
     pub release: Release,
 }
+
+/// The role that commands take for a name.
+const LEADER: &str = "leader";
+/// The name of a host's gateway, and the beginning of that of a simulated host.
+const GATEWAY: &str = "gateway";
 
 /// The release of view 0 where nothing else is said.
 const FIRST_RELEASE: &str = "0.1";
@@ -188,6 +194,48 @@ impl Deployment {
         } else {
             Kind::Agent
         }
+    }
+
+    /// Refuses a name that is kept for processes of another kind, whether one has it now or not: a
+    /// namesake would stand for them in everything that goes by names, such as the note of an end, the
+    /// log and `obol kill`.
+    pub fn check_name(&self, kind: Kind, name: Name) -> Result<(), HostError> {
+        match self.reserved(name) {
+            Some((of, whose)) if !of.contains(&kind) => Err(HostError::NameReserved { name, whose }),
+            _ => Ok(()),
+        }
+    }
+
+    /// For which kinds a name is kept, if it is, and whose it is.
+    fn reserved(&self, name: Name) -> Option<(&'static [Kind], &'static str)> {
+        let text = name.as_str();
+        let mut coordinators = 1..=u16::try_from(self.profile.limits.proposers).unwrap_or(u16::MAX);
+        if text == LEADER {
+            return Some((&[], "the coordinator that leads"));
+        }
+        if coordinators.any(|n| coordinator_name(n) == name) {
+            return Some((&[Kind::Coordinator], "a coordinator"));
+        }
+        let gateways = || self.network.iter().flat_map(|network| 1..=network.hosts.len());
+        if self.has_gateways() && (text == GATEWAY || gateways().any(|n| text == format!("{GATEWAY}-{n}"))) {
+            return Some((&[], "a gateway"));
+        }
+        if let Some(network) = self.network.as_ref().filter(|network| !network.members.is_empty()) {
+            let is_one = |names: &[String]| names.iter().any(|one| one == text);
+            return if is_one(&network.members) {
+                Some((&[Kind::Agent, Kind::LeaseCache], "an agent or a lease cache"))
+            } else {
+                is_one(&network.apps).then_some((&[Kind::App], "a program"))
+            };
+        }
+        if (1..=self.caches).any(|n| cache_name(n) == text) {
+            return Some((&[Kind::LeaseCache], "a lease cache"));
+        }
+        (1..=self.apps).map(app_node_names).find_map(|[node, app]| match text {
+            _ if node == text => Some((&[Kind::Agent][..], "an agent")),
+            _ if app == text => Some((&[Kind::App][..], "a program")),
+            _ => None,
+        })
     }
 
     /// The number of the host that a process of [`Deployment::names`] belongs to; `None` for any other.
@@ -394,6 +442,52 @@ mod tests {
         assert_eq!(all.strip_prefix("65535"), refused.strip_prefix("500"), "as many fit for any process");
         let refused = Deployment::new(3, 3, 500, Profile::default()).expect_err("too many").to_string();
         assert!(refused.starts_with("500 lease caches, but beside the app nodes "), "{refused}");
+    }
+
+    #[test]
+    fn a_name_that_belongs_to_a_process_of_another_kind_is_refused() {
+        let deployment = Deployment::new(3, 2, 1, Profile::default()).expect("it fits");
+        let refused = |deployment: &Deployment, kind, name: &str| {
+            let refused = deployment.check_name(kind, Name::new(name).expect("a name")).err();
+            refused.map_or(String::new(), |error| error.to_string())
+        };
+        for (kind, name, whose) in [
+            (Kind::App, "node-2", "an agent"),
+            (Kind::App, "cache-1", "a lease cache"),
+            // It may be added later.
+            (Kind::App, "coord-7", "a coordinator"),
+            (Kind::App, "leader", "the coordinator that leads"),
+            (Kind::Agent, "app-1", "a program"),
+            (Kind::LeaseCache, "node-1", "an agent"),
+        ] {
+            let said = refused(&deployment, kind, name);
+            assert!(said.starts_with(&format!("the name {name} belongs to {whose} ")), "{said}");
+        }
+        for (kind, name) in [
+            (Kind::App, "app-2"),
+            (Kind::Agent, "node-1"),
+            (Kind::LeaseCache, "cache-1"),
+            (Kind::App, "cache-2"),
+            (Kind::App, "node-3"),
+            (Kind::App, "web"),
+            (Kind::App, "gateway-1"),
+        ] {
+            assert_eq!(refused(&deployment, kind, name), "", "{name}");
+        }
+        let address: std::net::IpAddr = "10.1.0.1".parse().expect("an address");
+        let hosts = Network {
+            fabric: Fabric::Ip { keys: PathBuf::from("keys") },
+            hosts: vec![address; 2],
+            members: vec!["web-agent".to_owned()],
+            apps: vec!["web".to_owned()],
+            ..Network::local(1, address, 7471, 1)
+        };
+        let listed = deployment.over(hosts);
+        assert!(refused(&listed, Kind::App, "web-agent").contains("an agent or a lease cache"));
+        assert!(refused(&listed, Kind::App, "gateway-2").contains("a gateway"));
+        assert!(refused(&listed, Kind::Agent, "web").contains("a program"));
+        assert_eq!(refused(&listed, Kind::LeaseCache, "web-agent"), "");
+        assert_eq!(refused(&listed, Kind::App, "node-1"), "", "no process of it has that name");
     }
 
     #[test]

@@ -204,6 +204,7 @@ impl Site {
     }
 
     fn open_member(&self, kind: Kind, name: Name, mailbox: bool) -> Result<Endpoint, EndpointError> {
+        self.deployment.check_name(kind, name)?;
         let groups = Group::Everyone.bit();
         self.open_as(Owner { kind: kind as u32, name, region: None, groups }, mailbox)
     }

@@ -8,6 +8,7 @@ use obol_agent::{AttachError, Attached, OwnView};
 use obol_console::output::Failure;
 use obol_fabric::host::{HostError, Presence, clock};
 use obol_fabric::{Name, Nanos, ViewId};
+use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_node::Site;
@@ -38,7 +39,7 @@ pub(crate) struct DemoApp {
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &DemoApp) -> Result<ExitCode, Failure> {
     let DemoApp { name, node, ref log } = *args;
-    let (site, stop) = enter(root, cluster, log, (name, Some(node)))?;
+    let (site, stop) = enter(root, cluster, log, (Some(Kind::App), name, Some(node)))?;
     expected(&site, name, || serve_at(&site, name, node, &stop))
 }
 

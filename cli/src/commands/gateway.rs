@@ -33,7 +33,7 @@ pub(crate) struct Gateway {
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode, Failure> {
     let (notes, received) = mpsc::sync_channel(NOTES_MAX);
-    let (site, stop) = enter(root, cluster, &args.log, (args.name, None))?;
+    let (site, stop) = enter(root, cluster, &args.log, (None, args.name, None))?;
     annotate(site.cluster.dir(), received)?;
     let (questions, received) = mpsc::sync_channel(QUESTIONS_MAX);
     answer(site.cluster.dir(), received)?;

@@ -151,6 +151,17 @@ pub enum HostError {
         /// The names of the live processes.
         existing: Vec<Name>,
     },
+    /// The name is kept for another process of the cluster.
+    #[error(
+        "the name {name} belongs to {whose} of this cluster, and status, events, logs and `obol kill` go by names: choose \
+         another one"
+    )]
+    NameReserved {
+        /// The name.
+        name: Name,
+        /// Whose it is, as in "belongs to ...".
+        whose: &'static str,
+    },
     /// All seats of the agent are taken.
     #[error("all {seats} seats of region {region} are taken; raise limits.seats or use another agent")]
     NoSeat {

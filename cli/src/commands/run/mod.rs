@@ -211,6 +211,7 @@ fn supervise(
 ) -> Result<ExitCode, Failure> {
     unreserved(options.name)?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    site.deployment.check_name(Kind::App, options.name).map_err(Failure::refused)?;
     let node = agent(&site.cluster, options.node)?;
     let another = |failure| Failure::Refused(format!("{failure}; choose another --name"));
     let claim = NameClaim::take(site.cluster.dir(), options.name);
