@@ -101,6 +101,9 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
     assert!(killed.starts_with(&format!("killed app-2 (pid {}, ", before.pid("app-2"))), "{killed}");
     let degraded = root.until("app-2 is missed", |s| s.code == Some(1) && s.reasons().contains("app-2"));
     assert!(degraded.reasons().contains("app-2 down"), "{degraded:?}");
+    let how = "killed by SIGKILL";
+    root.until("how it ended is known", |s| s.reasons().contains(&format!("app-2 down: {how}")));
+    assert_eq!(root.status().process("app-2")["ended"], how);
     up.until_view("app-2 is removed", |view| view["members"] == 8);
     root.until("it is no member", |s| s.incarnation("app-2") == 0);
     let (_, who) = killed.trim_end_matches(")\n").rsplit_once(' ').expect("its incarnation");
@@ -187,8 +190,9 @@ fn the_leader_can_be_killed_by_its_role_and_another_leads() {
 fn down_ends_a_cluster_that_runs() {
     let (root, up) = Root::with_cluster(&["--apps", "1"]);
     assert_eq!(root.run(&["down"]).ends(0).out, "cluster default is down\n");
-    root.is_gone();
+    // The cluster is gone, and its supervisor is about to end.
     up.end().well();
+    root.is_gone();
     root.run(&["status"]).refused(&["no cluster default in", "there are none: `obol up`"]);
     root.run(&["down"]).refused(&["no cluster default in"]);
 }

@@ -231,11 +231,16 @@ impl Cluster {
         let view = processes.iter().filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: self.now(), view, processes, remote: Vec::new(), health, reasons };
+        let kind = |name: String| {
+            let kind = Name::new(&name).map_or(Kind::Agent, |name| self.deployment.kind(name));
+            (name, kind)
+        };
         let expected = Expected {
             pulses: Vec::new(),
             deciders: Deciders::expected(&self.deployment, snapshot.view.as_deref()),
-            others: self.others(),
+            others: self.others().into_iter().map(kind).collect(),
             absent: std::collections::BTreeMap::new(),
+            fates: std::collections::BTreeMap::new(),
             trouble: None,
             forgotten: Vec::new(),
             unsaved: Vec::new(),

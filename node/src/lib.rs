@@ -8,6 +8,7 @@
 pub mod deployment;
 pub mod ended;
 pub mod endpoint;
+pub mod fate;
 pub mod hosts;
 pub mod keys;
 pub mod network;

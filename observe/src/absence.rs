@@ -76,10 +76,12 @@ impl Absence {
         }
     }
 
-    /// A reason for each absence of these names. What is not known otherwise is down.
+    /// A reason for each absence of these names. What is not known otherwise is down; `fates` says how
+    /// some of these ended.
     pub(crate) fn reasons<'n>(
         names: impl IntoIterator<Item = &'n str>,
         absent: &BTreeMap<String, Self>,
+        fates: &BTreeMap<String, String>,
     ) -> Vec<String> {
         let mut groups: BTreeMap<Self, Vec<&str>> = BTreeMap::new();
         for name in names {
@@ -87,9 +89,24 @@ impl Absence {
         }
         groups
             .into_iter()
-            .map(|(absence, names)| format!("{} {}", names.join(", "), absence.text()))
+            .map(|(absence, names)| {
+                let how = if absence == Self::Down { shown_fates(&names, fates) } else { String::new() };
+                format!("{} {}{how}", names.join(", "), absence.text())
+            })
             .collect()
     }
+}
+
+/// How these processes ended, as far as it is known: once if they ended alike.
+pub(crate) fn shown_fates(names: &[&str], fates: &BTreeMap<String, String>) -> String {
+    let known: Vec<(&str, &String)> =
+        names.iter().filter_map(|name| Some((*name, fates.get(*name)?))).collect();
+    let Some((_, first)) = known.first() else { return String::new() };
+    if known.len() == names.len() && known.iter().all(|(_, how)| how == first) {
+        return format!(": {first}");
+    }
+    let each: Vec<String> = known.iter().map(|(name, how)| format!("{name}: {how}")).collect();
+    format!(" ({})", each.join("; "))
 }
 
 /// Why processes of other hosts that do not answer may run all the same: this host has no keys by which
@@ -211,12 +228,34 @@ mod tests {
         ];
         let absent = absent.map(|(name, absence)| (name.to_owned(), absence)).into();
         assert_eq!(
-            Absence::reasons(["node-2", "app-1", "app-2", "app-9"], &absent),
+            Absence::reasons(["node-2", "app-1", "app-2", "app-9"], &absent, &BTreeMap::new()),
             [
                 "app-9 down",
                 "node-2, app-2 not a member: removed as failed by view 7",
                 "app-1 not seen from this host"
             ]
+        );
+    }
+
+    #[test]
+    fn who_is_down_is_shown_with_how_it_ended_where_that_is_known() {
+        let fates = [
+            ("app-1", "killed by SIGKILL"),
+            ("app-2", "killed by SIGKILL"),
+            ("app-3", "exit status 3"),
+            ("app-5", "killed by SIGSEGV"),
+        ];
+        let fates = fates.map(|(name, how)| (name.to_owned(), how.to_owned())).into();
+        let absent = [("app-5".to_owned(), Absence::Removed(ViewId(7)))].into();
+        let of = |names: &[&str]| Absence::reasons(names.iter().copied(), &absent, &fates);
+        assert_eq!(of(&["app-1", "app-2"]), ["app-1, app-2 down: killed by SIGKILL"]);
+        let each = "app-1, app-3, app-4 down (app-1: killed by SIGKILL; app-3: exit status 3)";
+        assert_eq!(of(&["app-1", "app-3", "app-4"]), [each]);
+        assert_eq!(of(&["app-4"]), ["app-4 down"]);
+        assert_eq!(
+            of(&["app-5"]),
+            ["app-5 not a member: removed as failed by view 7"],
+            "its host may not know"
         );
     }
 }

@@ -1,5 +1,6 @@
 //! The health of a cluster: every command and screen uses this assessment.
 
+use crate::absence::shown_fates;
 use crate::{Absence, Deciders, Health, Process, Snapshot};
 use obol_fabric::host::Cluster;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
@@ -18,14 +19,16 @@ const NO_LEASE: &str = "has no active lease";
 pub struct Expected {
     /// The coordinators that count for the majority.
     pub deciders: Deciders,
-    /// The other processes of the cluster, without those that left.
-    pub others: Vec<String>,
+    /// The other processes of the cluster, without those that left, and what they are.
+    pub others: Vec<(String, Kind)>,
     /// Why those of them that are not seen alive are not, in a cluster of several hosts. Others are
     /// down.
     pub absent: BTreeMap<String, Absence>,
     /// Why processes of other hosts cannot be read, if so.
     pub trouble: Option<String>,
     /// The coordinators whose memory on this host is lost: they cannot be restarted.
+    /// How processes of this host have ended, where their supervisor has noted it.
+    pub fates: BTreeMap<String, String>,
     pub forgotten: Vec<String>,
     /// The coordinators that cannot save views, and why.
     pub unsaved: Vec<(Name, String)>,
@@ -137,7 +140,7 @@ fn majority(
     deciders: &Deciders,
     snapshot: &Snapshot,
     alive: &HashSet<&str>,
-    absent: &BTreeMap<String, Absence>,
+    (absent, fates): (&BTreeMap<String, Absence>, &BTreeMap<String, String>),
     (forgotten, is_troubled): (&[String], bool),
     reasons: &mut Vec<String>,
 ) -> Majority {
@@ -151,7 +154,7 @@ fn majority(
     let mut unseen_majority = None;
     if !has_majority && deciders.spare(running + unseen).is_some() {
         reasons.push("no majority of the coordinators is seen from this host".to_owned());
-        reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent));
+        reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent, fates));
         let remedy = unseen_remedy(deciders.majority() - running, &down);
         // What keeps this host from reading the others is to be removed first.
         match is_troubled {
@@ -160,8 +163,11 @@ fn majority(
         }
     } else if !has_majority {
         reasons.push(format!(
-            "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; {}",
+            "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end{how}; {}",
             remedy(down, forgotten)
+        let names: Vec<&str> = down.iter().map(String::as_str).collect();
+        let how = Some(shown_fates(&names, fates)).filter(|how| !how.is_empty());
+        let how = how.map_or(String::new(), |how| format!("; {} down{how}", names.join(", ")));
         ));
     } else {
         // A coordinator that left still counts for the majority, so it is reported as well.
@@ -170,7 +176,7 @@ fn majority(
                 || snapshot.all_processes().any(|p| p.left && p.name.as_str() == name)
         };
         let (left, down): (Vec<String>, Vec<String>) = down.into_iter().partition(has_left);
-        reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent));
+        reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent, fates));
         if !left.is_empty() {
             reasons.push(format!("{} left, and still counts for the majority", left.join(", ")));
         }
@@ -181,24 +187,28 @@ fn majority(
 /// The health of a cluster, and the reasons why it is not healthy.
 pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let mut reasons = Vec::new();
-    let alive: HashSet<&str> =
-        snapshot.all_processes().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
-    let live = |name: &str| alive.contains(name);
-    // A program may have the name of a coordinator that is dead.
+    // A process of another kind may have the name of one that is dead.
+    let lives = |name: &str, kind| snapshot.all_processes().any(|p| p.alive && p.stands_for(name, kind));
     let coordinate: HashSet<&str> = snapshot
         .all_processes()
         .filter(|p| p.alive && p.kind == Kind::Coordinator)
         .map(|p| p.name.as_str())
         .collect();
-    let Expected { deciders, others, absent, trouble, forgotten, unsaved, gateway, pulses, newest_since } =
-        expected;
+    let Expected { deciders, others, absent, fates, trouble, forgotten, unsaved, gateway, .. } = &expected;
     let some_acts = deciders.acting(snapshot).next().is_some();
-    let Majority { exists: has_majority, remedy: unseen_majority } =
-        majority(&deciders, snapshot, &coordinate, &absent, (&forgotten, trouble.is_some()), &mut reasons);
-    reasons.extend(Absence::reasons(others.iter().map(String::as_str).filter(|name| !live(name)), &absent));
+    let Majority { exists: has_majority, remedy: unseen_majority } = majority(
+        deciders,
+        snapshot,
+        &coordinate,
+        (absent, fates),
+        (forgotten.as_slice(), trouble.is_some()),
+        &mut reasons,
+    );
+    let missing = others.iter().filter(|(name, kind)| !lives(name, *kind)).map(|(name, _)| name.as_str());
+    reasons.extend(Absence::reasons(missing, absent, fates));
     reasons.extend(gateway.complaint().map(str::to_owned));
-    reasons.extend(pulses);
-    if let Some(trouble) = &trouble {
+    reasons.extend(expected.pulses.iter().cloned());
+    if let Some(trouble) = trouble {
         reasons.push(format!("processes of other hosts cannot be read: {trouble}"));
     }
     for (name, why) in unsaved.iter().filter(|(name, _)| coordinate.contains(name.as_str())) {
@@ -206,9 +216,12 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
             .push(format!("{name} cannot save views, so it could not be recovered after a disaster: {why}"));
     }
     reasons.extend(
-        snapshot.all_processes().filter(|p| p.alive).filter_map(|p| complaint(p, snapshot, newest_since)),
+        snapshot
+            .all_processes()
+            .filter(|p| p.alive)
+            .filter_map(|p| complaint(p, snapshot, expected.newest_since)),
     );
-    if alive.is_empty() {
+    if !snapshot.all_processes().any(|p| p.alive) {
         return (Health::Unreachable, reasons);
     }
     if reasons.is_empty() {
@@ -217,7 +230,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     // Without access to the other hosts, it is unknown whether a coordinator decides there.
     let decides = has_majority && some_acts || trouble.is_some();
     let is_partial = trouble.is_some() || absent.values().any(|absence| *absence == Absence::Silent);
-    match outage(snapshot, &others, is_partial) {
+    match outage(snapshot, others, is_partial) {
         Outage::None => (Health::Degraded, reasons),
         Outage::Change if decides => (Health::Degraded, reasons),
         Outage::Change => {
@@ -228,7 +241,8 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
             if why == Cause::Ended {
                 reasons.retain(|reason| !reason.ends_with(NO_LEASE));
             }
-            reasons.insert(0, format!("{}: no program may act", why.text()));
+            let who = if is_partial { "no program that can be read may act" } else { "no program may act" };
+            reasons.insert(0, format!("{}: {who}", why.text()));
             // That of a majority that is lost is among the reasons,
             // except where trouble came first.
             reasons.extend(unseen_majority.or_else(|| has_majority.then(|| why.remedy().to_owned())));
@@ -279,9 +293,10 @@ impl Cause {
     }
 }
 
-fn outage(snapshot: &Snapshot, wanted: &[String], is_partial: bool) -> Outage {
+fn outage(snapshot: &Snapshot, wanted: &[(String, Kind)], is_partial: bool) -> Outage {
     let is_app = |p: &Process| {
-        p.kind == Kind::App && (p.alive && !p.left || wanted.iter().any(|name| name == p.name.as_str()))
+        p.kind == Kind::App
+            && (p.alive && !p.left || wanted.iter().any(|(name, kind)| p.stands_for(name, *kind)))
     };
     // An agent stands for the programs that it may get.
     let acting = if snapshot.all_processes().any(is_app) { Kind::App } else { Kind::Agent };
@@ -354,7 +369,10 @@ mod tests {
         assert_eq!(snapshot.leader_name(), None, "coord-1 is not seen, and may lead");
         let expected = Expected {
             deciders: Deciders::of(&view),
-            others: vec!["node-1".to_owned(), "node-3".to_owned()],
+            others: ["node-1", "node-3"].map(|name| (name.to_owned(), Kind::Agent)).to_vec(),
+            fates: [("coord-1", "killed by SIGKILL"), ("node-1", "exit status 3")]
+                .map(|(name, how)| (name.to_owned(), how.to_owned()))
+                .into(),
             absent: absent.iter().map(|(name, absence)| ((*name).to_owned(), *absence)).collect(),
             trouble: trouble.map(str::to_owned),
             forgotten: Vec::new(),
@@ -399,7 +417,9 @@ mod tests {
         assert!(
             reasons.iter().any(|reason| {
                 reason.starts_with("coordinator majority lost: 1 of 3 run")
-                    && reason.ends_with("start coord-1, coord-3")
+                    && reason.ends_with(
+                        "coord-1, coord-3 down (coord-1: killed by SIGKILL); start coord-1, coord-3",
+                    )
             }),
             "{reasons:?}"
         );
@@ -420,6 +440,25 @@ mod tests {
             ..Process::missing(Name::new("node-1").expect("a name"), Kind::Agent)
         };
         let (health, reasons) = seen_with(&absent, None, vec![agent]);
+    fn live(text: &str, kind: Kind) -> Process {
+        Process {
+            process: obol_fabric::host::Process { pid: 9, started: 8 },
+            alive: true,
+            ..Process::missing(Name::new(text).expect("a name"), kind)
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_called_like_an_agent_does_not_hide_its_death() {
+        let (_, reasons) = seen_with(&[], None, vec![live("node-1", Kind::App)]);
+        assert!(reasons.contains(&"node-1, node-3 down (node-1: exit status 3)".to_owned()), "{reasons:?}");
+        let (_, reasons) = seen_with(&[], None, vec![live("node-1", Kind::Agent)]);
+        assert!(reasons.contains(&"node-3 down".to_owned()), "{reasons:?}");
+        // The file of hosts does not say which of its members are lease caches.
+        let (_, reasons) = seen_with(&[], None, vec![live("node-1", Kind::LeaseCache)]);
+        assert!(reasons.contains(&"node-3 down".to_owned()), "{reasons:?}");
+    }
+
         assert_eq!(health, Health::Unavailable);
         assert!(reasons[0].ends_with("no program may act"), "{reasons:?}");
         let says = |reasons: &[String]| {

@@ -25,7 +25,7 @@ use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Stamped};
 use obol_membership::view::coordinator_name;
 use obol_membership::{ActiveMutant, Kind, View};
-use obol_node::{Deployment, Site, SiteError, ended, unsaved};
+use obol_node::{Deployment, Site, SiteError, ended, fate, unsaved};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -491,17 +491,22 @@ impl Observer {
             // It left, or its agent did; and a start that failed expects it again.
             process.left = (process.left || deployed.contains(name)) && !expected.contains(name);
         }
-        let known: HashSet<&str> = processes.iter().chain(remote).map(|p| p.name.as_str()).collect();
+        // A process of another kind may have the name.
+        let is_known = |name: &str, kind| processes.iter().chain(remote).any(|p| p.stands_for(name, kind));
         let mut missing: Vec<Process> = Vec::new();
-        for name in deployed.iter().filter(|name| !known.contains(name.as_str())) {
+        for name in &deployed {
             // Names of a deployment were checked.
             let Ok(name) = Name::new(name) else { continue };
+            if is_known(name.as_str(), self.deployment.kind(name)) {
+                continue;
+            }
             let left = !expected.contains(name.as_str());
             let host = self.host_of_missing(name, view);
             missing.push(Process { left, host, ..Process::missing(name, self.deployment.kind(name)) });
         }
         // A coordinator that decides is missed, on whichever host it was.
-        for name in self.deciders(view).names().iter().filter(|name| !known.contains(name.as_str())) {
+        let deciders = self.deciders(view);
+        for name in deciders.names().iter().filter(|name| !is_known(name, Kind::Coordinator)) {
             let left = self.absence(name, processes, remote, view) == Some(Absence::Left);
             let Ok(name) = Name::new(name) else { continue };
             let host = self.host_of_missing(name, view);
@@ -511,7 +516,7 @@ impl Observer {
         let departed = view.iter().flat_map(|view| view.departed.iter().rev());
         for gone in departed.filter(|gone| gone.kind != Kind::Coordinator) {
             let name = gone.name.as_str();
-            if known.contains(name) || missing.iter().any(|other| other.name == gone.name) {
+            if is_known(name, gone.kind) || missing.iter().any(|other| other.stands_for(name, gone.kind)) {
                 continue;
             }
             let host = self.host_of_missing(gone.name, view);
@@ -611,17 +616,27 @@ impl Observer {
     /// Sets the health of a snapshot.
     fn judge(&self, snapshot: &mut Snapshot) {
         let Snapshot { processes, remote, view, .. } = &*snapshot;
-        let others: Vec<String> = self.expected(processes, remote, view.as_deref()).collect();
+        let kind = |name: String| {
+            let kind = Name::new(&name).map_or(Kind::Agent, |name| self.deployment.kind(name));
+            (name, kind)
+        };
+        let others: Vec<(String, Kind)> =
+            self.expected(processes, remote, view.as_deref()).map(kind).collect();
         let deciders = self.deciders(view.as_deref());
-        let lives = |name: &str| snapshot.all_processes().any(|p| p.alive && p.name.as_str() == name);
-        let absent =
-            others.iter().chain(deciders.names()).filter(|name| !lives(name)).filter_map(|name| {
-                Some((name.clone(), self.absence(name, processes, remote, view.as_deref())?))
-            });
+        let lives = |name: &str, kind| snapshot.all_processes().any(|p| p.alive && p.stands_for(name, kind));
+        let coordinators = deciders.names().iter().map(|name| (name, Kind::Coordinator));
+        let all = others.iter().map(|(name, kind)| (name, *kind)).chain(coordinators);
+        let missing: Vec<&String> =
+            all.filter(|(name, kind)| !lives(name, *kind)).map(|(name, _)| name).collect();
+        let absent = missing.iter().filter_map(|name| {
+            Some(((*name).clone(), self.absence(name, processes, remote, view.as_deref())?))
+        });
+        let fates = missing.iter().filter_map(|name| Some(((*name).clone(), self.fate(name, processes)?)));
         let expected = judge::Expected {
             absent: absent.collect(),
-            deciders,
-            others,
+            fates: fates.collect(),
+            deciders: deciders.clone(),
+            others: others.clone(),
             trouble: self.trouble.clone().or_else(|| self.doubt.clone()),
             forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
@@ -630,6 +645,15 @@ impl Observer {
             newest_since: self.newest_since.1,
         };
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
+    }
+
+    /// How the last process of this name ended on this host, if its supervisor noted it: of these
+    /// rows, the last one is that process, unless its memory has another owner by now.
+    fn fate(&self, name: &str, here: &[Process]) -> Option<String> {
+        let fate = fate::of(self.cluster.dir(), name)?;
+        let mut rows = here.iter().filter(|p| p.name.as_str() == name && !p.is_missing()).peekable();
+        let is_its = rows.peek().is_none() || rows.any(|p| p.process.pid == fate.pid);
+        is_its.then_some(fate.how)
     }
 
     /// The events since the last call, by time.

@@ -155,6 +155,16 @@ impl Process {
         self.alive && member && self.view.as_ref().is_some_and(|view| active(view.id))
     }
 
+    /// Whether it is what a process of this name and kind would be. A hosts file does not say which of
+    /// its members are agents, and which lease caches.
+    pub fn stands_for(&self, name: &str, kind: Kind) -> bool {
+        let role = |kind| match kind {
+            Kind::LeaseCache => Kind::Agent,
+            other => other,
+        };
+        self.name.as_str() == name && role(self.kind) == role(kind)
+    }
+
     /// Whether this is no process that was read, see [`Process::missing`].
     pub fn is_missing(&self) -> bool {
         self.process == obol_fabric::host::Process::default()
@@ -227,7 +237,7 @@ impl Health {
         }
     }
 
-    /// Whether at least some programs may act under leases.
+    /// Whether at least some programs are known to be able to act under leases.
     pub const fn serves(self) -> bool {
         matches!(self, Self::Healthy | Self::Degraded)
     }

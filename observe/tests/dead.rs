@@ -5,7 +5,7 @@ use obol_fabric::shm::Endpoint;
 use obol_fabric::{Fabric as _, Name, Owner, Wait};
 use obol_membership::Kind;
 use obol_membership::recorder::{Kind as Event, Record};
-use obol_node::{Deployment, Site};
+use obol_node::{Deployment, Site, fate};
 use obol_observe::Observer;
 use obol_profiles::Profile;
 
@@ -87,6 +87,17 @@ fn a_process_whose_core_has_ended_is_down_though_it_lives() {
                 assert_eq!((row.alive, row.left), (false, false));
             }
             assert!(observer.snapshot().process("kx").is_none(), "no command finds it by its name");
+        }
+    });
+}
+
+#[test]
+fn how_a_process_ended_is_said_where_its_supervisor_has_noted_it() {
+    with_cluster("fate", |site, observers| {
+        fate::note(site.cluster.dir(), name("coord-1"), 7, "killed by SIGKILL").expect("noted");
+        for mut observer in observers {
+            let reasons = observer.snapshot().reasons;
+            assert!(reasons[0].contains("; coord-1 down: killed by SIGKILL; "), "{reasons:?}");
         }
     });
 }

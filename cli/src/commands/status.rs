@@ -13,6 +13,7 @@ use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::Counter;
 use obol_membership::view::{Member, coordinator_name};
+use obol_node::fate;
 use obol_node::network::Fabric;
 use obol_observe::pulse;
 use obol_observe::{
@@ -100,14 +101,17 @@ struct ProcessJson<'a> {
     /// Whether it left on request, so that it is not missed.
     left: bool,
     deadbeat: &'static str,
+    /// How it ended, such as `killed by SIGKILL` or `exit status 3`; none if it runs, or if the `obol up`
+    /// of this host has not seen its end.
+    ended: Option<String>,
     /// Of obol; none if it does not say.
     version: Option<String>,
     incarnation: Option<u64>,
     host: Option<String>,
     /// Of a program at an agent: whether that agent runs.
     agent_alive: Option<bool>,
-    /// For how many microseconds its join is still on hold, if it is, because its name failed again
-    /// and again.
+    /// For how many microseconds its join is still on hold, if it is, because its name failed or
+    /// left again and again.
     held_back_us: Option<f64>,
     view: Option<u64>,
     lease: Option<LeaseJson>,
@@ -328,6 +332,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         frozen: p.frozen,
         left: p.left,
         deadbeat: p.detection.name(),
+        ended: None,
         version: (p.version != Version::default()).then(|| p.version.to_string()),
         incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
         agent_alive: p.agent_lives(snapshot),
@@ -391,6 +396,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         for process in status.processes.iter_mut().filter(|process| !process.distant) {
             process.log = log(&observer, process);
         }
+            process.ended = ended(&observer, process);
         output::json(&status)?;
     } else {
         output::line(table::headline(cluster, &snapshot))?;
@@ -430,6 +436,12 @@ fn log(observer: &Observer, process: &ProcessJson<'_>) -> Option<LogJson> {
 }
 
 /// Logs that lack lines.
+/// How a dead process of this host ended, if its supervisor has noted it.
+fn ended(observer: &Observer, process: &ProcessJson<'_>) -> Option<String> {
+    let fate = fate::of(observer.cluster().dir(), process.name).filter(|_| !process.alive)?;
+    (process.pid == fate.pid).then_some(fate.how)
+}
+
 fn lost_lines(observer: &Observer) -> impl Iterator<Item = String> {
     let lacks = |(name, state): (String, obol_logs::State)| {
         let lost = state.dropped + state.unwritten;

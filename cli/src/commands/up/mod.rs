@@ -153,6 +153,8 @@ fn coordinator(number: u16, saves: &Path) -> Vec<String> {
 struct Started {
     child: Child,
     listener: Option<JoinHandle<()>>,
+    /// Its cluster's, on its host.
+    dir: PathBuf,
     /// How it ended.
     ended: Option<ExitStatus>,
     /// It was started after the others: its failure says nothing about the start of the cluster.
@@ -291,6 +293,10 @@ impl Supervisor {
     fn start(&mut self, name: &str) -> Result<u32, String> {
         let Spec { cluster, arguments } = self.spec(name)?;
         self.wait_for_end(name)?;
+        // The end of an earlier one is logged before.
+        self.reap();
+        let dir = self.root.join(cluster.as_str());
+        log::begins(&dir, name);
         let mut child = sched::pass_parent_id(&mut Command::new(&self.program))
             .args(["--cluster", cluster.as_str(), "--root"])
             .arg(&self.root)
@@ -311,7 +317,7 @@ impl Supervisor {
             .err()
             .map(|error| format!("could not start a thread for the errors of {name}: {error}"));
         let listener = logged.unwrap_or_default();
-        self.children.insert(name.to_owned(), Started { child, listener, ended: None, later: false });
+        self.children.insert(name.to_owned(), Started { child, listener, dir, ended: None, later: false });
         failed.map_or(Ok(pid), Err)
     }
 
@@ -334,7 +340,7 @@ impl Supervisor {
             // An error means that it is no child any more, which is what reaping is for.
             started.ended = started.child.try_wait().ok().flatten();
             if let Some(status) = started.ended {
-                log::end(name, started.child.id(), status);
+                log::end(&started.dir, name, started.child.id(), status);
             }
             if let (Some(_), Some(listener)) =
                 (started.ended, started.listener.take_if(|_| started.ended.is_some()))
@@ -353,17 +359,14 @@ impl Supervisor {
         if status.success() || asked {
             return None;
         }
-        let last = self.child_logs.last(name);
+        let (last, how) = (self.child_logs.last(name), log::words(status));
         Some(match (status.signal(), last) {
             (None, Some(last)) => last,
-            (None, None) => format!("ended with {status} and wrote nothing"),
-            (Some(SIGBUS), _) => format!(
-                "ended with {status}: there is no room for its memory; free space in {}",
-                self.directory.display()
-            ),
-            (Some(_), last) => {
-                format!("ended with {status}{}", last.map_or(String::new(), |s| format!(": {s}")))
+            (None, None) => format!("{how}, and it wrote nothing"),
+            (Some(SIGBUS), _) => {
+                format!("{how}: there is no room for its memory; free space in {}", self.directory.display())
             }
+            (Some(_), last) => format!("{how}{}", last.map_or(String::new(), |s| format!(": {s}"))),
         })
     }
 
@@ -378,7 +381,9 @@ impl Supervisor {
         self.reap();
         match (self.children.get(name), self.failure(name)) {
             (_, Some(reason)) => format!("{name} ended at once: {reason}"),
-            (Some(Started { ended: Some(status), .. }), None) => format!("{name} has ended: {status}"),
+            (Some(Started { ended: Some(status), .. }), None) => {
+                format!("{name} has ended: {}", log::words(*status))
+            }
             (Some(started), None) => format!("{name} runs (pid {})", started.child.id()),
             (None, None) => format!("{name} was not started"),
         }
