@@ -423,6 +423,7 @@ fn healthy() -> Vec<Series> {
         ("obol_up{H}", "1x40"),
         ("obol_serves{H}", "1x40"),
         ("obol_health{H,state=\"degraded\"}", "0x40"),
+        ("obol_health{H,state=\"unknown\"}", "0x40"),
         ("obol_deciders{H}", "3x40"),
         ("obol_deciders_running{H}", "3x40"),
         ("obol_deciders_spare{H}", "1x40"),
@@ -456,6 +457,7 @@ fn causes() -> Vec<(&'static str, Vec<Series>)> {
     vec![
         ("ObolUnavailable", vec![("obol_serves{H}", "0x40")]),
         ("ObolDegraded", vec![("obol_health{H,state=\"degraded\"}", "1x40")]),
+        ("ObolUnknown", vec![("obol_health{H,state=\"unknown\"}", "1x40"), ("obol_serves{H}", "_x40")]),
         (
             "ObolMajorityAtRisk",
             vec![("obol_deciders_running{H}", "2x40"), ("obol_deciders_spare{H}", "0x40")],

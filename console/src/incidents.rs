@@ -156,7 +156,7 @@ impl Derive {
         Some(Event {
             severity: match sample.health {
                 Health::Healthy => Severity::Info,
-                Health::Degraded => Severity::Warning,
+                Health::Degraded | Health::Unknown => Severity::Warning,
                 Health::Unavailable | Health::Unreachable => Severity::Critical,
             },
             state: if is_healthy { State::Resolved } else { State::Firing },

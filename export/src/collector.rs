@@ -86,6 +86,12 @@ impl Polled {
         self.reading.as_ref().err().map(String::as_str)
     }
 
+    /// Why it is not known whether any program may act, if so.
+    pub(crate) fn unknown(&self) -> Option<String> {
+        let snapshot = &self.reading.as_ref().ok()?.snapshot;
+        (snapshot.health == Health::Unknown).then(|| snapshot.reasons.join("; "))
+    }
+
     /// READs of all polls so far, and bytes.
     pub const fn load(&self) -> Load {
         self.own.load

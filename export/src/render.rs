@@ -35,10 +35,14 @@ pub(crate) fn text(polled: &Polled, served: Served, format: Format) -> String {
 fn cluster(text: &mut Exposition, reading: &Reading) {
     let snapshot = &reading.snapshot;
     let mut health = text.family(Derived::Health);
-    for state in [Health::Healthy, Health::Degraded, Health::Unreachable, Health::Unavailable] {
+    for state in
+        [Health::Healthy, Health::Degraded, Health::Unreachable, Health::Unavailable, Health::Unknown]
+    {
         health.value(&[state.name()], u8::from(state == snapshot.health));
     }
-    text.value(Derived::Serves, u8::from(snapshot.health.serves()));
+    if let Some(serves) = snapshot.health.is_known_to_serve() {
+        text.value(Derived::Serves, u8::from(serves));
+    }
     text.value(Derived::HealthReasons, snapshot.reasons.len());
     let Some(view) = snapshot.view.as_deref() else { return };
     text.value(Derived::View, view.id);

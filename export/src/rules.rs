@@ -91,6 +91,7 @@ pub fn rules(profile: &Profile) -> Vec<Rule> {
 fn of_cluster(profile: &Profile) -> Vec<Rule> {
     let least = profile.alert.spare_coordinators;
     let health = MINUTE.matching(Derived::Health, "state=\"degraded\"");
+    let unknown = MINUTE.matching(Derived::Health, "state=\"unknown\"");
     let stale = seconds(profile.alert.stale_after);
     vec![
         rule(
@@ -109,6 +110,15 @@ fn of_cluster(profile: &Profile) -> Vec<Rule> {
             format!("Something is missing in {OF_CLUSTER}"),
             "Programs may act, and a process that is expected does not run or is not active. `obol status` says \
              which."
+                .to_owned(),
+        ),
+        rule(
+            "ObolUnknown",
+            Severity::Warning,
+            (format!("min by (cluster) ({unknown}) == 1"), "30s"),
+            format!("Whether any program of {OF_CLUSTER} may act is not known"),
+            "No exporter sees a program that may act, and each cannot read other hosts, where some may run. \
+             `obol status` on each host has the reasons; see whether the gateways run."
                 .to_owned(),
         ),
         rule(

@@ -265,7 +265,7 @@ fn typed(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Answ
 const INDEX: &str = "obol export\n\n\
     /metrics  the newest poll, as OpenMetrics or in the format 0.0.4 of Prometheus\n\
     /healthz  whether the exporter polls\n\
-    /readyz   whether the cluster can be read\n";
+    /readyz   whether the cluster can be read, and its health is known\n";
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answer, Infallible> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -289,7 +289,8 @@ fn readiness(shared: &Shared) -> Answer {
     if let Err(age) = shared.is_alive() {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("the last poll ended {age} ago\n"));
     }
-    match shared.newest().polled.failure() {
+    let newest = shared.newest();
+    match newest.polled.failure().map(str::to_owned).or_else(|| newest.polled.unknown()) {
         None => plain(StatusCode::OK, "ok\n"),
         Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
@@ -317,9 +318,10 @@ async fn metrics(shared: &Arc<Shared>, request: &Request<Incoming>) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collector::Own;
+    use crate::collector::{Own, Reading};
     use crate::failovers::Counted;
     use obol_fabric::Name;
+    use obol_observe::Health;
 
     fn shared(at: obol_fabric::Instant) -> Shared {
         let polled = Polled {
@@ -343,6 +345,35 @@ mod tests {
         let hangs = shared(clock::now() - Nanos::from_secs(17));
         assert!(hangs.is_alive().is_err_and(|age| age >= Nanos::from_secs(17)));
         assert_eq!(readiness(&hangs).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn an_exporter_of_a_cluster_whose_health_is_not_known_is_not_ready_and_does_not_say_whether_it_serves() {
+        let of = |health| {
+            let mut shared = shared(clock::now());
+            let snapshot = obol_observe::Snapshot {
+                at: clock::now(),
+                view: None,
+                processes: Vec::new(),
+                remote: Vec::new(),
+                health,
+                reasons: vec!["host 2 does not answer".to_owned()],
+            };
+            let mut polled = shared.newest().polled.clone();
+            polled.reading =
+                Ok(Reading { snapshot, leader: None, deciders_running: 1, rows: Vec::new(), gateway: None });
+            shared.newest = Mutex::new(Newest::new(polled));
+            let text = shared.newest().text(Served { scrapes: 1, refused: 0 }, Format::Prometheus, false);
+            let text = String::from_utf8_lossy(&text).into_owned();
+            (readiness(&shared).status(), text)
+        };
+        let (status, text) = of(Health::Degraded);
+        assert_eq!(status, StatusCode::OK);
+        assert!(text.contains("obol_serves{cluster=\"a\"} 1\n"), "{text}");
+        let (status, text) = of(Health::Unknown);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("obol_health{cluster=\"a\",state=\"unknown\"} 1\n"), "{text}");
+        assert!(!text.contains("obol_serves{"), "{text}");
     }
 
     #[test]

@@ -15,6 +15,9 @@ const CHANGE_MAX: Nanos = Nanos::from_millis(100);
 /// The complaint about a program that may not act. Where none may, that is said once.
 const NO_LEASE: &str = "has no active lease";
 
+/// The first reason of a health that is not known.
+const NOT_KNOWN: &str = "whether any program may act is not known from this host";
+
 /// Which processes should run.
 pub struct Expected {
     /// The coordinators that count for the majority.
@@ -24,11 +27,11 @@ pub struct Expected {
     /// Why those of them that are not seen alive are not, in a cluster of several hosts. Others are
     /// down.
     pub absent: BTreeMap<String, Absence>,
+    /// How processes of this host have ended, where their supervisor has noted it.
+    pub fates: BTreeMap<String, String>,
     /// Why processes of other hosts cannot be read, if so.
     pub trouble: Option<String>,
     /// The coordinators whose memory on this host is lost: they cannot be restarted.
-    /// How processes of this host have ended, where their supervisor has noted it.
-    pub fates: BTreeMap<String, String>,
     pub forgotten: Vec<String>,
     /// The coordinators that cannot save views, and why.
     pub unsaved: Vec<(Name, String)>,
@@ -162,12 +165,12 @@ fn majority(
             true => unseen_majority = Some(remedy),
         }
     } else if !has_majority {
-        reasons.push(format!(
-            "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end{how}; {}",
-            remedy(down, forgotten)
         let names: Vec<&str> = down.iter().map(String::as_str).collect();
         let how = Some(shown_fates(&names, fates)).filter(|how| !how.is_empty());
         let how = how.map_or(String::new(), |how| format!("; {} down{how}", names.join(", ")));
+        reasons.push(format!(
+            "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end{how}; {}",
+            remedy(down, forgotten)
         ));
     } else {
         // A coordinator that left still counts for the majority, so it is reported as well.
@@ -227,12 +230,14 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     if reasons.is_empty() {
         return (Health::Healthy, reasons);
     }
-    // Without access to the other hosts, it is unknown whether a coordinator decides there.
-    let decides = has_majority && some_acts || trouble.is_some();
     let is_partial = trouble.is_some() || absent.values().any(|absence| *absence == Absence::Silent);
     match outage(snapshot, others, is_partial) {
         Outage::None => (Health::Degraded, reasons),
-        Outage::Change if decides => (Health::Degraded, reasons),
+        Outage::NoPrograms if has_majority || !is_partial => (Health::Degraded, reasons),
+        Outage::Change if has_majority && some_acts => (Health::Degraded, reasons),
+        Outage::NoPrograms | Outage::Unseen => not_known(reasons),
+        // Without access to the other hosts, it is unknown whether a coordinator decides there.
+        Outage::Change if trouble.is_some() => not_known(reasons),
         Outage::Change => {
             reasons.extend(unseen_majority);
             (Health::Unavailable, reasons)
@@ -251,10 +256,19 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     }
 }
 
+fn not_known(mut reasons: Vec<String>) -> (Health, Vec<String>) {
+    reasons.insert(0, NOT_KNOWN.to_owned());
+    (Health::Unknown, reasons)
+}
+
 /// Whether any program may act.
 enum Outage {
-    /// One may, or there is none.
+    /// One may.
     None,
+    /// There is none, and none is missed.
+    NoPrograms,
+    /// None is seen that is a member; some may be on hosts that cannot be read.
+    Unseen,
     /// None may at this moment, and some will in the next.
     Change,
     /// None may for longer than a view change takes, and why.
@@ -302,12 +316,12 @@ fn outage(snapshot: &Snapshot, wanted: &[(String, Kind)], is_partial: bool) -> O
     let acting = if snapshot.all_processes().any(is_app) { Kind::App } else { Kind::Agent };
     let mut programs = snapshot.all_processes().filter(|p| p.kind == acting && p.alive).peekable();
     if programs.peek().is_none() && wanted.is_empty() {
-        return Outage::None;
+        return Outage::NoPrograms;
     }
     let members: Vec<&Process> = programs.filter(|p| snapshot.is_member(p)).collect();
     if members.is_empty() {
         // They may be on the hosts that are not seen.
-        return if is_partial { Outage::None } else { Outage::Lasting(Cause::NoMember) };
+        return if is_partial { Outage::Unseen } else { Outage::Lasting(Cause::NoMember) };
     }
     let running: Vec<&&Process> = members.iter().filter(|p| !p.frozen).collect();
     if running.is_empty() {
@@ -394,10 +408,11 @@ mod tests {
     #[test]
     fn hosts_that_cannot_be_read_are_neither_dead_nor_a_lost_majority() {
         let (health, reasons) = seen(&UNSEEN, Some(TROUBLE));
-        assert_eq!(health, Health::Degraded);
+        assert_eq!(health, Health::Unknown);
         assert_eq!(
             reasons,
             [
+                NOT_KNOWN,
                 "no majority of the coordinators is seen from this host",
                 "coord-1, coord-3 not seen from this host",
                 "node-1, node-3 not seen from this host",
@@ -425,21 +440,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn what_makes_a_cluster_available_again_is_said_with_the_names() {
-        let down = ["coord-1", "coord-3"].map(str::to_owned);
-        assert!(unseen_remedy(1, &down).starts_with("start 1 of coord-1, coord-3 on their hosts"));
-        assert!(unseen_remedy(2, &down).starts_with("start coord-1, coord-3 on their hosts"));
-        assert!(unseen_remedy(1, &down[..1]).starts_with("start coord-1 on its host"));
-        // The own agent is all that is left, and its lease has ended.
-        let removed = Absence::Removed(ViewId(9));
-        let absent = [("coord-1", removed), ("coord-3", Absence::Unseen), ("node-3", removed)];
-        let agent = Process {
-            process: obol_fabric::host::Process { pid: 9, started: 8 },
-            alive: true,
-            ..Process::missing(Name::new("node-1").expect("a name"), Kind::Agent)
-        };
-        let (health, reasons) = seen_with(&absent, None, vec![agent]);
     fn live(text: &str, kind: Kind) -> Process {
         Process {
             process: obol_fabric::host::Process { pid: 9, started: 8 },
@@ -459,6 +459,21 @@ mod tests {
         assert!(reasons.contains(&"node-3 down".to_owned()), "{reasons:?}");
     }
 
+    #[test]
+    fn what_makes_a_cluster_available_again_is_said_with_the_names() {
+        let down = ["coord-1", "coord-3"].map(str::to_owned);
+        assert!(unseen_remedy(1, &down).starts_with("start 1 of coord-1, coord-3 on their hosts"));
+        assert!(unseen_remedy(2, &down).starts_with("start coord-1, coord-3 on their hosts"));
+        assert!(unseen_remedy(1, &down[..1]).starts_with("start coord-1 on its host"));
+        // The own agent is all that is left, and its lease has ended.
+        let removed = Absence::Removed(ViewId(9));
+        let absent = [("coord-1", removed), ("coord-3", Absence::Unseen), ("node-3", removed)];
+        let agent = Process {
+            process: obol_fabric::host::Process { pid: 9, started: 8 },
+            alive: true,
+            ..Process::missing(Name::new("node-1").expect("a name"), Kind::Agent)
+        };
+        let (health, reasons) = seen_with(&absent, None, vec![agent]);
         assert_eq!(health, Health::Unavailable);
         assert!(reasons[0].ends_with("no program may act"), "{reasons:?}");
         let says = |reasons: &[String]| {
@@ -466,9 +481,9 @@ mod tests {
         };
         assert!(says(&reasons), "{reasons:?}");
         assert!(reasons.iter().all(|why| !why.ends_with(NO_LEASE)), "it was said of all: {reasons:?}");
-        // While programs may act, what keeps this host from reading the others comes first.
+        // What keeps this host from reading the others comes first.
         let (health, reasons) = seen(&UNSEEN, Some(TROUBLE));
-        assert!(health == Health::Degraded && !says(&reasons), "{reasons:?}");
+        assert!(health == Health::Unknown && !says(&reasons), "{reasons:?}");
     }
 
     #[test]
@@ -494,8 +509,8 @@ mod tests {
     fn members_of_a_host_that_does_not_answer_are_reported_with_it() {
         let absent = [("coord-3", Absence::Silent), ("node-3", Absence::Silent)];
         let (health, reasons) = seen(&[&absent[..], &UNSEEN[..1], &UNSEEN[2..3]].concat(), None);
-        assert_eq!(health, Health::Degraded);
-        assert_eq!(reasons[0], "no majority of the coordinators is seen from this host");
+        assert_eq!(health, Health::Unknown);
+        assert_eq!(reasons[..2], [NOT_KNOWN, "no majority of the coordinators is seen from this host"]);
         let expected = "node-3 cannot be read: their host does not answer".to_owned();
         assert!(reasons.contains(&expected), "{reasons:?}");
     }

@@ -218,6 +218,9 @@ pub enum Health {
     Unavailable,
     /// No process of it lives.
     Unreachable,
+    /// Whether any program may act is not known: none is seen that may, and other hosts, where some
+    /// may run, cannot be read.
+    Unknown,
 }
 
 impl Health {
@@ -234,12 +237,21 @@ impl Health {
             Self::Degraded => 1,
             Self::Unreachable => 2,
             Self::Unavailable => 3,
+            Self::Unknown => 4,
         }
     }
 
     /// Whether at least some programs are known to be able to act under leases.
     pub const fn serves(self) -> bool {
         matches!(self, Self::Healthy | Self::Degraded)
+    }
+
+    /// The same; `None` if it is not known.
+    pub const fn is_known_to_serve(self) -> Option<bool> {
+        match self {
+            Self::Unknown => None,
+            known => Some(known.serves()),
+        }
     }
 }
 

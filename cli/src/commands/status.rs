@@ -25,12 +25,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable
+/// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable, 4 unknown
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes:\n  0  healthy\n  1  degraded: something is missing, and programs may act\n  \
-    2  unreachable: no process of it lives, or there is no such cluster\n  \
-    3  unavailable: processes live and no program may act; no majority of the coordinators can decide, every lease has ended or begins later, or no program is a member\n\
+    2  unreachable: no process of it lives, as far as can be read, or there is no such cluster\n  \
+    3  unavailable: processes live and no program may act; no majority of the coordinators can decide, every lease has ended or begins later, or no program is a member\n  \
+    4  unknown: no program is seen that may act, and hosts where some may run cannot be read\n\
     \nOnly processes that the cluster was started with, and the coordinators that decide, are expected. A program \
     attached later (obol run, libobol) that has died is listed as down, and the cluster is healthy without it."
 )]
@@ -100,10 +101,10 @@ struct ProcessJson<'a> {
     frozen: bool,
     /// Whether it left on request, so that it is not missed.
     left: bool,
-    deadbeat: &'static str,
     /// How it ended, such as `killed by SIGKILL` or `exit status 3`; none if it runs, or if the `obol up`
     /// of this host has not seen its end.
     ended: Option<String>,
+    deadbeat: &'static str,
     /// Of obol; none if it does not say.
     version: Option<String>,
     incarnation: Option<u64>,
@@ -331,8 +332,8 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         alive: p.alive,
         frozen: p.frozen,
         left: p.left,
-        deadbeat: p.detection.name(),
         ended: None,
+        deadbeat: p.detection.name(),
         version: (p.version != Version::default()).then(|| p.version.to_string()),
         incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
         agent_alive: p.agent_lives(snapshot),
@@ -395,8 +396,8 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
             StatusJson { warnings, replacement, gateway, rdma, ..json(&cluster, &profile, &snapshot) };
         for process in status.processes.iter_mut().filter(|process| !process.distant) {
             process.log = log(&observer, process);
-        }
             process.ended = ended(&observer, process);
+        }
         output::json(&status)?;
     } else {
         output::line(table::headline(cluster, &snapshot))?;
@@ -435,13 +436,13 @@ fn log(observer: &Observer, process: &ProcessJson<'_>) -> Option<LogJson> {
     (pid == process.pid).then_some(LogJson { levels, to, dropped, unwritten })
 }
 
-/// Logs that lack lines.
 /// How a dead process of this host ended, if its supervisor has noted it.
 fn ended(observer: &Observer, process: &ProcessJson<'_>) -> Option<String> {
     let fate = fate::of(observer.cluster().dir(), process.name).filter(|_| !process.alive)?;
     (process.pid == fate.pid).then_some(fate.how)
 }
 
+/// Logs that lack lines.
 fn lost_lines(observer: &Observer) -> impl Iterator<Item = String> {
     let lacks = |(name, state): (String, obol_logs::State)| {
         let lost = state.dropped + state.unwritten;

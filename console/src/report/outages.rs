@@ -49,9 +49,12 @@ impl Outage {
         self.to.since(self.from)
     }
 
-    /// Whether programs could act.
-    pub(super) const fn serves(&self) -> bool {
-        matches!(self.health, Some(health) if health.serves())
+    /// Whether programs could act; `None` if that was not known.
+    pub(super) const fn serves(&self) -> Option<bool> {
+        match self.health {
+            Some(health) => health.is_known_to_serve(),
+            None => Some(false),
+        }
     }
 
     /// The reasons in a line.
@@ -126,10 +129,13 @@ impl Outages {
     /// The total time without service, and the number of separate intervals.
     pub(super) fn without_service(&self) -> (Nanos, usize) {
         let mut ended = None;
-        self.iter().filter(|outage| !outage.serves()).fold((Nanos::ZERO, 0), |(sum, n), outage| {
-            let is_new = ended.replace(outage.to) != Some(outage.from);
-            (sum.saturating_add(outage.span()), n + usize::from(is_new))
-        })
+        self.iter().filter(|outage| outage.serves() == Some(false)).fold(
+            (Nanos::ZERO, 0),
+            |(sum, n), outage| {
+                let is_new = ended.replace(outage.to) != Some(outage.from);
+                (sum.saturating_add(outage.span()), n + usize::from(is_new))
+            },
+        )
     }
 
     /// The same as text; `None` if programs could always act.

@@ -178,7 +178,8 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
         all.push(("?", format!("{why}{seen}"), Role::Stale));
     }
     if let Some(sample) = &model.data().sample {
-        let role = if sample.health.serves() { Role::Warn } else { Role::Bad };
+        let is_outage = sample.health.is_known_to_serve() == Some(false);
+        let role = if is_outage { Role::Bad } else { Role::Warn };
         all.extend(sample.reasons.iter().map(|reason| ("!", reason.clone(), role)));
     }
     let data = model.data();
@@ -222,6 +223,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         _ if model.lost.is_some() || sample.is_none() => Cell::new("? not read", Role::Stale),
         Some(Health::Healthy) => Cell::new("ok healthy", Role::Good),
         Some(health @ Health::Degraded) => Cell::new(format!("! {}", health.name()), Role::Warn),
+        Some(health @ Health::Unknown) => Cell::new(format!("? {}", health.name()), Role::Stale),
         Some(health @ (Health::Unavailable | Health::Unreachable)) => {
             Cell::new(format!("x {}", health.name()), Role::Bad)
         }

@@ -80,7 +80,7 @@ derived! {
     Up = Gauge "up" &[], Export;
     /// The health of the cluster: 1 for its state, 0 for the others.
     Health = Gauge "health" &["state"], Export;
-    /// Whether at least some programs may act under leases: the cluster is healthy or degraded.
+    /// Whether at least some programs may act under leases: the cluster is healthy or degraded. Absent while that is not known.
     Serves = Gauge "serves" &[], Export;
     /// How many reasons there are why the cluster is not healthy; `obol status` has their text.
     HealthReasons = Gauge "health_reasons" &[], Export;
