@@ -1,6 +1,8 @@
 //! `hooks.toml`: which hooks there are, what they are called for, and how.
 
 use crate::body;
+use crate::dead;
+use crate::deliver::missing_program;
 use crate::event::{Event, Kind, Severity, State};
 use obol_fabric::Nanos;
 use obol_node::user;
@@ -127,10 +129,10 @@ impl Config {
         reader.faults.judge(config, text, origin)
     }
 
-    /// What cannot work on this host though the file is valid: files that cannot be read, programs
-    /// that are not there.
+    /// What cannot work on this host though the file is valid: files that cannot be read or written,
+    /// programs that are not there or cannot be run.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+        let mut problems: Vec<String> = dead::unwritable(&self.dead_letters).into_iter().collect();
         let unread = |name: &str, what: &str, path: &Path| {
             let error = fs::read(path).err()?;
             Some(format!("{name}: {what} {}: {error}", path.display()))
@@ -146,10 +148,8 @@ impl Config {
                     }
                 }
                 Action::Exec(words) => {
-                    let program = words.first().map(PathBuf::from).unwrap_or_default();
-                    if program.is_absolute() {
-                        problems.extend(unread(&hook.name, "the program", &program));
-                    }
+                    let missing = words.first().and_then(|program| missing_program(program));
+                    problems.extend(missing.map(|why| format!("{}: {why}", hook.name)));
                 }
             }
         }
@@ -438,7 +438,7 @@ fn sample() -> Event {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "schema = 1\ndead_letters = \"/var/lib/obol/dead.jsonl\"\n";
+    const HEAD: &str = "schema = 1\ndead_letters = \"/tmp/obol-dead-letters.jsonl\"\n";
 
     fn parse(hooks: &str) -> Result<Config, String> {
         Config::parse(&format!("{HEAD}{hooks}"), "hooks.toml").map_err(|error| error.to_string())
@@ -509,5 +509,46 @@ mod tests {
         );
         let problems = config.expect("valid").problems();
         assert!(problems.len() == 1 && problems[0].contains("/nowhere/secret"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_run_is_listed() {
+        let text = tempfile::NamedTempFile::new().expect("made");
+        let path = text.path().display().to_string();
+        for (program, says) in [
+            (path.as_str(), Some("may not be run")),
+            ("/", Some("is a folder")),
+            ("/nowhere/page", Some("/nowhere/page")),
+            ("no-such-pager", Some("not in PATH")),
+            ("sh", None),
+            ("/bin/sh", None),
+        ] {
+            let hook = format!("[[hook]]\nname = \"a\"\non = [\"view\"]\nexec = [\"{program}\"]\n");
+            let problems = parse(&hook).expect("valid").problems();
+            assert_eq!(problems.len(), usize::from(says.is_some()), "{program}: {problems:?}");
+            assert!(problems.iter().all(|it| says.is_some_and(|says| it.contains(says))), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn dead_letters_that_cannot_be_written_are_listed() {
+        let folder = tempfile::tempdir().expect("made");
+        let file = folder.path().join("file");
+        fs::write(&file, "").expect("written");
+        let below = |path: &Path| {
+            let text = format!(
+                "schema = 1\ndead_letters = {path:?}\n[[hook]]\nname = \"a\"\non = [\"view\"]\nexec = [\"sh\"]\n"
+            );
+            Config::parse(&text, "hooks.toml").expect("valid").problems()
+        };
+        assert_eq!(below(&folder.path().join("new/dead.jsonl")), [""; 0], "its folder is made");
+        assert_eq!(below(&file), [""; 0]);
+        for wrong in [folder.path(), &file.join("dead.jsonl"), Path::new("/proc/dead.jsonl")] {
+            let problems = below(wrong);
+            assert!(
+                matches!(&problems[..], [one] if one.contains("dead letters")),
+                "{wrong:?}: {problems:?}"
+            );
+        }
     }
 }

@@ -4,14 +4,17 @@
 use crate::config::Config;
 use crate::deliver::{Failed, Receiver};
 use crate::event::Event;
+use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The file is not made larger than this: further letters are lost, which the log says.
 pub const BYTES_MAX: u64 = 16 << 20;
+/// What the name of the file with the letters that are being resent ends with.
+const TAKEN: &str = ".resending";
 
 /// A delivery that was given up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,14 +35,38 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// Holds others off the file.
-fn lock(path: &Path) -> io::Result<File> {
+fn open_lock(path: &Path, end: &str) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    let lock = File::options().create(true).append(true).mode(0o600).open(beside(path, ".lock"))?;
+    File::options().create(true).append(true).mode(0o600).open(beside(path, end))
+}
+
+/// Holds others off the file.
+fn lock(path: &Path) -> io::Result<File> {
+    let lock = open_lock(path, ".lock")?;
     lock.lock()?;
     Ok(lock)
+}
+
+/// Why letters cannot be kept in this file, if so.
+pub(crate) fn unwritable(path: &Path) -> Option<String> {
+    let told = |why: String| Some(format!("dead letters cannot be written to {}: {why}", path.display()));
+    match path.metadata() {
+        Ok(found) if !found.is_file() => return told("it is no file".to_owned()),
+        Ok(_) => {
+            if let Err(error) = access(path, Access::WRITE_OK) {
+                return told(io::Error::from(error).to_string());
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return told(error.to_string()),
+    }
+    // Folders that are missing are made.
+    let folder = path.ancestors().skip(1).find(|folder| folder.exists())?;
+    // The file of the lock is made there, too.
+    let error = access(folder, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    told(format!("{}: {}", folder.display(), io::Error::from(error)))
 }
 
 /// Adds a letter.
@@ -58,20 +85,27 @@ pub fn add(path: &Path, letter: &Letter) -> io::Result<()> {
     file.write_all(&line).inspect_err(|_| drop(file.set_len(before)))
 }
 
-/// The letters in a file, and the lines that are none.
+/// The letters of a file, and the number of lines that are none. Those come first that a [`resend`]
+/// has taken that is under way, or has died.
 pub fn read(path: &Path) -> io::Result<(Vec<Letter>, u64)> {
-    let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        text => text?,
-    };
+    let mut text = bytes(&beside(path, TAKEN))?;
+    text.extend(bytes(path)?);
+    Ok(parse(&text))
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path).or_else(|error| none(error, Vec::new()))
+}
+
+fn parse(text: &[u8]) -> (Vec<Letter>, u64) {
     let (mut letters, mut unknown) = (Vec::new(), 0);
-    for line in text.lines() {
-        match serde_json::from_str(line) {
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        match serde_json::from_slice(line) {
             Ok(letter) => letters.push(letter),
             Err(_) => unknown += 1,
         }
     }
-    Ok((letters, unknown))
+    (letters, unknown)
 }
 
 /// What became of letters.
@@ -97,16 +131,25 @@ pub fn resend(
     mut report: impl FnMut(&Letter, &Result<(), Failed>),
 ) -> io::Result<Resent> {
     let path = &config.dead_letters;
-    let taken = beside(path, ".resending");
+    let taken = beside(path, TAKEN);
+    // Another one would take these letters for those of one that died.
+    let alone = open_lock(path, ".resending.lock")?;
+    alone.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => {
+            io::Error::other("another `obol hooks resend` is under way; wait for its end")
+        }
+        TryLockError::Error(error) => error,
+    })?;
     let letters = {
         let _lock = lock(path)?;
         // What an earlier attempt has left behind that died.
-        let mut text = fs::read(&taken).or_else(|error| none(error, Vec::new()))?;
-        text.extend(fs::read(path).or_else(|error| none(error, Vec::new()))?);
+        let mut text = bytes(&taken)?;
+        text.extend(bytes(path)?);
         let fresh = beside(path, ".resending.new");
-        fs::write(&fresh, &text).and_then(|()| fs::rename(&fresh, &taken))?;
+        let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&text).and_then(|()| fs::rename(&fresh, &taken))?;
         fs::remove_file(path).or_else(|error| none(error, ()))?;
-        read(&taken)?
+        parse(&text)
     };
     let mut resent = Resent { unknown: letters.1, ..Resent::default() };
     for mut letter in letters.0 {
@@ -175,5 +218,40 @@ mod tests {
         assert_eq!(hooks, [("bad", 9), ("gone", 8)]);
         let resent = resend(&config, Some("good"), |_, _| ()).expect("resent");
         assert_eq!(resent, Resent { kept: 2, ..Resent::default() });
+    }
+    #[test]
+    fn letters_that_a_killed_resend_has_taken_are_listed_and_sent_and_two_resends_exclude_each_other() {
+        let folder = tempfile::tempdir().expect("made");
+        let path = folder.path().join("dead.jsonl");
+        let text = format!(
+            "schema = 1\ndead_letters = {path:?}\n[[hook]]\nname = \"a\"\non = [\"alert\"]\nexec = [\"/bin/true\"]\n"
+        );
+        let config = Config::parse(&text, "hooks.toml").expect("valid");
+        let letter = |title| Letter {
+            hook: "a".to_owned(),
+            event: event(Kind::Alert, title),
+            attempts: 8,
+            why: "x".to_owned(),
+        };
+        add(&path, &letter("one")).expect("added");
+        fs::rename(&path, beside(&path, TAKEN)).expect("what a resend does first");
+        add(&path, &letter("two")).expect("added");
+        // No text at all.
+        File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(b"\xff\n"))
+            .expect("written");
+        let (letters, unknown) = read(&path).expect("read");
+        let titles: Vec<&str> = letters.iter().map(|letter| letter.event.title.as_str()).collect();
+        assert_eq!((&titles[..], unknown), (&["one", "two"][..], 1));
+        let other = open_lock(&path, ".resending.lock").expect("opened");
+        other.lock().expect("locked");
+        let refused = resend(&config, None, |_, _| ()).expect_err("refused").to_string();
+        assert!(refused.contains("is under way"), "{refused}");
+        drop(other);
+        let resent = resend(&config, None, |_, _| ()).expect("resent");
+        assert_eq!(resent, Resent { delivered: 2, unknown: 1, ..Resent::default() });
+        assert_eq!(read(&path).expect("read").0, []);
     }
 }

@@ -15,7 +15,7 @@ mod sign;
 mod webhook;
 
 pub use config::{Action, Body, Config, Hook};
-pub use deliver::{Delivered, Failed, Receiver};
+pub use deliver::{Delivered, Failed, Receiver, missing_program};
 pub use dispatch::{Dispatcher, END_TIMEOUT, QUEUE_MAX};
 pub use event::{Event, Kind, Severity, State};
 pub use sign::{SIGNATURE, signature, verify};
