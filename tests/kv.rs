@@ -52,6 +52,10 @@ fn a_check_without_the_kills_that_were_asked_for_is_void() {
     let check = ["kv", "check", "--for", "1s", "--kill-every", "10s", "--clients", "1", "--json"];
     let ran = root.run(&check).ends(6);
     assert_eq!(ran.json()["kills"], 0, "{ran:?}");
+    // None of its members has failed at its end.
+    let status = root.status();
+    let left: Vec<&Value> = (1..=3).map(|n| &status.process(&format!("kv-{n}"))["left"]).collect();
+    assert_eq!(left, [true; 3]);
     assert!(ran.err.contains("inconclusive: no server was hit by --kill-every 10s"), "{ran:?}");
 }
 

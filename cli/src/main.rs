@@ -5,6 +5,7 @@ mod commands;
 mod daemons;
 mod directory;
 mod ending;
+mod leaving;
 mod logging;
 mod names;
 mod peer_server;

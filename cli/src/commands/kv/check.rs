@@ -7,6 +7,7 @@ use super::Sharding;
 use super::freeze::{Freezer, Running};
 use super::marks::Whose;
 use super::session::{Session, Work};
+use crate::leaving::let_leave;
 use clap::Args;
 use hdrhistogram::Histogram;
 use obol_console::options::duration;
@@ -351,6 +352,7 @@ pub(super) struct Servers<'a> {
 
 impl Drop for Servers<'_> {
     fn drop(&mut self) {
+        let_leave(self.running.iter_mut().map(|server| &mut server.child));
         self.running.clear();
         // The keys belonged to this command only.
         if let Ok(site) = Site::open(self.root, self.cluster) {

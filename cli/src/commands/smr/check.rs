@@ -4,6 +4,7 @@
 //! and it takes no memory however long it runs.
 
 use super::preset::PresetName;
+use crate::leaving::let_leave;
 use clap::Args;
 use hdrhistogram::Histogram;
 use obol_console::options::duration;
@@ -91,6 +92,7 @@ pub(super) struct Replicas<'a> {
 impl Drop for Replicas<'_> {
     fn drop(&mut self) {
         let count = self.running.len();
+        let_leave(self.running.iter_mut().map(|replica| &mut replica.child));
         self.running.clear();
         // The keys belonged to this command only.
         (0..count).for_each(|place| obol_replica::clear_mark(self.site, &name(place)));
