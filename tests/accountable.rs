@@ -66,6 +66,8 @@ fn a_drill_ends_at_once_when_it_is_halted_or_a_probe_aborts_it_and_all_of_it_is_
     assert!(remarks(&halted).contains("the shop is on sale"), "{halted:?}");
     root.run(&["drill", "run", &mine]).refused(&["the shop is on sale", "obol drill resume"]);
     root.run(&["drill", "app", "--count", "1"]).refused(&["the shop is on sale"]);
+    let plan = root.run(&["drill", "plan", "app"]).ends(2);
+    assert!(plan.out.contains("guard halt") && plan.out.contains("it may not run"), "{plan:?}");
     root.run(&["drill", "resume"]).ends(0);
     root.healthy();
     root.run(&["drill", "app", "--count", "1"]).ends(0);
@@ -123,6 +125,10 @@ fn a_drill_that_needs_an_approval_runs_after_somebody_else_has_approved_its_text
     let text = std::fs::read_to_string(&mine).expect("read").replace("10m", "1s");
     std::fs::write(&mine, &text).expect("written");
     root.run(&["drill", "run", &mine]).refused(&["another user has to run `obol drill approve"]);
+    let plan = root.run(&["drill", "plan", &mine]).ends(2);
+    for said in ["guard require_approval", "REFUSES", "obol drill approve", "it may not run"] {
+        assert!(plan.out.contains(said), "{plan:?}");
+    }
     root.run(&["drill", "approve", &mine]).ends(0);
     root.run(&["drill", "run", &mine]).refused(&["another user has to approve it"]);
     if user() != 0 {

@@ -7,6 +7,7 @@ use crate::poll::ClusterLocation;
 use crate::state::act::Verb;
 use crate::state::chaos::{Choice, DrillUpdate, Journal, Preview};
 use obol_chaos::drillfile;
+use obol_chaos::drills::approval::Source;
 use obol_chaos::drills::{self, Fleet, Plan};
 use obol_fabric::Name;
 use obol_fabric::host::Process;
@@ -107,10 +108,12 @@ fn act(location: &ClusterLocation, verb: Verb, who: Name) -> Result<(), String> 
 }
 
 fn preview(location: &ClusterLocation, drill: &str) -> Result<Preview, String> {
-    let (drill, _) = drillfile::load(drill).map_err(|error| error.to_string())?;
+    let (parsed, text) = drillfile::load(drill).map_err(|error| error.to_string())?;
+    let source = Source::new(drill, &text);
     let mut fleet = Fleet::open(&location.root, location.cluster).map_err(|error| error.to_string())?;
     let (snapshot, supervisor) = fleet.look();
-    Ok(described(&drills::plan(&drill, &fleet, &snapshot, &supervisor, 1)))
+    let plan = drills::plan(&parsed, &fleet, &snapshot, &supervisor, 1);
+    Ok(described(&plan.permitted(&parsed, &source, &fleet, location.cluster)))
 }
 
 /// A plan, line by line.

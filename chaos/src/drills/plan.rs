@@ -1,9 +1,13 @@
 //! A dry run: which victims would be chosen, and what each guard decides. Touches nothing.
 
+use super::approval::{self, Source};
+use super::fleet::Fleet;
 use super::guard::{self, Answer};
+use super::halt;
 use super::select::{Chosen, Supervisor, choose};
 use super::subject::Subject;
 use crate::drillfile::Drill;
+use obol_fabric::Name;
 use obol_observe::{Process, Snapshot};
 use obol_profiles::duration;
 use serde::Serialize;
@@ -66,6 +70,31 @@ pub struct Hit {
     pub program: Option<PathBuf>,
     /// Whether its supervisor restarts it: the `obol up` that started it, or that of its host.
     pub supervised: bool,
+}
+
+impl Plan {
+    /// With what a run asks before it looks at the cluster: whether drills are halted, and whether
+    /// another user has approved this text, if the drill wants that.
+    #[must_use]
+    pub fn permitted(mut self, drill: &Drill, source: &Source, fleet: &Fleet, cluster: Name) -> Self {
+        let mut answers = Vec::new();
+        if let Some(says) = fleet.dirs().find_map(|(_, dir)| halt::in_force(&dir)) {
+            answers.push(Answer { guard: "halt", allows: false, says });
+        }
+        if drill.guards.require_approval {
+            let found = approval::check(Some(source), cluster.as_str());
+            let allows = found.is_ok();
+            let says = match found {
+                Ok(found) => format!("approved by {} until {}", found.by.name(), found.expires()),
+                Err(error) => error.to_string(),
+            };
+            answers.push(Answer { guard: "require_approval", allows, says });
+        }
+        self.allowed &= answers.iter().all(|answer| answer.allows);
+        answers.append(&mut self.guards);
+        self.guards = answers;
+        self
+    }
 }
 
 /// The program that a process runs.
@@ -144,7 +173,7 @@ pub fn plan<S: Subject>(
 mod tests {
     use super::*;
     use obol_fabric::host::Process as HostProcess;
-    use obol_fabric::{Address, Instant, Name, Nanos};
+    use obol_fabric::{Address, Instant, Nanos};
     use obol_membership::view::coordinator_name;
     use obol_membership::{Kind, View};
     use obol_node::Deployment;

@@ -71,7 +71,7 @@ impl Looks {
     fn take(&mut self, holds: bool, saw: &str) -> Option<String> {
         self.wrong = if holds { 0 } else { self.wrong + 1 };
         let looks =
-            if self.wrong == 1 { "look".to_owned() } else { format!("{} looks in a row", self.wrong) };
+            if self.wrong == 1 { "one look".to_owned() } else { format!("{} looks in a row", self.wrong) };
         (self.wrong >= self.wanted).then(|| format!("aborted by a probe after {looks}: {saw}"))
     }
 }

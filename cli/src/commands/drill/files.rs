@@ -7,6 +7,7 @@ use crate::logging::LogOptions;
 use crate::signals;
 use clap::{Args, Subcommand};
 use obol_chaos::drillfile::{self, Drill};
+use obol_chaos::drills::approval::Source;
 use obol_chaos::drills::audit::Event;
 use obol_chaos::drills::journal::{Judged, counted};
 use obol_chaos::drills::ssh::{Login, Ssh};
@@ -254,16 +255,16 @@ fn load(name: &str) -> Result<(Drill, String), Failure> {
     drillfile::load(name).map_err(Failure::refused)
 }
 
-/// The drill, and the cluster as it is now.
-fn look(root: &Path, cluster: Name, file: &DrillFile) -> Result<(Drill, Fleet), Failure> {
-    let (drill, _) = load(&file.drill)?;
-    Ok((drill, Fleet::open(root, cluster).map_err(Failure::refused)?))
+/// The drill with its text, and the cluster as it is now.
+fn look(root: &Path, cluster: Name, file: &DrillFile) -> Result<((Drill, String), Fleet), Failure> {
+    Ok((load(&file.drill)?, Fleet::open(root, cluster).map_err(Failure::refused)?))
 }
 
 fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failure> {
-    let (drill, mut fleet) = look(root, cluster, file)?;
+    let ((drill, text), mut fleet) = look(root, cluster, file)?;
     let (snapshot, supervisor) = fleet.look();
     let plan = drills::plan(&drill, &fleet, &snapshot, &supervisor, 1);
+    let plan = plan.permitted(&drill, &Source::new(&file.drill, &text), &fleet, cluster);
     let code = if plan.allowed { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) };
     let several = fleet.has_several_hosts();
     if file.json {
@@ -311,7 +312,7 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
 }
 
 fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failure> {
-    let (drill, mut fleet) = look(root, cluster, file)?;
+    let ((drill, _), mut fleet) = look(root, cluster, file)?;
     let (snapshot, _) = fleet.look();
     let probed: Vec<Probed> = drill.steady.iter().map(|s| drills::probe(&fleet, &snapshot, s)).collect();
     let holds = probed.iter().all(|one| one.holds);
