@@ -328,6 +328,16 @@ fn a_prepared_host_is_not_ended_by_down_and_notices_that_its_gateway_is_frozen()
     hosts.until(1, "its freeze is noticed", |status| says(status, "frozen"));
     let down = || Ran::of(&mut hosts.on(1, &["down"]));
     down().refused(&["obol host clean", "votes"]);
+    for (command, said) in [
+        (["kill", "node-2"], "node-2 is of host 2: run `obol kill node-2` on that host"),
+        (["stop", "coord-3"], "coord-3 is of host 3"),
+        (["kill", "nobody"], "no live process nobody"),
+        (["start", "node-1"], "`systemctl start obol-agent@node-1`"),
+        (["start", "coord-2"], "`systemctl start obol-coordinator@2` on host 2"),
+        (["start", "nobody"], "start nobody by what supervises it"),
+    ] {
+        Ran::of(&mut hosts.on(1, &command)).refused(&[said]);
+    }
     let status = Ran::of(&mut hosts.on(1, &["status"])).ends(2);
     assert!(!status.out.contains("obol down") && !status.out.contains("obol up"), "{status:?}");
     let file = hosts.text("host-1/cluster.toml");

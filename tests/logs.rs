@@ -99,6 +99,11 @@ fn each_event_of_a_cluster_of_three_hosts_is_logged_once_with_its_host_and_what_
     root.run(&["start", "app-2"]).ends(0);
     root.until("it is back", |status| status.is_active("app-2"));
     let failed = format!("app-2 ({killed}) failed: ");
+    // Of any of them on the first host, as its logs; on another one it is said where.
+    let level = ["log", "level", "app-2"];
+    let at = root.run(&level).ends(0).out;
+    assert!(at.starts_with("app-2 logs info to ") && at.contains("/default.2/"), "{at}");
+    root.run(&[&level[..], &["--cluster", "default.3"]].concat()).refused(&["app-2 is of host 2"]);
     for (cluster, host) in [("default", 1), ("default.2", 2), ("default.3", 3)] {
         let all = logs(&root, &["--cluster", cluster, "--since", "10m", "--level", "debug"]);
         let decided = |line: &&Value| line["event"] == "decide";

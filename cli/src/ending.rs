@@ -12,7 +12,7 @@ use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError, RegionInfo};
 use obol_membership::Kind;
-use obol_node::{Site, hosts_here};
+use obol_node::{Deployment, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
 use std::fs::{File, TryLockError};
 use std::iter;
@@ -131,14 +131,52 @@ pub(crate) fn locate(root: &Path, cluster: Name, target: &str) -> Result<(Observ
     Ok(looks.swap_remove(0))
 }
 
+/// Where a process is that belongs to another machine, and what to do there; `None` if it does not.
+fn elsewhere(
+    root: &Path,
+    observer: &Observer,
+    snapshot: &Snapshot,
+    (target, command): (&str, &str),
+) -> Option<Failure> {
+    let (cluster, deployment) = (observer.cluster(), observer.deployment());
+    let name = if target == LEADER { snapshot.leader_name() } else { Name::new(target).ok() }?;
+    let host = deployment.home_of(name)?;
+    if host == deployment.own_host() || hosts_here(root, cluster.name()).contains_key(&host) {
+        return None;
+    }
+    let who = if target == LEADER { format!("the leader, {name},") } else { name.to_string() };
+    Some(Failure::Refused(format!("{who} is of host {host}: run `obol {command} {name}` on that host")))
+}
+
+/// Why `start` starts nothing of a host that `obol host prepare` has set up.
+fn started_by_others(deployment: &Deployment, target: &str) -> Failure {
+    let Ok(name) = Name::new(target) else {
+        return Failure::Refused(format!("{target:?} is the name of no process"));
+    };
+    let unit = match deployment.kind(name) {
+        _ if !deployment.names().iter().any(|known| known == target) => None,
+        Kind::Coordinator => target.strip_prefix("coord-").map(|number| format!("obol-coordinator@{number}")),
+        Kind::LeaseCache => Some(format!("obol-cache@{target}")),
+        Kind::Agent => Some(format!("obol-agent@{target}")),
+        Kind::App => None,
+    };
+    let how = unit.map_or("what supervises it".to_owned(), |unit| format!("`systemctl start {unit}`"));
+    let host = deployment.home_of(name).filter(|host| *host != deployment.own_host());
+    let place = host.map_or(String::new(), |host| format!(" on host {host}"));
+    Failure::Refused(format!(
+        "no `obol up` supervises the hosts that `obol host prepare` has set up; start {target} by {how}{place}"
+    ))
+}
+
 pub(crate) fn kill(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
     if let Some((_, gateway)) = gateway(root, cluster, target) {
         end_by(target, gateway.process, Held::kill, "kill", KILL_HINT)?;
         output::line(format_args!("killed {target} (pid {})", gateway.process.pid))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (_, snapshot) = locate(root, cluster, target)?;
-    let process = find(&snapshot, target, &gateway_names(root, cluster))?;
+    let (observer, snapshot) = locate(root, cluster, target)?;
+    let process = find(&snapshot, target, &gateway_names(root, cluster))
+        .map_err(|none| elsewhere(root, &observer, &snapshot, (target, "kill")).unwrap_or(none))?;
     at_once(process)?;
     output::line(format_args!(
         "killed {} (pid {}, incarnation {})",
@@ -158,7 +196,8 @@ pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Re
         return Ok(ExitCode::SUCCESS);
     }
     let (mut observer, snapshot) = locate(root, cluster, target)?;
-    let process = find(&snapshot, target, &gateway_names(root, cluster))?;
+    let process = find(&snapshot, target, &gateway_names(root, cluster))
+        .map_err(|none| elsewhere(root, &observer, &snapshot, (target, "stop")).unwrap_or(none))?;
     end(process)?;
     // Whether it left or just ended, because no majority let it go, is in the newest view.
     let (name, who) = (process.name, process.incarnation);
@@ -202,6 +241,11 @@ fn end_by(
 
 pub(crate) fn start(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
     Cluster::open(root, cluster).map_err(Failure::refused)?;
+    if let Ok(site) = Site::open(root, cluster)
+        && site.deployment.is_prepared()
+    {
+        return Err(started_by_others(&site.deployment, target));
+    }
     let dir = supervised(root, cluster);
     let pid =
         control::request(&dir, &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;

@@ -1,5 +1,6 @@
 //! `obol log level`: what the processes of a cluster log, shown and changed while they run.
 
+use crate::commands::up::hosts::further_hosts;
 use clap::{Args, Subcommand};
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
@@ -55,7 +56,7 @@ pub(crate) fn run(
     cluster: Name,
     LogCommand::Level(options): &LogCommand,
 ) -> Result<ExitCode, Failure> {
-    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let site = home(root, cluster, options.process)?;
     let dir = site.cluster.dir();
     let process = options.process.as_str();
     let asked = !options.changes.is_empty();
@@ -86,6 +87,27 @@ pub(crate) fn run(
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The cluster on the host where the process logs, among the hosts that are this one; the first one is
+/// asked for all of them, as `obol logs` is.
+fn home(root: &Path, cluster: Name, process: Name) -> Result<Site, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let logs = |site: &Site| matches!(obol_logs::state(site.cluster.dir(), process.as_str()), Ok(Some(_)));
+    if logs(&site) {
+        return Ok(site);
+    }
+    let mut further = further_hosts(root, cluster).into_iter().filter_map(|name| Site::open(root, name).ok());
+    if let Some(home) = further.find(logs) {
+        return Ok(home);
+    }
+    match site.deployment.home_of(process).filter(|host| *host != site.deployment.own_host()) {
+        Some(host) => Err(Failure::Refused(format!(
+            "{process} is of host {host}, and has its log there: run `obol log level {process}` on that host"
+        ))),
+        // Whoever asks is told which processes have logs.
+        None => Ok(site),
+    }
 }
 
 fn show(options: &Level, state: &State, applied: Option<bool>) -> Result<(), Failure> {
