@@ -227,6 +227,25 @@ fn a_reader_that_goes_away_ends_a_command_quietly() {
 }
 
 #[test]
+fn a_verdict_is_the_exit_code_also_if_nobody_reads_the_output() {
+    let root = Root::new();
+    let (log, drill) = (root.note("audit"), root.note("drill.toml"));
+    fs::write(&drill, root.run(&["drill", "show", "app"]).ends(0).out).expect("written");
+    let audited = |arguments: &[&str]| {
+        let mut command = root.command(arguments);
+        command.env("OBOL_AUDIT", &log).stdin(Stdio::null());
+        command
+    };
+    Ran::of(&mut audited(&["drill", "approve", drill.to_str().expect("text")])).ends(0);
+    let altered = fs::read_to_string(&log).expect("an entry") + "no entry\n";
+    fs::write(&log, altered).expect("written");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = audited(&["drill", "audit"]).stdout(writer).stderr(Stdio::null()).status();
+    assert_eq!(status.expect("it runs").code(), Some(1), "the log was altered");
+}
+
+#[test]
 fn an_up_whose_reader_goes_away_ends_its_cluster() {
     let root = Root::new();
     let mut command = root.command(&["up", "--headless", "--json", "--coordinators", "1", "--apps", "1"]);

@@ -29,6 +29,9 @@ fn main() -> ExitCode {
         return failure.code();
     }
     let root = root.unwrap_or_else(obol_fabric::host::default_root);
+    if command.has_verdict() {
+        output::go_on_unread();
+    }
     let result = command.run(&root, cluster);
     if let Err(failure) = &result {
         tracing::error!(target: "process", "ends: {failure}");

@@ -5,9 +5,10 @@ use obol_chaos::drills::Verdict;
 use obol_observe::plain;
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why a command failed. The text says what, where, and what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -57,19 +58,37 @@ impl Failure {
     }
 }
 
+/// Whether the command goes on when the reader of its output has gone.
+static GOES_ON_UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// From now on, output that nobody reads any more is dropped, and the command goes on: for commands
+/// whose exit code is a verdict, which `| head` must not change.
+pub fn go_on_unread() {
+    GOES_ON_UNREAD.store(true, Ordering::Relaxed);
+}
+
+fn unread(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe && GOES_ON_UNREAD.load(Ordering::Relaxed) => {
+            Ok(())
+        }
+        written => written,
+    }
+}
+
 /// Prints a line.
 pub fn line(text: impl fmt::Display) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{}", plain::lines(&text.to_string()))
+    unread(writeln!(io::stdout().lock(), "{}", plain::lines(&text.to_string())))
 }
 
 /// Prints a whole text.
 pub fn text(text: &str) -> io::Result<()> {
-    io::stdout().lock().write_all(plain::lines(text).as_bytes())
+    unread(io::stdout().lock().write_all(plain::lines(text).as_bytes()))
 }
 
 /// Prints this program's own bytes, unescaped.
 pub fn bytes(bytes: &[u8]) -> io::Result<()> {
-    io::stdout().lock().write_all(bytes)
+    unread(io::stdout().lock().write_all(bytes))
 }
 
 /// Prints one JSON value on one line.

@@ -71,6 +71,32 @@ macro_rules! commands {
     };
 }
 
+impl Command {
+    /// Whether the exit code is a verdict, which counts as well if nobody reads the output to its end.
+    /// The other commands end with their reader.
+    pub(crate) const fn has_verdict(&self) -> bool {
+        matches!(
+            self,
+            Self::Status(_)
+                | Self::Hooks(_)
+                | Self::Kill(_)
+                | Self::Stop(_)
+                | Self::Start(_)
+                | Self::Kv(kv::Kv::Check(_))
+                | Self::Smr(smr::Smr::Check(_) | smr::Smr::Status(_))
+                | Self::Drill(_)
+                | Self::Rollout(_)
+                | Self::Upgrade(_)
+                | Self::Doctor(_)
+                | Self::Sim(_)
+                | Self::Profile(_)
+                | Self::Host(_)
+                | Self::Coordinator(_)
+                | Self::Lease(_)
+        )
+    }
+}
+
 commands! {
     Up(up::Up) => up::run,
     Console(console::Console) => console::run,

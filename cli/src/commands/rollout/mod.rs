@@ -15,6 +15,7 @@ use obol_console::options::long_duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
+use obol_hooks::missing_program;
 use obol_observe::annotations::{CHARS_MAX, Mark, RolloutMark, RolloutStep};
 use obol_observe::calendar::unix_now;
 use obol_observe::{Health, Percentile};
@@ -177,10 +178,9 @@ struct Gate<'a> {
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitCode, Failure> {
     let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
-    if let Some(program) = options.command.first().filter(|program| !command::is_found(program)) {
-        return Err(Failure::Refused(format!(
-            "there is no program {program:?}, so nothing is observed or rolled out"
-        )));
+    // Before anybody waits for a baseline.
+    if let Some(why) = options.command.first().and_then(|program| missing_program(program)) {
+        return Err(Failure::Refused(format!("{why}; nothing is observed or rolled out")));
     }
     let began = unix_now();
     let mut watcher = Watcher::open(root, cluster).map_err(Failure::refused)?;
@@ -215,15 +215,24 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitC
     let hook = gate.hook(verdict, &reasons, &command)?;
     let Gate { mut watcher, compared, forwarder, exercises, .. } = gate;
     if let Some(why) = forwarder.end() {
-        output::remark(format_args!("consoles of other hosts do not show all of the rollout: {why}"))?;
+        let _ = output::remark(format_args!("consoles of other hosts do not show all of the rollout: {why}"));
     }
     let mut report =
         Report::new(cluster.to_string(), began, (verdict, reasons), command, compared, watcher.periods());
     (report.exercises, report.hook) = (exercises, hook);
-    output::json_or(options.json, &report, |report| report.lines().into_iter().try_for_each(output::line))?;
-    if let Some(dir) = out {
-        report.write(dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
-        output::remark(format_args!("the report is in {}", dir.display()))?;
+    let kept = out.map(|dir| match report.write(dir) {
+        Ok(()) => format!("the report is in {}", dir.display()),
+        Err(error) => format!("obol: the report could not be written to {}: {error}", dir.display()),
+    });
+    let said = output::json_or(options.json, &report, |report| {
+        report.lines().into_iter().try_for_each(output::line)
+    });
+    // Whether to go on is decided already: the exit code says it whatever becomes of the reports.
+    if let Err(error) = said {
+        let _ = output::complain(&Failure::Output(error));
+    }
+    if let Some(kept) = kept {
+        let _ = output::remark(kept);
     }
     Ok(ExitCode::from(verdict.code()))
 }
