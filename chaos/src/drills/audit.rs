@@ -8,6 +8,7 @@ use ring::digest::{SHA256, digest};
 use rustix::process::getuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -215,6 +216,27 @@ pub struct Found {
     pub last: String,
 }
 
+impl Found {
+    /// The entries, by their places, of runs that began and have no end: one that runs still, or whose
+    /// runner was killed. A cluster has one run at a time.
+    pub fn without_end(&self) -> BTreeSet<usize> {
+        let mut open = BTreeMap::new();
+        let mut without = BTreeSet::new();
+        for (at, entry) in self.entries.iter().enumerate() {
+            let place = (&entry.who.host, &entry.root, &entry.cluster);
+            match entry.event {
+                Event::Began => without.extend(open.insert(place, at)),
+                Event::Ended => {
+                    open.remove(&place);
+                }
+                _ => {}
+            }
+        }
+        without.extend(open.into_values());
+        without
+    }
+}
+
 impl Log {
     /// The log in this file.
     pub const fn new(path: PathBuf) -> Self {
@@ -370,6 +392,24 @@ mod tests {
         log.append(entry(1)).expect("written");
         let found = log.read().expect("read");
         assert_eq!((found.entries.len(), &found.broken[..]), (2, &[2][..]));
+    }
+
+    #[test]
+    fn a_run_whose_runner_was_killed_has_no_end() {
+        use Event::{Began, Ended, Refused};
+        let of = |(event, cluster)| Entry::new(event, Path::new("/r"), cluster);
+        let began = [
+            (Began, "a"),
+            (Began, "b"),
+            (Refused, "a"),
+            (Ended, "b"),
+            (Began, "a"),
+            (Ended, "a"),
+            (Began, "b"),
+        ];
+        let found = Found { entries: began.map(of).into(), ..Found::default() };
+        assert_eq!(found.without_end(), BTreeSet::from([0, 6]));
+        assert_eq!(Found::default().without_end(), BTreeSet::new());
     }
 
     #[test]

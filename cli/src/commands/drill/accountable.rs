@@ -217,16 +217,21 @@ fn since(text: &str) -> Result<String, Failure> {
     )))
 }
 
+/// What is said of a run that has begun and has no end in the log.
+const NO_END: &str = "  without an end: it runs, or its runner was killed";
+
 pub(super) fn audit(options: &Audit) -> Result<ExitCode, Failure> {
     let from = options.since.as_deref().map(since).transpose()?;
     let log = log()?;
     let found = log.read().map_err(Failure::refused)?;
-    let entries = found.entries.iter().filter(|entry| from.as_ref().is_none_or(|from| entry.at >= *from));
-    for entry in entries {
+    let without_end = found.without_end();
+    let is_asked = |entry: &Entry| from.as_ref().is_none_or(|from| entry.at >= *from);
+    for (at, entry) in found.entries.iter().enumerate().filter(|(_, entry)| is_asked(entry)) {
         if options.json {
             output::json(entry)?;
         } else {
-            output::line(shown(entry))?;
+            let end = if without_end.contains(&at) { NO_END } else { "" };
+            output::line(format_args!("{}{end}", shown(entry)))?;
         }
     }
     if !options.json {
