@@ -50,11 +50,17 @@ impl Halt {
         }
     }
 
-    /// Puts it in force, in place of an earlier one.
+    /// Puts it in force, in place of an earlier one. Where there is no room for the reason, drills are
+    /// halted without one: a file that cannot be read halts them, too.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         let draft = dir.join(format!("{FILE}-{}.draft", std::process::id()));
-        fs::write(&draft, serde_json::to_vec(self)?)?;
-        fs::rename(draft, dir.join(FILE))
+        let written = fs::write(&draft, serde_json::to_vec(self)?);
+        written.and_then(|()| fs::rename(&draft, dir.join(FILE))).or_else(|error| {
+            // What was written of it is of no use.
+            let _ = fs::remove_file(&draft);
+            let empty = fs::File::options().create(true).append(true).open(dir.join(FILE));
+            empty.map(drop).map_err(|_| error)
+        })
     }
 
     /// Ends whatever halt is in force; false if there is none.
@@ -121,5 +127,17 @@ mod tests {
         assert!(in_force(dir).expect("halted").contains("cannot be read"));
         assert!(Halt::end(dir).expect("removed"));
         assert_eq!(in_force(dir), None);
+    }
+
+    #[test]
+    fn drills_are_halted_also_where_there_is_no_room_for_the_reason() {
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        // A folder in its place: no file can be written there.
+        fs::create_dir(dir.join(format!("{FILE}-{}.draft", std::process::id()))).expect("made");
+        let halt = Halt { reason: "the disk is full".to_owned(), by: Who::this(), at: 0 };
+        halt.write(dir).expect("in force");
+        assert!(in_force(dir).expect("halted").contains("cannot be read"));
+        assert!(Halt::end(dir).expect("removed"));
     }
 }
