@@ -1,12 +1,13 @@
 //! Who may run drills: the kill switch, abort conditions by probes, approvals, and the audit log.
 
-use crate::support::{Ran, Root, obol, until};
+use crate::support::{Ran, Root, obol, signal, until};
 use obol_fabric::checks::skipped;
 use obol_fabric::host::peer::user;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Stdio;
 
 /// A drill that stops an app for a long time.
 fn file(root: &Root, guards: &str) -> String {
@@ -108,6 +109,22 @@ fn a_drill_ends_at_once_when_it_is_halted_or_a_probe_aborts_it_and_all_of_it_is_
     );
     assert_eq!(root.run(&["drill", "audit", "--since", "2000-01-01"]).ends(0).out.lines().count(), 10);
     assert_eq!(root.run(&["drill", "audit", "--since", "2999-01-01"]).ends(0).out, "");
+}
+
+#[test]
+fn a_signal_undoes_a_fault_at_once_however_long_it_lasts() {
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
+    let victim = root.healthy().pid("app-1");
+    let mut command = root.command(&["drill", "run", &file(&root, ""), "--json"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    until("the victim is stopped", || state_of(victim) == Some('T'));
+    signal("INT", &[i64::from(child.id())]);
+    let ended = child.wait_with_output().expect("a child");
+    assert_ne!(state_of(victim), Some('T'), "it was undone before the command ended");
+    let report: Value = serde_json::from_slice(&ended.stdout).expect("one object");
+    assert_eq!((ended.status.code(), &report["verdict"]), (Some(5), &"interrupted".into()), "{report}");
+    assert!(report["remarks"].to_string().contains("a signal ended the drill"), "{report}");
+    root.healthy();
 }
 
 /// Makes an approval as another user.

@@ -6,7 +6,7 @@
 
 use super::approval::ApprovalError;
 use super::audit::AuditError;
-use super::audited::{Accountable, Audited};
+use super::audited::Audited;
 use super::channel::{Reply, Stamp};
 use super::fleet::Fleet;
 use super::follow::{
@@ -16,13 +16,13 @@ use super::guard::Answer;
 use super::halt;
 use super::journal::{self, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
 use super::live::Live;
+use super::options::Options;
 use super::plan::{Plan, plan};
 use super::probe::{Probed, probe};
 use super::progress::{Progress, Stage};
 use super::remote::RemoteError;
 use super::select::{Chosen, SelectError, Supervisor, choose};
 use super::skew::{Skew, tolerated};
-use super::ssh::{Login, Ssh};
 use super::stop::{self, Stop};
 use super::subject::{Subject, System};
 use super::undo::{self, Undone};
@@ -44,45 +44,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const LOCK: &str = "drill.lock";
 /// How long the steady state may take to hold once the cluster is healthy.
 const CONVERGENCE_TIMEOUT: Nanos = Nanos::from_secs(2);
-
-/// Options of a run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Overrides the file's repetitions.
-    pub count: Option<u32>,
-    /// This program, which starts fault agents.
-    pub program: PathBuf,
-    /// Whether faults are undone as soon as the failover has been measured, instead of at their
-    /// end.
-    pub undo_early: bool,
-    /// The host of the fault agent, if it is another one and the cluster has only one.
-    pub ssh: Option<Ssh>,
-    /// How the fault agents of a cluster's other hosts are started.
-    pub login: Login,
-    /// What is checked and logged of the operator's request.
-    pub accountable: Accountable,
-    /// Called while a repetition runs, with the drill and its progress.
-    pub on_progress: Option<fn(&Drill, Progress<'_>)>,
-    /// Called with the reasons while a run waits for the cluster to become healthy.
-    pub on_wait: Option<fn(&Drill, &[String])>,
-}
-
-impl Options {
-    /// The file's repetitions, with fault agents of this program.
-    pub fn new(program: PathBuf) -> Self {
-        let accountable = Accountable::default();
-        Self {
-            count: None,
-            program,
-            undo_early: false,
-            ssh: None,
-            login: Login::new(),
-            accountable,
-            on_progress: None,
-            on_wait: None,
-        }
-    }
-}
 
 /// Why a run could not begin or continue.
 #[derive(Debug, thiserror::Error)]
@@ -276,7 +237,7 @@ fn run_audited(
     let before = Runner::<Live>::check(&mut fleet, &supervisor, drill, options)?;
     let snapshot = fleet.snapshot();
     audited.begins(&plan(drill, &fleet, &snapshot, &supervisor, 1))?;
-    let stop = Stop::watch(fleet.dir(), &drill.guards.watch);
+    let stop = Stop::watch(fleet.dir(), &drill.guards.watch, &options.interrupted);
     let live = Live::start(root, drill, options, fleet, supervisor)?;
     Runner { stop: Some(stop), ..Runner::new(drill, options, live, done) }.run(before, go_on)
 }
@@ -395,12 +356,12 @@ impl<'a, S: System> Runner<'a, S> {
                         return Ok((Some(verdict), if begun { done } else { done.saturating_sub(1) }));
                     }
                 };
-                let aborts = self.aborts(&trial);
+                let aborts = self.aborts(&trial).map(|why| (why, Verdict::Aborted));
                 failures += u32::from(trial.outcome == Outcome::Failed);
                 self.trials.push(trial);
-                if let Some(why) = aborts.or_else(|| self.stopped()) {
+                if let Some((why, verdict)) = aborts.or_else(|| Some((self.stopped()?, self.cut_verdict()))) {
                     self.remarks.push(why);
-                    return Ok((Some(Verdict::Aborted), done));
+                    return Ok((Some(verdict), done));
                 }
                 if failures >= drill.repeat.stop_after_failures {
                     return Ok((Some(Verdict::Failed), done));
@@ -414,7 +375,10 @@ impl<'a, S: System> Runner<'a, S> {
                 self.remarks.push(format!("ended after {done} of {count} repetitions"));
                 return Ok((Some(Verdict::Interrupted), done));
             }
-            self.system.subject().sleep(drill.repeat.gap);
+            match &self.stop {
+                Some(stop) => stop.wait(drill.repeat.gap, |part| self.system.subject().sleep(part)),
+                None => self.system.subject().sleep(drill.repeat.gap),
+            }
         }
         Ok((None, most))
     }
@@ -427,13 +391,13 @@ impl<'a, S: System> Runner<'a, S> {
                 self.remarks.extend(answers.into_iter().map(|a| format!("guard {}: {}", a.guard, a.says)));
                 return Ok((Verdict::Aborted, true));
             }
-            // Nothing of this repetition counts, but the results so far are kept.
-            RunError::Halted(why) => (why, Verdict::Aborted, true),
+            // Nothing was injected; the results so far are kept.
+            RunError::Halted(why) => (why, self.cut_verdict(), false),
             RunError::FaultAgent(RemoteError::Answer(Reply::Halted { reason })) => {
                 (reason, Verdict::Aborted, true)
             }
             RunError::FaultAgent(error) if self.stopped().is_some() => {
-                (self.stopped().unwrap_or_else(|| error.to_string()), Verdict::Aborted, true)
+                (self.stopped().unwrap_or_else(|| error.to_string()), self.cut_verdict(), true)
             }
             RunError::FaultAgent(RemoteError::Refused(reason)) => {
                 (format!("the fault agent refused repetition {number}: {reason}"), Verdict::Aborted, true)
@@ -451,6 +415,11 @@ impl<'a, S: System> Runner<'a, S> {
         };
         self.remarks.push(why);
         Ok((verdict, begun))
+    }
+
+    /// The verdict where it has to end.
+    fn cut_verdict(&self) -> Verdict {
+        self.stop.as_ref().map_or(Verdict::Aborted, Stop::verdict)
     }
 
     /// Why it has to end, if so.

@@ -3,7 +3,8 @@
 
 use super::channel::Stamp;
 use super::journal::{Host, Journal};
-use super::runner::{Options, RunError, Runner};
+use super::options::Options;
+use super::runner::{RunError, Runner};
 use super::select::{Chosen, Supervisor};
 use super::subject::{Subject, System};
 use crate::drillfile::{Drill, Step, TargetKind};

@@ -27,6 +27,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Drills from files.
@@ -506,6 +507,7 @@ fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
         accountable,
         on_progress,
         on_wait: Some(on_wait),
+        interrupted: Arc::clone(&stop),
         ..Options::new(program)
     };
     let (id, count) = (drill.id.clone(), count.unwrap_or(drill.repeat.count));
