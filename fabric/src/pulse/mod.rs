@@ -16,7 +16,7 @@ mod sender;
 mod tests;
 
 pub use frame::{Death, Frame, FrameKind, PLAIN_BYTES_MAX};
-pub use receiver::{Finding, PathState, Receiver};
+pub use receiver::{Bug, Finding, PathState, Receiver};
 pub use sender::{Numbers, Sender};
 
 use crate::types::Nanos;

@@ -39,9 +39,9 @@ pub enum PathState {
     Lost,
 }
 
-/// Planted bugs, which the tests have to find.
+/// Planted bugs, which the tests and the campaign have to find. Only their builds can plant one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Bug {
+pub enum Bug {
     /// An old pulse that comes late counts as a sign of life.
     LateCounts,
     /// A frame that comes twice on a path is taken twice.
@@ -56,6 +56,10 @@ pub(super) enum Bug {
     OldBitmap,
     /// A path that does not deliver is not compared with the others.
     PathAlone,
+    /// Only the first path counts: where it is lost, the host is suspected.
+    OnePath,
+    /// Numbers are compared by their last 16 bits.
+    NarrowNumbers,
 }
 
 /// The numbers that have arrived: the newest, and which of the 64 before.
@@ -141,13 +145,21 @@ impl Receiver {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn with(self, bug: Option<Bug>) -> Self {
+    /// The same with a planted bug.
+    #[cfg(any(test, feature = "mutants"))]
+    #[must_use]
+    pub fn with(self, bug: Option<Bug>) -> Self {
         Self { bug, ..self }
     }
 
     fn has(&self, bug: Bug) -> bool {
-        cfg!(test) && self.bug == Some(bug)
+        cfg!(any(test, feature = "mutants")) && self.bug == Some(bug)
+    }
+
+    /// The number of a frame, or what a planted bug sees of it.
+    fn number(&self, frame: &Frame) -> u64 {
+        let mask = if self.has(Bug::NarrowNumbers) { u64::from(u16::MAX) } else { u64::MAX };
+        frame.sequence & mask
     }
 
     /// The sender has begun a new life: its numbers start again, and what was heard of the earlier
@@ -191,9 +203,9 @@ impl Receiver {
     /// A process that was not scheduled itself takes all that has arrived before it judges
     /// ([`Receiver::tick`]).
     pub fn receive(&mut self, path: usize, frame: &Frame, now: Instant, found: &mut Vec<Finding>) -> bool {
-        let takes_twice = self.has(Bug::TakesTwice);
+        let (number, takes_twice) = (self.number(frame), self.has(Bug::TakesTwice));
         let Some(by) = self.paths.get_mut(path) else { return false };
-        if !by.window.take(frame.sequence) && !takes_twice {
+        if !by.window.take(number) && !takes_twice {
             return false;
         }
         match frame.kind {
@@ -206,7 +218,8 @@ impl Receiver {
     }
 
     fn pulse(&mut self, path: usize, frame: &Frame, now: Instant, found: &mut Vec<Finding>) -> bool {
-        let is_newest = frame.sequence > self.newest;
+        let number = self.number(frame);
+        let is_newest = number > self.newest;
         if is_newest || self.has(Bug::OldBitmap) {
             let vanished = self.alive & !frame.alive;
             self.alive = frame.alive;
@@ -215,14 +228,16 @@ impl Receiver {
             }
         }
         if is_newest || self.has(Bug::LateCounts) {
-            self.newest = self.newest.max(frame.sequence);
+            self.newest = self.newest.max(number);
             let was_heard = self.deadline != Instant::NEVER;
             if core::mem::take(&mut self.is_silent) || !was_heard {
                 found.push(Finding::Heard);
             }
-            self.deadline = now + self.timing.timeout;
+            if path == 0 || !self.has(Bug::OnePath) {
+                self.deadline = now + self.timing.timeout;
+            }
         }
-        self.arrived(path, frame.sequence, is_newest, found);
+        self.arrived(path, number, is_newest, found);
         // A death in a pulse needs no hold: the pulse itself is not older.
         for death in &frame.deaths {
             self.report(*death, found);

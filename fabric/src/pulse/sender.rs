@@ -20,9 +20,8 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// The same after this many frames.
-    #[cfg(test)]
-    pub(super) fn at(sequence: u64) -> Self {
+    /// As after this many frames, which a simulation does not send.
+    pub fn at(sequence: u64) -> Self {
         Self { last: sequence.into(), pulse: sequence.into(), alive: 0.into() }
     }
 

@@ -315,6 +315,7 @@ fn each_planted_bug_is_found() {
         Bug::KeepsLife,
         Bug::OldBitmap,
         Bug::PathAlone,
+        Bug::OnePath,
     ] {
         let mut runner = TestRunner::deterministic();
         let found = (0..SCHEDULES).any(|_| {

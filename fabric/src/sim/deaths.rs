@@ -102,6 +102,44 @@ impl Core {
         self.arm(watcher);
     }
 
+    /// The host of a watcher gives up another node's, which does not answer: what is posted there
+    /// fails, and may have been executed.
+    pub(super) fn give_up(&mut self, watcher: u32, other: u32) {
+        if self.nodes[watcher as usize].state == State::Dead {
+            return;
+        }
+        self.break_link(watcher, other, self.now, false);
+        self.tell(watcher, |w| w.whom.region == other, Evidence::Silence);
+    }
+
+    /// A watcher learns of a death at once.
+    pub(super) fn tell_death(&mut self, watcher: u32, who: Address, evidence: Evidence) {
+        let meant =
+            |w: &Watch| (w.whom.region, w.whom.seat, w.generation) == (who.region, who.seat, who.generation);
+        self.tell(watcher, meant, evidence);
+    }
+
+    fn tell(&mut self, watcher: u32, meant: impl Fn(&Watch) -> bool, evidence: Evidence) {
+        let node = &mut self.nodes[watcher as usize];
+        let told = node.watches.iter().filter(|w| meant(w));
+        node.inbox.extend(told.map(|w| Input::Death { watch: w.id, evidence }));
+        self.arm(watcher);
+    }
+
+    /// A watcher has its watches in a region made again: deaths there are reported once more.
+    pub(super) fn watch_again(&mut self, watcher: u32, region: u32) {
+        let is_gone = |w: &&Watch| {
+            let (present, alive) = self.nodes[region as usize].occupant(w.whom.seat);
+            w.whom.region == region && (!alive || w.generation != present)
+        };
+        let watches = self.nodes[watcher as usize].watches.iter();
+        let gone: Vec<u32> = watches.filter(is_gone).map(|w| w.id).collect();
+        for watch in gone {
+            let (notice, proof) = self.draw_death().unwrap_or_else(|| self.draw_notices());
+            self.announce(watcher, watch, notice, proof);
+        }
+    }
+
     /// Ends a process, with its watches, its inbox and its posts.
     pub(super) fn kill(&mut self, at: u32) {
         let node = &self.nodes[at as usize];

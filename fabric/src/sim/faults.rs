@@ -7,7 +7,7 @@ use super::node::{Input, Node, State, region_memory};
 use super::port::page_words;
 use super::seats::Program;
 use super::world::World;
-use crate::contract::Machine;
+use crate::contract::{Evidence, Machine};
 use crate::layout::Layout;
 use crate::metrics::CounterSlot;
 use crate::types::{Address, Instant, Name, Nanos};
@@ -80,6 +80,23 @@ impl<M: Machine> World<M> {
             _ => self.program(node, seat).map_or(0, |program| program.address().generation),
         };
         self.core.announce_suspicion(node, seat, generation);
+    }
+
+    /// Makes a node give up another one, whose host does not answer: what it has posted there fails,
+    /// and may have been executed, and its watches there report a silence.
+    pub fn give_up(&mut self, node: u32, other: u32) {
+        self.core.give_up(node, other);
+    }
+
+    /// Tells a node at once of a death that it watches for.
+    pub fn tell_death(&mut self, node: u32, who: Address, evidence: Evidence) {
+        self.core.tell_death(node, who, evidence);
+    }
+
+    /// Makes a node ask once more about those that it watches in a region: their deaths are reported
+    /// again.
+    pub fn watch_again(&mut self, node: u32, region: u32) {
+        self.core.watch_again(node, region);
     }
 
     /// Puts a new program into a seat and kills a present one. `None` if the node is dead or has no

@@ -310,7 +310,7 @@ impl Core {
 
     /// Fails all unanswered operations. With `void` none of them may be executed any more;
     /// otherwise those in transit may be, with an unknown result.
-    fn break_link(&mut self, source: u32, target: u32, time: u64, void: bool) {
+    pub(super) fn break_link(&mut self, source: u32, target: u32, time: u64, void: bool) {
         let link = self.link(source, target);
         link.stop_timeout();
         link.stuck.clear();

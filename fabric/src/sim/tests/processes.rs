@@ -177,3 +177,36 @@ fn a_signalled_process_runs_no_more_but_its_memory_answers_until_it_has_ended() 
     assert_eq!(world.machine(0).deaths(), both);
     assert_eq!(world.machine(2).deaths(), both, "it began to watch in between");
 }
+
+#[test]
+fn a_host_that_is_given_up_is_a_silence_and_a_death_there_can_be_told() {
+    let network = Network { notice_loss_permille: 1000, proof_loss_permille: 1000, ..Network::default() };
+    let mut world = world(3, network, 1);
+    let who = world.address(1);
+    post(&mut world, 0, |port| port.watch(who));
+    world.partition(0, 1);
+    post(&mut world, 0, |port| read_word(port, 1, 1));
+    world.run_until(world.now() + 2_000);
+    world.give_up(0, 1);
+    // Nothing is posted there, and nobody is watched.
+    world.give_up(0, 2);
+    world.heal(0, 1);
+    pass(&mut world, MILLI);
+    assert_eq!(world.machine(0).ended(), [(1, Ended::Failed(LinkError::PeerDead))]);
+    assert_eq!(world.machine(0).deaths(), [(who, Evidence::Silence)]);
+    post(&mut world, 0, |port| read_word(port, 1, 2));
+    pass(&mut world, MILLI);
+    assert!(matches!(world.machine(0).ended()[1..], [(2, Ended::Read(_))]), "a new connection");
+    world.kill(1);
+    pass(&mut world, MILLI);
+    assert_eq!(world.machine(0).deaths().len(), 1, "all notices are lost");
+    world.tell_death(0, Address { generation: 2, ..who }, Evidence::Proof);
+    world.tell_death(0, who, Evidence::Proof);
+    pass(&mut world, MILLI);
+    assert_eq!(world.machine(0).deaths()[1..], [(who, Evidence::Proof)]);
+    *world.network_mut() = Network::default();
+    world.watch_again(0, 1);
+    world.watch_again(0, 2);
+    pass(&mut world, MILLI);
+    assert_eq!(world.machine(0).deaths()[2..], [(who, Evidence::Suspicion), (who, Evidence::Proof)]);
+}
