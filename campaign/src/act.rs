@@ -7,7 +7,7 @@ use super::oracle::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// A fault, or a request of an operator or program. Nodes are numbered as in [`super::Scenario`],
-/// seats from 1.
+/// seats from 1, hosts that exchange pulses and their paths from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
@@ -54,6 +54,18 @@ pub enum Act {
     KillLeader,
     /// An operator requests that a coordinator becomes an acceptor, or stops being one.
     SetAcceptor(u32, bool),
+    /// The path with this number from the first host to the second loses all pulses.
+    CutPath(u32, u32, u16),
+    /// The path is restored.
+    HealPath(u32, u32, u16),
+    /// What is sent on the path from now on takes this many nanoseconds more.
+    DelayPath(u32, u32, u16, u64),
+    /// A host stops, with all its processes.
+    PauseHost(u32),
+    /// It continues.
+    ResumeHost(u32),
+    /// The gateway of a host ends, and another one starts.
+    RestartGateway(u32),
 }
 
 impl Act {
@@ -77,7 +89,15 @@ impl Act {
             | Self::Confirm(n, _)
             | Self::Work(n, ..) => n == node,
             Self::Cut(from, to) | Self::Heal(from, to) => from == node || to == node,
-            Self::SetLease(..) | Self::KillLeader | Self::RepeatJoins => false,
+            Self::SetLease(..)
+            | Self::KillLeader
+            | Self::RepeatJoins
+            | Self::CutPath(..)
+            | Self::HealPath(..)
+            | Self::DelayPath(..)
+            | Self::PauseHost(_)
+            | Self::ResumeHost(_)
+            | Self::RestartGateway(_) => false,
         }
     }
 }
@@ -122,6 +142,8 @@ impl Driver {
             Act::FreezeProgram(n, s) if has(n, s) => Mark::FrozenProgram,
             Act::HangProgram(n, s) if has(n, s) => Mark::HungProgram,
             Act::LeaveProgram(n, s) if has(n, s) => Mark::AskedToLeave,
+            Act::PauseHost(_) => Mark::HostPaused,
+            Act::RestartGateway(_) => Mark::GatewayRestarted,
             Act::Suspect(n, s) if s == 0 && self.runs(n) || has(n, s) => Mark::Suspected,
             _ => return None,
         })
@@ -155,6 +177,12 @@ impl Driver {
             Act::Work(n, s, span) => self.begin_work(n, s, span),
             Act::Confirm(n, s) => self.begin_confirm(n, s)?,
             Act::RepeatJoins => self.repeat_joins(),
+            Act::CutPath(from, to, path) => self.set_path(from, to, path, true),
+            Act::HealPath(from, to, path) => self.set_path(from, to, path, false),
+            Act::DelayPath(from, to, path, delay) => self.delay_path(from, to, path, delay),
+            Act::PauseHost(host) => self.pause_host(host),
+            Act::ResumeHost(host) => self.resume_host(host)?,
+            Act::RestartGateway(host) => self.restart_gateway(host)?,
             Act::KillLeader => {
                 if let Some(leader) = self.leader() {
                     self.kill(leader)?;

@@ -5,6 +5,7 @@ use super::act::Timed;
 use super::confirm::PendingConfirm;
 use super::marks::Mark;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
+use super::pulses::Pulses;
 use super::role::{Instrumented, Role, World};
 use super::scenario::Scenario;
 use super::watcher::{Watcher, watchers};
@@ -51,6 +52,10 @@ pub(super) struct Driver {
     pub(super) confirming: (ViewId, Vec<(u32, Instant)>),
     /// Draws who requests confirmations, independently of all other draws.
     pub(super) confirm_rng: Rng,
+    /// The pulses of its hosts, if they exchange any.
+    pub(super) pulses: Option<Box<Pulses>>,
+    /// Draws faults of pulses, independently of all other draws.
+    pub(super) pulse_rng: Rng,
     /// Programs that follow the views without being members.
     pub(super) watchers: Vec<Watcher>,
     /// The adversary's acts.
@@ -66,6 +71,14 @@ fn name(what: &str, number: u32) -> Name {
 /// The same view under another number, as if nothing had changed since.
 fn dated(view: &View, id: ViewId) -> View {
     View { id, base: id, cleared: id, ..view.clone() }
+}
+
+/// The pulses of a scenario's hosts, if they exchange any.
+fn pulses(scenario: &Scenario) -> Option<Box<Pulses>> {
+    let plan = scenario.pulses?;
+    let clocks = scenario.clocks.iter().take(plan.hosts as usize).copied().collect();
+    let mutant = scenario.config.mutant;
+    Some(Box::new(Pulses::new(plan, clocks, scenario.nodes(), scenario.seed, mutant)))
 }
 
 impl Driver {
@@ -94,6 +107,8 @@ impl Driver {
             pending_confirms: Vec::new(),
             confirming: (ViewId(u64::MAX), Vec::new()),
             confirm_rng: Rng::new(scenario.seed ^ 0xc0f1_4300_0000_0000),
+            pulses: pulses(&scenario),
+            pulse_rng: Rng::new(scenario.seed ^ 0x9015_e5fa_1700_0000),
             watchers,
             record: Vec::new(),
             log: log.then(Vec::new),
@@ -168,7 +183,10 @@ impl Driver {
     /// The views in the coordinators' regions on a node's host, for a process that starts there.
     fn found(&self, node: u32) -> Vec<View> {
         let layout = self.scenario.config.layout;
-        let here = |region: &u32| self.scenario.one_host || *region == node;
+        let here = |region: &u32| match self.scenario.pulses {
+            Some(plan) => plan.host_of(*region) == plan.host_of(node),
+            None => self.scenario.one_host || *region == node,
+        };
         (0..self.scenario.coordinators)
             .filter(here)
             .filter_map(|region| {
@@ -222,13 +240,31 @@ impl Driver {
         }
     }
 
-    /// One step of the world, checked by the oracle. False if no event is left.
+    /// True time of the next step.
+    pub(super) fn next_time(&self) -> Option<u64> {
+        let pulses = Some(self.pulses_due()).filter(|due| *due != u64::MAX);
+        self.world.next_time().into_iter().chain(pulses).min()
+    }
+
+    /// Counts a step at the present time.
+    fn count_step(&mut self) {
+        self.steps = self.moment();
+        self.steps.1 += 1;
+    }
+
+    /// One step of the world, or of pulses, checked by the oracle. False if no event is left.
     pub(super) fn step(&mut self) -> Result<bool, Violation> {
         self.oracle.cues.clear();
+        let due = self.pulses_due();
+        if due < self.world.next_time().unwrap_or(u64::MAX) {
+            // No event of the world is passed.
+            self.world.run_until(due);
+            self.count_step();
+            return self.step_pulses().map(|()| true);
+        }
         let newest = self.oracle.newest().id;
         let Some(step) = self.world.step() else { return Ok(false) };
-        let before = if self.steps.0 == step.time { self.steps.1 } else { 0 };
-        self.steps = (step.time, before + 1);
+        self.count_step();
         let verdict = self.oracle.after(&self.world, &step);
         if !self.pending_confirms.is_empty() && step.what == What::Step {
             self.finish_confirms(step.node)?;
@@ -237,6 +273,11 @@ impl Driver {
             self.account(&step, newest);
         }
         verdict.map(|()| true)
+    }
+
+    /// A hash of all events.
+    pub(super) fn hash(&self) -> u64 {
+        self.world.hash() ^ self.pulses.as_ref().map_or(0, |pulses| pulses.hash())
     }
 
     /// The present time, and the number of steps at it.
@@ -312,11 +353,12 @@ impl Driver {
         self.oracle.before_fault(&self.world)?;
         self.world.kill(node);
         self.oracle.killed(&self.world, node);
+        self.report_by_pulses(self.world.address(node));
         Ok(())
     }
 
     pub(super) fn restart(&mut self, node: u32) -> Verdict {
-        if !self.is_dead(node) || self.absent.contains(&node) {
+        if !self.is_dead(node) || self.absent.contains(&node) || self.is_paused(node) {
             return Ok(());
         }
         self.log(format_args!("start node {node}"));
@@ -339,12 +381,18 @@ impl Driver {
     }
 
     pub(super) fn thaw(&mut self, node: u32) {
+        if self.is_paused(node) {
+            return;
+        }
         self.log(format_args!("thaw node {node}"));
         self.world.thaw(node);
         self.resume_work(node, 0);
     }
 
     pub(super) fn thaw_program(&mut self, node: u32, seat: u16) {
+        if self.is_paused(node) {
+            return;
+        }
         self.log(format_args!("thaw the program in seat {seat} of node {node}"));
         self.world.thaw_program(node, seat);
         self.resume_work(node, seat);
@@ -375,7 +423,7 @@ impl Driver {
     }
 
     pub(super) fn attach(&mut self, node: u32, seat: u16) -> Verdict {
-        if self.is_dead(node) {
+        if self.is_dead(node) || self.is_paused(node) {
             return Ok(());
         }
         self.log(format_args!("a program takes seat {seat} of node {node} and requests to join"));
@@ -394,6 +442,7 @@ impl Driver {
         self.oracle.before_fault(&self.world)?;
         if let Some(who) = self.world.program(node, seat).filter(|p| p.is_alive()).map(|p| p.address()) {
             self.oracle.died(&self.world, who);
+            self.report_by_pulses(who);
         }
         self.world.kill_program(node, seat);
         Ok(())

@@ -109,6 +109,7 @@ impl FaultSchedule {
         let unit = lease(driver);
         self.repair(driver);
         self.confirm_some(driver);
+        self.hit_pulses(driver);
         if driver.scenario.confirms && driver.confirm_rng.permille(200) {
             self.stale_answer(driver);
         }

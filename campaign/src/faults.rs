@@ -18,7 +18,7 @@ pub(super) trait Faults {
 /// Runs the world up to a true time, with the faults that become due.
 pub(super) fn until(driver: &mut Driver, faults: &mut impl Faults, end: u64) -> Verdict {
     loop {
-        let next = driver.world.next_time().unwrap_or(u64::MAX);
+        let next = driver.next_time().unwrap_or(u64::MAX);
         let (next_fault, work) = (faults.next(), driver.next_work());
         let fault = next_fault.min(work);
         if next.min(fault) > end {

@@ -2,6 +2,9 @@
 //! machines, checked by an oracle that knows true time and everybody's memory.
 //! `docs/design/testing.md` defines what each row proves.
 
+// For the table of marks, whose schema is made by a recursive macro.
+#![recursion_limit = "256"]
+
 mod act;
 mod cluster;
 mod confirm;
@@ -12,6 +15,7 @@ mod faults;
 mod marks;
 mod oracle;
 pub mod papers;
+mod pulses;
 mod repeated_loss;
 mod report;
 mod ring_wrap;
@@ -29,6 +33,7 @@ pub use act::{Act, Timed};
 pub use cluster::{Cluster, NodeSeat};
 pub use marks::{Mark, Marks};
 pub use oracle::Violation;
+pub use pulses::PulsePlan;
 pub use report::{
     DriftSweepStep, Failure, Found, MutationResults, Options, Reached, Report, campaign, hunt, throughput,
 };

@@ -225,6 +225,28 @@ named_enum! {
         LinkTimedOut = "link_timed_out",
         /// A long operation was torn in two halves.
         Torn = "torn",
+        /// A host was stopped.
+        HostPaused = "host_paused",
+        /// The gateway of a host was started again.
+        GatewayRestarted = "gateway_restarted",
+        /// A stopped host was suspected for its missing pulses.
+        HostSilent = "host_silent",
+        /// A host was suspected for its missing pulses, although it ran.
+        SilentAlive = "silent_alive",
+        /// A path of pulses was found lost.
+        PathLost = "path_lost",
+        /// The same, while the other direction delivered.
+        PathLostOneWay = "path_lost_one_way",
+        /// A lost path delivered again.
+        PathBack = "path_back",
+        /// A pulse arrived more than a timeout late, after newer ones.
+        LatePulse = "late_pulse",
+        /// The notice of a death overtook the pulse before it.
+        NoticeHeld = "notice_held",
+        /// Pulses reported a death.
+        DeathByPulse = "death_by_pulse",
+        /// The numbers of pulses went beyond 16 or 32 bits.
+        PulseNumbersWrapped = "pulse_numbers_wrapped",
         /// Clocks beyond the drift bound let two incompatible views overlap, without any other
         /// violation.
         OverlapPastBound = "overlap_past_bound",

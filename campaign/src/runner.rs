@@ -6,6 +6,7 @@ use super::fault_schedule::{FaultSchedule, lease};
 use super::faults::until;
 use super::marks::{Mark, Marks};
 use super::oracle::{Cue, Verdict, Violation};
+use super::pulses::{self, PulsePlan};
 use super::repeated_loss::lose_coordinators;
 use super::scenario::{Scenario, Trial};
 use super::script::{Script, ScriptReplay};
@@ -60,6 +61,7 @@ pub fn replay(script: &Script, plant: ActiveMutant, log: bool) -> Run {
     let mut scenario = Scenario::draw(script.seed, plant);
     if script.calm {
         scenario.rough = scenario.calm;
+        scenario.pulses = scenario.pulses.map(|plan| PulsePlan { loss_permille: 0, ..plan });
     }
     play(scenario, Some(script), log)
 }
@@ -84,25 +86,7 @@ fn play(scenario: Scenario, script: Option<&Script>, log: bool) -> Run {
     };
     let faults_end = driver.world.now();
     let verdict = match torn {
-        Ok(()) if trial.clocks_keep() => heal(&mut driver, &mut survivors).and_then(|permille| {
-            recovery = permille;
-            if driver.scenario.crash_loop {
-                crash_loop::run(&mut driver)?;
-                recovery = recovery.max(heal(&mut driver, &mut survivors)?);
-            }
-            if driver.scenario.split {
-                // Earlier faults may still lead to removals, which do not belong to what follows.
-                driver.expire_reports()?;
-                recovery = recovery.max(heal(&mut driver, &mut survivors)?);
-                if split::split(&mut driver)? {
-                    recovery = recovery.max(heal(&mut driver, &mut survivors)?);
-                }
-            }
-            if driver.scenario.config.timing.replace {
-                recovery = recovery.max(lose_coordinators(&mut driver)?);
-            }
-            Ok(())
-        }),
+        Ok(()) if trial.clocks_keep() => without_faults(&mut driver, &mut survivors, &mut recovery),
         torn => torn,
     };
     driver.oracle.finish(&driver.world);
@@ -135,9 +119,38 @@ fn play(scenario: Scenario, script: Option<&Script>, log: bool) -> Run {
         time: driver.world.now(),
         recovery_permille: recovery,
         marks: driver.oracle.marks,
-        hash: driver.world.hash(),
+        hash: driver.hash(),
         log: driver.log.unwrap_or_default(),
     }
+}
+
+/// The liveness phase, and what follows in a healthy cluster. `recovery` is the longest recovery, in
+/// permille of the allowed time.
+fn without_faults(driver: &mut Driver, survivors: &mut Vec<u32>, recovery: &mut u64) -> Verdict {
+    *recovery = heal(driver, survivors)?;
+    if driver.scenario.crash_loop {
+        crash_loop::run(driver)?;
+        *recovery = heal(driver, survivors)?.max(*recovery);
+    }
+    if driver.scenario.split {
+        // Earlier faults may still lead to removals, which do not belong to what follows.
+        driver.expire_reports()?;
+        *recovery = heal(driver, survivors)?.max(*recovery);
+        if split::split(driver)? {
+            *recovery = heal(driver, survivors)?.max(*recovery);
+        }
+    }
+    if driver.scenario.pulses.is_some() {
+        // As above.
+        driver.expire_reports()?;
+        *recovery = heal(driver, survivors)?.max(*recovery);
+        pulses::run_phase(driver)?;
+        *recovery = heal(driver, survivors)?.max(*recovery);
+    }
+    if driver.scenario.config.timing.replace {
+        *recovery = lose_coordinators(driver)?.max(*recovery);
+    }
+    Ok(())
 }
 
 /// The safety phase.
@@ -233,6 +246,7 @@ fn mark_healed(driver: &mut Driver, multicast_lost: bool, survivors: u32) {
 /// The liveness phase: row 21. Returns the recovery time, in permille of the allowed time.
 /// `survivors` are the surviving coordinators; they are drawn if empty.
 fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation> {
+    driver.heal_pulses()?;
     let nodes = driver.scenario.nodes();
     for a in 0..nodes {
         for b in 0..nodes {

@@ -1,6 +1,7 @@
 //! Draws a scenario from a seed: cluster, clocks, network, and rounds of faults. It does not depend
 //! on the planted bug, so that a mutant runs in the same world as the shipped code.
 
+use super::pulses::PulsePlan;
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
 use obol_membership::consensus::{INSTANCES, PROPOSAL_MAX};
@@ -108,6 +109,9 @@ pub struct Scenario {
     /// Whether all run on one host, so that a starting process finds every coordinator's region
     /// there.
     pub one_host: bool,
+    /// How its hosts exchange pulses, if they do. Then each coordinator's region is found by the
+    /// processes of its host.
+    pub pulses: Option<PulsePlan>,
     /// Whether delays exceed the usual lease, so that only adaptive leases make a view active.
     pub slow: bool,
     /// The same without adaptive leases, so that no view is ever active by a lease: members request
@@ -194,6 +198,7 @@ impl Scenario {
         drawn.draw_replacement();
         drawn.draw_past();
         drawn.draw_clocks(&mut rng);
+        drawn.draw_pulses();
         drawn.early = 1 + rng.below(u64::from(agents + embedded)) as u32;
         drawn.rounds = 12 + rng.below(20) as u32;
         // Spares have to join, and the last request of an operator is done or expires first.
@@ -371,6 +376,15 @@ impl Scenario {
             .collect();
     }
 
+    /// Whether the nodes are processes of hosts that exchange pulses; those of a host have one clock.
+    fn draw_pulses(&mut self) {
+        self.pulses = PulsePlan::draw(self.seed, self.config.timing.lease.0).filter(|_| !self.slow);
+        if let Some(plan) = self.pulses {
+            self.one_host = false;
+            self.clocks = (0..self.nodes()).map(|node| self.clocks[plan.host_of(node) as usize]).collect();
+        }
+    }
+
     /// Whether a view has room for a few members only.
     fn is_tight(&self) -> bool {
         self.config.layout.limits().value_bytes != VALUE_BYTES
@@ -397,7 +411,9 @@ impl Scenario {
         );
         let exhausted = self.exhausted.map_or(String::new(), |exhausted| format!("{exhausted:?}"));
         let away = self.away.map_or(String::new(), |away| format!("{away:?}"));
-        format!("{:08x}", crc32fast::hash(format!("{drawn:?}{exhausted}{away}{}", self.one_host).as_bytes()))
+        let pulses = self.pulses.map_or(String::new(), |pulses| format!("{pulses:?}"));
+        let all = format!("{drawn:?}{exhausted}{away}{}{pulses}", self.one_host);
+        format!("{:08x}", crc32fast::hash(all.as_bytes()))
     }
 
     /// Three coordinators and three agents. The holder that will be cut off has a slow clock, all
@@ -449,6 +465,7 @@ impl Scenario {
             exhausted: None,
             away: None,
             one_host: true,
+            pulses: None,
             slow: false,
             far: false,
             confirms: false,

@@ -122,7 +122,7 @@ impl Script {
         }
         for (number, timed) in self.acts.iter().enumerate() {
             let span = match timed.act {
-                Act::SetLease(span, _) | Act::Work(.., span) => span,
+                Act::SetLease(span, _) | Act::Work(.., span) | Act::DelayPath(.., span) => span,
                 _ => 0,
             };
             if timed.at.max(span) > TIME_MAX {
@@ -170,8 +170,28 @@ fn place(act: Act, scenario: &Scenario) -> Result<(u32, u32, u16), String> {
             }
             (n, 0, s)
         }
+        Act::CutPath(from, to, path) | Act::HealPath(from, to, path) | Act::DelayPath(from, to, path, _) => {
+            check_path(scenario, (from, to), path)?;
+            (0, 0, 0)
+        }
+        Act::PauseHost(host) | Act::ResumeHost(host) | Act::RestartGateway(host) => {
+            check_path(scenario, (host, host), 0)?;
+            (0, 0, 0)
+        }
         Act::SetLease(..) | Act::KillLeader | Act::RepeatJoins => (0, 0, 0),
     })
+}
+
+/// An error if there are no such hosts with this path between them.
+fn check_path(scenario: &Scenario, (from, to): (u32, u32), path: u16) -> Result<(), String> {
+    let Some(plan) = scenario.pulses else {
+        return Err(format!("seed {} draws no hosts that exchange pulses", scenario.seed));
+    };
+    if from.max(to) >= plan.hosts || usize::from(path) >= plan.paths {
+        let (seed, hosts, paths) = (scenario.seed, plan.hosts - 1, plan.paths - 1);
+        return Err(format!("seed {seed} draws hosts 0 to {hosts} with paths 0 to {paths}"));
+    }
+    Ok(())
 }
 
 /// The text of a script, one act per line.

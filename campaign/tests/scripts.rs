@@ -6,6 +6,8 @@ use obol_membership::ActiveMutant;
 
 /// A run that violates a row in every build.
 const CANARY: u64 = CANARY_EVERY - 1;
+/// A seed whose hosts exchange pulses.
+const PULSES: u64 = 15;
 
 fn canary() -> Script {
     *run(CANARY, ActiveMutant::NONE, false).script.expect("a canary breaks an invariant")
@@ -101,9 +103,18 @@ fn an_invalid_script_is_rejected_with_a_reason() {
         ("{ at = 5, do = { kill = 1 } }, { at = 4, do = { start = 1 } }", "sort them by time"),
         ("{ at = 3600000000001, do = { kill = 1 } }", "at most"),
         ("{ at = 1, do = { set_lease = [3600000000001, 1] } }", "at most"),
+        ("{ at = 1, do = { pause_host = 0 } }", "draws no hosts"),
     ] {
         let text = refused(&format!("seed = 3\nfaults_end = 9\nacts = [{acts}]\n"));
         assert!(text.contains(reason), "{text}");
+    }
+    let pulses = |act| format!("seed = {PULSES}\nfaults_end = 9\nacts = [{{ at = 1, do = {{ {act} }} }}]\n");
+    for act in ["restart_gateway = 9", "heal_path = [0, 9, 0]", "delay_path = [0, 1, 9, 5]"] {
+        let text = refused(&pulses(act));
+        assert!(text.contains("draws hosts 0 to"), "{text}");
+    }
+    for act in ["resume_host = 1", "cut_path = [0, 1, 0]"] {
+        assert_eq!(Script::parse(&pulses(act)).map(|script| script.acts.len()), Ok(1));
     }
     let minority = refused("seed = 3\nfaults_end = 9\nsurvivors = [0]\n");
     assert!(minority.contains("no majority"), "{minority}");

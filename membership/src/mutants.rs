@@ -244,6 +244,20 @@ mutants! {
         /// A spare is added to the deciders, and the missing coordinator stays.
         KeepVacant = "keep-vacant",
     }
+    24 {
+        /// Only pulses by the first path count as signs of life.
+        PulseByOnePath = "pulse-by-one-path",
+        /// A pulse that comes late, after newer ones, counts as a sign of life.
+        LatePulseCounts = "late-pulse-counts",
+        /// The numbers of pulses are compared by their last 16 bits.
+        NarrowPulseNumbers = "narrow-pulse-numbers",
+        /// The numbers of a gateway's earlier life are remembered.
+        PulseOfEarlierLife = "pulse-of-earlier-life",
+        /// A silence has to be seen twice, a timeout apart.
+        SilenceByPolling = "silence-by-polling",
+        /// A path of pulses that does not deliver is not compared with the others.
+        PathAlone = "path-alone",
+    }
 }
 
 /// The bug planted in a machine, if any. `M` is the crate's list of bugs.

@@ -7,6 +7,7 @@
 mod decisions;
 mod pages;
 mod processes;
+mod pulses;
 mod seats;
 mod stamps;
 
@@ -20,6 +21,7 @@ use obol_fabric::{Address, ViewId};
 use obol_membership::View;
 use pages::Pages;
 use processes::Processes;
+use pulses::Pulsed;
 use stamps::Stamps;
 use std::fmt;
 use std::sync::Arc;
@@ -78,6 +80,8 @@ pub(crate) struct Oracle {
     processes: Processes,
     pages: Pages,
     stamps: Stamps,
+    /// If hosts exchange pulses.
+    pub(crate) pulses: Option<Pulsed>,
     coordinators: u32,
     /// Whether violations of rows 5 and 10 are only counted, because the clocks exceed the bound.
     forgives: bool,
@@ -95,6 +99,7 @@ impl Oracle {
             processes: Processes::new(scenario),
             pages: Pages::new(scenario),
             stamps: Stamps::new(scenario),
+            pulses: scenario.pulses.as_ref().map(Pulsed::new),
             coordinators: scenario.coordinators,
             forgives: matches!(scenario.trial, Trial::Sweep(_)) && !scenario.trial.clocks_keep(),
             overlaps: 0,

@@ -123,6 +123,9 @@ fn map_act(act: Act, scenario: &Scenario, deployment: &Deployment) -> Result<Map
         Act::Work(..) => none("the work of a program"),
         Act::Confirm(..) => none("a confirmed view"),
         Act::RepeatJoins => none("a repeated join"),
+        Act::CutPath(..) | Act::HealPath(..) | Act::DelayPath(..) => none("a path of pulses"),
+        Act::PauseHost(_) | Act::ResumeHost(_) => none("a host that stops"),
+        Act::RestartGateway(_) => none("a gateway that starts again"),
         Act::SetLease(..) => none("another lease (`obol lease`)"),
         Act::SetAcceptor(..) => none("a change of coordinators (`obol coordinators`)"),
     }
