@@ -16,6 +16,10 @@ const PATIENCE: Nanos = Nanos::from_millis(20);
 /// has received since its last look.
 const IDLE_EVERY: Nanos = Nanos::from_micros(500);
 
+/// How often a replica looks at the counters of others, with preset `mu`: one that stands still for 14
+/// looks has failed. On shared cores a process may get none for some ms.
+const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+
 /// Interval at which a leader's redundancy is reported at most.
 const LEADS_EVERY: Duration = Duration::from_millis(50);
 
@@ -122,7 +126,8 @@ pub fn serve<S: Service, G: Guard>(
         let _ = sched::run_fifo_alone(priority);
     }
     loop {
-        let pace = Pace { poll_every: settings.poll_every, idle_every: IDLE_EVERY, patience: PATIENCE };
+        let poll_every = settings.poll_every;
+        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every: LOOK_EVERY };
         let replica = Replica::<S, Views, G>::new(area(site)?, pace, empty()).with_epoch(epoch_ms());
         let voters = if settings.unreplicated { 1 } else { settings.voters };
         let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };

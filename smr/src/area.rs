@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!          of a replica
-//! 0        header     by itself: how much of which log it has applied
+//! 0        header     by itself: how much of which log it has applied; a counter
 //! ..       heads      one per ring, by its writer: term, commit, low, begin
 //! ..       reports    by each replica at its place in the view, to the leader
 //! ..       asks       by each replica at its place in the view: for a chunk of a snapshot
@@ -38,6 +38,8 @@ const LINE: u32 = 64;
 const RING_BYTES_MIN: u32 = 4 * (ENTRY_BYTES_MAX as u32).next_multiple_of(LINE);
 const RING_BYTES_MAX: u32 = 256 * 1024;
 const HEADS_AT: u32 = LINE;
+/// Bytes of the header with the counter.
+pub(crate) const HEADER_BYTES: u32 = LINE;
 const REPORTS_AT: u32 = HEADS_AT + PLACES as u32 * LINE;
 const ASKS_AT: u32 = REPORTS_AT + REPLICAS_MAX as u32 * LINE;
 const PERMISSIONS_AT: u32 = ASKS_AT + REPLICAS_MAX as u32 * LINE;
@@ -102,6 +104,12 @@ impl Area {
 
     pub(crate) const fn header(&self) -> u32 {
         self.begin
+    }
+
+    /// The word that a replica counts up while it runs ([`crate::PullScore`]): in the header's line, so
+    /// that one READ has both.
+    pub(crate) const fn counter(&self) -> u32 {
+        self.begin + HEADER_BYTES - 8
     }
 
     pub(crate) const fn head(&self, place: u8) -> u32 {

@@ -1,11 +1,14 @@
 //! A client: sends commands and queries to the leader, and repeats what is not answered.
 
 use crate::PAYLOAD_BYTES_MAX;
-use crate::area::{Area, Block, WINDOW};
+use crate::area::{Area, Block, HEADER_BYTES, WINDOW};
 use crate::clients::{Request, Status, WAKEUP};
+use crate::follow::{Activity, Header};
+use crate::log::Term;
+use crate::preset::Preset;
 use crate::sealed::{self, MESSAGE_BYTES_MAX, Message};
 use crate::tokens::{Part, token};
-use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, ViewId};
+use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, ViewId};
 use obol_membership::View;
 use std::collections::VecDeque;
 use thiserror::Error;
@@ -73,6 +76,16 @@ struct Pending {
     is_done: bool,
 }
 
+/// How the replicas find their leader, as far as the client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Led {
+    /// It assumes that views say who leads.
+    Unknown,
+    ByViews,
+    /// By themselves ([`crate::PullScore`]): the client READs from each whether it leads.
+    ByItself,
+}
+
 /// The leader, as its client needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Leader {
@@ -96,6 +109,12 @@ pub struct Client {
     own: Option<Incarnation>,
     view: ViewId,
     leader: Option<Leader>,
+    led: Led,
+    /// The term of the leader, if the client has found it.
+    term: Term,
+    /// The replicas of the view, and its block there.
+    replicas: Vec<(Incarnation, Address)>,
+    block: Option<Block>,
     /// The session exists.
     is_open: bool,
     /// Number of the connection to a leader.
@@ -134,6 +153,10 @@ impl Client {
             own: None,
             view: ViewId(0),
             leader: None,
+            led: Led::Unknown,
+            term: Term(0),
+            replicas: Vec::new(),
+            block: None,
             is_open: false,
             connection: 0,
             next: 2,
@@ -210,7 +233,7 @@ impl Client {
         Some(Done { number, reply })
     }
 
-    /// The leader in the newest known view.
+    /// The leader: that of the newest known view, or the one that it has found.
     pub fn leader(&self) -> Option<Incarnation> {
         self.leader.map(|leader| leader.who)
     }
@@ -258,11 +281,18 @@ impl Client {
             self.error = self.error.or(Some(ClientError::Crowded(self.area.clients_max())));
         }
         let block = block.filter(|_| self.error.is_none());
-        let leader = crate::replicas(view).next().zip(block).map(|(it, block)| Leader {
-            who: it.incarnation,
-            at: it.address,
-            block,
-        });
+        self.replicas = crate::replicas(view).map(|it| (it.incarnation, it.address)).collect();
+        self.block = block;
+        let leader = if self.led == Led::ByItself {
+            self.leader.map(|known| (known.who, known.at)).filter(|known| self.replicas.contains(known))
+        } else {
+            self.replicas.first().copied()
+        };
+        if leader.is_none() {
+            self.term = Term(0);
+            self.seek(fabric);
+        }
+        let leader = leader.zip(block).map(|((who, at), block)| Leader { who, at, block });
         if is_anew || leader != self.leader {
             self.leader = leader;
             self.retry_in = self.retry_first();
@@ -286,6 +316,7 @@ impl Client {
             self.poll_at = if self.pending.is_empty() { Instant::NEVER } else { now + self.poll_every };
         }
         if now >= self.retry_at {
+            self.seek(fabric);
             self.retry(now, fabric);
         }
     }
@@ -344,13 +375,17 @@ impl Client {
 
     /// Sends all outstanding requests.
     fn retry<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.pending.is_empty() || self.leader.is_none() || self.error.is_some() {
+        let may_have_leader = self.leader.is_some() || self.led == Led::ByItself && self.block.is_some();
+        if self.pending.is_empty() || !may_have_leader || self.error.is_some() {
             self.retry_at = Instant::NEVER;
             return;
         }
         self.retry_at = now + self.retry_in;
         self.retry_in =
             self.retry_in.saturating_mul(2).min(self.retry_every.saturating_mul(RETRY_FACTOR_MAX));
+        if self.leader.is_none() {
+            return;
+        }
         self.poll_at = self.poll_at.min(now + self.poll_every);
         // A session begins alone: only then is its first command certainly a new one.
         let count = if self.is_open { self.pending.len() } else { 1 };
@@ -362,6 +397,53 @@ impl Client {
         // A leader that is idle does not look for one that connects.
         self.wake_due = false;
         self.wake_leader(fabric);
+    }
+
+    /// READs from all replicas of the view whether they lead, unless the view says that.
+    fn seek<F: Fabric>(&self, fabric: &mut F) {
+        if self.led == Led::ByViews {
+            return;
+        }
+        for (n, &(_, at)) in self.replicas.iter().enumerate() {
+            self.look_at(self.view, n, at, fabric);
+        }
+    }
+
+    /// READs the header of the n-th replica of a view.
+    pub(crate) fn look_at<F: Fabric>(&self, view: ViewId, n: usize, at: Address, fabric: &mut F) {
+        let from = Remote { at, offset: self.area.header() };
+        fabric.read(from, HEADER_BYTES, token(Part::Seek, (view.0 as u32) << 8 | n as u32 & 0xff));
+    }
+
+    /// A READ of a replica's header ended: the leader of the highest term is the newest.
+    pub(crate) fn on_sought<F: Fabric>(
+        &mut self,
+        now: Instant,
+        argument: u32,
+        result: Result<&[u8], LinkError>,
+        fabric: &mut F,
+    ) {
+        let Some(header) = result.ok().and_then(Header::decode) else { return };
+        match Preset::of(header.log) {
+            Some(Preset::Mu) => self.led = Led::ByItself,
+            Some(Preset::View | Preset::MuViews) if header.log != 0 => self.led = Led::ByViews,
+            _ => {}
+        }
+        if self.led != Led::ByItself || header.activity != Activity::Leads {
+            return;
+        }
+        let is_newer = header.granted > self.term || self.leader.is_none() && header.granted == self.term;
+        let found = self.replicas.get((argument & 0xff) as usize).filter(|_| is_newer);
+        let (Some(&(who, at)), Some(block)) = (found, self.block) else { return };
+        if argument >> 8 != (self.view.0 as u32 & 0xff_ffff) {
+            return;
+        }
+        (self.term, self.leader) = (header.granted, Some(Leader { who, at, block }));
+        self.retry_in = self.retry_first();
+        for pending in &mut self.pending {
+            pending.at = now;
+        }
+        self.retry(now, fabric);
     }
 
     fn wake_leader<F: Fabric>(&self, fabric: &mut F) {

@@ -47,6 +47,8 @@ pub(crate) enum Kind {
     Open = 3,
     /// A configuration.
     Config = 4,
+    /// A query, where the guard needs an entry to answer one: it changes nothing.
+    Read = 5,
 }
 
 /// An entry.

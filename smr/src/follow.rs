@@ -91,6 +91,8 @@ pub(crate) struct Header {
     pub(crate) applied: Point,
     /// It needs a snapshot.
     pub(crate) gap: bool,
+    /// It has no log, and may begin one.
+    pub(crate) founds: bool,
     /// Sessions in its state, for observers.
     pub(crate) sessions: u64,
     /// What it does, for observers.
@@ -108,14 +110,16 @@ impl Header {
         let applied = Point { index: Index(index), at: Offset(at) };
         let activity = Activity::from_repr((sessions >> SESSION_BITS) as u8).unwrap_or_default();
         let sessions = sessions & ((1 << SESSION_BITS) - 1);
-        Some(Self { log, applied, gap: gap != 0, sessions, activity, granted: Term(granted) })
+        let (gap, founds) = (gap & 1 != 0, gap & 2 != 0);
+        Some(Self { log, applied, gap, founds, sessions, activity, granted: Term(granted) })
     }
 
     pub(crate) fn publish<F: Fabric>(&self, area: Area, fabric: &F) {
         let mut bytes = Vec::new();
-        let Self { log, applied, gap, sessions, activity, granted } = *self;
+        let Self { log, applied, gap, founds, sessions, activity, granted } = *self;
+        let gap = u64::from(founds) << 1 | u64::from(gap);
         let sessions = sessions | (activity as u64) << SESSION_BITS;
-        let words = [log, applied.index.0, applied.at.0, u64::from(gap), sessions, granted.0];
+        let words = [log, applied.index.0, applied.at.0, gap, sessions, granted.0];
         sealed::seal(words, &mut bytes);
         if let Some(words) = fabric.own(area.header(), bytes.len()) {
             memory::copy_in(words, &bytes);

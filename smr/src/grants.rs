@@ -9,18 +9,20 @@
 //!
 //! Where this differs from Mu:
 //!
-//! - The term is the base of a view, so leaders need not read minimum proposal numbers and choose a
-//!   higher one (4.1). What an owner has granted takes their place: it grants nothing to a lower term.
+//! - With views, the term is the base of a view, so leaders need not read minimum proposal numbers and
+//!   choose a higher one (4.1). Without, they do, before they ask: see [`crate::PullScore`]. What an
+//!   owner has granted takes the place of these numbers: it grants nothing to a lower term. So the
+//!   request for the permission also writes them, which is a round of its own in Mu.
 //! - Mu handles requests in the order of the requesters' ids (5.2); here the highest term is granted,
 //!   and lower ones never are.
-//! - A refused WRITE ends a leader's term, as it makes Mu's abort (4.1). Mu's leader then begins again
-//!   if it still considers itself the leader. Here another one has a later view, and a term is led
-//!   once only.
+//! - A refused WRITE ends a leader's term, as it makes Mu's abort (4.1), and a term is led once only.
+//!   With views, another replica has a later one. Without, the leader begins again, as Mu's does, in a
+//!   higher term, if it still considers itself the leader.
 //! - A WRITE that fails because its target is dead or cut off aborts nothing: the leader goes on with
 //!   a majority, as Mu says for a large set of confirmed followers (4.2).
 //! - The confirmed set grows at any time (4.2): the leader asks all replicas of its view until they
 //!   have answered, and feeds each from then on.
-//! - Reads take no round (Mu replicates them): they are answered under the lease. So a leader must not
+//! - With views, reads take no round (Mu replicates them): they are answered under the lease. So a leader must not
 //!   answer anything before its view was active once, since its predecessor may still answer reads
 //!   until then; the permission switch alone ends commits, not answers. Commits and the replies to
 //!   commands look at the lease no more after that.
@@ -95,9 +97,10 @@ enum Step {
     Grants,
 }
 
-/// The permission switch.
+/// The permission switch. `VIEWS`: views say who leads (`mu+views`), not the replicas themselves
+/// (`mu`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Grants {
+pub struct Grants<const VIEWS: bool = true> {
     view: ViewId,
     own: Option<Incarnation>,
     /// Its place among the replicas of the view.
@@ -122,7 +125,7 @@ pub struct Grants {
     mutant: ActiveMutant,
 }
 
-impl Grants {
+impl<const VIEWS: bool> Grants<VIEWS> {
     /// The lines of other replicas that have changed.
     fn poll_lines<F: Fabric>(&mut self, own: Incarnation, area: Area, fabric: &mut F) {
         for place in 0..self.replicas.len().min(REPLICAS_MAX) {
@@ -216,9 +219,10 @@ fn change<F: Fabric>(whom: Writers, permission: Permission, area: Area, fabric: 
     fabric.permit(whom, part, permission, token(Part::Permit, 0));
 }
 
-impl Guard for Grants {
-    const KIND: u8 = 1;
+impl<const VIEWS: bool> Guard for Grants<VIEWS> {
+    const KIND: u8 = if VIEWS { 1 } else { 2 };
     const REVOKES: bool = true;
+    const REPLICATES_READS: bool = !VIEWS;
 
     fn install(&mut self, view: &View, own: Option<Incarnation>) {
         self.view = view.id;
@@ -290,6 +294,10 @@ impl Guard for Grants {
     }
 
     fn look<F: Fabric>(&mut self, reads: bool, fabric: &F) -> Look {
+        if !VIEWS {
+            // Whatever it answers, reads as well, follows from an entry that a majority has.
+            return Look::all(true);
+        }
         let is_active = (reads || !self.was_active) && fabric.is_active(self.view);
         self.was_active |= is_active;
         let answer = self.was_active || self.mutant.has(Mutant::AnswerBeforeActive);

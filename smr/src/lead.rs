@@ -50,6 +50,8 @@ pub(crate) struct Lead {
     buffer: Vec<u8>,
     /// It sends nothing, and answers at once.
     unreplicated: bool,
+    /// Each query is an entry of the log, and so is whatever else is answered.
+    replicates_reads: bool,
     /// Unix time at the beginning of the fabric's time, by this process's clock, in ms.
     epoch_ms: u64,
     /// The newest time that a command of the log or a query was given, in ms.
@@ -95,6 +97,7 @@ impl Lead {
             ids: 0,
             buffer: Vec::new(),
             unreplicated: false,
+            replicates_reads: false,
             epoch_ms: 0,
             stamped: 0,
             is_busy: false,
@@ -121,6 +124,12 @@ impl Lead {
     /// The same without copies: what is answered is lost with this process.
     pub(crate) const fn without_copies(mut self) -> Self {
         self.unreplicated = true;
+        self
+    }
+
+    /// The same with queries in the log (Mu replicates all requests, and knows nothing of them).
+    pub(crate) const fn with_reads_replicated(mut self) -> Self {
+        self.replicates_reads = true;
         self
     }
 
@@ -151,6 +160,17 @@ impl Lead {
 
     pub(crate) const fn commit(&self) -> Index {
         self.source.commit
+    }
+
+    pub(crate) const fn term(&self) -> Term {
+        self.source.term
+    }
+
+    /// How far it is, if something that it has begun is not committed or answered, or it waits for room
+    /// in its ring.
+    pub(crate) fn pending(&self, log: &Log) -> Option<u64> {
+        let is_done = log.end().index <= self.source.commit && self.is_ready() && self.has_room(log);
+        (!is_done).then_some(self.source.commit.0 + self.source.low.index.0)
     }
 
     pub(crate) const fn answered(&self) -> u64 {
@@ -390,9 +410,12 @@ impl Lead {
         let &Message { number, client, payload, .. } = message;
         let kind = match request {
             Request::Query => {
+                let query = self.stamp::<S>(now, payload);
+                if self.is_logged() {
+                    self.append(Kind::Read, (client, number), &query, &mut of.log);
+                }
                 // After all that the client has sent before.
                 let after = of.log.end().index;
-                let query = self.stamp::<S>(now, payload);
                 self.clients.queries.push_back(Query { after, client, number, query });
                 return;
             }
@@ -401,10 +424,12 @@ impl Lead {
         };
         match of.state.sessions.seen(client, number) {
             Seen::Done(reply) if !self.mutant.has(Mutant::SessionsForgotten) => {
-                self.clients.answer(Basis::State, client, number, Status::Done, reply);
+                // It was committed, whoever leads now.
+                let basis = if self.replicates_reads { Basis::Log } else { Basis::State };
+                self.clients.answer(basis, client, number, Status::Done, reply);
             }
             Seen::Old => {}
-            Seen::NoSession if kind == Kind::Command => {
+            Seen::NoSession if kind == Kind::Command && !self.replicates_reads => {
                 self.clients.answer(Basis::State, client, number, Status::NoSession, &[]);
             }
             Seen::NoSession | Seen::New | Seen::Done(_) => {
@@ -480,7 +505,15 @@ impl Lead {
                 }
             }
         }
+        if self.replicates_reads {
+            self.serve_queries(of);
+        }
         self.clients.send(look, fabric);
+    }
+
+    /// Whether a query needs an entry.
+    fn is_logged(&self) -> bool {
+        self.replicates_reads && !self.mutant.has(Mutant::ReadsUnreplicated)
     }
 
     /// Answers the queries whose predecessors are applied.
@@ -493,7 +526,8 @@ impl Lead {
             let mut reply = Vec::new();
             of.state.service.read(&query.query, &mut reply);
             reply.truncate(crate::PAYLOAD_BYTES_MAX);
-            self.clients.answer(Basis::State, query.client, query.number, Status::Done, &reply);
+            let basis = if self.replicates_reads { Basis::Log } else { Basis::State };
+            self.clients.answer(basis, query.client, query.number, Status::Done, &reply);
         }
     }
 

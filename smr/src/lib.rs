@@ -7,6 +7,9 @@
 //! of a majority, and continues. Who votes is an entry of the log itself, so views may shrink and
 //! grow without a committed entry being lost.
 //!
+//! That is the preset `view`. Others find out in other ways who leads, and exclude the leader before in
+//! other ways: see [`Preset`].
+//!
 //! All parts are state machines without I/O, like the membership's: [`Replica`], [`Client`], and a
 //! [`Node`] that makes either a member of a cluster. [`KeyValue`] and [`OrderBook`] are services. What a
 //! reader has to know first is in `docs/design/smr.md`.
@@ -29,6 +32,7 @@ mod mutants;
 mod node;
 mod preset;
 mod replica;
+mod scores;
 mod sealed;
 mod service;
 mod session;
@@ -49,8 +53,9 @@ pub use keys::{Access, Batch, access};
 pub use log::{Index, Term};
 pub use mutants::Mutant;
 pub use node::{Actor, Node};
-pub use preset::{Active, Detector, Guard, Look, Preset, Reign, Views};
+pub use preset::{Active, Detector, Guard, Known, Look, Others, Preset, Reign, Views};
 pub use replica::{Pace, Replica, ReplicaState};
+pub use scores::PullScore;
 pub use service::{LoadError, Service};
 pub use session::SESSIONS_MAX;
 pub use standing::Standing;

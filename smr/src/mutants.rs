@@ -43,6 +43,10 @@ pub enum Mutant {
     WaitsForAll,
     /// A leader answers before its view was active, while the one before still answers reads. (7)
     AnswerBeforeActive,
+    /// A replica's counter goes on while its replication plane is stuck. (12)
+    FateUnshared,
+    /// A leader that no view confirms answers queries without an entry. (7)
+    ReadsUnreplicated,
 }
 
 /// The planted bug, if any; never one without the feature.

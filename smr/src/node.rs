@@ -6,7 +6,7 @@ use crate::clients::WAKEUP;
 use crate::preset::{Active, Detector, Guard, Views};
 use crate::replica::Replica;
 use crate::service::Service;
-use crate::tokens::{Part, part_of, token};
+use crate::tokens::{Part, bytes_of, part_of, token};
 use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Release, Remote, ViewId};
 use obol_membership::{Member, Role};
 
@@ -49,6 +49,15 @@ impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
         }
     }
 
+    /// The replica, if it is one.
+    #[doc(hidden)]
+    pub const fn replica_mut(&mut self) -> Option<&mut Replica<S, D, G>> {
+        match &mut self.actor {
+            Actor::Replica(replica) => Some(replica),
+            Actor::Client(_) => None,
+        }
+    }
+
     /// The client, if it is one.
     pub const fn client(&mut self) -> Option<&mut Client> {
         match &mut self.actor {
@@ -68,9 +77,12 @@ impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
         let replicas = crate::replicas(view).filter(|_| own.is_some());
         let clients = crate::clients(view).filter(|_| own.is_some() && is_replica);
         let peers: Vec<Address> = replicas.chain(clients).map(|member| member.address).collect();
-        for &at in peers.iter().filter(|at| !self.linked.contains(at)) {
+        for (n, &at) in peers.iter().enumerate().filter(|(_, at)| !self.linked.contains(at)) {
             // An RDMA connection takes milliseconds to make: make it before it is needed.
-            fabric.read(Remote { at, offset: 0 }, 8, token(Part::Link, 0));
+            match &self.actor {
+                Actor::Replica(_) => fabric.read(Remote { at, offset: 0 }, 8, token(Part::Link, 0)),
+                Actor::Client(client) => client.look_at(view.id, n, at, fabric),
+            }
         }
         self.linked = peers;
         match &mut self.actor {
@@ -107,8 +119,14 @@ impl<S: Service, D: Detector, G: Guard> Machine for Node<S, D, G> {
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
         match event {
             Event::Completion { token, result } if part_of(token).is_some() => {
-                if let (Some((part, argument)), Actor::Replica(replica)) = (part_of(token), &mut self.actor) {
-                    replica.on_completion(now, part, argument, result, fabric);
+                match (part_of(token), &mut self.actor) {
+                    (Some((part, argument)), Actor::Replica(replica)) => {
+                        replica.on_completion(now, part, argument, result, fabric);
+                    }
+                    (Some((Part::Seek, argument)), Actor::Client(client)) => {
+                        client.on_sought(now, argument, bytes_of(result), fabric);
+                    }
+                    _ => {}
                 }
             }
             // Its only meaning is that there is something to poll.

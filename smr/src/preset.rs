@@ -4,13 +4,16 @@
 //! |---|---|---|
 //! | `view` | [`Views`] | [`Active`]: the lease and the fence of the membership |
 //! | `mu+views` | [`Views`] | [`crate::Grants`]: the permission switch of Mu |
+//! | `mu` | [`crate::PullScore`]: the detector of Mu | the same, and no lease |
 
 use crate::area::Area;
+use crate::config::Config;
+use crate::grants::Grants;
 use crate::log::Term;
 use core::fmt::Debug;
 use core::hash::Hash;
 use derive_more::Display;
-use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, ViewId};
+use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, ViewId};
 use obol_membership::View;
 
 /// A combination of a detector and a guard.
@@ -23,15 +26,22 @@ pub enum Preset {
     /// write to them.
     #[display("mu+views")]
     MuViews,
+    /// Replicas read counters in each other's memory to find out who should lead, and exclude the
+    /// leader before as with `mu+views`. Reads are replicated.
+    #[display("mu")]
+    Mu,
 }
 
 impl Preset {
     /// The preset of a log; `None` for one that this version does not know.
     pub fn of(log: u64) -> Option<Self> {
         let [_, kind, ..] = log.to_le_bytes();
-        [(Active::KIND, Self::View), (crate::Grants::KIND, Self::MuViews)]
-            .into_iter()
-            .find_map(|(known, preset)| (known == kind).then_some(preset))
+        let all = [
+            (Active::KIND, Self::View),
+            (Grants::<true>::KIND, Self::MuViews),
+            (Grants::<false>::KIND, Self::Mu),
+        ];
+        all.into_iter().find_map(|(known, preset)| (known == kind).then_some(preset))
     }
 }
 
@@ -46,12 +56,74 @@ pub struct Reign {
     pub term: Term,
 }
 
+/// What a replica tells a detector that looks at others by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    pub(crate) area: Area,
+    /// Interval of its looks.
+    pub(crate) every: Nanos,
+    /// Itself in the newest view; `None` if it is not a member.
+    pub(crate) own: Option<Incarnation>,
+    /// Who votes, as far as it knows.
+    pub(crate) config: &'a Config,
+    /// Its log; 0 for none.
+    pub(crate) log: u64,
+    /// The newest term whose leader may write to it.
+    pub(crate) granted: Term,
+    /// The newest term in which it was excluded while it led.
+    pub(crate) lost: Term,
+    /// What its replication plane has done.
+    pub(crate) work: Work,
+}
+
+/// What the replication plane of a replica (Mu, 3.1) has done, for the background plane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Work {
+    /// Its turns.
+    pub(crate) turns: u64,
+    /// How far it is with what it has begun; `None` if it has completed all of it.
+    pub(crate) pending: Option<u64>,
+}
+
+/// What the other replicas of the view have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// Some were not looked at yet.
+    Unknown,
+    /// One has a log.
+    HaveLog,
+    /// None has a log. One may begin one, and this replica may not, or is younger.
+    MayFound,
+    /// None has a log, and none is to begin one before this replica does.
+    HaveNothing,
+}
+
 /// Finds out who should lead.
 pub trait Detector: Clone + Debug + Default + Eq + Hash {
+    /// Views decide it; otherwise [`Detector::poll`] does.
+    const OF_VIEWS: bool;
+
     /// Installs a newer view.
     fn install(&mut self, view: &View);
     /// Who should lead now, as far as this replica knows.
     fn reign(&self) -> Option<Reign>;
+    /// The leader to which this replica reports while it does not lead.
+    fn leader(&self) -> Option<(Incarnation, Address)> {
+        self.reign().map(|reign| (reign.leader, reign.at))
+    }
+    /// Whether another replica has a log or may begin one. `own` is this one, and whether it may.
+    fn others(&self, _own: (Incarnation, bool)) -> Others {
+        Others::Unknown
+    }
+    /// Does what is due. Returns whether what [`Detector::reign`] says has changed.
+    fn poll<F: Fabric>(&mut self, _now: Instant, _known: &Known<'_>, _fabric: &mut F) -> bool {
+        false
+    }
+    /// A READ that it posted ended.
+    fn on_read(&mut self, _argument: u32, _result: Result<&[u8], LinkError>) {}
+    /// Plants a bug.
+    #[cfg(feature = "mutants")]
+    fn plant(&mut self, _mutant: crate::Mutant) {}
 }
 
 /// What a leader may do with what it knows.
@@ -78,6 +150,9 @@ pub trait Guard: Clone + Debug + Default + Eq + Hash {
     const KIND: u8;
     /// A leader whose WRITE is refused was excluded.
     const REVOKES: bool;
+    /// Nothing but a committed entry confirms that this leader was not excluded: so each query is one,
+    /// as with Mu.
+    const REPLICATES_READS: bool = false;
 
     /// Installs a newer view, and this replica's incarnation in it.
     fn install(&mut self, view: &View, own: Option<Incarnation>);
@@ -120,6 +195,8 @@ pub struct Views {
 }
 
 impl Detector for Views {
+    const OF_VIEWS: bool = true;
+
     /// The term is the base of the first view in which this replica sees the leader lead. A change
     /// of the oldest replica is a change of the apps, so the views of two leaders never have the
     /// same base, and the later leader's is higher.

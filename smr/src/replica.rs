@@ -7,12 +7,12 @@ use crate::follow::{Activity, Follow, Header, Replicated, Report};
 use crate::lead::Lead;
 use crate::log::{Index, Log, Term};
 use crate::mutants::Mutant;
-use crate::preset::{Active, Detector, Guard, Views};
+use crate::preset::{Active, Detector, Guard, Known, Others, Views, Work};
 use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
 use crate::state::{self, State};
 use crate::takeover::{Adopted, Progress, Takeover};
-use crate::tokens::Part;
+use crate::tokens::{Part, bytes_of};
 use obol_fabric::{Address, Completion, Evidence, Fabric, Incarnation, Instant, LinkError, Nanos};
 use obol_membership::View;
 use std::collections::BTreeSet;
@@ -73,6 +73,8 @@ pub struct Pace {
     pub idle_every: Nanos,
     /// How long a replica that sends no chunk of a snapshot may take before another one is asked.
     pub patience: Nanos,
+    /// How often a detector that reads the memory of others does so, at most.
+    pub look_every: Nanos,
 }
 
 /// A replica of a service.
@@ -94,6 +96,9 @@ pub struct Replica<S, D = Views, G = Active> {
     /// The newest term in which it was excluded while it led. It leads a term once: what it wrote at
     /// an index may be in some memory, and must not be followed by another entry of the same term.
     lost: Term,
+    /// The turns of its replication plane, and whether it has none at present.
+    turns: u64,
+    is_held: bool,
     own: Option<Incarnation>,
     /// Its place among the replicas of the view.
     at: usize,
@@ -104,7 +109,7 @@ pub struct Replica<S, D = Views, G = Active> {
     /// Its ring at others, once it has voted.
     place: Option<u8>,
     role: Role,
-    published: Header,
+    published: Option<Header>,
     poll_at: Instant,
 }
 
@@ -125,6 +130,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             detector: D::default(),
             guard: G::default(),
             lost: Term(0),
+            turns: 0,
+            is_held: false,
             own: None,
             at: 0,
             replicas: Vec::new(),
@@ -132,7 +139,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             dead: BTreeSet::new(),
             place: None,
             role: Role::Following,
-            published: Header::default(),
+            published: None,
             poll_at: Instant::ZERO,
         }
     }
@@ -167,7 +174,15 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     pub fn with_mutant(mut self, mutant: crate::Mutant) -> Self {
         self.of.state.mutant = crate::mutants::ActiveMutant::new(mutant);
         self.guard.plant(mutant);
+        self.detector.plant(mutant);
         self
+    }
+
+    /// Takes all turns from its replication plane (Mu, 3.1), or gives them back: what was begun goes on,
+    /// and the detector and the permissions go on. For tests of fate sharing.
+    #[doc(hidden)]
+    pub const fn hold_replication(&mut self, is_held: bool) {
+        self.is_held = is_held;
     }
 
     /// Its state.
@@ -239,7 +254,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     pub fn term(&self) -> Term {
         match &self.role {
             Role::TakingOver { takeover, .. } => takeover.term,
-            Role::Leading(_) => self.detector.reign().map_or(Term(0), |reign| reign.term),
+            Role::Leading(lead) => lead.term(),
             _ => self.follow.term(),
         }
     }
@@ -306,9 +321,22 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         self.guard.install(view, self.own);
         self.poll_at = Instant::ZERO;
         self.follow.report_again();
+        if is_other {
+            self.step_down(fabric);
+        }
+        self.elect(fabric);
+    }
+
+    /// Leads, or not, as the detector says.
+    fn elect<F: Fabric>(&mut self, fabric: &mut F) {
         let reign = self.detector.reign();
         let leads = self.own.is_some() && reign.map(|reign| reign.leader) == self.own;
-        if is_other || !leads {
+        let is_of_reign = match &self.role {
+            Role::TakingOver { .. } | Role::Leading(_) => reign.map(|reign| reign.term) == Some(self.term()),
+            Role::Following | Role::Waiting | Role::Yields => true,
+        };
+        let waits = !D::OF_VIEWS && matches!(self.role, Role::Waiting);
+        if (!leads || !is_of_reign) && !waits {
             self.step_down(fabric);
         }
         if leads {
@@ -360,10 +388,25 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         }
     }
 
+    /// It has no log, and views do not say who leads: it begins one if it may and no other one has or
+    /// begins one. If none can, the oldest one says so.
+    fn found_or_wait<F: Fabric>(&mut self, own: Incarnation, fabric: &F) {
+        let has_nothing = self.detector.others((own, self.founds.is_some())) == Others::HaveNothing;
+        if has_nothing && let Some((id, voters)) = self.founds.take() {
+            self.role = Role::Following;
+            self.found(id, voters, fabric);
+        } else if has_nothing && self.at == 0 {
+            self.role = Role::Waiting;
+        } else if self.role == Role::Waiting {
+            self.role = Role::Following;
+        }
+    }
+
     /// Waits for a replica that has a log or may begin one, and gives way to it. If there is none,
     /// leaving would help nobody, and change views for ever.
     fn poll_waiting<F: Fabric>(&mut self, fabric: &F) -> bool {
-        let Some(own) = self.own else { return false };
+        // Without views it need not give way: see `found_or_wait`.
+        let Some(own) = self.own.filter(|_| D::OF_VIEWS) else { return false };
         let has_log = |(at, (who, _)): (usize, &(Incarnation, Address))| {
             let report = Report::own(self.area, at, own, fabric);
             report.is_some_and(|report| report.who == *who && (report.log != 0 || report.founds))
@@ -393,6 +436,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let mut lead = lead.with_epoch(self.epoch_ms);
         if self.unreplicated {
             lead = lead.without_copies();
+        }
+        if G::REPLICATES_READS {
+            lead = lead.with_reads_replicated();
         }
         lead.install(&self.replicas, &self.clients);
         self.role = Role::Leading(Box::new(lead));
@@ -441,6 +487,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// Returns whether there may be more to do.
     fn poll<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
         self.guard.poll(now, self.area, fabric);
+        self.detect(now, fabric);
+        if self.is_held {
+            return false;
+        }
+        self.turns += 1;
         let more = match &mut self.role {
             Role::Following => self.poll_following(now, fabric),
             Role::TakingOver { .. } => self.poll_takeover(now, fabric),
@@ -452,13 +503,49 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         more
     }
 
+    /// Looks who leads, if views do not say that.
+    fn detect<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if D::OF_VIEWS {
+            return;
+        }
+        if let Some(own) = self.own.filter(|_| self.of.state.log == 0) {
+            self.found_or_wait(own, fabric);
+        }
+        let pending = match &self.role {
+            // Another leader may write here, so this one was excluded.
+            Role::Leading(lead) if self.guard.granted() > lead.term() => {
+                self.lost = lead.term();
+                self.step_down(fabric);
+                None
+            }
+            Role::Leading(lead) => lead.pending(&self.of.log),
+            Role::TakingOver { takeover, .. } => Some(takeover.progress() + self.loader.progress()),
+            Role::Following | Role::Waiting | Role::Yields => None,
+        };
+        // A look has to find that the counter went on since the one before.
+        let every = self.pace.look_every.max(self.pace.poll_every.saturating_mul(2));
+        let known = Known {
+            area: self.area,
+            every,
+            own: self.own,
+            config: &self.of.state.config,
+            log: self.of.state.log,
+            granted: self.guard.granted(),
+            lost: self.lost,
+            work: Work { turns: self.turns, pending },
+        };
+        if self.detector.poll(now, &known, fabric) {
+            self.elect(fabric);
+        }
+    }
+
     fn poll_following<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
         let more = self.follow.poll(self.area, &mut self.of, fabric);
         // A leader that waits for its permission sends it nothing by which it could see that.
         if !G::REVOKES && self.of.state.log == 0 {
             self.follow.misfit |= self.own.is_some_and(|own| crate::grants::is_asked(own, self.area, fabric));
         }
-        let leader = self.detector.reign().map(|reign| (reign.leader, reign.at));
+        let leader = self.detector.leader();
         if let (Some(own), Some(leader)) = (self.own, leader)
             && self.at < REPLICAS_MAX
         {
@@ -512,9 +599,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::Waiting => Activity::Waits,
         };
         let granted = self.guard.granted();
-        let header = Header { log: *log, applied: *applied, gap: self.of.gap, sessions, activity, granted };
-        if header != self.published {
-            self.published = header;
+        let (log, applied, gap) = (*log, *applied, self.of.gap);
+        let founds = log == 0 && self.founds.is_some();
+        let header = Header { log, applied, gap, founds, sessions, activity, granted };
+        if self.published != Some(header) {
+            self.published = Some(header);
             header.publish(self.area, fabric);
             self.place = config.voter(fabric.address()).map(|voter| voter.place).or(self.place);
         }
@@ -542,11 +631,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         result: Result<Completion<'_>, LinkError>,
         fabric: &mut F,
     ) {
-        let read = |result| match result {
-            Ok(Completion::Read(bytes)) => Ok(bytes),
-            Ok(_) => Err(LinkError::OutOfBounds),
-            Err(error) => Err(error),
-        };
+        let read = bytes_of;
         let mutant = self.of.state.mutant;
         // These bugs make leaders write before they may; they are about what is lost thereby.
         let retries = mutant.has(Mutant::TakeoverBeforeActive) || mutant.has(Mutant::AnswerBeforePermit);
@@ -572,6 +657,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 takeover.on_read(now, argument, read(result));
                 self.poll_at = Instant::ZERO;
             }
+            (_, Part::Pull) => self.detector.on_read(argument, read(result)),
             (_, Part::Permit) => {
                 self.guard.on_permit(result.map(drop), self.area, fabric);
                 self.poll_at = Instant::ZERO;

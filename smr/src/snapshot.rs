@@ -197,6 +197,11 @@ impl Loader {
         fabric.read(from, Area::CHUNK_WHOLE, token(Part::Chunk, self.id as u32));
     }
 
+    /// Grows while it gets on.
+    pub(crate) const fn progress(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// A chunk, or something else, was READ. Returns the whole snapshot with its last chunk.
     pub(crate) fn on_read(
         &mut self,

@@ -83,6 +83,7 @@ impl<S: Service> State<S> {
                 self.floor = self.floor.max(Term(record.number));
                 Effect::None
             }
+            Kind::Read => Effect::None,
             Kind::Config => {
                 if let Some((config, _)) = Config::decode(&record.payload) {
                     self.config = config;

@@ -151,6 +151,11 @@ impl Takeover {
         self.is_news = true;
     }
 
+    /// Grows while it gets on.
+    pub(crate) fn progress(&self) -> u64 {
+        self.readings.iter().map(|one| 1 + u64::from(one.memory.is_some())).sum()
+    }
+
     /// Continues. `replicas` are those of the view.
     pub(crate) fn poll<S: Service, G: Guard, F: Fabric>(
         &mut self,

@@ -1,6 +1,6 @@
 //! Tokens of the operations that replicas and clients post.
 
-use obol_fabric::Token;
+use obol_fabric::{Completion, LinkError, Token};
 use strum::FromRepr;
 
 /// What posted an operation; with an argument in the low half of the token.
@@ -21,10 +21,23 @@ pub(crate) enum Part {
     Link = 0xf6,
     /// Requests, answers, reports: repeated if lost.
     Send = 0xf7,
+    /// A READ of another replica's header and counter, by [`crate::PullScore`].
+    Pull = 0xf8,
+    /// The same by a client that looks for the leader.
+    Seek = 0xf9,
 }
 
 pub(crate) const fn token(part: Part, argument: u32) -> Token {
     Token((part as u64) << 56 | argument as u64)
+}
+
+/// What a READ has brought.
+pub(crate) const fn bytes_of(result: Result<Completion<'_>, LinkError>) -> Result<&[u8], LinkError> {
+    match result {
+        Ok(Completion::Read(bytes)) => Ok(bytes),
+        Ok(_) => Err(LinkError::OutOfBounds),
+        Err(error) => Err(error),
+    }
 }
 
 /// The reverse of [`token`]; `None` for tokens of the membership protocol.

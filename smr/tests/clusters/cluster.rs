@@ -9,7 +9,7 @@ use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Start, Timing, Vi
 #[cfg(feature = "mutants")]
 use obol_smr::Mutant;
 use obol_smr::{
-    Actor, Area, Client, Guard, KeyValue, Node, Operation, Pace, Replica, ReplicaState, Standing, Views,
+    Actor, Area, Client, Detector, Guard, KeyValue, Node, Operation, Pace, Replica, ReplicaState, Standing,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ const LEASE: Nanos = Nanos::from_micros(120);
 const POLL_EVERY: Nanos = Nanos::from_micros(4);
 const IDLE_EVERY: Nanos = Nanos::from_micros(12);
 const PATIENCE: Nanos = Nanos::from_micros(150);
+const LOOK_EVERY: Nanos = Nanos::from_micros(10);
 /// Clocks of replicas differ by up to so much.
 const CLOCK_SKEW_MS: u64 = 1000;
 const AGAIN_EVERY: Nanos = Nanos::from_micros(300);
@@ -39,6 +40,8 @@ const RECOVERY_MAX: u64 = 8_000_000;
 const OPERATIONS_MAX: u32 = 60;
 /// A replica that was frozen or cut off may still be removed this long after its recovery.
 const AFTERMATH: u64 = 600_000;
+/// A detector may suspect a leader whose turn stalls, so one look may find a change of leaders.
+const STANDINGS_TRIES: u32 = 3;
 /// The longest pause of a client between two operations.
 const THINK: u64 = 100_000;
 
@@ -50,8 +53,10 @@ pub(crate) enum Faults {
     /// Several at once. The service may stop, and resumes when a majority is back.
     Overlapping,
     /// The leader and a client that reads hear nothing of the view that excludes them, while other
-    /// clients write.
+    /// clients write. Without views, it is cut off from the other replicas.
     Deaf,
+    /// The leader's replication plane stops, and all else of it goes on: another one has to lead.
+    Stuck,
 }
 
 /// The faults of a run.
@@ -91,12 +96,12 @@ pub(crate) struct Run {
     pub(crate) trace: u64,
 }
 
-enum Role<G> {
+enum Role<D, G> {
     Coordinator(Box<Coordinator>),
-    Node(Box<Node<Watched, Views, G>>),
+    Node(Box<Node<Watched, D, G>>),
 }
 
-impl<G: Guard> Role<G> {
+impl<D: Detector, G: Guard> Role<D, G> {
     fn view(&self) -> &Arc<View> {
         match self {
             Self::Coordinator(coordinator) => coordinator.view(),
@@ -104,7 +109,7 @@ impl<G: Guard> Role<G> {
         }
     }
 
-    fn replica(&self) -> Option<&Replica<Watched, Views, G>> {
+    fn replica(&self) -> Option<&Replica<Watched, D, G>> {
         match self {
             Self::Coordinator(_) => None,
             Self::Node(node) => node.replica(),
@@ -112,7 +117,7 @@ impl<G: Guard> Role<G> {
     }
 }
 
-impl<G: Guard> Machine for Role<G> {
+impl<D: Detector, G: Guard> Machine for Role<D, G> {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         match self {
             Self::Coordinator(machine) => machine.start(now, fabric),
@@ -214,8 +219,8 @@ struct ClientState {
 }
 
 /// The cluster and what its clients do.
-pub(crate) struct Cluster<G> {
-    world: World<Role<G>>,
+pub(crate) struct Cluster<D, G> {
+    world: World<Role<D, G>>,
     rng: Rng,
     #[cfg(feature = "mutants")]
     mutant: Option<Mutant>,
@@ -238,8 +243,8 @@ pub(crate) struct Cluster<G> {
 
 impl Run {
     /// Runs a plan; the error describes the violation.
-    pub(crate) fn of<G: Guard>(seed: u64, plan: Plan) -> Result<Self, String> {
-        let mut cluster = Cluster::<G>::start(seed, &plan);
+    pub(crate) fn of<D: Detector, G: Guard>(seed: u64, plan: Plan) -> Result<Self, String> {
+        let mut cluster = Cluster::<D, G>::start(seed, &plan);
         cluster.steady()?;
         let begun = cluster.world.now();
         let mut faults: Vec<u64> = (0..plan.fault_count)
@@ -252,6 +257,7 @@ impl Run {
                 Faults::Single => cluster.inject()?,
                 Faults::Overlapping => cluster.inject_several()?,
                 Faults::Deaf => cluster.deafen()?,
+                Faults::Stuck => cluster.stick()?,
             }
         }
         cluster.work_until(begun + FAULTS_LAST)?;
@@ -270,7 +276,7 @@ impl Run {
     }
 }
 
-impl<G: Guard> Cluster<G> {
+impl<D: Detector, G: Guard> Cluster<D, G> {
     fn start(seed: u64, plan: &Plan) -> Self {
         let layout = Layout::new(LIMITS).expect("within the bounds");
         let config = Config {
@@ -311,7 +317,7 @@ impl<G: Guard> Cluster<G> {
         cluster
     }
 
-    fn machine(&mut self, node: u32) -> Role<G> {
+    fn machine(&mut self, node: u32) -> Role<D, G> {
         let (config, genesis, seed) = (self.config, Arc::clone(&self.genesis), self.rng.next_u64());
         if node < COORDINATORS {
             let start = Start::new(config, &genesis, [], seed);
@@ -319,7 +325,12 @@ impl<G: Guard> Cluster<G> {
         }
         let area = Area::of(&config.layout).expect("there is room");
         let (name, actor) = if REPLICAS.contains(&node) {
-            let pace = Pace { poll_every: POLL_EVERY, idle_every: IDLE_EVERY, patience: PATIENCE };
+            let pace = Pace {
+                poll_every: POLL_EVERY,
+                idle_every: IDLE_EVERY,
+                patience: PATIENCE,
+                look_every: LOOK_EVERY,
+            };
             // No two clocks agree.
             let replica =
                 Replica::new(area, pace, Watched::default()).with_epoch(self.rng.below(CLOCK_SKEW_MS));
@@ -340,7 +351,7 @@ impl<G: Guard> Cluster<G> {
         Role::Node(Box::new(Node::new(member, actor)))
     }
 
-    fn replica(&self, node: u32) -> Option<&Replica<Watched, Views, G>> {
+    fn replica(&self, node: u32) -> Option<&Replica<Watched, D, G>> {
         self.world.machine(node).replica()
     }
 
@@ -361,7 +372,7 @@ impl<G: Guard> Cluster<G> {
             self.world.state(*node) == State::Running
                 && matches!(state, Some(ReplicaState::Leading { ready: true, .. }))
         };
-        REPLICAS.filter(serves).max_by_key(|node| self.world.machine(*node).view().id)
+        REPLICAS.filter(serves).max_by_key(|node| self.replica(*node).map(Replica::term))
     }
 
     /// The leader, if all processes that run are members and all voters have everything.
@@ -409,7 +420,7 @@ impl<G: Guard> Cluster<G> {
                 let (state, generation) = (world.state(node), world.address(node).generation);
                 Some(Seen { node, state, generation, replica: world.machine(node).replica()? })
             };
-            let all: Vec<Seen<'_, G>> = REPLICAS.filter_map(seen).collect();
+            let all: Vec<Seen<'_, D, G>> = REPLICAS.filter_map(seen).collect();
             self.oracle.check(step.node, &all)?;
             // Like the real process: it leaves, and starts again.
             let state = self.replica(step.node).map(Replica::state);
@@ -456,9 +467,21 @@ impl<G: Guard> Cluster<G> {
     /// What an observer reads in the voters' memory is what the voters know of themselves, once the
     /// newest commit index has arrived everywhere.
     fn standings(&mut self) -> Result<(), String> {
-        let end = self.world.now() + AGAIN_EVERY_MAX.0;
-        self.run_until(end)?;
-        let leader = self.leader().ok_or("no replica leads after all faults")?;
+        let mut last = Ok(());
+        for _ in 0..STANDINGS_TRIES {
+            let end = self.world.now() + AGAIN_EVERY_MAX.0;
+            self.run_until(end)?;
+            last = self.compare_standings();
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+
+    fn compare_standings(&self) -> Result<(), String> {
+        let leader =
+            self.leader().ok_or_else(|| format!("no replica leads after all faults: {}", self.states()))?;
         let known = self.replica(leader).ok_or("the leader is a replica")?;
         let area = Area::of(&Layout::new(LIMITS).expect("within the bounds")).expect("there is room");
         let part = area.shared();
@@ -595,14 +618,57 @@ impl<G: Guard> Cluster<G> {
         self.lingers = true;
         let reader = CLIENTS.end - 1;
         self.reader = Some(reader);
-        for coordinator in 0..COORDINATORS {
-            self.world.partition(coordinator, leader);
-            self.world.partition(coordinator, reader);
+        if D::OF_VIEWS {
+            for coordinator in 0..COORDINATORS {
+                self.world.partition(coordinator, leader);
+                self.world.partition(coordinator, reader);
+            }
+            self.world.suspect(leader, 0);
+            self.pause(400_000)?;
+        } else {
+            // A write that it cannot commit would hold up its reads.
+            let others = REPLICAS.chain(CLIENTS).filter(|peer| ![leader, reader].contains(peer));
+            others.for_each(|peer| self.cut(leader, peer));
+            self.pause(900_000)?;
         }
-        self.world.suspect(leader, 0);
-        self.pause(400_000)?;
         self.reader = None;
         Ok(())
+    }
+
+    /// The leader's replication plane stops. Clients have to get answers, and more than those that are
+    /// on the way.
+    fn stick(&mut self) -> Result<(), String> {
+        let leader = self.recover()?;
+        self.lingers = true;
+        self.hold(leader, true);
+        let (begun, before) = (self.world.now(), self.begun());
+        while self.begun() < before + 2 * u32::from(CLIENTS.end as u8 - CLIENTS.start as u8) {
+            if self.asked.iter().all(|asked| asked.begun >= OPERATIONS_MAX) {
+                break;
+            }
+            if self.world.now() > begun + RECOVERY_MAX {
+                return Err(format!(
+                    "invariant 12: {leader} is stuck, and no other replica leads: {}",
+                    self.states()
+                ));
+            }
+            self.pause(40_000)?;
+        }
+        self.hold(leader, false);
+        Ok(())
+    }
+
+    fn hold(&mut self, node: u32, is_held: bool) {
+        if let Role::Node(node) = self.world.machine_mut(node)
+            && let Some(replica) = node.replica_mut()
+        {
+            replica.hold_replication(is_held);
+        }
+    }
+
+    /// Operations that clients have begun.
+    fn begun(&self) -> u32 {
+        self.asked.iter().map(|asked| asked.begun).sum()
     }
 
     fn any_replica(&mut self) -> u32 {

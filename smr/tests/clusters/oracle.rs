@@ -3,16 +3,16 @@
 
 use crate::history::Watched;
 use obol_fabric::sim::State;
-use obol_smr::{Config, Guard, Index, Replica, ReplicaState, Views};
+use obol_smr::{Config, Detector, Guard, Index, Replica, ReplicaState};
 use std::collections::BTreeMap;
 
 /// A replica as the oracle sees it.
-pub(crate) struct Seen<'a, G> {
+pub(crate) struct Seen<'a, D, G> {
     pub(crate) node: u32,
     pub(crate) state: State,
     /// Its address's generation.
     pub(crate) generation: u32,
-    pub(crate) replica: &'a Replica<Watched, Views, G>,
+    pub(crate) replica: &'a Replica<Watched, D, G>,
 }
 
 /// What is known of a node.
@@ -48,7 +48,11 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     /// Checks the replica that has just stepped, among all.
-    pub(crate) fn check<G: Guard>(&mut self, stepped: u32, all: &[Seen<'_, G>]) -> Result<(), String> {
+    pub(crate) fn check<D: Detector, G: Guard>(
+        &mut self,
+        stepped: u32,
+        all: &[Seen<'_, D, G>],
+    ) -> Result<(), String> {
         let Some(one) = all.iter().find(|one| one.node == stepped) else { return Ok(()) };
         let mut known = self.nodes.remove(&stepped).unwrap_or_default();
         if known.generation != one.generation {
@@ -60,7 +64,11 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_applied<G: Guard>(&mut self, one: &Seen<'_, G>, known: &mut Known) -> Result<(), String> {
+    fn check_applied<D: Detector, G: Guard>(
+        &mut self,
+        one: &Seen<'_, D, G>,
+        known: &mut Known,
+    ) -> Result<(), String> {
         let (node, replica) = (one.node, one.replica);
         if let Some(value) = replica.service().twice {
             return Err(format!("invariant 6: replica {node} applied the PUT of {value} twice"));
@@ -101,11 +109,11 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_leader<G: Guard>(
+    fn check_leader<D: Detector, G: Guard>(
         &mut self,
-        one: &Seen<'_, G>,
+        one: &Seen<'_, D, G>,
         known: &mut Known,
-        all: &[Seen<'_, G>],
+        all: &[Seen<'_, D, G>],
     ) -> Result<(), String> {
         let (node, replica) = (one.node, one.replica);
         let leads = matches!(replica.state(), ReplicaState::Leading { .. });
@@ -139,7 +147,7 @@ impl Oracle {
         }
         for (holder, overwritten) in replica.overwritten() {
             self.recycled = self.recycled.max(overwritten);
-            let lags = |seen: &&Seen<'_, G>| {
+            let lags = |seen: &&Seen<'_, D, G>| {
                 (seen.node, seen.generation) == (holder.region, holder.generation)
                     && seen.state != State::Dead
                     && seen.replica.applied_bytes() < overwritten
@@ -159,18 +167,18 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_config<G: Guard>(
+    fn check_config<D: Detector, G: Guard>(
         &mut self,
         next: &Config,
         before: &Config,
-        all: &[Seen<'_, G>],
+        all: &[Seen<'_, D, G>],
     ) -> Result<(), String> {
         self.configs += 1;
         if !next.follows(before) {
             return Err(format!("invariant 8: {next:?} does not follow {before:?}"));
         }
         for voter in next.voters.iter().filter(|voter| before.voter(voter.address).is_none()) {
-            let is_it = |seen: &&Seen<'_, G>| {
+            let is_it = |seen: &&Seen<'_, D, G>| {
                 (seen.node, seen.generation) == (voter.address.region, voter.address.generation)
             };
             if let Some(seen) = all.iter().find(is_it).filter(|seen| !seen.replica.is_whole()) {
