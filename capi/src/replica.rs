@@ -4,7 +4,7 @@ use crate::app::site;
 use crate::status::{Refusal, Status, given, name, place, reported};
 use obol_fabric::{Name, Nanos};
 use obol_replica::{CallError, ReplicaError, Settings, Store};
-use obol_smr::{Active, LoadError, PAYLOAD_BYTES_MAX, REPLICA_PREFIX, VOTERS_MAX};
+use obol_smr::{Active, LoadError, PAYLOAD_BYTES_MAX, REPLICA_PREFIX, VOTERS_MAX, Views};
 use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn obol_replica_open(
             }
             service
         };
-        let store = Store::open::<Foreign, Active>(Arc::new(site), settings, empty)?;
+        let store = Store::open::<Foreign, Views, Active>(Arc::new(site), settings, empty)?;
         out.write(Box::into_raw(Box::new(Replica(store))));
         Ok(())
     })

@@ -18,7 +18,7 @@ use obol_fabric::{Name, Nanos, Wait};
 use obol_membership::Kind;
 use obol_node::Site;
 use obol_node::endpoint::{Endpoint, EndpointError};
-use obol_smr::{Actor, Area, CLIENT_PREFIX, ClientError, Guard, Node, Service, Views};
+use obol_smr::{Actor, Area, CLIENT_PREFIX, ClientError, Detector, Guard, Node, Service};
 use std::io;
 use std::path::PathBuf;
 
@@ -82,11 +82,11 @@ pub fn for_requests(site: &mut Site) {
 }
 
 /// A place in the cluster for a replica or a client.
-pub(crate) fn join<S: Service, G: Guard>(
+pub(crate) fn join<S: Service, E: Detector, G: Guard>(
     site: &Site,
     name: Name,
-    actor: Actor<S, Views, G>,
-) -> Result<(Endpoint, Node<S, Views, G>), ReplicaError> {
+    actor: Actor<S, E, G>,
+) -> Result<(Endpoint, Node<S, E, G>), ReplicaError> {
     let endpoint = site.mailbox(Kind::App, name)?;
     let member = site.start(obol_agent::seed())?.member(Kind::App, name);
     Ok((endpoint, Node::new(member, actor)))

@@ -5,7 +5,7 @@ use obol_fabric::host::{Waker, clock, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_node::endpoint::Act;
-use obol_smr::{Actor, Guard, Node, Pace, Replica, ReplicaState, Service, Views};
+use obol_smr::{Actor, Detector, Guard, Node, Pace, Replica, ReplicaState, Service};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -44,7 +44,12 @@ pub trait Observer {
     fn joined(&mut self, _waker: Waker) {}
 
     /// Its state has changed.
-    fn changed<S: Service, G: Guard>(&mut self, _replica: &Replica<S, Views, G>, _state: ReplicaState) {}
+    fn changed<S: Service, E: Detector, G: Guard>(
+        &mut self,
+        _replica: &Replica<S, E, G>,
+        _state: ReplicaState,
+    ) {
+    }
 
     /// This host cannot note that it has the store. It serves all the same; a later replica may then
     /// begin a new log.
@@ -52,15 +57,15 @@ pub trait Observer {
 }
 
 /// Runs a replica until it is stopped, and reports its state in between.
-struct Turns<'a, S, G, O> {
-    node: &'a mut Node<S, Views, G>,
+struct Turns<'a, S, E, G, O> {
+    node: &'a mut Node<S, E, G>,
     site: &'a Site,
     settings: &'a Settings,
     stop: &'a AtomicBool,
     observer: &'a mut O,
 }
 
-impl<S: Service, G: Guard, O: Observer> Act for Turns<'_, S, G, O> {
+impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, O> {
     type Output = ReplicaState;
 
     fn on<D: Drive>(self, endpoint: &mut D) -> ReplicaState {
@@ -109,7 +114,7 @@ fn epoch_ms() -> u64 {
 
 /// Runs a replica on this thread until it is stopped: a new one each time it had to give way to one
 /// that has the log, with the service that `empty` makes.
-pub fn serve<S: Service, G: Guard>(
+pub fn serve<S: Service, E: Detector, G: Guard>(
     site: &Site,
     settings: &Settings,
     mut empty: impl FnMut() -> S,
@@ -128,7 +133,7 @@ pub fn serve<S: Service, G: Guard>(
     loop {
         let poll_every = settings.poll_every;
         let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every: LOOK_EVERY };
-        let replica = Replica::<S, Views, G>::new(area(site)?, pace, empty()).with_epoch(epoch_ms());
+        let replica = Replica::<S, E, G>::new(area(site)?, pace, empty()).with_epoch(epoch_ms());
         let voters = if settings.unreplicated { 1 } else { settings.voters };
         let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };
         let replica = if settings.unreplicated { replica.unreplicated() } else { replica };

@@ -7,8 +7,8 @@ use obol_fabric::host::{Waker, clock};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_smr::{
-    BeginError, CLIENT_PREFIX, Client, Guard, Operation, PAYLOAD_BYTES_MAX, REPLICA_PREFIX, Replica,
-    ReplicaState, Service, Views,
+    BeginError, CLIENT_PREFIX, Client, Detector, Guard, Operation, PAYLOAD_BYTES_MAX, REPLICA_PREFIX,
+    Replica, ReplicaState, Service, Views,
 };
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -97,7 +97,7 @@ impl Store {
     /// Starts a replica with the service that `empty` makes, which takes part as soon as it is a
     /// member. `empty` is called again if the replica has to begin anew with a state that was never
     /// answered from.
-    pub fn open<S: Service, G: Guard>(
+    pub fn open<S: Service, E: Detector, G: Guard>(
         site: Arc<Site>,
         settings: Settings,
         empty: impl FnMut() -> S + Send + 'static,
@@ -114,7 +114,7 @@ impl Store {
         store.spawn("obol-replica", move || {
             let (site, shared) = of_replica;
             let mut observer = Progress { shared: &shared, started: &started };
-            let ended = serve::<S, G>(&site, &settings, empty, &shared.stop, &mut observer);
+            let ended = serve::<S, E, G>(&site, &settings, empty, &shared.stop, &mut observer);
             if let Err(error) = ended {
                 // The first is set once, and the last to wait for it may have gone.
                 let _ = shared.ended.set(error.to_string());
@@ -214,7 +214,11 @@ impl Observer for Progress<'_> {
         let _ = self.started.send(Ok(()));
     }
 
-    fn changed<S: Service, G: Guard>(&mut self, _replica: &Replica<S, Views, G>, state: ReplicaState) {
+    fn changed<S: Service, E: Detector, G: Guard>(
+        &mut self,
+        _replica: &Replica<S, E, G>,
+        state: ReplicaState,
+    ) {
         let redundancy = match state {
             ReplicaState::Leading { ready: true, redundancy } => redundancy,
             _ => 0,

@@ -12,6 +12,10 @@ pub(super) enum PresetName {
     /// By the permission switch of Mu: replicas let one leader at a time write to them
     #[value(name = "mu+views")]
     MuViews,
+    /// The same, but replicas find out by themselves who leads, as in Mu, and
+    /// replicate reads
+    #[value(name = "mu")]
+    Mu,
 }
 
 impl PresetName {
@@ -20,6 +24,7 @@ impl PresetName {
         match self {
             Self::View => Preset::View,
             Self::MuViews => Preset::MuViews,
+            Self::Mu => Preset::Mu,
         }
     }
 }

@@ -12,8 +12,8 @@ use obol_fabric::{Name, Nanos};
 use obol_node::Site;
 use obol_replica::{Observer, ReplicaError, Settings, named};
 use obol_smr::{
-    Active, Grants, Guard, KeyValue, OrderBook, REPLICA_PREFIX, Replica, ReplicaState, Service, VOTERS_MAX,
-    Views,
+    Active, Detector, Grants, Guard, KeyValue, OrderBook, PullScore, REPLICA_PREFIX, Replica, ReplicaState,
+    Service, VOTERS_MAX, Views,
 };
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -118,7 +118,11 @@ struct Printer {
 }
 
 impl Observer for Printer {
-    fn changed<S: Service, G: Guard>(&mut self, replica: &Replica<S, Views, G>, state: ReplicaState) {
+    fn changed<S: Service, E: Detector, G: Guard>(
+        &mut self,
+        replica: &Replica<S, E, G>,
+        state: ReplicaState,
+    ) {
         if state == ReplicaState::Waiting {
             // It waits whether or not this is read.
             let _ = output::remark(format_args!(
@@ -166,19 +170,30 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     std::thread::scope(|scope| {
         // Before this thread gets its priority, which new threads would have as well.
         let started = front.map_or(Ok(()), |front| front.start(scope, site, [&stop, &ended]));
-        let code = started.and_then(|()| match (options.service, options.preset) {
-            (Kept::Keys, PresetName::View) => serve::<KeyValue, Active>(site, options, &stop),
-            (Kept::Keys, PresetName::MuViews) => serve::<KeyValue, Grants>(site, options, &stop),
-            (Kept::OrderBook, PresetName::View) => serve::<OrderBook, Active>(site, options, &stop),
-            (Kept::OrderBook, PresetName::MuViews) => serve::<OrderBook, Grants>(site, options, &stop),
+        let code = started.and_then(|()| match options.service {
+            Kept::Keys => serve_as::<KeyValue>(site, options, &stop),
+            Kept::OrderBook => serve_as::<OrderBook>(site, options, &stop),
         });
         ended.store(true, Ordering::Relaxed);
         code
     })
 }
 
+/// Runs replicas with the preset of the options.
+fn serve_as<S: Service + Default>(
+    site: &Site,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<ExitCode, Failure> {
+    match options.preset {
+        PresetName::View => serve::<S, Views, Active>(site, options, stop),
+        PresetName::MuViews => serve::<S, Views, Grants>(site, options, stop),
+        PresetName::Mu => serve::<S, PullScore, Grants<false>>(site, options, stop),
+    }
+}
+
 /// Runs replicas, one after the other, until stopped.
-fn serve<S: Service + Default, G: Guard>(
+fn serve<S: Service + Default, E: Detector, G: Guard>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
@@ -191,6 +206,6 @@ fn serve<S: Service + Default, G: Guard>(
         poll_every: Nanos::from_std(options.poll_every),
     };
     let mut printer = Printer { json: options.json, name: options.name };
-    obol_replica::serve::<S, G>(site, &settings, S::default, stop, &mut printer).map_err(failure)?;
+    obol_replica::serve::<S, E, G>(site, &settings, S::default, stop, &mut printer).map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }

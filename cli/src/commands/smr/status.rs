@@ -7,7 +7,7 @@ use obol_fabric::host::Observed;
 use obol_fabric::{Incarnation, Name};
 use obol_node::Site;
 use obol_observe::{Observer, Process};
-use obol_smr::{Activity, REPLICA_PREFIX, Standing};
+use obol_smr::{Activity, Preset, REPLICA_PREFIX, Standing};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -132,6 +132,13 @@ fn find(site: &Site, observer: &mut Observer) -> Result<Look, Failure> {
     });
     let mut found: Vec<Found> = found.collect::<Result<_, Failure>>()?;
     found.sort_by_key(|one| (one.name, one.incarnation));
+    // Without views, whoever leads says so itself.
+    let leads = |one: &&Found| {
+        let is_of_mu = one.standing.and_then(|standing| standing.preset()) == Some(Preset::Mu);
+        one.is_member && is_of_mu && one.activity == Some(Activity::Leads)
+    };
+    let by_itself = found.iter().filter(leads).max_by_key(|one| one.standing.map(|it| it.granted));
+    let leader = by_itself.map(|one| one.incarnation).or(leader);
     Ok((view.map(|view| view.id.0), found, leader))
 }
 
