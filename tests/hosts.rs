@@ -565,6 +565,19 @@ fn a_member_whose_gateway_is_frozen_is_reported_as_unreadable_and_as_nothing_els
 }
 
 #[test]
+fn down_ends_what_was_started_by_hand_also_on_further_hosts() {
+    let (root, up) = Root::with_cluster(&["--hosts", "2"]);
+    root.run(&["stop", "node-2"]).ends(0);
+    let mut agent = root.command(&["agent", "--name", "node-2", "--cluster", "default.2"]);
+    let agent = agent.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+    let mut agent = Daemon(agent);
+    root.until("it is a member", |status| status.is_active("node-2"));
+    root.run(&["down"]).ends(0);
+    assert!(agent.0.try_wait().expect("a child").is_some(), "it has ended");
+    up.end().well();
+}
+
+#[test]
 fn down_removes_all_hosts_of_a_crashed_up_and_another_up_takes_their_place() {
     let (root, up) = Root::with_cluster(&["--hosts", "2"]);
     root.crash();

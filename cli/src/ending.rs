@@ -362,10 +362,13 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     {
         return Err(Failure::Refused(prepared(&root.join(cluster.as_str()), cluster)));
     }
-    let further = further_hosts(root, cluster);
-    end_cluster(root, cluster, false)?;
-    for name in further {
-        end_cluster(root, name, true)?;
+    // All are opened first: one supervisor removes the directories of all, and knows only the processes
+    // that it has started.
+    let further: Vec<_> =
+        further_hosts(root, cluster).into_iter().map(|name| (name, Cluster::open(root, name))).collect();
+    end_cluster(root, cluster, Cluster::open(root, cluster), false)?;
+    for (name, opened) in further {
+        end_cluster(root, name, opened, true)?;
     }
     logging::retire();
     Ok(ExitCode::SUCCESS)
@@ -384,8 +387,13 @@ fn prepared(dir: &Path, cluster: Name) -> String {
 
 /// Ends a cluster on one host. One that `was_there` when the command began may be gone by now: its
 /// supervisor ends it on all hosts.
-fn end_cluster(root: &Path, cluster: Name, was_there: bool) -> Result<(), Failure> {
-    let opened = match Cluster::open(root, cluster) {
+fn end_cluster(
+    root: &Path,
+    cluster: Name,
+    opened: Result<Cluster, HostError>,
+    was_there: bool,
+) -> Result<(), Failure> {
+    let opened = match opened {
         Ok(opened) => Some(opened),
         // Whatever is wrong with the table, its supervisor can still be asked and its files
         // removed.
@@ -413,6 +421,8 @@ fn end_cluster(root: &Path, cluster: Name, was_there: bool) -> Result<(), Failur
                 directory.path().display()
             ))?;
         }
+    } else if let Some(opened) = &opened {
+        kill_all(opened)?;
     }
     saved::end(root, cluster)
         .map_err(|error| Failure::Failed(format!("cannot remove saved views: {error}")))?;
