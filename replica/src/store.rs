@@ -8,7 +8,7 @@ use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_smr::{
     BeginError, CLIENT_PREFIX, Client, Detector, Guard, Operation, PAYLOAD_BYTES_MAX, REPLICA_PREFIX,
-    Replica, ReplicaState, Service, Views,
+    Replica, ReplicaState, Service,
 };
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
