@@ -228,7 +228,7 @@ fn list(file: &Path, only: Option<&str>, json: bool) -> Result<ExitCode, Failure
     for letter in &letters {
         output::json_or(json, letter, |letter| {
             output::line(format_args!(
-                "{}  {:<14} {}: given up after {} attempts: {}",
+                "{}  {:<14} {}: given up at attempt {}: {}",
                 letter.event.time(),
                 letter.hook,
                 letter.event.title,
@@ -262,7 +262,7 @@ fn resend(file: &Path, only: Option<&str>, json: bool) -> Result<ExitCode, Failu
     output::json_or(json, &ResentJson { delivered, failed, kept, unknown }, |_| {
         output::line(format_args!("{delivered} delivered, {failed} failed again, {kept} of other hooks"))?;
         if unknown > 0 {
-            output::line(format_args!("{unknown} lines were no letters and are dropped"))?;
+            output::line(format_args!("lines that were no letters and are dropped: {unknown}"))?;
         }
         Ok(())
     })?;
