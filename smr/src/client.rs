@@ -405,14 +405,9 @@ impl Client {
             return;
         }
         for (n, &(_, at)) in self.replicas.iter().enumerate() {
-            self.look_at(self.view, n, at, fabric);
+            let from = Remote { at, offset: self.area.header() };
+            fabric.read(from, HEADER_BYTES, token(Part::Seek, (self.view.0 as u32) << 8 | n as u32));
         }
-    }
-
-    /// READs the header of the n-th replica of a view.
-    pub(crate) fn look_at<F: Fabric>(&self, view: ViewId, n: usize, at: Address, fabric: &mut F) {
-        let from = Remote { at, offset: self.area.header() };
-        fabric.read(from, HEADER_BYTES, token(Part::Seek, (view.0 as u32) << 8 | n as u32 & 0xff));
     }
 
     /// A READ of a replica's header ended: the leader of the highest term is the newest.

@@ -77,12 +77,9 @@ impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
         let replicas = crate::replicas(view).filter(|_| own.is_some());
         let clients = crate::clients(view).filter(|_| own.is_some() && is_replica);
         let peers: Vec<Address> = replicas.chain(clients).map(|member| member.address).collect();
-        for (n, &at) in peers.iter().enumerate().filter(|(_, at)| !self.linked.contains(at)) {
+        for &at in peers.iter().filter(|at| !self.linked.contains(at)) {
             // An RDMA connection takes milliseconds to make: make it before it is needed.
-            match &self.actor {
-                Actor::Replica(_) => fabric.read(Remote { at, offset: 0 }, 8, token(Part::Link, 0)),
-                Actor::Client(client) => client.look_at(view.id, n, at, fabric),
-            }
+            fabric.read(Remote { at, offset: 0 }, 8, token(Part::Link, 0));
         }
         self.linked = peers;
         match &mut self.actor {
