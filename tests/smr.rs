@@ -1,7 +1,7 @@
 //! A replicated store with real processes: leaders are killed, and nothing that was answered is
 //! lost.
 
-use crate::support::{Ran, Root, until};
+use crate::support::{Ran, Root, freeze, signal, until};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -159,6 +159,35 @@ fn with_permissions_a_store_survives_its_leader_and_refuses_replicas_of_another_
     assert_eq!(says(&root, &["put", "a", "3"]).code, Some(0));
     all_grant_the_leader(2);
     for (name, mut replica) in ["smr-2", "smr-3"].into_iter().zip(replicas.into_iter().skip(1)) {
+        assert_eq!(root.run(&["stop", name]).code, Some(0));
+        assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+}
+
+/// No view names the leader: its counter stands still, and goes on again.
+#[test]
+fn with_mu_a_leader_that_is_frozen_is_replaced_and_leads_again_when_it_is_back() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let with_mu = |name| serve_with(&root, name, &["--preset", "mu"]);
+    let mut replicas = vec![with_mu("smr-1")];
+    until("the first serves", || says(&root, &["put", "a", "1"]).code == Some(0));
+    for name in ["smr-2", "smr-3"] {
+        replicas.push(with_mu(name));
+        root.until("it is a member", |status| status.is_active(name));
+    }
+    until("all vote and have everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
+    });
+    let status = || says(&root, &["status", "--json"]).json();
+    assert_eq!((status()["preset"].as_str(), status()["leader"].as_str()), (Some("mu"), Some("smr-1")));
+    let pid = i64::from(replicas[0].id());
+    freeze(pid);
+    assert_eq!(says(&root, &["put", "a", "2"]).code, Some(0));
+    until("another one leads", || matches!(status()["leader"].as_str(), Some("smr-2" | "smr-3")));
+    signal("CONT", &[pid]);
+    until("the first leads again", || status()["leader"].as_str() == Some("smr-1"));
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "2");
+    for (name, mut replica) in ["smr-1", "smr-2", "smr-3"].into_iter().zip(replicas) {
         assert_eq!(root.run(&["stop", name]).code, Some(0));
         assert_eq!(replica.wait().expect("a child").code(), Some(0));
     }

@@ -31,7 +31,7 @@ const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
     obol smr put greeting hello && obol kill smr-1 && obol smr get greeting"
 )]
 pub(crate) enum Smr {
-    /// Keep the store: the oldest replica leads, and a majority has every answered command
+    /// Keep the store: one replica leads, and a majority has every answered command
     Server(server::Options),
     /// Show how far each replica of this host is, as its memory says
     #[command(
