@@ -35,8 +35,10 @@ static const char *word(obol_status status) {
         return "forked";
     case OBOL_STATUS_INACTIVE:
         return "inactive";
+    case OBOL_STATUS_UNKNOWN:
+        return "unknown";
     }
-    return "unknown";
+    return "no status";
 }
 
 static void nothing(const obol_view *given, void *context) {

@@ -247,7 +247,7 @@ impl Cluster {
             gateway: judge::Gateway::Serves,
             newest_since: obol_fabric::Instant::ZERO,
         };
-        (snapshot.health, snapshot.reasons) = judge::judge(&snapshot, expected);
+        (snapshot.health, snapshot.reasons) = judge::judge(&snapshot, &expected);
         snapshot
     }
 

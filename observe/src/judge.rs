@@ -188,7 +188,7 @@ fn majority(
 }
 
 /// The health of a cluster, and the reasons why it is not healthy.
-pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
+pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<String>) {
     let mut reasons = Vec::new();
     // A process of another kind may have the name of one that is dead.
     let lives = |name: &str, kind| snapshot.all_processes().any(|p| p.alive && p.stands_for(name, kind));
@@ -197,7 +197,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
         .filter(|p| p.alive && p.kind == Kind::Coordinator)
         .map(|p| p.name.as_str())
         .collect();
-    let Expected { deciders, others, absent, fates, trouble, forgotten, unsaved, gateway, .. } = &expected;
+    let Expected { deciders, others, absent, fates, trouble, forgotten, unsaved, gateway, .. } = expected;
     let some_acts = deciders.acting(snapshot).next().is_some();
     let Majority { exists: has_majority, remedy: unseen_majority } = majority(
         deciders,
@@ -395,7 +395,7 @@ mod tests {
             pulses: Vec::new(),
             newest_since: Instant(1),
         };
-        judge(&snapshot, expected)
+        judge(&snapshot, &expected)
     }
 
     const UNSEEN: [(&str, Absence); 4] = [

@@ -644,7 +644,7 @@ impl Observer {
             pulses: pulse::state(self).as_ref().map(pulse::complaints).unwrap_or_default(),
             newest_since: self.newest_since.1,
         };
-        (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
+        (snapshot.health, snapshot.reasons) = judge::judge(snapshot, &expected);
     }
 
     /// How the last process of this name ended on this host, if its supervisor noted it: of these
