@@ -451,7 +451,8 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
             }
         }
     }
-    while Instant::now() < end && directory.holds_cluster() {
+    // A directory that others made stays, and has other files for a moment after its table is gone.
+    while Instant::now() < end && (directory.holds_cluster() || directory.is_held()) {
         slow.report(|| format!("the `obol up` to remove {}", directory.path().display()))?;
         std::thread::sleep(POLL_INTERVAL);
     }
