@@ -173,8 +173,8 @@ typedef void (*obol_on_read)(void *context,
 typedef void (*obol_on_save)(void *context, struct obol_output *state);
 
 /**
- * Replaces the state by one that `on_save` wrote. Of length 0, it is the state of a new service.
- * Returns false, and changes nothing, if it is no state of this service.
+ * Replaces the state by one that `on_save` wrote. Length 0 means the initial state, which it has to
+ * accept. Returns false, and changes nothing, if it is no state of this service.
  */
 typedef bool (*obol_on_load)(void *context, const uint8_t *state, size_t length);
 
@@ -492,9 +492,9 @@ void obol_output_write(struct obol_output *output, const uint8_t *bytes, size_t 
  * from it. `voters` is how many replicas of a new service should have every answered command, at
  * most 7; 3 is usual. All replicas of a cluster keep the same service.
  *
- * The first replica of a service begins with the state that it has when this is called; the others
- * get the state by `on_load`. The kernel gives `name_of_replica` a place in the cluster before this
- * returns; it takes part when it is a member, and calls wait for that.
+ * The service begins with the state of an `on_load` of length 0, the same in all programs; what
+ * others have done since follows by commands, or by another `on_load`. The replica has a place in
+ * the cluster when this returns; it takes part when it is a member, and calls wait for that.
  *
  * `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
  * the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.

@@ -34,8 +34,8 @@ pub type OnRead =
 /// Writes the whole state, for a replica that has none.
 pub type OnSave = Option<unsafe extern "C" fn(context: *mut c_void, state: *mut Output)>;
 
-/// Replaces the state by one that `on_save` wrote. Of length 0, it is the state of a new service.
-/// Returns false, and changes nothing, if it is no state of this service.
+/// Replaces the state by one that `on_save` wrote. Length 0 means the initial state, which it has to
+/// accept. Returns false, and changes nothing, if it is no state of this service.
 pub type OnLoad = Option<unsafe extern "C" fn(context: *mut c_void, state: *const u8, length: usize) -> bool>;
 
 /// A deterministic service. One thread of the replica calls all functions, one at a time, each with
@@ -182,9 +182,9 @@ pub unsafe extern "C" fn obol_output_write(output: *mut Output, bytes: *const u8
 /// from it. `voters` is how many replicas of a new service should have every answered command, at
 /// most 7; 3 is usual. All replicas of a cluster keep the same service.
 ///
-/// The first replica of a service begins with the state that it has when this is called; the others
-/// get the state by `on_load`. The kernel gives `name_of_replica` a place in the cluster before this
-/// returns; it takes part when it is a member, and calls wait for that.
+/// The service begins with the state of an `on_load` of length 0, the same in all programs; what
+/// others have done since follows by commands, or by another `on_load`. The replica has a place in
+/// the cluster when this returns; it takes part when it is a member, and calls wait for that.
 ///
 /// `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
 /// the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
@@ -212,14 +212,10 @@ pub unsafe extern "C" fn obol_replica_open(
         // SAFETY: the caller's promise.
         let mut site = unsafe { site(root, cluster) }?;
         obol_replica::for_requests(&mut site);
-        let mut is_new = true;
         let empty = move || {
             let mut service = service;
-            if !std::mem::take(&mut is_new) {
-                // It was no part of the service before, so whatever state it has is replaced later.
-                let _ = obol_smr::Service::load(&mut service, &[]);
-            }
-            service
+            obol_smr::Service::load(&mut service, &[]).map_err(|LoadError| ReplicaError::InitialState)?;
+            Ok(service)
         };
         let store = Store::open::<Foreign, Views, Active>(Arc::new(site), settings, empty)?;
         out.write(Box::into_raw(Box::new(Replica(store))));
@@ -255,14 +251,11 @@ pub unsafe extern "C" fn obol_propose(
     room: usize,
     reply_length: *mut usize,
 ) -> Status {
-    reported(|| {
-        // SAFETY: the caller's promise.
-        let (replica, command) = unsafe { (given("replica", replica)?, bytes("command", command, length)?) };
-        let answer = replica.0.propose(command, Nanos(timeout_ns))?;
-        // SAFETY: the caller's promise.
-        unsafe { give(&answer, reply, room, reply_length) };
-        Ok(())
-    })
+    let reply = Reply { bytes: reply, room, length: reply_length };
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(replica, ("command", command, length), reply, |to, bytes| to.propose(bytes, Nanos(timeout_ns)))
+    }
 }
 
 /// Queries the replicated service at its leader, and stores the reply of `on_read` as
@@ -281,14 +274,9 @@ pub unsafe extern "C" fn obol_read(
     room: usize,
     reply_length: *mut usize,
 ) -> Status {
-    reported(|| {
-        // SAFETY: the caller's promise.
-        let (replica, query) = unsafe { (given("replica", replica)?, bytes("query", query, length)?) };
-        let answer = replica.0.read(query, Nanos(timeout_ns))?;
-        // SAFETY: the caller's promise.
-        unsafe { give(&answer, reply, room, reply_length) };
-        Ok(())
-    })
+    let reply = Reply { bytes: reply, room, length: reply_length };
+    // SAFETY: the caller's promise.
+    unsafe { call(replica, ("query", query, length), reply, |to, bytes| to.read(bytes, Nanos(timeout_ns))) }
 }
 
 /// How many voters have every command that was answered, as of some moments ago; 0 if this replica
@@ -317,29 +305,44 @@ pub unsafe extern "C" fn obol_replica_close(replica: *mut Replica) {
     }
 }
 
-/// An argument of bytes; none for a null pointer without length.
-///
-/// # Safety
-/// `pointer` is null or points to `length` bytes that no thread changes during the call.
-unsafe fn bytes<'a>(what: &str, pointer: *const u8, length: usize) -> Result<&'a [u8], Refusal> {
-    if pointer.is_null() {
-        return if length == 0 { Ok(&[]) } else { Err(Refusal::argument(format_args!("{what} is null"))) };
-    }
-    // SAFETY: the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(pointer, length) })
+/// Where C wants a reply.
+struct Reply {
+    bytes: *mut u8,
+    room: usize,
+    length: *mut usize,
 }
 
-/// Gives C what fits of a reply, and its length.
+/// Calls the service, and gives C what fits of the reply, and its length.
 ///
 /// # Safety
-/// `reply` is null or points to memory for `room` bytes, `reply_length` to memory for a number.
-unsafe fn give(answer: &[u8], reply: *mut u8, room: usize, reply_length: *mut usize) {
-    if !reply.is_null() {
-        // SAFETY: the caller's promise; an answer is no part of it.
-        unsafe { std::ptr::copy_nonoverlapping(answer.as_ptr(), reply, answer.len().min(room)) };
-    }
-    // SAFETY: the caller's promise.
-    if let Some(length) = unsafe { reply_length.as_mut() } {
-        *length = answer.len();
-    }
+/// The replica is null or a live handle; the argument's pointer is null or points to as many bytes,
+/// that no thread changes during the call; those of the reply are null or point to memory for `room`
+/// bytes and for a number.
+unsafe fn call(
+    replica: *const Replica,
+    (what, bytes, length): (&str, *const u8, usize),
+    reply: Reply,
+    ask: impl FnOnce(&Store, &[u8]) -> Result<Box<[u8]>, CallError>,
+) -> Status {
+    reported(|| {
+        // SAFETY: the caller's promise.
+        let replica = unsafe { given("replica", replica) }?;
+        let argument: &[u8] = match (bytes.is_null(), length) {
+            (true, 0) => &[],
+            (true, _) => return Err(Refusal::argument(format_args!("{what} is null"))),
+            // SAFETY: the caller's promise.
+            (false, length) => unsafe { std::slice::from_raw_parts(bytes, length) },
+        };
+        let answer = ask(&replica.0, argument)?;
+        if !reply.bytes.is_null() {
+            let fits = answer.len().min(reply.room);
+            // SAFETY: the caller's promise; the answer is no part of that memory.
+            unsafe { std::ptr::copy_nonoverlapping(answer.as_ptr(), reply.bytes, fits) };
+        }
+        // SAFETY: the caller's promise.
+        if let Some(length) = unsafe { reply.length.as_mut() } {
+            *length = answer.len();
+        }
+        Ok(())
+    })
 }

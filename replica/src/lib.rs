@@ -52,6 +52,9 @@ pub enum ReplicaError {
     /// Its session in the log has ended.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// A service has to begin anew.
+    #[error("the service refuses to begin with its initial state, an empty one")]
+    InitialState,
     /// A client's name follows from its own, and is too long.
     #[error("{0}; a shorter name of the replica is needed")]
     Name(String),

@@ -113,11 +113,12 @@ fn epoch_ms() -> u64 {
 }
 
 /// Runs a replica on this thread until it is stopped: a new one each time it had to give way to one
-/// that has the log, with the service that `empty` makes.
+/// that has the log, with the service that `empty` makes in its
+/// initial state, which is the same on all replicas.
 pub fn serve<S: Service, E: Detector, G: Guard>(
     site: &Site,
     settings: &Settings,
-    mut empty: impl FnMut() -> S,
+    mut empty: impl FnMut() -> Result<S, ReplicaError>,
     stop: &AtomicBool,
     observer: &mut impl Observer,
 ) -> Result<(), ReplicaError> {
@@ -133,7 +134,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
     loop {
         let poll_every = settings.poll_every;
         let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every: LOOK_EVERY };
-        let replica = Replica::<S, E, G>::new(area(site)?, pace, empty()).with_epoch(epoch_ms());
+        let replica = Replica::<S, E, G>::new(area(site)?, pace, empty()?).with_epoch(epoch_ms());
         let voters = if settings.unreplicated { 1 } else { settings.voters };
         let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };
         let replica = if settings.unreplicated { replica.unreplicated() } else { replica };

@@ -37,7 +37,7 @@ pub enum CallError {
     /// The client's session ended while the call was on the way.
     #[error("{0}; whether a command took effect is unknown")]
     Unknown(String),
-    /// The replica has ended.
+    /// The replica has ended, or its program's client has no place in the cluster.
     #[error("{0}")]
     Ended(String),
     /// This is a forked child of the process that has the replica.
@@ -75,11 +75,9 @@ struct Shared {
 }
 
 impl Shared {
-    fn wake(&self) {
-        for waker in [&self.client, &self.replica] {
-            if let Some(waker) = &*waker.lock() {
-                waker.wake();
-            }
+    fn wake(of: &Mutex<Option<Waker>>) {
+        if let Some(waker) = &*of.lock() {
+            waker.wake();
         }
     }
 }
@@ -94,13 +92,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// Starts a replica with the service that `empty` makes, which takes part as soon as it is a
-    /// member. `empty` is called again if the replica has to begin anew with a state that was never
-    /// answered from.
+    /// Starts a replica of the service that `empty` makes in its initial state. It takes part as soon
+    /// as it is a member. `empty` is called again if the replica has to begin anew.
     pub fn open<S: Service, E: Detector, G: Guard>(
         site: Arc<Site>,
         settings: Settings,
-        empty: impl FnMut() -> S + Send + 'static,
+        empty: impl FnMut() -> Result<S, ReplicaError> + Send + 'static,
     ) -> Result<Self, ReplicaError> {
         area(&site)?;
         let rest = settings.name.as_str().strip_prefix(REPLICA_PREFIX).unwrap_or_default();
@@ -171,7 +168,7 @@ impl Store {
         let until = Instant::now().checked_add(span).unwrap_or_else(|| Instant::now() + FAR_AWAY);
         let ended = || CallError::Ended("the replica has ended".to_owned());
         self.calls.send(Call { operation, until, reply }).map_err(|_| ended())?;
-        self.shared.wake();
+        Shared::wake(&self.shared.client);
         answer.recv_timeout(until.saturating_duration_since(Instant::now())).unwrap_or_else(|error| {
             Err(match error {
                 RecvTimeoutError::Timeout => CallError::Timeout(timeout),
@@ -192,7 +189,7 @@ impl Drop for Store {
             return;
         }
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.wake();
+        [&self.shared.client, &self.shared.replica].into_iter().for_each(Shared::wake);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             // A panic was already printed.
@@ -210,7 +207,7 @@ struct Progress<'a> {
 impl Observer for Progress<'_> {
     fn joined(&mut self, waker: Waker) {
         *self.shared.replica.lock() = Some(waker);
-        // Only the first time somebody waits for it.
+        // The opener waits for the first time only.
         let _ = self.started.send(Ok(()));
     }
 
@@ -244,6 +241,12 @@ impl Queue<'_> {
                 .and_then(|mut client| Ok(client.run(self, &self.shared.stop)?));
             *self.shared.client.lock() = None;
             if let Err(error) = ended {
+                // What was not sent waits for the next client, if there may be one.
+                if !matches!(error, ReplicaError::Client(_)) {
+                    self.waiting.extend(self.calls.try_iter());
+                    let refused = || Err(CallError::Ended(error.to_string()));
+                    self.waiting.drain(..).for_each(|call| call.answer(refused()));
+                }
                 self.sent
                     .drain()
                     .for_each(|(_, call)| call.answer(Err(CallError::Unknown(error.to_string()))));

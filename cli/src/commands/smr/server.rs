@@ -206,6 +206,7 @@ fn serve<S: Service + Default, E: Detector, G: Guard>(
         poll_every: Nanos::from_std(options.poll_every),
     };
     let mut printer = Printer { json: options.json, name: options.name };
-    obol_replica::serve::<S, E, G>(site, &settings, S::default, stop, &mut printer).map_err(failure)?;
+    obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::default()), stop, &mut printer)
+        .map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }
