@@ -18,6 +18,21 @@ fn serve_with(root: &Root, name: &str, options: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(said).spawn().expect("it starts")
 }
 
+/// Three replicas with this preset, all of which have everything: a key `a` with the value 1.
+fn three(root: &Root, preset: &str) -> Vec<Child> {
+    let start = |name| serve_with(root, name, &["--preset", preset]);
+    let mut replicas = vec![start("smr-1")];
+    until("the first serves", || says(root, &["put", "a", "1"]).code == Some(0));
+    for name in ["smr-2", "smr-3"] {
+        replicas.push(start(name));
+        root.until("it is a member", |status| status.is_active(name));
+    }
+    until("all vote and have everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
+    });
+    replicas
+}
+
 fn says(root: &Root, words: &[&str]) -> Ran {
     root.run(&[&["smr"], words].concat())
 }
@@ -130,16 +145,7 @@ fn the_status_counts_every_command_and_session_without_help_of_a_replica() {
 #[test]
 fn with_permissions_a_store_survives_its_leader_and_refuses_replicas_of_another_preset() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let with_permissions = |name| serve_with(&root, name, &["--preset", "mu+views"]);
-    let mut replicas = vec![with_permissions("smr-1")];
-    until("the first serves", || says(&root, &["put", "a", "1"]).code == Some(0));
-    for name in ["smr-2", "smr-3"] {
-        replicas.push(with_permissions(name));
-        root.until("it is a member", |status| status.is_active(name));
-    }
-    until("all vote and have everything", || {
-        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
-    });
+    let mut replicas = three(&root, "mu+views");
     let all_grant_the_leader = |count: usize| {
         until("all let the leader write", || {
             let status = says(&root, &["status", "--json"]).json();
@@ -168,16 +174,7 @@ fn with_permissions_a_store_survives_its_leader_and_refuses_replicas_of_another_
 #[test]
 fn with_mu_a_leader_that_is_frozen_is_replaced_and_leads_again_when_it_is_back() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let with_mu = |name| serve_with(&root, name, &["--preset", "mu"]);
-    let mut replicas = vec![with_mu("smr-1")];
-    until("the first serves", || says(&root, &["put", "a", "1"]).code == Some(0));
-    for name in ["smr-2", "smr-3"] {
-        replicas.push(with_mu(name));
-        root.until("it is a member", |status| status.is_active(name));
-    }
-    until("all vote and have everything", || {
-        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
-    });
+    let replicas = three(&root, "mu");
     let status = || says(&root, &["status", "--json"]).json();
     assert_eq!((status()["preset"].as_str(), status()["leader"].as_str()), (Some("mu"), Some("smr-1")));
     let pid = i64::from(replicas[0].id());
