@@ -51,22 +51,22 @@ fn lock(path: &Path) -> io::Result<File> {
 
 /// Why letters cannot be kept in this file, if so.
 pub(crate) fn unwritable(path: &Path) -> Option<String> {
-    let told = |why: String| Some(format!("dead letters cannot be written to {}: {why}", path.display()));
+    let unusable = |why: String| Some(format!("dead letters cannot be written to {}: {why}", path.display()));
     match path.metadata() {
-        Ok(found) if !found.is_file() => return told("it is no file".to_owned()),
+        Ok(found) if !found.is_file() => return unusable("it is no file".to_owned()),
         Ok(_) => {
             if let Err(error) = access(path, Access::WRITE_OK) {
-                return told(io::Error::from(error).to_string());
+                return unusable(io::Error::from(error).to_string());
             }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return told(error.to_string()),
+        Err(error) => return unusable(error.to_string()),
     }
     // Folders that are missing are made.
     let folder = path.ancestors().skip(1).find(|folder| folder.exists())?;
     // The file of the lock is made there, too.
     let error = access(folder, Access::WRITE_OK | Access::EXEC_OK).err()?;
-    told(format!("{}: {}", folder.display(), io::Error::from(error)))
+    unusable(format!("{}: {}", folder.display(), io::Error::from(error)))
 }
 
 /// Adds a letter.

@@ -382,7 +382,7 @@ impl Pulses {
                     }
                 }
                 Finding::Heard => {}
-                Finding::Died(death) => self.tell(at, death, driver)?,
+                Finding::Died(death) => self.report_elsewhere(at, death, driver)?,
                 Finding::Vanished(bits) => {
                     let gone = self.nodes_of(of).zip(0..).filter(|(_, bit)| bits >> bit & 1 == 1);
                     for (region, _) in gone {
@@ -402,7 +402,7 @@ impl Pulses {
     }
 
     /// The processes of a host learn of a death on another one.
-    fn tell(&self, host: u32, death: Death, driver: &mut Driver) -> Verdict {
+    fn report_elsewhere(&self, host: u32, death: Death, driver: &mut Driver) -> Verdict {
         let Death { region, generation, seat, evidence } = death;
         let who = Address { region, generation, seat, ..Address::default() };
         let lives = if seat == 0 {
@@ -414,7 +414,7 @@ impl Pulses {
             return broken!(24, driver.world.now(), "pulses report the death of {who:?}, which lives");
         }
         driver.oracle.marks.hit(Mark::DeathByPulse);
-        self.nodes_of(host).for_each(|watcher| driver.world.tell_death(watcher, who, evidence));
+        self.nodes_of(host).for_each(|watcher| driver.world.report_death(watcher, who, evidence));
         Ok(())
     }
 

@@ -109,20 +109,20 @@ impl Core {
             return;
         }
         self.break_link(watcher, other, self.now, false);
-        self.tell(watcher, |w| w.whom.region == other, Evidence::Silence);
+        self.report(watcher, |w| w.whom.region == other, Evidence::Silence);
     }
 
     /// A watcher learns of a death at once.
-    pub(super) fn tell_death(&mut self, watcher: u32, who: Address, evidence: Evidence) {
+    pub(super) fn report_death(&mut self, watcher: u32, who: Address, evidence: Evidence) {
         let meant =
             |w: &Watch| (w.whom.region, w.whom.seat, w.generation) == (who.region, who.seat, who.generation);
-        self.tell(watcher, meant, evidence);
+        self.report(watcher, meant, evidence);
     }
 
-    fn tell(&mut self, watcher: u32, meant: impl Fn(&Watch) -> bool, evidence: Evidence) {
+    fn report(&mut self, watcher: u32, meant: impl Fn(&Watch) -> bool, evidence: Evidence) {
         let node = &mut self.nodes[watcher as usize];
-        let told = node.watches.iter().filter(|w| meant(w));
-        node.inbox.extend(told.map(|w| Input::Death { watch: w.id, evidence }));
+        let meant = node.watches.iter().filter(|w| meant(w));
+        node.inbox.extend(meant.map(|w| Input::Death { watch: w.id, evidence }));
         self.arm(watcher);
     }
 

@@ -89,8 +89,8 @@ impl<M: Machine> World<M> {
     }
 
     /// Tells a node at once of a death that it watches for.
-    pub fn tell_death(&mut self, node: u32, who: Address, evidence: Evidence) {
-        self.core.tell_death(node, who, evidence);
+    pub fn report_death(&mut self, node: u32, who: Address, evidence: Evidence) {
+        self.core.report_death(node, who, evidence);
     }
 
     /// Makes a node ask once more about those that it watches in a region: their deaths are reported

@@ -200,8 +200,8 @@ fn a_host_that_is_given_up_is_a_silence_and_a_death_there_can_be_told() {
     world.kill(1);
     pass(&mut world, MILLI);
     assert_eq!(world.machine(0).deaths().len(), 1, "all notices are lost");
-    world.tell_death(0, Address { generation: 2, ..who }, Evidence::Proof);
-    world.tell_death(0, who, Evidence::Proof);
+    world.report_death(0, Address { generation: 2, ..who }, Evidence::Proof);
+    world.report_death(0, who, Evidence::Proof);
     pass(&mut world, MILLI);
     assert_eq!(world.machine(0).deaths()[1..], [(who, Evidence::Proof)]);
     *world.network_mut() = Network::default();
