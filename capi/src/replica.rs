@@ -254,7 +254,7 @@ pub unsafe extern "C" fn obol_propose(
     let reply = Reply { bytes: reply, room, length: reply_length };
     // SAFETY: the caller's promise.
     unsafe {
-        call(replica, ("command", command, length), reply, |to, bytes| to.propose(bytes, Nanos(timeout_ns)))
+        call(replica, ("command", command, length), &reply, |to, bytes| to.propose(bytes, Nanos(timeout_ns)))
     }
 }
 
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn obol_read(
 ) -> Status {
     let reply = Reply { bytes: reply, room, length: reply_length };
     // SAFETY: the caller's promise.
-    unsafe { call(replica, ("query", query, length), reply, |to, bytes| to.read(bytes, Nanos(timeout_ns))) }
+    unsafe { call(replica, ("query", query, length), &reply, |to, bytes| to.read(bytes, Nanos(timeout_ns))) }
 }
 
 /// How many voters have every command that was answered, as of some moments ago; 0 if this replica
@@ -321,7 +321,7 @@ struct Reply {
 unsafe fn call(
     replica: *const Replica,
     (what, bytes, length): (&str, *const u8, usize),
-    reply: Reply,
+    reply: &Reply,
     ask: impl FnOnce(&Store, &[u8]) -> Result<Box<[u8]>, CallError>,
 ) -> Status {
     reported(|| {
