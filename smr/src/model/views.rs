@@ -3,38 +3,13 @@
 //! death. The leader of the first view has a command, the second one its blank entry; the third one
 //! shows what a successor finds. A leader whose view was succeeded does not begin any more.
 
+use super::{COMMAND, Cell, MAJORITY, REPLICAS, Rings, adopted, area, replicated};
 use crate::Mutant;
-use crate::area::{Area, PLACES};
-use crate::entry::{Entry, Kind};
-use crate::log::{Index, Offset, Point, Term};
+use crate::area::Area;
 use crate::mutants::ActiveMutant;
-use crate::takeover::{From, Memory, adopt};
-use obol_fabric::{Address, Layout, Limits};
 use stateright::{Checker, Model, Property};
 
-const REPLICAS: usize = 3;
-const MAJORITY: usize = 2;
 const VIEWS: usize = 3;
-/// As many entries as three leaders can have.
-const INDICES: usize = 3;
-const LOG: u64 = 7;
-/// The command; blank entries have the terms of their first writers.
-const COMMAND: u64 = 100;
-
-/// A place in a ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Cell {
-    #[default]
-    Empty,
-    Torn,
-    Whole {
-        term: u64,
-        value: u64,
-    },
-}
-
-/// The rings of a replica, by writer.
-type Rings = [[Cell; INDICES]; REPLICAS];
 
 /// The leader of a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,9 +60,7 @@ struct Views {
 
 impl Views {
     fn new(leaders: [usize; VIEWS], mutant: ActiveMutant) -> Self {
-        let limits = Limits { slots: 8, proposers: 7, value_bytes: 1536, ..Limits::LEAST };
-        let area = Area::of(&Layout::new(limits).expect("in bounds")).expect("there is room");
-        Self { leaders, area, mutant }
+        Self { leaders, area: area(), mutant }
     }
 
     /// The ring into which the leader of a view writes.
@@ -105,61 +78,16 @@ impl Views {
         (0..view).any(|earlier| self.leaders[earlier] == self.leaders[view] && pending(earlier))
     }
 
-    /// The rings as bytes.
-    fn memory(&self, rings: &Rings) -> Memory {
-        let mut bytes = vec![0; self.area.rings_bytes() as usize];
-        for (place, ring) in rings.iter().enumerate() {
-            for (n, cell) in ring.iter().enumerate() {
-                let begin = self.area.ring_in_rings(place as u8).start;
-                let at = Offset(n as u64 * Entry::bytes_of(8) as u64);
-                let Cell::Whole { term, value } = *cell else { continue };
-                let kind = if value == COMMAND { Kind::Command } else { Kind::Blank };
-                let payload = value.to_le_bytes();
-                let (index, term, commit) = (Index(n as u64 + 1), Term(term), Index(0));
-                let (client, number) = (0, value);
-                let mut entry = Vec::new();
-                Entry { index, term, at, kind, commit, client, number, payload: &payload }
-                    .encode(LOG, &mut entry);
-                bytes[begin + at.0 as usize..][..entry.len()].copy_from_slice(&entry);
-            }
-        }
-        debug_assert!(usize::from(PLACES) >= REPLICAS);
-        Memory::new(Address::default(), bytes, &[])
-    }
-
-    /// The log that a leader continues with.
-    fn adopted(&self, view: usize, leader: &Leader) -> Vec<u64> {
-        let memories: Vec<Memory> = leader.read.iter().flatten().map(|rings| self.memory(rings)).collect();
-        let from = From { log: LOG, after: Point::default(), floor: Term(0), mutant: self.mutant };
-        let records = adopt(self.area, from, &memories.iter().collect::<Vec<_>>());
-        let mut log: Vec<u64> = records.iter().map(|record| record.number).collect();
-        log.push(if view == 0 { COMMAND } else { view as u64 + 1 });
-        log.truncate(INDICES);
-        log
-    }
-
     fn write(&self, state: &mut State, view: usize, at: usize) {
         let leader = &mut state.leaders[view];
         let Some(log) = &leader.log else { return };
         let (written, is_half) = leader.written[at];
         let (term, value) = (view as u64 + 1, log[written]);
         let cell = &mut state.memory[at][self.place(view)][written];
-        // What is there already gets another term, in one word.
-        let is_present = matches!(*cell, Cell::Whole { value: there, .. } if there == value);
-        if is_half || is_present && !self.mutant.has(Mutant::RewriteInPlace) {
-            *cell = Cell::Whole { term, value };
-            leader.written[at] = (written + 1, false);
-        } else {
-            *cell = Cell::Torn;
-            leader.written[at].1 = true;
-        }
-    }
-
-    /// How much of a leader's log a majority has.
-    fn replicated(leader: &Leader) -> usize {
-        let mut written = leader.written.map(|(written, _)| written);
-        written.sort_unstable();
-        written[REPLICAS - MAJORITY]
+        leader.written[at] = match cell.write(term, value, is_half, self.mutant) {
+            Cell::Torn => (written, true),
+            Cell::Empty | Cell::Whole { .. } => (written + 1, false),
+        };
     }
 }
 
@@ -211,7 +139,7 @@ impl Model for Views {
                 steps.push(Step::Begin(view));
             }
             let may_commit = state.active == view || self.mutant.has(Mutant::AnswerWithoutLook);
-            if may_commit && leader.log.is_some() && Self::replicated(leader) > 0 {
+            if may_commit && leader.log.is_some() && replicated(leader.written) > 0 {
                 steps.push(Step::Commit(view));
             }
         }
@@ -224,7 +152,7 @@ impl Model for Views {
             Step::Die(who) => next.dead = Some(who),
             Step::Read(view, at) => next.leaders[view].read[at] = Some(next.memory[at]),
             Step::Begin(view) => {
-                let log = self.adopted(view, &next.leaders[view]);
+                let log = adopted(self.area, view, &next.leaders[view].read, self.mutant);
                 // One that is deposed already may begin from too little: it commits nothing.
                 next.broken |= view == next.active && !log.starts_with(&next.committed);
                 next.leaders[view].log = Some(log);
@@ -242,7 +170,7 @@ impl Model for Views {
             Step::Commit(view) => {
                 let leader = &next.leaders[view];
                 let log = leader.log.as_ref()?;
-                let commit = &log[..Self::replicated(leader)];
+                let commit = &log[..replicated(leader.written)];
                 let both = commit.len().min(next.committed.len());
                 next.broken |= commit[..both] != next.committed[..both];
                 if commit.len() > both {
