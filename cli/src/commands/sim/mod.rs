@@ -4,6 +4,7 @@
 mod detectors;
 mod fide;
 mod papers;
+mod reproductions;
 
 use clap::Subcommand;
 use obol_campaign::{DriftSweepStep, Options, Report, Script, Trial};
@@ -138,6 +139,18 @@ pub(crate) enum Sim {
     /// `--counterexamples` explores every state of its consensus algorithms HSUC and HUC among two or
     /// three processes, of which one may crash: within their assumptions, and with one given up.
     Fide(fide::Fide),
+    /// Mu's failover and replication: the shipped replicas of the preset mu on a simulated testbed
+    ///
+    /// A reproduction of Mu (OSDI 2020). Its leader is delayed, as in its test, or killed; what comes out
+    /// stands beside the published figures, with the reason where they differ. Inputs are listed first:
+    /// the durations of permission changes are Mu's own, the interval at which it looks at counters is
+    /// derived from its detection time.
+    Mu(reproductions::Mu),
+    /// DARE's bounds, reliability, throughput and failover: what follows from its inputs
+    ///
+    /// A reproduction of DARE (HPDC 2015) by its formulas, and by the rules of its detector and election.
+    /// The published figures stand beside it, with the reason where they differ. No replica runs.
+    Dare(reproductions::Dare),
     /// Run table2, leases and scale, and draw them into one HTML page
     ///
     /// The page needs no other file. In a directory it is called report.html, and each plot lies
@@ -178,6 +191,8 @@ pub(crate) fn run(_: &Path, _: Name, command: &Sim) -> Result<ExitCode, Failure>
         Sim::Scale { largest, repetitions, options } => papers::scale(*largest, *repetitions, options),
         Sim::Detectors(options) => detectors::run(options),
         Sim::Fide(options) => fide::run(options),
+        Sim::Mu(options) => reproductions::mu(options),
+        Sim::Dare(options) => reproductions::dare(options),
         Sim::Report { to, largest, model, seed } => papers::report(to, *largest, model, *seed),
     }
 }

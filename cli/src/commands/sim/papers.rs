@@ -31,7 +31,7 @@ const REPORT_SCALE_REPETITIONS: u32 = 3;
 /// The page in a directory.
 const REPORT_PAGE: &str = "report.html";
 
-fn testbed(model: &str) -> Result<Testbed, Failure> {
+pub(super) fn testbed(model: &str) -> Result<Testbed, Failure> {
     Testbed::load(model).map_err(Failure::refused)
 }
 
