@@ -30,7 +30,7 @@ pub struct Voter {
 pub struct Config {
     /// How many voters there should be.
     pub target: u32,
-    /// Those that there are.
+    /// Those that there are, in the order in which they were added.
     pub voters: Vec<Voter>,
     /// The place that was assigned last: places are assigned in turn, so that one that was freed
     /// is used again as late as possible.

@@ -1,8 +1,11 @@
 //! The pull score of Mu as a detector (Mu, 5.1): each replica counts in its own memory, reads the
 //! counters of the others, and takes the one with the lowest id of those that count for the leader.
 //!
-//! The id of a voter is its place in the configuration. Views say which processes there are, with
-//! their addresses; they say nothing of who leads, and a view without a leader changes no term.
+//! The id of a voter is its position in the configuration, which lists voters by how long they have
+//! voted. So one that joins never leads before those that voted already: it learns that it votes later
+//! than they do, and who leads is the same in the configurations before and after it. Places do not
+//! give that order: they are assigned again. Views say which processes there are, with their addresses;
+//! they say nothing of who leads, and a view without a leader changes no term.
 //!
 //! Where this differs from Mu:
 //!
@@ -173,8 +176,8 @@ impl PullScore {
             }
             self.others.iter().any(|other| other.at == at && other.score.is_alive)
         };
-        let alive = known.config.voters.iter().filter(|voter| is_alive(voter.address));
-        alive.map(|voter| (voter.place, voter.address)).min_by_key(|(place, _)| *place)
+        let lowest = known.config.voters.iter().find(|voter| is_alive(voter.address));
+        lowest.map(|voter| (voter.place, voter.address))
     }
 
     /// The highest term that is known here: the minimum proposals of Mu (4.1).

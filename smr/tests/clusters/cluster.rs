@@ -755,6 +755,27 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         Ok((states, cluster.world.machine(0).view().id.0 - before))
     }
 
+    /// Replaces the leader, and then so many voters that do not lead: the changes of leaders during the
+    /// latter.
+    pub(crate) fn replace_voters(seed: u64, count: u32) -> Result<u64, String> {
+        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
+        cluster.steady()?;
+        let founder = cluster.recover()?;
+        cluster.world.kill(founder);
+        cluster.pause(100_000)?;
+        cluster.recover()?;
+        let before = cluster.oracle.failovers;
+        for _ in 0..count {
+            let leader = cluster.recover()?;
+            let voters = cluster.replica(leader).map(|it| it.config().voters.clone()).unwrap_or_default();
+            let victim = voters.iter().map(|voter| voter.address.region).find(|node| *node != leader);
+            cluster.world.kill(victim.ok_or("one voter only")?);
+            cluster.pause(100_000)?;
+        }
+        cluster.recover()?;
+        Ok(cluster.oracle.failovers - before)
+    }
+
     /// Ends all faults.
     fn end_faults(&mut self) {
         for node in 0..NODES {
