@@ -505,6 +505,10 @@ impl<'a, S: System> Runner<'a, S> {
         self.report(number, step, Stage::Waits);
         let turn = if warmup { u32::MAX - number } else { number };
         let (before, chosen) = loop {
+            healthy(self.system.subject())?;
+            // Earlier events are dropped before the snapshot from which the step is judged. A survivor may
+            // be active in a later view while the faults are armed, and says so once only.
+            self.system.subject().events();
             let before = healthy(self.system.subject())?;
             let chosen = choose(self.drill, step, &before, &self.system.supervisor(), turn)?;
             if !self.await_join_budget(&chosen) {
@@ -518,7 +522,6 @@ impl<'a, S: System> Runner<'a, S> {
         self.system.arm(self.drill, step, &chosen, &restart)?;
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
         self.report(number, step, Stage::Armed(&victims));
-        self.system.subject().events();
         let mut trial = Trial {
             number,
             warmup,

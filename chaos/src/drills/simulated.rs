@@ -195,3 +195,85 @@ pub fn simulate(
     let simulation = Simulation { cluster, armed: Vec::new() };
     Runner::new(drill, options, simulation, Vec::new()).run(before, go_on)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drillfile;
+    use crate::drills::journal::Outcome;
+    use std::path::PathBuf;
+
+    /// The victims of each step end while it is armed, and the survivors go on before the cue.
+    struct Early(Simulation);
+
+    impl System for Early {
+        type Subject = Cluster;
+
+        fn subject(&mut self) -> &mut Cluster {
+            self.0.subject()
+        }
+
+        fn supervisor(&self) -> Supervisor {
+            self.0.supervisor()
+        }
+
+        fn stamps(&self, process: &Process) -> bool {
+            self.0.stamps(process)
+        }
+
+        fn host(&self) -> Host {
+            self.0.host()
+        }
+
+        fn arm(
+            &mut self,
+            drill: &Drill,
+            step: &Step,
+            chosen: &[Chosen],
+            restart: &[Process],
+        ) -> Result<(), RunError> {
+            self.0.arm(drill, step, chosen, restart)?;
+            self.0.fire()?;
+            self.0.cluster.run_for(Nanos::from_secs(1));
+            self.0.arm(drill, step, chosen, restart)
+        }
+
+        fn fire(&mut self) -> Result<Option<Vec<Stamp>>, RunError> {
+            self.0.fire()
+        }
+
+        fn undo_early(&mut self) -> Result<(), RunError> {
+            self.0.undo_early()
+        }
+
+        fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError> {
+            self.0.undone(lasts)
+        }
+
+        fn start(&mut self, victim: &Process) -> Result<(), RunError> {
+            self.0.start(victim)
+        }
+
+        fn restored(&mut self) -> Result<(), RunError> {
+            self.0.restored()
+        }
+    }
+
+    #[test]
+    fn a_failover_before_the_cue_fails_no_repetition() {
+        let (drill, _) = drillfile::load("triple-loss").expect("a drill that ships");
+        let options = Options { count: Some(3), ..Options::new(PathBuf::new()) };
+        let profile = Profile::builtin("laptop").expect("a profile");
+        let deployment = Deployment::new(COORDINATORS, APPS, CACHES, profile).expect("it fits");
+        let deployment = deployment.labelled(drill.environment);
+        let mut cluster =
+            Cluster::start(deployment, drill.seed.into(), ActiveMutant::NONE).expect("it starts");
+        let before = Runner::<Simulation>::check(&mut cluster, &Supervisor::Simulator, &drill, &options);
+        let early = Early(Simulation { cluster, armed: Vec::new() });
+        let runner = Runner::new(&drill, &options, early, Vec::new());
+        let journal = runner.run(before.expect("it may run"), |_| true).expect("it runs");
+        assert_eq!(journal.trials.len(), 3);
+        let failed = journal.trials.iter().find(|trial| trial.outcome == Outcome::Failed);
+        assert!(failed.is_none(), "{failed:#?}");
+    }
+}
