@@ -28,8 +28,8 @@ typedef enum obol_status {
    */
   OBOL_STATUS_ARGUMENT = 1,
   /**
-   * The cluster cannot be used: it does not run here, has no live agent of that name, or has no
-   * seat left.
+   * The cluster cannot be used: it does not run here, has no live agent of that name, keeps the
+   * name of the program for another process, or has no seat left.
    */
   OBOL_STATUS_CLUSTER = 2,
   /**
@@ -266,6 +266,12 @@ extern "C" {
  * handle in `*app`. The program is no member before `obol_join`. Several live programs may share a
  * name: incarnations distinguish them, and `obol kill` and `obol stop` refuse such a name.
  *
+ * A name has 1 to 23 bytes of `a-z A-Z 0-9 . _ -` and begins with a letter or digit
+ * (`OBOL_STATUS_ARGUMENT`). Names that the cluster keeps for other processes, running or not, are
+ * refused with `OBOL_STATUS_CLUSTER`: `leader`; `coord-N` for each coordinator that there can be
+ * (`limits.proposers` of the profile); those of its agents and lease caches, under `obol up` `node-N`
+ * and `cache-N` as far as it started them; and with several hosts `gateway` and `gateway-N`.
+ *
  * `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
  * the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
  *
@@ -296,7 +302,7 @@ enum obol_status obol_embed(const char *root,
 
 /**
  * Becomes a member, as a new incarnation, and waits for that for at most `timeout_ns` nanoseconds.
- * An attached program that was removed calls this again. If programs of its name failed
+ * An attached program that was removed calls this again. If programs of its name failed or left
  * repeatedly, the join is put on hold for a while; `obol_last_error` says for how long.
  *
  * # Safety
@@ -316,6 +322,9 @@ enum obol_status obol_leave(const struct obol_app *app, uint64_t timeout_ns);
 /**
  * Closes the handle and ends the membership. Views and streams outlive it. A null pointer is
  * ignored.
+ *
+ * An embedded program leaves gracefully by that. An attached one that has not called `obol_leave`
+ * is reported to the others as failed, as if it had died.
  *
  * Membership stays with the process that attached or embedded. A forked child has copies of its
  * handles: they are never active and return `OBOL_STATUS_FORKED`; closing them does not affect the
@@ -495,6 +504,10 @@ void obol_output_write(struct obol_output *output, const uint8_t *bytes, size_t 
  * The service begins with the state of an `on_load` of length 0, the same in all programs; what
  * others have done since follows by commands, or by another `on_load`. The replica has a place in
  * the cluster when this returns; it takes part when it is a member, and calls wait for that.
+ *
+ * The state is in the memory of the replicas. Where a majority of them has died before others took
+ * their places, it is lost, and calls end with `OBOL_STATUS_TIMEOUT`: no replica begins an empty
+ * state in its place, until the cluster itself is started anew.
  *
  * `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
  * the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.

@@ -80,6 +80,12 @@ pub(crate) unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result
 /// handle in `*app`. The program is no member before `obol_join`. Several live programs may share a
 /// name: incarnations distinguish them, and `obol kill` and `obol stop` refuse such a name.
 ///
+/// A name has 1 to 23 bytes of `a-z A-Z 0-9 . _ -` and begins with a letter or digit
+/// (`OBOL_STATUS_ARGUMENT`). Names that the cluster keeps for other processes, running or not, are
+/// refused with `OBOL_STATUS_CLUSTER`: `leader`; `coord-N` for each coordinator that there can be
+/// (`limits.proposers` of the profile); those of its agents and lease caches, under `obol up` `node-N`
+/// and `cache-N` as far as it started them; and with several hosts `gateway` and `gateway-N`.
+///
 /// `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
 /// the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
 ///
@@ -133,7 +139,7 @@ pub unsafe extern "C" fn obol_embed(
 }
 
 /// Becomes a member, as a new incarnation, and waits for that for at most `timeout_ns` nanoseconds.
-/// An attached program that was removed calls this again. If programs of its name failed
+/// An attached program that was removed calls this again. If programs of its name failed or left
 /// repeatedly, the join is put on hold for a while; `obol_last_error` says for how long.
 ///
 /// # Safety
@@ -168,6 +174,9 @@ pub unsafe extern "C" fn obol_leave(app: *const App, timeout_ns: u64) -> Status 
 
 /// Closes the handle and ends the membership. Views and streams outlive it. A null pointer is
 /// ignored.
+///
+/// An embedded program leaves gracefully by that. An attached one that has not called `obol_leave`
+/// is reported to the others as failed, as if it had died.
 ///
 /// Membership stays with the process that attached or embedded. A forked child has copies of its
 /// handles: they are never active and return `OBOL_STATUS_FORKED`; closing them does not affect the

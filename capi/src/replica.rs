@@ -4,7 +4,7 @@ use crate::app::site;
 use crate::status::{Refusal, Status, given, name, place, reported};
 use obol_fabric::{Name, Nanos};
 use obol_replica::{CallError, ReplicaError, Settings, Store};
-use obol_smr::{Active, LoadError, PAYLOAD_BYTES_MAX, REPLICA_PREFIX, VOTERS_MAX, Views};
+use obol_smr::{Active, BeginError, LoadError, PAYLOAD_BYTES_MAX, REPLICA_PREFIX, VOTERS_MAX, Views};
 use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -186,6 +186,10 @@ pub unsafe extern "C" fn obol_output_write(output: *mut Output, bytes: *const u8
 /// others have done since follows by commands, or by another `on_load`. The replica has a place in
 /// the cluster when this returns; it takes part when it is a member, and calls wait for that.
 ///
+/// The state is in the memory of the replicas. Where a majority of them has died before others took
+/// their places, it is lost, and calls end with `OBOL_STATUS_TIMEOUT`: no replica begins an empty
+/// state in its place, until the cluster itself is started anew.
+///
 /// `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
 /// the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
 ///
@@ -312,6 +316,21 @@ struct Reply {
     length: *mut usize,
 }
 
+/// The bytes of a command or query.
+///
+/// # Safety
+/// The pointer is null or points to as many bytes, which no thread changes while the result lives.
+unsafe fn argument<'a>(what: &str, bytes: *const u8, length: usize) -> Result<&'a [u8], Refusal> {
+    match length {
+        0 => Ok(&[]),
+        _ if bytes.is_null() => Err(Refusal::argument(format_args!("{what} is null"))),
+        // A length that is the error of another call points to nothing.
+        _ if length > OBOL_REPLICA_BYTES_MAX => Err(CallError::from(BeginError::TooLong(length)).into()),
+        // SAFETY: the caller's promise.
+        _ => Ok(unsafe { std::slice::from_raw_parts(bytes, length) }),
+    }
+}
+
 /// Calls the service, and gives C what fits of the reply, and its length.
 ///
 /// # Safety
@@ -327,12 +346,8 @@ unsafe fn call(
     reported(|| {
         // SAFETY: the caller's promise.
         let replica = unsafe { given("replica", replica) }?;
-        let argument: &[u8] = match (bytes.is_null(), length) {
-            (true, 0) => &[],
-            (true, _) => return Err(Refusal::argument(format_args!("{what} is null"))),
-            // SAFETY: the caller's promise.
-            (false, length) => unsafe { std::slice::from_raw_parts(bytes, length) },
-        };
+        // SAFETY: the caller's promise.
+        let argument = unsafe { argument(what, bytes, length) }?;
         let answer = ask(&replica.0, argument)?;
         if !reply.bytes.is_null() {
             let fits = answer.len().min(reply.room);
@@ -345,4 +360,18 @@ unsafe fn call(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_beyond_the_limit_is_refused_before_anything_is_read() {
+        for length in [OBOL_REPLICA_BYTES_MAX + 1, isize::MAX as usize, usize::MAX] {
+            // SAFETY: nothing is read.
+            let refused = unsafe { argument("command", std::ptr::dangling(), length) };
+            assert_eq!(refused.err().map(|refusal| refusal.status), Some(Status::Argument), "{length}");
+        }
+    }
 }

@@ -18,8 +18,8 @@ pub enum Status {
     Ok = 0,
     /// An argument is null, not UTF-8, or not a valid name.
     Argument = 1,
-    /// The cluster cannot be used: it does not run here, has no live agent of that name, or has no
-    /// seat left.
+    /// The cluster cannot be used: it does not run here, has no live agent of that name, keeps the
+    /// name of the program for another process, or has no seat left.
     Cluster = 2,
     /// The agent of this node died, or the program's own core ended: call `obol_attach_again`, or
     /// close the handle and attach later.
@@ -38,7 +38,7 @@ pub enum Status {
 
 /// Why a call failed.
 pub(crate) struct Refusal {
-    status: Status,
+    pub(crate) status: Status,
     text: String,
 }
 

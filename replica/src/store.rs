@@ -137,13 +137,13 @@ impl Store {
     /// Executes a command on the replicated service, and returns the reply of its
     /// [`Service::apply`]. It takes effect once, whichever leaders die meanwhile.
     pub fn propose(&self, command: &[u8], timeout: Nanos) -> Result<Box<[u8]>, CallError> {
-        self.call(Operation::Propose(command.into()), timeout)
+        self.call(Operation::Propose, command, timeout)
     }
 
     /// Queries the replicated service at its leader, and returns the reply of its
     /// [`Service::read`], which sees all that was answered before this call.
     pub fn read(&self, query: &[u8], timeout: Nanos) -> Result<Box<[u8]>, CallError> {
-        self.call(Operation::Query(query.into()), timeout)
+        self.call(Operation::Query, query, timeout)
     }
 
     /// How many voters had all that was answered when it was last looked; 0 if this replica does not
@@ -152,17 +152,22 @@ impl Store {
         self.shared.redundancy.load(Ordering::Relaxed)
     }
 
-    fn call(&self, operation: Operation, timeout: Nanos) -> Result<Box<[u8]>, CallError> {
+    fn call(
+        &self,
+        operation: fn(Box<[u8]>) -> Operation,
+        payload: &[u8],
+        timeout: Nanos,
+    ) -> Result<Box<[u8]>, CallError> {
         if std::process::id() != self.pid {
             return Err(CallError::Forked);
         }
         if let Some(error) = self.shared.ended.get() {
             return Err(CallError::Ended(error.clone()));
         }
-        let (Operation::Propose(payload) | Operation::Query(payload)) = &operation;
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(BeginError::TooLong(payload.len()).into());
         }
+        let operation = operation(payload.into());
         let (reply, answer) = mpsc::sync_channel(1);
         let span = Duration::from_nanos(timeout.0);
         let until = Instant::now().checked_add(span).unwrap_or_else(|| Instant::now() + FAR_AWAY);
