@@ -155,6 +155,7 @@ fn what_is_shown_is_what_the_cluster_counted() {
     signal("INT", &[i64::from(recorder.id())]);
     assert!(recorder.wait().expect("a child").success());
     assert_eq!(counted(&of_recording()), wanted, "by the recording");
+    clears_last_as_stamped(&of_recording());
     holds(&report("openmetrics"), &after, &wanted);
     drop(console);
 
@@ -171,6 +172,19 @@ fn what_is_shown_is_what_the_cluster_counted() {
     replay.press("q");
     assert_eq!(replay.ends(), 0);
     signal("CONT", &alive);
+}
+
+/// The histogram of CLEARs is not shorter than the stamps of flight recorders say.
+fn clears_last_as_stamped(report: &Value) {
+    let latencies = report["latencies"].as_array().expect("a list");
+    let clear = latencies.iter().find(|one| one["of"] == "clear").expect("it is there");
+    let longest = clear["worst_ns"].as_u64().expect("some samples");
+    let failovers = report["failovers"].as_array().expect("a list").iter();
+    let phase = |one: &Value, name| one["phases_ns"][name].as_u64();
+    let stamped = failovers.filter_map(|one| Some(phase(one, "fence")? + phase(one, "clear")?)).max();
+    let stamped = stamped.expect("some failover is complete");
+    // A bucket is known to 1/32 of its values.
+    assert!(stamped > 0 && longest + longest / 16 >= stamped, "{longest} {stamped}");
 }
 
 /// A recording ends at some look: what was counted until then is in it, however short it is, and

@@ -282,6 +282,9 @@ pub trait Fabric {
     fn count(&mut self, counter: impl Into<CounterSlot>, by: u64);
     /// Adds a sample to a histogram.
     fn observe(&mut self, histogram: impl Into<HistogramSlot>, value: Nanos);
+    /// Adds the time since `begin` to a histogram, by the clock that stamps events: for what may begin
+    /// and end within one turn of the machine, for which that is one moment.
+    fn observe_since(&mut self, histogram: impl Into<HistogramSlot>, begin: Instant);
 }
 
 /// A protocol role without I/O: its inputs are events and the clock, its outputs posts. It owns no

@@ -159,4 +159,7 @@ impl<F: Fabric> Fabric for Quiet<'_, F> {
     fn observe(&mut self, histogram: impl Into<HistogramSlot>, value: Nanos) {
         self.inner.observe(histogram, value);
     }
+    fn observe_since(&mut self, histogram: impl Into<HistogramSlot>, begin: Instant) {
+        self.inner.observe_since(histogram, begin);
+    }
 }

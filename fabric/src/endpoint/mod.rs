@@ -368,6 +368,10 @@ impl<W: Transport> Fabric for Endpoint<W> {
         let words = self.region.part(self.layout.histogram(histogram.into()), HISTOGRAM_WORDS * 8);
         metrics::observe(words, value);
     }
+
+    fn observe_since(&mut self, histogram: impl Into<HistogramSlot>, begin: Instant) {
+        self.observe(histogram, clock::now().since(begin));
+    }
 }
 
 impl<W: Transport> Drop for Endpoint<W> {

@@ -12,7 +12,7 @@ use crate::metrics::{self, CounterSlot, HistogramSlot};
 use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Record};
 use crate::rights::{Permission, Writers};
-use crate::types::{Address, Incarnation, Nanos, ViewId};
+use crate::types::{Address, Incarnation, Instant, Nanos, ViewId};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
@@ -155,5 +155,10 @@ impl Fabric for Port<'_> {
             let first = self.core.layout.histogram(histogram.into()) as usize / 8;
             metrics::observe(&self.memory()[first..first + metrics::HISTOGRAM_WORDS], value);
         }
+    }
+
+    fn observe_since(&mut self, histogram: impl Into<HistogramSlot>, begin: Instant) {
+        let now = self.core.nodes[self.me as usize].clock.local(self.core.now);
+        self.observe(histogram, now.since(begin));
     }
 }

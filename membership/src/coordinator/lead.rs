@@ -408,7 +408,8 @@ impl Coordinator {
             return;
         }
         fabric.record(Record::new(Event_::Fenced, base.0, clearing.fenced() as u64));
-        fabric.observe(Histogram::Clear, now.since(clearing.began()));
+        // All fences may have been raised in the turn that decided.
+        fabric.observe_since(Histogram::Clear, clearing.began());
         self.learn_clear(base, fabric);
         fabric.record(Record::new(Event_::Clear, base.0, 0));
         if !self.announce_held(fabric) {

@@ -57,6 +57,7 @@ impl Fabric for Noted {
     fn record(&mut self, _: Record<impl Into<EventCode>>) {}
     fn count(&mut self, _: impl Into<CounterSlot>, _: u64) {}
     fn observe(&mut self, _: impl Into<HistogramSlot>, _: Nanos) {}
+    fn observe_since(&mut self, _: impl Into<HistogramSlot>, _: Instant) {}
 }
 
 /// Forwards everything but `u32`s to the hasher.

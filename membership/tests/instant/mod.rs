@@ -112,6 +112,7 @@ pub struct Cluster {
 
 /// The posts of one step, executed at its end.
 pub struct Posts<'a> {
+    now: Instant,
     address: Address,
     layout: Layout,
     memory: &'a [AtomicU64],
@@ -191,6 +192,10 @@ impl Fabric for Posts<'_> {
     fn observe(&mut self, histogram: impl Into<HistogramSlot>, span: Nanos) {
         let histogram = Histogram::try_from(histogram.into()).expect("a histogram of the protocol's");
         self.spans.push((histogram, span));
+    }
+    /// Posts take no time.
+    fn observe_since(&mut self, histogram: impl Into<HistogramSlot>, begin: Instant) {
+        self.observe(histogram, self.now.since(begin));
     }
 }
 
@@ -349,6 +354,7 @@ impl Cluster {
         let node = &mut self.nodes[at];
         let memory = Arc::clone(&node.memory);
         let mut posts = Posts {
+            now,
             address: node.address,
             layout,
             memory: &memory,
