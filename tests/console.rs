@@ -136,6 +136,31 @@ fn pid(root: &Root, command: &str) -> i64 {
 }
 
 #[test]
+fn a_console_whose_terminal_is_gone_ends_without_a_panic() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let code = root.note("code");
+    let (program, at) = (env!("CARGO_BIN_EXE_obol"), root.path().display());
+    // The shell outlives its terminal, and notes how the console has ended.
+    let script = format!("trap '' HUP; {program} console --root {at}; echo $? > {}", code.display());
+    let mut terminal = Command::new("script")
+        .args(["-q", "-f", "-c", &script, "/dev/null"])
+        .env("TERM", "xterm-256color")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script, of util-linux, is installed");
+    let mut out = terminal.stdout.take().expect("piped");
+    let mut shown = [0; 64];
+    assert!(out.read(&mut shown).expect("read") > 0);
+    pid(&root, "console");
+    terminal.kill().expect("killed");
+    terminal.wait().expect("a child");
+    let noted = || std::fs::read_to_string(&code).ok().filter(|text| text.ends_with('\n'));
+    let noted = until_or("the console ends", noted, || format!("{:?}", root.processes()));
+    assert!(["0", "1"].contains(&noted.trim()), "{noted}");
+}
+
+#[test]
 fn an_operator_sees_the_cluster_and_gets_the_terminal_back() {
     let (root, _up) = Root::with_cluster(&[]);
     let mut console = Pty::new(&root, "console");

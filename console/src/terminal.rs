@@ -9,6 +9,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::io::{self, BufWriter, Stdout, Write};
+use std::mem::ManuallyDrop;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fmt, panic};
@@ -28,7 +29,9 @@ type Backend = CrosstermBackend<BufWriter<Stdout>>;
 
 /// The terminal while the console has it; restored when this is dropped.
 pub(crate) struct Terminal {
-    inner: ratatui::Terminal<Backend>,
+    /// Never dropped: its drop shows the cursor, as [`give_back`] does, and panics where the terminal is
+    /// gone and standard error with it.
+    inner: ManuallyDrop<ratatui::Terminal<Backend>>,
 }
 
 fn failed(error: &io::Error) -> Failure {
@@ -55,7 +58,7 @@ impl Terminal {
         }
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
         match ratatui::Terminal::new(CrosstermBackend::new(out)) {
-            Ok(inner) => Ok(Self { inner }),
+            Ok(inner) => Ok(Self { inner: ManuallyDrop::new(inner) }),
             Err(error) => {
                 give_back();
                 Err(failed(&error))
