@@ -325,8 +325,8 @@ fn while_the_memory_of_frozen_coordinators_answers_a_cluster_is_only_degraded() 
 #[test]
 fn a_coordinator_that_left_is_missed_and_not_called_down() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let said = root.run(&["stop", "coord-2"]).ends(0).out;
-    assert!(said.contains("it left the cluster"), "{said}");
+    let said = root.run(&["stop", "coord-2"]).ends(0);
+    assert!(said.out.contains("it left the cluster") && !said.err.contains("majority"), "{said:?}");
     let after = root.until("it is missed", |s| s.code == Some(1) && s.reasons().contains("coord-2 left"));
     let coordinator = after.process("coord-2");
     assert_eq!((&coordinator["left"], &coordinator["alive"]), (&true.into(), &false.into()), "{after:?}");
@@ -337,6 +337,8 @@ fn a_coordinator_that_left_is_missed_and_not_called_down() {
     root.healthy();
     root.run(&["kill", "coord-2"]).ends(0);
     root.until("this time it is down", |s| s.reasons().contains("coord-2 down"));
+    let said = root.run(&["stop", "coord-3"]);
+    assert!(said.err.contains("no majority runs any more (only coord-1)"), "{said:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `down`,
 //! and what other commands need of it.
 
+use crate::commands::coordinator;
 use crate::commands::up::hosts::further_hosts;
 use crate::directory::Directory;
 use crate::logging;
@@ -201,10 +202,15 @@ pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Re
     end(process)?;
     // Whether it left or just ended, because no majority let it go, is in the newest view.
     let (name, who) = (process.name, process.incarnation);
-    let view = observer.snapshot().view;
-    let left = view.is_some_and(|view| view.departed.iter().any(|d| d.incarnation == who && d.left));
+    let after = observer.snapshot();
+    let departed = after.view.iter().flat_map(|view| &view.departed);
+    let left = departed.filter(|d| d.left).any(|d| d.incarnation == who);
     let how = if left { "it left the cluster" } else { "it ended without leaving" };
     output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", process.process.pid))?;
+    let lost = (process.kind == Kind::Coordinator).then(|| coordinator::lost_majority(&after)).flatten();
+    if let Some(lost) = lost {
+        output::remark(lost)?;
+    }
     // The others take what they did not agree to for a failure, and pay for a failover.
     Ok(if left { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

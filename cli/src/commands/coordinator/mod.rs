@@ -194,22 +194,35 @@ fn lives(snapshot: &Snapshot, number: u16) -> bool {
     snapshot.all_processes().any(|p| p.name == name && p.alive && !p.frozen && p.kind == Kind::Coordinator)
 }
 
-/// Refuses a set of coordinators of which no majority runs; `coming` will.
-fn majority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Result<(), Failure> {
+/// Which of these coordinators run, if no majority does, and which do not; `coming` will.
+fn minority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Option<(String, String)> {
     let (running, down): (Vec<u16>, Vec<u16>) =
         numbers.iter().partition(|n| Some(**n) == coming || lives(snapshot, **n));
-    if running.len() > numbers.len() / 2 {
-        return Ok(());
-    }
+    let some =
+        || if running.is_empty() { "none does".to_owned() } else { format!("only {}", shown(&running)) };
+    (running.len() <= numbers.len() / 2).then(|| (some(), shown(&down)))
+}
+
+/// Refuses a set of coordinators of which no majority runs; `coming` will.
+fn majority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Result<(), Failure> {
+    let Some((running, down)) = minority(snapshot, numbers, coming) else { return Ok(()) };
     Err(Failure::Refused(match numbers {
         [] => "the last coordinator cannot be removed; `obol down` ends the cluster".to_owned(),
         _ => format!(
-            "of {} no majority would run ({}), and nothing could be decided any more; start {} first",
-            shown(numbers),
-            if running.is_empty() { "none does".to_owned() } else { format!("only {}", shown(&running)) },
-            shown(&down)
+            "of {} no majority would run ({running}), and nothing could be decided any more; start {down} first",
+            shown(numbers)
         ),
     }))
+}
+
+/// What there is to say if no majority of the coordinators that decide runs any more.
+pub(crate) fn lost_majority(snapshot: &Snapshot) -> Option<String> {
+    let numbers = numbers(snapshot.view.as_ref()?);
+    let (running, down) = minority(snapshot, &numbers, None)?;
+    Some(format!(
+        "of {} no majority runs any more ({running}): nothing can be decided, and all leases end; start {down}",
+        shown(&numbers)
+    ))
 }
 
 /// Starts a coordinator by the supervisor; its pid.
