@@ -70,6 +70,17 @@ fn an_up_that_is_killed_takes_its_processes_with_it_and_the_next_one_replaces_it
 }
 
 #[test]
+fn a_server_that_was_started_by_hand_ends_with_its_cluster() {
+    let (root, up) = Root::with_cluster(&["--apps", "1"]);
+    let mut server = root.command(&["smr", "server", "--name", "smr-1"]).spawn().expect("it starts");
+    root.until("it is a member", |status| status.is_active("smr-1"));
+    signal("INT", &[up.pid()]);
+    up.end().well();
+    assert!(server.try_wait().expect("a child").is_some(), "it has ended before its memory is gone");
+    root.is_gone();
+}
+
+#[test]
 fn down_removes_what_a_crash_left_behind() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     root.crash();

@@ -6,11 +6,13 @@ use crate::saved;
 use obol_chaos::control::{self, Request};
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
-use obol_fabric::host::{Cluster, HostError, is_made};
+use obol_fabric::host::{Cluster, Held, HostError, RegionInfo, is_made};
+use obol_membership::Kind;
 use obol_node::{Deployment, Site, SiteError};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,9 @@ const NULL: &str = "/dev/null";
 /// A killed `up` and its processes have this long to die. The processes get their SIGKILL when it
 /// is gone.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Processes that are not the supervisor's have this long to end before they are killed. They have no
+/// cluster any more that they could leave.
+const STRANGERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Poll interval while processes of the directory are awaited.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -194,6 +199,12 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         self.spare = None;
+        // Only of this cluster: when its directory is gone, another one may have the name.
+        if self.directory.is_there()
+            && let Ok(cluster) = Cluster::open(&self.directory.root, self.directory.cluster)
+        {
+            end_strangers(&cluster);
+        }
         // There is no one left to report to if this fails, too.
         if let Err(error) = self.directory.remove() {
             let _ = output::remark(format_args!("obol: {error}"));
@@ -201,6 +212,40 @@ impl Drop for Made {
         if let Err(error) = saved::end(&self.directory.root, self.directory.cluster) {
             let _ = output::remark(format_args!("obol: cannot remove saved views: {error}"));
         }
+    }
+}
+
+/// Ends processes that have memory of their own in a cluster and that its supervisor did not start, such
+/// as servers started by hand: they would run on in memory that nobody can open any more. Programs in the
+/// seats of agents are left to themselves; their agents are gone. So is whoever started the supervisor: a
+/// command may be a member of the temporary cluster that it ends.
+fn end_strangers(cluster: &Cluster) {
+    let is_own = |info: &RegionInfo| Kind::from_number(info.kind).is_some() || info.is_gateway();
+    let live = || -> Vec<Held> {
+        let all = cluster.regions().into_iter().filter(is_own);
+        let spared = [std::process::id(), parent_id()];
+        let others = all.filter(|info| !spared.contains(&info.process.pid));
+        others.filter_map(|info| info.process.hold().ok()).filter(|held| !held.has_ended()).collect()
+    };
+    let ended_within = |timeout: Duration| {
+        let end = Instant::now() + timeout;
+        loop {
+            let all = live().is_empty();
+            if all || Instant::now() > end {
+                return all;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    };
+    // Whom this user may not signal runs on.
+    for held in live() {
+        let _ = held.terminate();
+    }
+    if !ended_within(STRANGERS_TIMEOUT) {
+        for held in live() {
+            let _ = held.kill();
+        }
+        ended_within(DYING_TIMEOUT);
     }
 }
 
