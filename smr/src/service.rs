@@ -6,7 +6,9 @@ use thiserror::Error;
 
 /// Why a service could not load a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the snapshot is no state of this service")]
+#[error(
+    "these bytes are of another service, or of none; `obol smr server --service` chooses what replicas keep"
+)]
 pub struct LoadError;
 
 /// A deterministic service: its state follows from the commands that it was given, and from nothing

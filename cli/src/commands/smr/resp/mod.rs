@@ -27,8 +27,9 @@ use obol_replica::{ClientMember, ReplicaError, Work, named};
 use obol_smr::{CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::io::Write;
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
@@ -36,6 +37,10 @@ use std::time::{Duration, Instant};
 
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 1000;
+/// Connections that are accepted before others have their turn.
+const ACCEPTS_MAX: usize = 64;
+/// What further ones are told before they are closed.
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 /// What is taken at once of what is ready.
 const READY_MAX: usize = 128;
 /// The number of the listener in what the kernel reports. Those of connections are higher.
@@ -92,8 +97,6 @@ struct Server<'a> {
     front: Front,
     /// Reports what is ready, by number: the listener, or a connection.
     epoll: OwnedFd,
-    /// The listener is one of them.
-    accepts: bool,
     connections: Connections,
     newest: u64,
     batches: Batches,
@@ -117,7 +120,6 @@ impl<'a> Server<'a> {
         Ok(Self {
             front,
             epoll,
-            accepts: true,
             connections: Connections::new(),
             newest: LISTENER,
             batches: Batches::default(),
@@ -195,9 +197,13 @@ impl<'a> Server<'a> {
     }
 
     fn accept(&mut self) {
-        while self.connections.len() < CONNECTIONS_MAX {
+        for _ in 0..ACCEPTS_MAX {
             // Refused or ended meanwhile: its client tries again.
             let Ok((stream, _)) = self.front.listener.accept() else { return };
+            if self.connections.len() >= CONNECTIONS_MAX {
+                refuse(stream);
+                continue;
+            }
             let Ok(connection) = Connection::new(stream) else { continue };
             self.newest += 1;
             let data = EventData::new_u64(self.newest);
@@ -227,14 +233,6 @@ impl<'a> Server<'a> {
                 if epoll::modify(&self.epoll, connection.stream(), EventData::new_u64(id), flags).is_err() {
                     connection.lose();
                 }
-            }
-        }
-        let accepts = self.connections.len() < CONNECTIONS_MAX;
-        if accepts != self.accepts {
-            let flags = if accepts { EventFlags::IN } else { EventFlags::empty() };
-            let data = EventData::new_u64(LISTENER);
-            if epoll::modify(&self.epoll, &self.front.listener, data, flags).is_ok() {
-                self.accepts = accepts;
             }
         }
     }
@@ -296,4 +294,10 @@ fn info(front: &Front, connections: usize) -> String {
         std::process::id(),
         front.replica,
     )
+}
+
+/// Tells a client that there are too many, as Redis does: it would not find out by waiting.
+fn refuse(mut stream: TcpStream) {
+    // The buffer of a new connection has room for it. Its client may have gone.
+    let _ = stream.write_all(FULL);
 }

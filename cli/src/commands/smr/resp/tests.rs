@@ -211,3 +211,13 @@ fn what_was_sent_when_the_client_of_the_store_ended_is_answered_with_an_error() 
     clients[0].read_to_string(&mut said).expect("text");
     assert_eq!(said, "-ERR whether the command took effect is unknown: it ended\r\n");
 }
+
+#[test]
+fn a_client_for_which_there_is_no_room_is_told_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    super::refuse(listener.accept().expect("one connects").0);
+    let mut said = String::new();
+    client.read_to_string(&mut said).expect("until its end");
+    assert_eq!(said, "-ERR max number of clients reached\r\n");
+}
