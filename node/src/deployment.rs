@@ -211,7 +211,7 @@ impl Deployment {
         let text = name.as_str();
         let mut coordinators = 1..=u16::try_from(self.profile.limits.proposers).unwrap_or(u16::MAX);
         if text == LEADER {
-            return Some((&[], "the coordinator that leads"));
+            return Some((&[], "the leading coordinator"));
         }
         if coordinators.any(|n| coordinator_name(n) == name) {
             return Some((&[Kind::Coordinator], "a coordinator"));
@@ -456,7 +456,7 @@ mod tests {
             (Kind::App, "cache-1", "a lease cache"),
             // It may be added later.
             (Kind::App, "coord-7", "a coordinator"),
-            (Kind::App, "leader", "the coordinator that leads"),
+            (Kind::App, "leader", "the leading coordinator"),
             (Kind::Agent, "app-1", "a program"),
             (Kind::LeaseCache, "node-1", "an agent"),
         ] {
