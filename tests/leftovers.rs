@@ -185,8 +185,8 @@ fn a_running_cluster_of_another_version_is_not_disturbed_by_up_and_ended_by_down
     assert!(up.runs() && table.exists());
     assert_eq!(root.processes().len(), before);
     root.run(&["down"]).ends(0);
-    root.is_gone();
     up.end().well();
+    root.is_gone();
 }
 
 #[test]
