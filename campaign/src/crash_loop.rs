@@ -1,10 +1,12 @@
-//! Row 22: a program that crashes as soon as it is a member, and is restarted at once, joins no
-//! more often than the limit for its name, and others can act nearly all the time.
+//! Row 22: a program that crashes as soon as it is a member, and is restarted at once, or that leaves
+//! and joins again, joins no more often than the limit for its name, and others can act nearly all the
+//! time.
 
 use super::driver::{Driver, PROGRAMS};
 use super::marks::Mark;
 use super::oracle::{Verdict, broken};
-use obol_fabric::SeatStatus;
+use obol_fabric::{Incarnation, SeatStatus};
+use obol_membership::holds::LEAVES_PER_FAILURE;
 use obol_membership::metrics::Counter;
 use obol_membership::{Change, Reason, Timing};
 use std::sync::Arc;
@@ -17,18 +19,44 @@ const CHECKS_PER_LEASE: u64 = 8;
 /// lease, one of a cache, and the detection time; some 15 are allowed in this time.
 const AVAILABLE_PERMILLE: u64 = 600;
 
-/// How often a name may fail within that time: until it is put on hold as the window allows, `free`
-/// long, and once after each hold.
-fn failures_allowed(timing: &Timing, time: u64, free: u64) -> u64 {
-    let burst = u64::from(timing.join_burst);
-    let (mut allowed, mut held, mut hold) =
-        (burst + 1 + free * burst / timing.join_window.0, 0, timing.join_hold.0);
-    while held < time {
-        held += hold;
-        hold = (2 * hold).min(timing.join_hold_max.0);
-        allowed += 1;
+/// How the program stops being a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It crashes, and is restarted.
+    Crashes,
+    /// It leaves gracefully, and joins again.
+    Leaves,
+}
+
+impl End {
+    /// Whether a change is such an end, and whose.
+    fn of(self, change: &Change) -> Option<Incarnation> {
+        match *change {
+            // A member that was only suspected may live: that is no crash.
+            Change::Failed { accused, reason: Reason::Deadbeat | Reason::Replaced, .. } => {
+                (self == Self::Crashes).then_some(accused)
+            }
+            Change::Left(who) => (self == Self::Leaves).then_some(who),
+            _ => None,
+        }
     }
-    allowed
+
+    /// How often members of a name may end within that time: until it is put on hold as the window
+    /// allows, `free` long, and once after each hold.
+    fn allowed(self, timing: &Timing, time: u64, free: u64) -> u64 {
+        let burst = match self {
+            Self::Crashes => u64::from(timing.join_burst),
+            Self::Leaves => u64::from(timing.join_burst) * LEAVES_PER_FAILURE,
+        };
+        let (mut allowed, mut held, mut hold) =
+            (burst + 1 + free * burst / timing.join_window.0, 0, timing.join_hold.0);
+        while held < time {
+            held += hold;
+            hold = (2 * hold).min(timing.join_hold_max.0);
+            allowed += 1;
+        }
+        allowed
+    }
 }
 
 /// Holds that leaders have counted.
@@ -36,7 +64,33 @@ fn holds_counted(driver: &Driver) -> u64 {
     (0..driver.scenario.coordinators).map(|n| driver.world.counter(n, Counter::JoinHolds)).sum()
 }
 
-pub(super) fn run(driver: &mut Driver) -> Verdict {
+/// Lets the program do its next step: it ends as soon as it is a member, and is back at once. `left` is
+/// the member that has requested to leave.
+fn turn(driver: &mut Driver, end: End, (agent, seat): (u32, u16), left: &mut Option<Incarnation>) -> Verdict {
+    let Some(program) = driver.world.program(agent, seat) else { return Ok(()) };
+    let address = program.address();
+    match (program.status(), end) {
+        _ if !program.is_alive() => {
+            // A seat is free when its agent knows that its occupant is not a member any more.
+            let known = driver.world.machine(agent).view();
+            if !known.members.iter().any(|member| member.address == address) {
+                driver.attach(agent, seat)?;
+            }
+        }
+        (Some(SeatStatus::Member(_)), End::Crashes) => driver.kill_program(agent, seat)?,
+        (Some(SeatStatus::Member(who)), End::Leaves) if *left != Some(who) => {
+            *left = Some(who);
+            driver.leave_program(agent, seat);
+        }
+        (Some(SeatStatus::Left), End::Leaves) if left.take().is_some() => {
+            driver.join_again(agent, seat);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+pub(super) fn run(driver: &mut Driver, end: End) -> Verdict {
     let timing = driver.scenario.config.timing;
     let unit = timing.lease.0;
     let is_agent = |n: &u32| driver.scenario.is_agent(*n) && driver.is_inside(*n) && driver.runs(*n);
@@ -46,37 +100,26 @@ pub(super) fn run(driver: &mut Driver) -> Verdict {
     let holds = |n: &u32| *n >= driver.scenario.coordinators && !driver.scenario.is_cache(*n);
     let others: Vec<u32> =
         (0..driver.scenario.nodes()).filter(|n| holds(n) && driver.is_inside(*n)).collect();
-    driver.log(format_args!("the program in seat {seat} of node {agent} crashes repeatedly"));
+    driver.log(format_args!("the program in seat {seat} of node {agent} {end:?} repeatedly"));
     let began = driver.world.now();
-    let end = began + LEASES * unit;
+    let over = began + LEASES * unit;
     let (mut look, mut checks, mut active) = (began, 0, 0);
-    let (mut newest, mut failures) = (Arc::clone(driver.oracle.newest()), 0);
+    let (mut newest, mut ends, mut left) = (Arc::clone(driver.oracle.newest()), 0, None);
     let (counted, mut first_hold) = (holds_counted(driver), None);
     driver.attach(agent, seat)?;
     let Some(name) = driver.world.program(agent, seat).map(|program| program.name()) else { return Ok(()) };
-    while driver.world.now() < end && driver.step()? {
+    while driver.world.now() < over && driver.step()? {
         let view = driver.oracle.newest();
         if view.id != newest.id {
-            // A member that was only suspected may live: that is no crash.
             let is_its = |who| newest.member(who).is_some_and(|member| member.name == name);
-            let crashed = |change: &&Change| matches!(change, Change::Failed { accused, reason: Reason::Deadbeat | Reason::Replaced, .. } if is_its(*accused));
-            failures += view.changes.iter().filter(crashed).count() as u64;
+            ends += view.changes.iter().filter_map(|change| end.of(change)).filter(|who| is_its(*who)).count()
+                as u64;
             newest = Arc::clone(view);
             if first_hold.is_none() && holds_counted(driver) > counted {
                 first_hold = Some(driver.world.now());
             }
         }
-        let Some(program) = driver.world.program(agent, seat) else { break };
-        let (address, status) = (program.address(), program.status());
-        if !program.is_alive() {
-            // A seat is free when its agent knows that its occupant is not a member any more.
-            let known = driver.world.machine(agent).view();
-            if !known.members.iter().any(|member| member.address == address) {
-                driver.attach(agent, seat)?;
-            }
-        } else if matches!(status, Some(SeatStatus::Member(_))) {
-            driver.kill_program(agent, seat)?;
-        }
+        turn(driver, end, (agent, seat), &mut left)?;
         if look <= driver.world.now() {
             look += unit / CHECKS_PER_LEASE;
             checks += others.len() as u64;
@@ -84,18 +127,22 @@ pub(super) fn run(driver: &mut Driver) -> Verdict {
         }
     }
     driver.kill_program(agent, seat)?;
-    let free = first_hold.unwrap_or(end) - began;
-    let allowed = failures_allowed(&timing, LEASES * unit, free);
+    let free = first_hold.unwrap_or(over) - began;
+    let allowed = end.allowed(&timing, LEASES * unit, free);
     let (time, share) = (driver.world.now(), active * 1_000 / checks.max(1));
-    if failures > allowed {
-        broken!(22, time, "members of one name failed {failures} times, {allowed} are allowed")?;
+    if ends > allowed {
+        broken!(22, time, "members of one name ended {ends} times ({end:?}), {allowed} are allowed")?;
     }
     if share < AVAILABLE_PERMILLE {
-        let what = format!("others were active for {share} permille of the time during {failures} failures");
+        let what =
+            format!("others were active for {share} permille of the time during {ends} ends ({end:?})");
         broken!(22, time, "{what}")?;
     }
     if first_hold.is_some() {
-        driver.oracle.marks.hit(Mark::CrashLoop);
+        driver.oracle.marks.hit(match end {
+            End::Crashes => Mark::CrashLoop,
+            End::Leaves => Mark::LeaveLoop,
+        });
     }
     Ok(())
 }

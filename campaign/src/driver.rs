@@ -454,6 +454,13 @@ impl Driver {
         self.wants[node as usize][usize::from(seat)] = false;
     }
 
+    /// A program that has left requests to join again.
+    pub(super) fn join_again(&mut self, node: u32, seat: u16) {
+        self.log(format_args!("the program in seat {seat} of node {node} requests to join again"));
+        self.world.join_program(node, seat);
+        self.wants[node as usize][usize::from(seat)] = true;
+    }
+
     pub(super) fn leave(&mut self, node: u32) -> Verdict {
         self.log(format_args!("node {node} requests to leave"));
         self.oracle.before_fault(&self.world)?;

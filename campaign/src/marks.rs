@@ -75,10 +75,12 @@ named_enum! {
         RefusedNoHost = "refused_no_host",
         /// A join was rejected because the view has no room for it.
         RefusedFull = "refused_full",
-        /// A join was put on hold because its name failed too often.
+        /// A join was put on hold because its name failed or left too often.
         OnHold = "held_back",
         /// A program crashed repeatedly as soon as it was a member, with little effect on others.
         CrashLoop = "crash_loop",
+        /// A program left repeatedly as soon as it was a member, until its name was put on hold.
+        LeaveLoop = "leave_loop",
         /// A join was rejected for another reason.
         RefusedOther = "refused_departed",
         /// The bits by which slots distinguish laps wrapped.

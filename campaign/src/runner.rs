@@ -1,6 +1,7 @@
 //! Runs one seed: a safety phase with faults, then a liveness phase without.
 
 use super::act::Act;
+use super::crash_loop::{self, End};
 use super::driver::Driver;
 use super::fault_schedule::{FaultSchedule, lease};
 use super::faults::until;
@@ -10,7 +11,7 @@ use super::pulses::{self, PulsePlan};
 use super::repeated_loss::lose_coordinators;
 use super::scenario::{Scenario, Trial};
 use super::script::{Script, ScriptReplay};
-use super::{crash_loop, split};
+use super::split;
 use obol_fabric::Nanos;
 use obol_membership::metrics::Counter;
 use obol_membership::{ActiveMutant, Coordinator};
@@ -128,9 +129,13 @@ fn play(scenario: Scenario, script: Option<&Script>, log: bool) -> Run {
 /// permille of the allowed time.
 fn without_faults(driver: &mut Driver, survivors: &mut Vec<u32>, recovery: &mut u64) -> Verdict {
     *recovery = heal(driver, survivors)?;
-    if driver.scenario.crash_loop {
-        crash_loop::run(driver)?;
-        *recovery = heal(driver, survivors)?.max(*recovery);
+    for (is_drawn, end) in
+        [(driver.scenario.crash_loop, End::Crashes), (driver.scenario.leave_loop, End::Leaves)]
+    {
+        if is_drawn {
+            crash_loop::run(driver, end)?;
+            *recovery = heal(driver, survivors)?.max(*recovery);
+        }
     }
     if driver.scenario.split {
         // Earlier faults may still lead to removals, which do not belong to what follows.

@@ -132,6 +132,9 @@ pub struct Scenario {
     /// Whether a crash loop follows: a program that crashes as soon as it is a member, with little
     /// effect on others.
     pub crash_loop: bool,
+    /// Whether a loop of graceful leaves follows: a program that leaves as soon as it is a member, and
+    /// joins again.
+    pub leave_loop: bool,
     /// Time limit for recovery after the end of the faults.
     pub patience: u64,
 }
@@ -309,8 +312,8 @@ impl Scenario {
         self.confirms = self.far || asks.permille(500);
     }
 
-    /// Joins of a name that fails often are on hold, and joins share views; a crash loop may
-    /// follow.
+    /// Joins of a name that fails or leaves often are on hold, and joins share views; a crash loop may
+    /// follow, and a loop of leaves.
     fn draw_holds(&mut self) {
         let mut loops = Rng::new(self.seed ^ 0xc4a5_1022_0000_0000);
         if !loops.permille(300) {
@@ -327,6 +330,7 @@ impl Scenario {
         timing.join_hold_max = Nanos(timing.join_hold.0 * (4 + loops.below(6)));
         timing.join_pause = Nanos(if loops.coin() { lease / 10 } else { 0 });
         self.crash_loop = loops.permille(400) && may_loop;
+        self.leave_loop = loops.permille(400) && may_loop;
     }
 
     /// Whether spares replace missing acceptors, and with what faults an operator's change begins.
@@ -474,6 +478,7 @@ impl Scenario {
             rounds: 0,
             split: false,
             crash_loop: false,
+            leave_loop: false,
             patience: u64::MAX,
         }
     }

@@ -15,7 +15,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos};
 pub const NAMES_MAX: usize = 64;
 /// How many graceful leaves are as much as one failure: a leave costs the others a view, a failure
 /// costs them a failover as well.
-const LEAVES_PER_FAILURE: u64 = 4;
+pub const LEAVES_PER_FAILURE: u64 = 4;
 /// A hold doubles at most this often, whatever its limit.
 const DOUBLINGS_MAX: u32 = 32;
 
@@ -155,7 +155,7 @@ impl JoinHolds {
                     reason: Reason::Deadbeat | Reason::Replaced | Reason::Progress,
                     ..
                 } => (accused, End::Failed),
-                Change::Left(who) => (who, End::Left),
+                Change::Left(who) if !config.mutant.has(Mutant::HoldNoLeavers) => (who, End::Left),
                 _ => continue,
             };
             let went_along = |m: &Member| m.host != Incarnation::NONE && view.member(m.host).is_none();

@@ -231,6 +231,8 @@ mutants! {
     22 {
         /// Joins of a name are not on hold, however often its members fail.
         HoldNoJoins = "hold-no-joins",
+        /// The same, however often they leave.
+        HoldNoLeavers = "hold-no-leavers",
     }
     23 {
         /// A missing coordinator is replaced at once.
