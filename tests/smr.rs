@@ -206,6 +206,31 @@ fn presets_are_checked_side_by_side_and_no_answer_is_wrong() {
     }
 }
 
+/// Whatever presets there are. The drill starts clusters and stores of its own, and removes them.
+#[test]
+fn presets_are_struck_side_by_side_and_no_answer_is_lost() {
+    let root = Root::new();
+    let out = root.note("stores");
+    let words = ["drill", "smr", "--count", "1", "--clients", "1", "--json", "--out"];
+    let ran = root.run(&[&words[..], &[out.to_str().expect("text")]].concat()).ends(0);
+    let report = ran.json();
+    let measured = report["measured"].as_array().expect("a list");
+    let engines: Vec<&str> = measured.iter().filter_map(|of| of["engine"].as_str()).collect();
+    assert_eq!(engines[..3], ["view", "mu+views", "mu"], "{report:#}");
+    for of in measured {
+        assert_eq!(
+            (&of["lost"], &of["stale"], &of["repetitions"]),
+            (&0.into(), &0.into(), &1.into()),
+            "{of:#}"
+        );
+        assert!(of["answers"].as_u64() > Some(0) && of["client_us"]["max"].as_f64() > Some(0.0), "{of:#}");
+        assert_eq!(of["members_us"]["n"], 1, "{of:#}");
+    }
+    let page = std::fs::read_to_string(out.join("smr.html")).expect("written");
+    assert!(page.contains("mu+views") && page.contains("<svg"), "{page}");
+    assert!(root.processes().is_empty() && !root.path().exists(), "{:?}", root.processes());
+}
+
 #[test]
 fn an_order_book_survives_its_leader_and_refuses_replicas_of_another_service() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);

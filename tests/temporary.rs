@@ -79,7 +79,11 @@ fn ends_with_its_cluster(words: &[&str], cluster: &str, many: usize) {
 
 /// Ends a command by each signal once it has what it must not leave behind.
 fn ends_with(words: &[&str], has: impl Fn(&Underway, &Root) -> bool) {
-    for name in SIGNALS {
+    ends_by(&SIGNALS, words, has);
+}
+
+fn ends_by(signals: &[&str], words: &[&str], has: impl Fn(&Underway, &Root) -> bool) {
+    for name in signals {
         let root = Root::new();
         let underway = Underway::start(&root, words);
         until_or(
@@ -88,7 +92,7 @@ fn ends_with(words: &[&str], has: impl Fn(&Underway, &Root) -> bool) {
             || format!("{:?}", underway.others(&root)),
         );
         // Ctrl-C comes to all of the terminal's group, the others to one process.
-        let to = if name == "INT" { -underway.pid() } else { underway.pid() };
+        let to = if *name == "INT" { -underway.pid() } else { underway.pid() };
         signal(name, &[to]);
         underway.leaves_nothing(&root, &format!("{words:?}, SIG{name}"));
     }
@@ -120,6 +124,15 @@ fn table2_ends_with_the_processes_of_its_floor() {
 #[test]
 fn table2_ends_with_its_cluster() {
     ends_with_its_cluster(&["drill", "run", "table2", "--count", "50"], "table2-", 9);
+}
+
+/// Ctrl-C ends its replicas as well, and SIGKILL does not let it end them.
+#[test]
+fn the_drill_of_replicated_stores_ends_with_its_cluster_and_replicas() {
+    let words = ["drill", "smr", "--engines", "view", "--count", "1000"];
+    ends_by(&["INT", "KILL"], &words, |underway, root| {
+        underway.others(root).values().filter(|command| command.contains(" smr server ")).count() == 3
+    });
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod core_warmer;
 pub mod cue;
 mod cues;
 pub mod detectors;
+pub mod engines;
 mod external;
 pub mod fault_agent;
 mod fleet;

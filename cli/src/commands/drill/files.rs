@@ -3,6 +3,7 @@
 use super::accountable::{self, Approve, Audit, HaltDrills};
 use super::detectors::DrillDetectors;
 use super::format::Format;
+use super::smr::DrillSmr;
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::{Args, Subcommand};
@@ -65,6 +66,8 @@ pub(crate) enum DrillCommand {
     Run(Box<DrillRun>),
     /// Compare failure detectors on the same faults of one cluster
     Detectors(Box<DrillDetectors>),
+    /// Compare presets of replicated state machines under the same faults
+    Smr(Box<DrillSmr>),
     /// Play the faults of a simulator's scenario file on processes, and wait until the cluster is healthy
     #[command(
         after_help = "Exit codes: 0 the cluster is healthy afterwards, 1 it is not, 2 refused, or --yes is missing.\n\
@@ -205,6 +208,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<
         DrillCommand::Probes(file) => probes(root, cluster, file),
         DrillCommand::Run(options) => run_one(root, cluster, options),
         DrillCommand::Detectors(options) => super::detectors::run(root, cluster, options),
+        DrillCommand::Smr(options) => super::smr::run(root, options),
         DrillCommand::Replay(options) => replay(root, cluster, options),
         DrillCommand::Recover(how) => recover(root, cluster, how.json),
         DrillCommand::Halt(options) => accountable::halt(root, cluster, options),

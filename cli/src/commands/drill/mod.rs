@@ -4,6 +4,7 @@ mod accountable;
 mod detectors;
 pub(crate) mod files;
 mod format;
+mod smr;
 mod table2;
 
 use crate::commands::kv;

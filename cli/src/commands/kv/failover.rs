@@ -117,6 +117,11 @@ impl Actives {
         }
     }
 
+    /// Whether any process has reported this view or a later one.
+    pub(crate) fn any(&self, view: ViewId) -> bool {
+        self.0.range((view, Name::default())..).next().is_some()
+    }
+
     /// When the last process did, of this view or the next that came to be active: two deaths may
     /// be two views at once. Reports of it and of earlier ones are dropped.
     pub(crate) fn take_last(&mut self, view: ViewId) -> Option<Instant> {

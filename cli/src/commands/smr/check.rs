@@ -17,6 +17,7 @@ use obol_observe::{Observer, Process};
 use obol_replica::{ClientMember, Work};
 use obol_smr::{Client, Done, KeyValue, Operation, REPLICA_PREFIX, VALUE_BYTES_MAX};
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -30,7 +31,7 @@ use std::time::Duration;
 /// Keys that each client writes.
 const KEYS_EACH: u64 = 16;
 /// How long the replicas have to serve at first, and to be redundant again.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Wrong answers that are printed; the others are counted.
 const WRONG_EXAMPLES: usize = 10;
@@ -81,7 +82,7 @@ impl Drop for Running {
 }
 
 /// Replicas that were started for a command, and end with it.
-pub(super) struct Replicas<'a> {
+pub(crate) struct Replicas<'a> {
     root: &'a Path,
     site: &'a Site,
     poll_every: String,
@@ -99,13 +100,14 @@ impl Drop for Replicas<'_> {
     }
 }
 
-fn name(place: usize) -> String {
+/// The name of a replica.
+pub(crate) fn name(place: usize) -> String {
     format!("{REPLICA_PREFIX}{}", place + 1)
 }
 
 impl<'a> Replicas<'a> {
     /// Starts so many, in a cluster without any, the first one and all of them with these options.
-    pub(super) fn start(
+    pub(crate) fn start(
         root: &'a Path,
         site: &'a Site,
         count: u32,
@@ -163,9 +165,13 @@ impl<'a> Replicas<'a> {
         Ok(Running { child, standing })
     }
 
-    fn until(&self, is: impl Fn(&str) -> bool) -> Result<(), Failure> {
+    fn until(&mut self, is: impl Fn(&str) -> bool) -> Result<(), Failure> {
         let end = std::time::Instant::now() + PATIENCE;
         while !self.running.iter().all(|one| is(&one.standing.lock().standing)) {
+            // It has said why.
+            if self.running.iter_mut().any(|one| matches!(one.child.try_wait(), Ok(Some(_)))) {
+                return Err(Failure::Failed(format!("a replica ended by itself: {}", self.stand())));
+            }
             if std::time::Instant::now() > end {
                 return Err(self.not_ready());
             }
@@ -175,21 +181,14 @@ impl<'a> Replicas<'a> {
     }
 
     fn not_ready(&self) -> Failure {
-        let stands = |(place, one): (usize, &Running)| format!("{} {:?}", name(place), one.standing.lock());
-        let all: Vec<String> = self.running.iter().enumerate().map(stands).collect();
-        Failure::Failed(format!("the store is not redundant within {PATIENCE:?}: {}", all.join("; ")))
+        Failure::Failed(format!("the store is not redundant within {PATIENCE:?}: {}", self.stand()))
     }
 
     /// Waits until all replicas vote and have everything; returns the leader.
-    pub(super) fn redundant(&self) -> Result<usize, Failure> {
+    pub(crate) fn redundant(&self) -> Result<usize, Failure> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
-            let count = self.running.len();
-            let leads = |one: &Running| {
-                let standing = one.standing.lock();
-                standing.standing == "leading" && standing.redundancy as usize == count
-            };
-            if let Some(leader) = self.running.iter().position(leads) {
+            if let Some(leader) = self.redundant_leader() {
                 return Ok(leader);
             }
             if std::time::Instant::now() > end {
@@ -199,6 +198,37 @@ impl<'a> Replicas<'a> {
         }
     }
 
+    /// Who leads, if all replicas vote and have everything.
+    pub(crate) fn redundant_leader(&self) -> Option<usize> {
+        let count = self.running.len();
+        let leads = |one: &Running| {
+            let standing = one.standing.lock();
+            standing.standing == "leading" && standing.redundancy as usize == count
+        };
+        self.running.iter().position(leads)
+    }
+
+    /// Sends a replica a signal.
+    pub(crate) fn signal(&self, place: usize, signal: Signal) -> Result<(), Failure> {
+        // It is not reaped, so the number is its own.
+        kill_process(Pid::from_child(&self.running[place].child), signal).map_err(Failure::failed)
+    }
+
+    /// Drops what a replica has said of itself, before a fault that keeps it from saying more.
+    pub(crate) fn forget(&self, place: usize) {
+        *self.running[place].standing.lock() = Standing::default();
+    }
+
+    /// Where each replica says that it stands.
+    pub(crate) fn stand(&self) -> String {
+        let stands = |(place, one): (usize, &Running)| {
+            let Standing { standing, redundancy } = &*one.standing.lock();
+            let standing = if standing.is_empty() { "silent" } else { standing };
+            format!("{} {standing}, redundancy {redundancy}", name(place))
+        };
+        self.running.iter().enumerate().map(stands).collect::<Vec<_>>().join("; ")
+    }
+
     /// Kills a replica, and starts it again with empty memory.
     fn kill(&mut self, place: usize) -> Result<(), Failure> {
         self.end(place)?;
@@ -206,12 +236,12 @@ impl<'a> Replicas<'a> {
     }
 
     /// Kills a replica.
-    pub(super) fn end(&mut self, place: usize) -> Result<(), Failure> {
+    pub(crate) fn end(&mut self, place: usize) -> Result<(), Failure> {
         self.running[place].child.kill().map_err(Failure::failed)
     }
 
     /// Starts a replica that was killed again, with empty memory.
-    pub(super) fn restart(&mut self, place: usize) -> Result<(), Failure> {
+    pub(crate) fn restart(&mut self, place: usize) -> Result<(), Failure> {
         self.running[place].child.wait().map_err(Failure::failed)?;
         self.running[place] = self.replica(place, &[])?;
         Ok(())
@@ -220,11 +250,58 @@ impl<'a> Replicas<'a> {
 
 /// What all clients know of a key.
 #[derive(Default)]
-struct Known {
+pub(crate) struct Known {
     /// The newest value that its writer has begun to write.
     begun: AtomicU64,
     /// The newest value that was answered, to its writer or to a reader.
     shown: AtomicU64,
+}
+
+/// When clients had answers: the gaps between them are what a fault costs them.
+pub(crate) struct Answers {
+    all: AtomicU64,
+    /// Gaps that ended after this moment count; 0 for none.
+    since: AtomicU64,
+    longest: AtomicU64,
+    /// The last answer of each client; 0 before the first.
+    last: Vec<AtomicU64>,
+}
+
+impl Answers {
+    fn of(clients: u32) -> Self {
+        let last = (0..clients).map(|_| AtomicU64::new(0)).collect();
+        Self { all: AtomicU64::new(0), since: AtomicU64::new(0), longest: AtomicU64::new(0), last }
+    }
+
+    fn note(&self, client: usize, now: Instant) {
+        self.all.fetch_add(1, Ordering::Relaxed);
+        let before = self.last[client].swap(now.0, Ordering::SeqCst);
+        let since = self.since.load(Ordering::SeqCst);
+        if since != 0 && before != 0 && now.0 > since {
+            self.longest.fetch_max(now.0.saturating_sub(before), Ordering::SeqCst);
+        }
+    }
+
+    /// Watches the gaps that end after this moment.
+    pub(crate) fn watch(&self, from: Instant) {
+        self.since.store(from.0, Ordering::SeqCst);
+        self.longest.store(0, Ordering::SeqCst);
+    }
+
+    /// The longest that a client was without an answer since then.
+    pub(crate) fn longest(&self) -> Nanos {
+        Nanos(self.longest.load(Ordering::SeqCst))
+    }
+
+    /// Whether each client had an answer after this moment.
+    pub(crate) fn all_after(&self, at: Instant) -> bool {
+        self.last.iter().all(|last| last.load(Ordering::SeqCst) > at.0)
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.all.load(Ordering::Relaxed)
+    }
 }
 
 enum Asked {
@@ -240,11 +317,11 @@ enum Asked {
 }
 
 /// What a client has seen.
-struct Tally {
+pub(crate) struct Tally {
     gets: u64,
     puts: u64,
-    wrong: u64,
-    wrong_examples: Vec<String>,
+    pub(crate) wrong: u64,
+    pub(crate) wrong_examples: Vec<String>,
     /// From the last answer of one leader to the first one of the next, in nanoseconds.
     failovers: Vec<u64>,
     times: Histogram<u64>,
@@ -254,7 +331,8 @@ struct Checker<'a> {
     keys: &'a [Known],
     first_key: u64,
     rng: Rng,
-    answered: &'a AtomicU64,
+    place: usize,
+    answers: &'a Answers,
     asked: BTreeMap<u64, (Asked, Instant)>,
     last: Option<(Instant, Incarnation)>,
     tally: Tally,
@@ -276,7 +354,7 @@ impl Checker<'_> {
     fn judge(&mut self, done: &Done, leader: Option<Incarnation>) {
         let Some((asked, begun_at)) = self.asked.remove(&done.number) else { return };
         let now = clock::now();
-        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.answers.note(self.place, now);
         if let Some(leader) = leader {
             let before = self.last.replace((now, leader));
             if let Some((last, _)) = before.filter(|(_, whose)| *whose != leader) {
@@ -347,6 +425,56 @@ impl Work for Checker<'_> {
     }
 }
 
+/// Reads every key once more, when all writers have ended.
+struct Sweep<'a> {
+    keys: &'a [Known],
+    next: usize,
+    asked: bool,
+    lost: u64,
+    examples: Vec<String>,
+    until: std::time::Instant,
+}
+
+impl Work for Sweep<'_> {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        while let Some(done) = client.take() {
+            let found = KeyValue::outcome(&done.reply).ok().and_then(|found| found.map_or(Some(0), value));
+            let shown = self.keys[self.next].shown.load(Ordering::SeqCst);
+            if found.is_none_or(|found| found < shown) {
+                self.lost += 1;
+                if self.examples.len() < WRONG_EXAMPLES {
+                    let found = found.map_or("what was never written".to_owned(), |found| found.to_string());
+                    self.examples.push(format!("key {} has {found}, but {shown} was answered", self.next));
+                }
+            }
+            (self.asked, self.next) = (false, self.next + 1);
+        }
+        if self.next == self.keys.len() || std::time::Instant::now() > self.until {
+            return true;
+        }
+        if !self.asked && client.is_open() {
+            // The key is short enough.
+            let Ok(query) = KeyValue::get(&(self.next as u64).to_le_bytes()) else { return true };
+            self.asked = client.begin(clock::now(), Operation::Query(query), endpoint).is_ok();
+        }
+        false
+    }
+}
+
+/// How many keys do not have what was answered of them, and some of them in words. All their writers
+/// have ended.
+pub(crate) fn lost(site: &Site, keys: &[Known]) -> Result<(u64, Vec<String>), Failure> {
+    let name = Name::new("smrc-check-last").map_err(Failure::failed)?;
+    let mut client = ClientMember::join(site, name, super::POLL_INTERVAL).map_err(super::failure)?;
+    let until = std::time::Instant::now() + PATIENCE;
+    let mut sweep = Sweep { keys, next: 0, asked: false, lost: 0, examples: Vec::new(), until };
+    client.run(&mut sweep, &AtomicBool::new(false)).map_err(Failure::failed)?;
+    if sweep.next < keys.len() {
+        return Err(Failure::Failed(format!("no answer to a read at the end within {PATIENCE:?}")));
+    }
+    Ok((sweep.lost, sweep.examples))
+}
+
 #[derive(Serialize)]
 struct Summary {
     preset: String,
@@ -396,42 +524,78 @@ fn summary(preset: String, tallies: &[Tally], kills: u64) -> Summary {
 
 type Worker = JoinHandle<Result<Tally, Failure>>;
 
-/// Starts a client on a thread of its own.
-fn work(
-    site: &Arc<Site>,
-    keys: &Arc<Vec<Known>>,
-    place: u32,
-    answered: &Arc<AtomicU64>,
-    stop: &Arc<AtomicBool>,
-) -> Result<Worker, Failure> {
-    let (site, keys, stop) = (Arc::clone(site), Arc::clone(keys), Arc::clone(stop));
-    let answered = Arc::clone(answered);
-    let name = Name::new(&format!("smrc-check-{place}")).map_err(Failure::failed)?;
-    let run = move || {
-        let mut client = ClientMember::join(&site, name, super::POLL_INTERVAL).map_err(super::failure)?;
-        let times = Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(Failure::failed)?;
-        let (failovers, wrong_examples) = (Vec::new(), Vec::new());
-        let mut checker = Checker {
-            keys: &keys,
-            first_key: u64::from(place) * KEYS_EACH,
-            rng: Rng::new(obol_agent::seed()),
-            answered: &answered,
-            asked: BTreeMap::new(),
-            last: None,
-            tally: Tally { gets: 0, puts: 0, wrong: 0, wrong_examples, failovers, times },
+/// Clients that write and read until they are stopped, each on a thread of its own.
+pub(crate) struct Clients {
+    workers: Vec<Worker>,
+    pub(crate) keys: Arc<Vec<Known>>,
+    pub(crate) answers: Arc<Answers>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Clients {
+    /// Starts so many.
+    pub(crate) fn start(site: &Arc<Site>, count: u32) -> Result<Self, Failure> {
+        let keys = (0..u64::from(count) * KEYS_EACH).map(|_| Known::default()).collect();
+        let (keys, answers) = (Arc::new(keys), Arc::new(Answers::of(count)));
+        let mut clients = Self { workers: Vec::new(), keys, answers, stop: Arc::new(AtomicBool::new(false)) };
+        for place in 0..count {
+            let worker = clients.work(site, place)?;
+            clients.workers.push(worker);
+        }
+        Ok(clients)
+    }
+
+    fn work(&self, site: &Arc<Site>, place: u32) -> Result<Worker, Failure> {
+        let (site, keys, stop) = (Arc::clone(site), Arc::clone(&self.keys), Arc::clone(&self.stop));
+        let answers = Arc::clone(&self.answers);
+        let name = Name::new(&format!("smrc-check-{place}")).map_err(Failure::failed)?;
+        let run = move || {
+            let mut client = ClientMember::join(&site, name, super::POLL_INTERVAL).map_err(super::failure)?;
+            let times = Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(Failure::failed)?;
+            let (failovers, wrong_examples) = (Vec::new(), Vec::new());
+            let mut checker = Checker {
+                keys: &keys,
+                first_key: u64::from(place) * KEYS_EACH,
+                rng: Rng::new(obol_agent::seed()),
+                place: place as usize,
+                answers: &answers,
+                asked: BTreeMap::new(),
+                last: None,
+                tally: Tally { gets: 0, puts: 0, wrong: 0, wrong_examples, failovers, times },
+            };
+            client.run(&mut checker, &stop).map_err(Failure::failed)?;
+            Ok(checker.tally)
         };
-        client.run(&mut checker, &stop).map_err(Failure::failed)?;
-        Ok(checker.tally)
-    };
-    std::thread::Builder::new().name("obol-smr-client".to_owned()).spawn(run).map_err(Failure::failed)
+        let thread = std::thread::Builder::new().name("obol-smr-client".to_owned());
+        thread.spawn(run).map_err(Failure::failed)
+    }
+
+    /// Whether one has ended: [`Clients::end`] says why.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.workers.iter().any(Worker::is_finished)
+    }
+
+    /// Stops them.
+    pub(crate) fn end(mut self) -> Result<Vec<Tally>, Failure> {
+        self.stop.store(true, Ordering::Relaxed);
+        let panicked = || Failure::Failed("a client's thread panicked".to_owned());
+        let workers = std::mem::take(&mut self.workers);
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| Err(panicked()))).collect()
+    }
 }
 
 /// Kills leaders until the time is over. Returns how many.
-fn disturb(replicas: &mut Replicas<'_>, options: &Options, workers: &[Worker]) -> Result<u64, Failure> {
+fn disturb(replicas: &mut Replicas<'_>, options: &Options, clients: &Clients) -> Result<u64, Failure> {
     let (begun, mut kills) = (std::time::Instant::now(), 0);
     let mut next = options.kill_every.map(|every| begun + every);
     while begun.elapsed() < options.time {
-        if workers.iter().any(Worker::is_finished) {
+        if clients.has_ended() {
             // It says why.
             break;
         }
@@ -457,22 +621,11 @@ fn check(
     let (of_first, of_all) = (["--voters", voters.as_str()], ["--preset", preset.as_str()]);
     let mut replicas = Replicas::start(root, site, options.replicas, "20us", &of_first, &of_all)?;
     replicas.redundant()?;
-    let keys: Arc<Vec<Known>> =
-        Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
-    let (answered, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let workers: Vec<Worker> = (0..options.clients)
-        .map(|place| work(site, &keys, place, &answered, &stop))
-        .collect::<Result<_, _>>()?;
-    let disturbed = disturb(&mut replicas, options, &workers);
-    stop.store(true, Ordering::Relaxed);
-    let tallies: Result<Vec<Tally>, Failure> = workers
-        .into_iter()
-        .map(|worker| {
-            worker.join().unwrap_or_else(|_| Err(Failure::Failed("a client's thread panicked".to_owned())))
-        })
-        .collect();
-    let (tallies, kills) = (tallies?, disturbed?);
-    if answered.load(Ordering::Relaxed) == 0 {
+    let clients = Clients::start(site, options.clients)?;
+    let disturbed = disturb(&mut replicas, options, &clients);
+    let answers = Arc::clone(&clients.answers);
+    let (tallies, kills) = (clients.end()?, disturbed?);
+    if answers.count() == 0 {
         return Err(Failure::Failed(format!("preset {preset}: no client had an answer")));
     }
     let wrong = tallies.iter().flat_map(|tally| tally.wrong_examples.clone()).collect();

@@ -2,8 +2,8 @@
 
 mod bench;
 mod book;
-mod check;
-mod preset;
+pub(crate) mod check;
+pub(crate) mod preset;
 mod resp;
 mod server;
 mod status;

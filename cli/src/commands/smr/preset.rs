@@ -5,7 +5,7 @@ use obol_smr::Preset;
 
 /// How an earlier leader is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PresetName {
+pub(crate) enum PresetName {
     /// By the lease and the fence of the membership
     #[value(name = "view")]
     View,
@@ -20,7 +20,7 @@ pub(super) enum PresetName {
 
 impl PresetName {
     /// The preset.
-    pub(super) const fn preset(self) -> Preset {
+    pub(crate) const fn preset(self) -> Preset {
         match self {
             Self::View => Preset::View,
             Self::MuViews => Preset::MuViews,

@@ -1,0 +1,427 @@
+//! `obol drill smr`: presets of replicated state machines beside each other under the same faults.
+
+use crate::commands::kv::failover::Actives;
+use crate::commands::smr::check::{self, Clients, PATIENCE, Replicas};
+use crate::commands::smr::preset::PresetName;
+use crate::running::{Running, START_TIMEOUT, Shape};
+use crate::signals;
+use clap::{Args, ValueEnum};
+use obol_chaos::drills::Host;
+use obol_chaos::drills::engines::{
+    Answers, End, HEADS, Measured, Measuring, Repetition, Report, Strike, TEXT_COLUMNS, Victim,
+};
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::host::{Cluster, Impairment, clock};
+use obol_fabric::{Instant, Nanos, ViewId};
+use obol_node::Site;
+use obol_observe::Observer;
+use obol_profiles::Profile;
+use obol_smr::VOTERS_MAX;
+use rustix::process::Signal;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The name of the clusters, before the process's id.
+const CLUSTER: &str = "drill-smr";
+/// Apps of each cluster beside the replicas and clients.
+const APPS: u16 = 1;
+/// Poll interval of the replicas.
+const POLL_EVERY: &str = "20us";
+/// Interval of looks at the cluster.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// From the first survivor's report of a view until those of all others are expected.
+const REPORTS: Duration = Duration::from_millis(50);
+/// A store is settled that has the same leader and everything at all replicas for this time.
+const SETTLED: Duration = Duration::from_millis(100);
+/// An island of its own, so that a replica reaches no one else.
+const ISLAND: u8 = 1;
+
+/// Compare presets of replicated state machines under the same faults
+#[derive(Debug, Args)]
+#[command(
+    after_help = "For each preset and fault, a cluster and a replicated store of its own are started on this host, and ended \
+    with this command, however it ends. Clients write and read throughout. In each repetition a replica is hit; when the \
+    members have excluded it and all clients have answers again, the fault ends, and the next repetition begins when all \
+    replicas have everything again.\n\
+    \nkill: it starts again with empty memory. freeze: it is stopped, and continues with its memory. cut: it reaches no other \
+    process, and none reaches it.\n\
+    \nclient is the longest time that a client was without an answer around the fault, members the time from the fault until \
+    the last survivor's view without the victim was active. lost counts answered writes that were not there at the end, \
+    stale the reads that did not have what had been answered before: both must be 0.\n\
+    \nExit codes: 0 passed, 1 an answer was lost or stale, or a store did not recover, 2 refused, 3 a client waited longer \
+    than --at-most, 5 interrupted, 6 void.\n\
+    \nTry: obol drill smr --engines view,mu,mu+views\n  \
+    obol drill smr --victim follower --faults kill,freeze,cut --out stores"
+)]
+pub(crate) struct DrillSmr {
+    /// The presets, separated by commas; all if none is named
+    #[arg(long, value_name = "PRESETS", value_enum, value_delimiter = ',')]
+    engines: Vec<PresetName>,
+    /// Which replica is hit
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Which::Leader)]
+    victim: Which,
+    /// What happens to it; several are separated by commas
+    #[arg(long, value_name = "FAULTS", value_enum, value_delimiter = ',', default_value = "kill")]
+    faults: Vec<What>,
+    /// Repetitions of each fault with each preset; a p50 needs 5, a p99 299
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    count: u32,
+    /// Replicas of each store, all of which vote
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(3..=VOTERS_MAX as i64))]
+    replicas: u32,
+    /// Clients of each store, each a thread and a member
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    clients: u32,
+    /// The profile of the clusters, a name or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
+    profile: String,
+    /// The longest that a client may wait for an answer around a fault
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    at_most: Option<Duration>,
+    /// Directory for the report, which must not exist yet
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which replica is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// The one that leads
+    Leader,
+    /// Another one
+    Follower,
+}
+
+/// What happens to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// It is killed
+    Kill,
+    /// It is stopped for a while
+    Freeze,
+    /// It is cut off for a while
+    Cut,
+}
+
+impl Which {
+    const fn victim(self) -> Victim {
+        match self {
+            Self::Leader => Victim::Leader,
+            Self::Follower => Victim::Follower,
+        }
+    }
+}
+
+impl What {
+    const fn strike(self) -> Strike {
+        match self {
+            Self::Kill => Strike::Kill,
+            Self::Freeze => Strike::Freeze,
+            Self::Cut => Strike::Cut,
+        }
+    }
+}
+
+/// Each once, in their order.
+fn distinct<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(one) {
+            once.push(*one);
+        }
+    }
+    once
+}
+
+pub(super) fn run(root: &Path, options: &DrillSmr) -> Result<ExitCode, Failure> {
+    let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
+    if let Some(out) = &options.out {
+        std::fs::create_dir(out).map_err(Failure::refused_at(out))?;
+    }
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let engines = match options.engines.as_slice() {
+        [] => PresetName::value_variants(),
+        named => named,
+    };
+    let faults = distinct(&options.faults);
+    let pairs =
+        distinct(engines).into_iter().flat_map(|engine| faults.iter().map(move |fault| (engine, *fault)));
+    let mut measured = Vec::new();
+    for (engine, fault) in pairs {
+        let run = Run { root, options, profile: &profile, engine, fault: fault.strike(), stop: &stop };
+        measured.push(run.measure());
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let report = Report {
+        verdict: Report::judge(&measured),
+        victim: options.victim.victim(),
+        count: options.count,
+        replicas: options.replicas,
+        clients: options.clients,
+        at_most_us: options.at_most.map(|at_most| Nanos::from_std(at_most).as_micros_f64()),
+        profile: profile.name.to_string(),
+        host: Host::this(),
+        measured,
+    };
+    if let Some(out) = &options.out {
+        let document = report.document();
+        document.write_markdown(out, "smr.md").map_err(Failure::failed_at(out))?;
+        output::file(&out.join("smr.html"), document.html())?;
+        let json = serde_json::to_string_pretty(&report).map_err(Failure::failed)?;
+        output::file(&out.join("smr.json"), json)?;
+        output::remark(format_args!("the report is in {}", out.display()))?;
+    }
+    output::json_or(options.json, &report, print)?;
+    Ok(ExitCode::from(report.verdict.code()))
+}
+
+fn print(report: &Report) -> std::io::Result<()> {
+    let heads = HEADS.map(str::to_uppercase);
+    let rows = report.rows();
+    let widths: Vec<usize> = (0..HEADS.len())
+        .map(|n| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0).max(heads[n].len()))
+        .collect();
+    for row in std::iter::once(&heads).chain(&rows) {
+        let cells = row.iter().zip(&widths).enumerate().map(|(n, (cell, &width))| {
+            if n < TEXT_COLUMNS { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        output::line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    output::line(report.explains())?;
+    for remark in report.remarks() {
+        output::line(format_args!("  ! {remark}"))?;
+    }
+    output::line(format_args!("verdict: {}", report.verdict.name()))
+}
+
+/// A preset under a fault.
+struct Run<'a> {
+    root: &'a Path,
+    options: &'a DrillSmr,
+    profile: &'a Profile,
+    engine: PresetName,
+    fault: Strike,
+    stop: &'a AtomicBool,
+}
+
+impl Run<'_> {
+    fn measure(&self) -> Measured {
+        let (engine, options) = (self.engine.preset().to_string(), self.options);
+        // Progress is informative only.
+        let _ = output::remark(format_args!("smr: {engine}, {}, {} times", self.fault.name(), options.count));
+        let (mut measuring, mut answers) = (Measuring::new(engine, self.fault), Answers::default());
+        let end = match self.store(&mut measuring, &mut answers) {
+            Ok(end) => end,
+            // A terminal's signal ends the replicas as well.
+            Err(_) if self.stop.load(Ordering::Relaxed) => End::Interrupted,
+            Err(failure) => End::Failed(failure.to_string()),
+        };
+        measuring.end(answers, end, options.at_most.map(Nanos::from_std))
+    }
+
+    /// All repetitions on one store.
+    fn store(&self, measuring: &mut Measuring, answers: &mut Answers) -> Result<End, Failure> {
+        let (profile, patience) = (self.profile, START_TIMEOUT);
+        let shape =
+            Shape { name: CLUSTER, profile, apps: APPS, caches: 0, hosts: None, patience, logs: false };
+        let running = Running::start(self.root, &shape)?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(End::Interrupted);
+        }
+        let mut site = running.site()?;
+        obol_replica::for_requests(&mut site);
+        let site = Arc::new(site);
+        let (count, preset) = (self.options.replicas, self.engine.preset().to_string());
+        let voters = count.to_string();
+        let (of_first, of_all) = (["--voters", voters.as_str()], ["--preset", preset.as_str()]);
+        let replicas = Replicas::start(self.root, &site, count, POLL_EVERY, &of_first, &of_all)?;
+        let clients = Clients::start(&site, self.options.clients)?;
+        let mut store = Store {
+            site: &site,
+            replicas,
+            count: count as usize,
+            clients,
+            observer: running.observer()?,
+            actives: Actives::default(),
+            stop: self.stop,
+        };
+        let end = store.repeat(self, measuring);
+        answers.all = store.clients.answers.count();
+        let keys = Arc::clone(&store.clients.keys);
+        for tally in store.clients.end()? {
+            answers.stale += tally.wrong;
+            answers.examples.extend(tally.wrong_examples);
+        }
+        let end = end?;
+        if end == End::Complete {
+            let (lost, examples) = check::lost(&site, &keys)?;
+            answers.lost = lost;
+            answers.examples.extend(examples);
+        }
+        drop(store.replicas);
+        Ok(end)
+    }
+}
+
+/// A store under faults.
+struct Store<'a> {
+    site: &'a Site,
+    replicas: Replicas<'a>,
+    count: usize,
+    clients: Clients,
+    observer: Observer,
+    actives: Actives,
+    stop: &'a AtomicBool,
+}
+
+/// A fault that lasts.
+enum Lasting {
+    Killed,
+    Frozen,
+    Cut { cluster: Cluster, region: u32, generation: u32 },
+}
+
+impl Store<'_> {
+    fn repeat(&mut self, run: &Run<'_>, measuring: &mut Measuring) -> Result<End, Failure> {
+        let Some(mut leader) = self.settled()? else { return Ok(End::Interrupted) };
+        for number in 1..=run.options.count {
+            let victim = match run.options.victim {
+                Which::Leader => leader,
+                Which::Follower => (leader + 1) % self.count,
+            };
+            let once = self.once(victim, run.fault).map_err(|failure| {
+                let (fault, victim) = (run.fault.name(), check::name(victim));
+                Failure::Failed(format!("repetition {number} ({fault} {victim}): {failure}"))
+            })?;
+            let Some((repetition, next)) = once else { return Ok(End::Interrupted) };
+            measuring.add(repetition);
+            leader = next;
+        }
+        Ok(End::Complete)
+    }
+
+    /// One repetition, and who leads after it; `None` if the operator stopped it.
+    fn once(&mut self, victim: usize, fault: Strike) -> Result<Option<(Repetition, usize)>, Failure> {
+        self.actives.hear(&mut self.observer);
+        let view = self.observer.snapshot().view.as_ref().map(|view| view.id);
+        let view = view.ok_or_else(|| Failure::Failed("no process knows a view".to_owned()))?;
+        self.replicas.forget(victim);
+        let struck = clock::now();
+        self.clients.answers.watch(struck);
+        let lasting = self.strike(victim, fault)?;
+        let during = self.during(ViewId(view.0.saturating_add(1)), struck);
+        self.clients.answers.watch(clock::now());
+        self.lift(victim, lasting)?;
+        let Some((clients, members)) = during? else { return Ok(None) };
+        let Some(leader) = self.settled()? else { return Ok(None) };
+        let comeback = self.clients.answers.longest();
+        Ok(Some((Repetition { clients, members, comeback }, leader)))
+    }
+
+    /// Waits until the members have excluded the victim, by this view or a later one, and all clients
+    /// have answers again. Returns the longest wait of a client, and how long the members took.
+    fn during(&mut self, next: ViewId, struck: Instant) -> Result<Option<(Nanos, Option<Nanos>)>, Failure> {
+        let excluded = self.until("no view excludes it", |store| {
+            store.actives.hear(&mut store.observer);
+            store.actives.any(next)
+        });
+        if !excluded? {
+            return Ok(None);
+        }
+        std::thread::sleep(REPORTS);
+        self.actives.hear(&mut self.observer);
+        let members = self.actives.take_last(next).map(|at| at.since(struck));
+        let seen = clock::now();
+        if !self.until("a client has no answer", |store| store.clients.answers.all_after(seen))? {
+            return Ok(None);
+        }
+        Ok(Some((self.clients.answers.longest(), members)))
+    }
+
+    fn strike(&mut self, victim: usize, fault: Strike) -> Result<Lasting, Failure> {
+        match fault {
+            Strike::Kill => self.replicas.end(victim).map(|()| Lasting::Killed),
+            Strike::Freeze => self.replicas.signal(victim, Signal::STOP).map(|()| Lasting::Frozen),
+            Strike::Cut => {
+                let name = check::name(victim);
+                let cluster = self.site.cluster.clone();
+                let snapshot = self.observer.snapshot();
+                let process = snapshot.processes.iter().find(|p| p.alive && p.name.as_str() == name);
+                let info = process.and_then(|process| cluster.region_info(process.region));
+                let info = info.ok_or_else(|| Failure::Failed(format!("{name} has no links")))?;
+                let (region, generation) = (info.number, info.generation);
+                let cut = Impairment { island: ISLAND, ..Impairment::default() };
+                if !cluster.impair(region, generation, cut) {
+                    return Err(Failure::Failed(format!("{name} has ended by itself")));
+                }
+                Ok(Lasting::Cut { cluster, region, generation })
+            }
+        }
+    }
+
+    /// Ends a fault.
+    fn lift(&mut self, victim: usize, lasting: Lasting) -> Result<(), Failure> {
+        match lasting {
+            Lasting::Killed => self.replicas.restart(victim),
+            Lasting::Frozen => self.replicas.signal(victim, Signal::CONT),
+            Lasting::Cut { cluster, region, generation } => {
+                // A successor's links are not impaired.
+                cluster.impair(region, generation, Impairment::default());
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until all replicas are members, vote and have everything, and the same one leads for a
+    /// while. `None` if the operator stopped it.
+    fn settled(&mut self) -> Result<Option<usize>, Failure> {
+        let mut since: Option<(usize, std::time::Instant)> = None;
+        let settled = self.until("the store is not redundant", |store| {
+            let leader = store.replicas.redundant_leader().filter(|_| store.all_are_members());
+            since = match (leader, since) {
+                (Some(leader), Some((before, from))) if leader == before => Some((leader, from)),
+                (leader, _) => leader.map(|leader| (leader, std::time::Instant::now())),
+            };
+            since.is_some_and(|(_, from)| from.elapsed() >= SETTLED)
+        });
+        Ok(if settled? { since.map(|(leader, _)| leader) } else { None })
+    }
+
+    fn all_are_members(&mut self) -> bool {
+        let snapshot = self.observer.snapshot();
+        (0..self.count).all(|place| {
+            let name = check::name(place);
+            let mut named = snapshot.processes.iter().filter(|process| process.name.as_str() == name);
+            named.any(|process| process.alive && !process.frozen && snapshot.is_member(process))
+        })
+    }
+
+    /// Waits for something; `false` if the operator stopped it.
+    fn until(&mut self, missing: &str, mut is: impl FnMut(&mut Self) -> bool) -> Result<bool, Failure> {
+        let end = std::time::Instant::now() + PATIENCE;
+        while !is(self) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            if self.clients.has_ended() {
+                return Err(Failure::Failed("a client has ended by itself".to_owned()));
+            }
+            if std::time::Instant::now() > end {
+                let stand = self.replicas.stand();
+                return Err(Failure::Failed(format!("{missing} within {PATIENCE:?}: {stand}")));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(!self.stop.load(Ordering::Relaxed))
+    }
+}
