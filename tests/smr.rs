@@ -84,6 +84,25 @@ fn figures(status: &Value, figure: &str) -> Vec<u64> {
     replicas.iter().filter_map(|replica| replica["log"][figure].as_u64()).collect()
 }
 
+/// A recording, from which the console's screen is drawn, has the figures of `obol smr status` while
+/// nothing changes.
+fn recorded_as(root: &Root, status: &Value) {
+    let path = root.note("recording");
+    let words = ["record", path.to_str().expect("text"), "--for", "100ms"];
+    root.run(&words).ends(0);
+    let bytes = std::fs::read(&path).expect("written");
+    // A magic number of 16 bytes; then frames of length, checksum and JSON.
+    let (mut rest, mut last) = (&bytes[16..], Value::Null);
+    while let Some((len, after)) = rest.split_first_chunk() {
+        let (frame, more) = after[4..].split_at(u32::from_le_bytes(*len) as usize);
+        (rest, last) = (more, serde_json::from_slice(frame).expect("JSON"));
+    }
+    let mut recorded = last["sample"]["replicas"].clone();
+    recorded["cluster"] = status["cluster"].clone();
+    recorded["view"] = status["view"].clone();
+    assert_eq!(&recorded, status);
+}
+
 /// The second source of each figure is what the test itself did: each `put` begins a session and
 /// sends one command.
 #[test]
@@ -128,6 +147,9 @@ fn the_status_counts_every_command_and_session_without_help_of_a_replica() {
         assert_eq!(figures(&after, figure), expected, "{figure}: {before} {after}");
     }
     assert_eq!(figures(&after, "ring_used_bytes"), [0; 3], "{after}");
+    assert_eq!(figures(&after, "lag_bytes"), [0; 3], "{after}");
+    assert_eq!(after["redundancy"], 3, "{after}");
+    recorded_as(&root, &after);
     assert_eq!(root.run(&["kill", "smr-1"]).code, Some(0));
     assert!(replicas[0].wait().is_ok());
     assert_eq!(says(&root, &["get", "b"]).ends(0).out.trim(), (PUTS - 1).to_string());

@@ -43,8 +43,16 @@ fn recordings() {
         .map(|sample| serde_json::to_vec_pretty(&Frame::Sample(Box::new((*sample).clone()))).expect("JSON"))
         .collect();
     let last = all.len().saturating_sub(3);
-    Target::new("recordings", Shape::Text, 3_000).with(all[last..].join(BETWEEN)).with(all[0].clone()).run(
-        |input| {
+    let with_replicas = super::poll::sample::Sample {
+        replicas: Some(samples::replicas()),
+        ..samples::healthy(obol_fabric::Instant(1))
+    };
+    let with_replicas = serde_json::to_vec_pretty(&Frame::Sample(Box::new(with_replicas))).expect("JSON");
+    Target::new("recordings", Shape::Text, 3_000)
+        .with(all[last..].join(BETWEEN))
+        .with(all[0].clone())
+        .with(with_replicas)
+        .run(|input| {
             let read = Recording::read(&recording(input)[..], Path::new("any.obolrec"));
             let read = match read {
                 Ok(read) => read,
@@ -66,8 +74,7 @@ fn recordings() {
                 }
             }
             seen
-        },
-    );
+        });
 }
 
 /// The frames themselves: lengths, checksums and the header.

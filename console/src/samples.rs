@@ -13,6 +13,7 @@ use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, Reason};
 use obol_observe::Health;
 use obol_observe::histograms::Counts;
+use obol_observe::replicas::{Doing, Log, Replica, Replicas};
 use obol_profiles::Alert;
 
 /// 2023-11-14 22:13:20 UTC, when the host's clock was at zero.
@@ -40,6 +41,7 @@ pub(crate) fn empty(at: Instant) -> Sample {
         marks: Vec::new(),
         names: Vec::new(),
         paths: Vec::new(),
+        replicas: None,
         thresholds: Some(Alert {
             margin_percent: 10,
             late_renewals: 3,
@@ -158,6 +160,51 @@ pub(crate) fn paths() -> Vec<PathRow> {
     };
     let lost = PathRow { state: PulsePathState::Lost, frames: Some(0), jitter: None, ..path(3, 2) };
     vec![path(2, 1), path(2, 2), path(3, 1), lost]
+}
+
+/// Three replicas of a log: the first leads, the second is behind and frozen, and the third loads a
+/// snapshot.
+pub(crate) fn replicas() -> Box<Replicas> {
+    const NEWEST: u64 = 48_213;
+    let log = |granted, accepted: u64, applied: u64| Log {
+        id: "0000000000020107".to_owned(),
+        term: 9,
+        granted,
+        accepted,
+        committed: (accepted - 1).max(applied),
+        applied,
+        lag: NEWEST - applied,
+        lag_bytes: (NEWEST - applied) * 112,
+        pruned: 48_090,
+        needs_snapshot: false,
+        snapshot_bytes: 0,
+        ring_used_bytes: (accepted - applied) * 112,
+        ring_bytes: 14_016,
+        sessions: 12,
+    };
+    let one = |n: u32, activity, log| Replica {
+        name: name(&format!("smr-{n}")),
+        member: true,
+        leads: n == 1,
+        activity: Some(activity),
+        frozen: false,
+        elsewhere: false,
+        log: Some(log),
+    };
+    let first = one(1, Doing::Leads, Log { snapshot_bytes: 31_744, ..log(9, NEWEST, 48_210) });
+    let second = Replica { frozen: true, ..one(2, Doing::Follows, log(9, 48_170, 48_130)) };
+    let joins = Log { needs_snapshot: true, sessions: 0, pruned: 0, ..log(7, 1_204, 1_204) };
+    let others = [
+        one(3, Doing::Follows, joins),
+        Replica { elsewhere: true, activity: None, log: None, ..one(4, Doing::Follows, log(0, 1, 0)) },
+    ];
+    Box::new(Replicas {
+        leader: Some(name("smr-1")),
+        term: Some(9),
+        preset: Some("mu+views".to_owned()),
+        redundancy: Some(2),
+        replicas: [first, second].into_iter().chain(others).collect(),
+    })
 }
 
 /// Three healthy nodes.

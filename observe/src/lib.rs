@@ -26,6 +26,7 @@ pub mod plot;
 pub mod poisson;
 pub mod pulse;
 mod remote_reader;
+pub mod replicas;
 mod snapshot;
 mod source;
 pub mod stats;

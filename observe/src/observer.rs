@@ -242,6 +242,11 @@ impl Observer {
         self.load
     }
 
+    /// Counts a READ of so many bytes that was done for it elsewhere.
+    pub(crate) const fn count_read(&mut self, bytes: usize) {
+        self.load.read(bytes);
+    }
+
     /// The newest view in a region.
     fn view(&mut self, reader: Reader<'_>) -> Option<Arc<View>> {
         self.load.read(size_of::<ViewHead>());

@@ -23,6 +23,10 @@ pub struct Standing {
     pub committed: Index,
     /// The newest entry that was applied.
     pub applied: Index,
+    /// Bytes of the log up to the end of `accepted`, and of `applied`: the same at all replicas.
+    pub accepted_bytes: u64,
+    /// See [`Standing::accepted_bytes`].
+    pub applied_bytes: u64,
     /// Entries up to this one were given up: a replica that lacks one of them needs a snapshot.
     pub pruned: Index,
     /// It lacks entries that were given up, and loads a snapshot.
@@ -62,6 +66,8 @@ impl Standing {
             accepted: end.index,
             committed,
             applied: applied.index,
+            accepted_bytes: end.at.0,
+            applied_bytes: applied.at.0,
             pruned: head.low,
             needs_snapshot: gap,
             snapshot_bytes: crate::snapshot::served_bytes(memory.get(area.chunk_in_shared()..)?),
@@ -155,6 +161,8 @@ mod tests {
             accepted: Index(6),
             committed: Index(5),
             applied: Index(4),
+            accepted_bytes: 400 + 2 * len,
+            applied_bytes: 400,
             pruned: Index(2),
             needs_snapshot: false,
             snapshot_bytes: 0,

@@ -7,6 +7,7 @@ use obol_fabric::{Instant, Nanos};
 use obol_observe::annotations::Marks;
 use obol_observe::calendar::unix_now;
 use obol_observe::names_file::NamesFile;
+use obol_observe::replicas::Replicas;
 use obol_observe::{Health, Observer, Source, pulse};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,6 +158,7 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     let began = clock::now();
     let before = observer.load();
     let (snapshot, events, spans) = observer.poll(spans);
+    let replicas = Replicas::read(observer, &snapshot).filter(|replicas| !replicas.replicas.is_empty());
     let load = observer.load() - before;
     let took = clock::now().since(began);
     let cost = Cost { took, reads: load.reads, bytes: load.bytes, torn: load.torn };
@@ -165,6 +167,7 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     let mut sample = Sample::new(snapshot, &events, unix, cost);
     sample.cluster_id = Some(observer.cluster().nonce());
     sample.take_spans(&spans);
+    sample.replicas = replicas.map(Box::new);
     sample.paths = pulse::state(observer).map(|report| PathRow::all(&report)).unwrap_or_default();
     sample
 }

@@ -12,6 +12,7 @@ use obol_observe::annotations::{DrillMark, Mark, RolloutMark, RolloutStep};
 use obol_observe::failovers::Dead;
 use obol_observe::histograms::{Counts, Histograms};
 use obol_observe::plain::line as harmless;
+use obol_observe::replicas::Replicas;
 use obol_observe::{Health, ObservedEvent, Process, Snapshot, event_text};
 use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,9 @@ pub(crate) struct Sample {
     /// The paths by which pulses of other hosts arrive at this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) paths: Vec<PathRow>,
+    /// The replicas of a replicated log, if any runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replicas: Option<Box<Replicas>>,
     /// Alert thresholds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) thresholds: Option<Alert>,
@@ -505,6 +509,7 @@ impl Sample {
             marks: Vec::new(),
             names: Vec::new(),
             paths: Vec::new(),
+            replicas: None,
             thresholds: None,
             cost,
         }
@@ -534,7 +539,8 @@ impl Sample {
 
     /// Escapes untrusted text to one line each. Every sample passes here, polled or recorded.
     pub(crate) fn neutralise(&mut self) {
-        let Self { reasons, marks, .. } = self;
+        let Self { reasons, marks, replicas, .. } = self;
+        let of_replicas = replicas.iter_mut().flat_map(|replicas| replicas.texts());
         let names = marks.iter_mut().flat_map(|mark| {
             let MarkRow { text, drill, rollout, .. } = mark;
             let of_drill =
@@ -545,7 +551,7 @@ impl Sample {
             });
             [text].into_iter().chain(of_drill).chain(of_rollout)
         });
-        for text in reasons.iter_mut().chain(names) {
+        for text in reasons.iter_mut().chain(names).chain(of_replicas) {
             if let Cow::Owned(shown) = harmless(text) {
                 *text = shown;
             }

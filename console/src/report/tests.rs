@@ -221,7 +221,7 @@ fn a_recording_with_any_numbers_is_shown_and_reported() {
             model.replay(all.to_vec());
             for keys in ["}", "]", "]", "["] {
                 press(&mut model, keys);
-                for screen in '1'..='8' {
+                for screen in '1'..='9' {
                     press(&mut model, &screen.to_string());
                     crate::view::text(&model);
                 }
@@ -284,7 +284,11 @@ fn crafted() -> Vec<u8> {
         }
     }
     assert!(free >= 2, "reasons and marks take any text");
-    let hostile: Sample = serde_json::from_value(value).expect("a sample");
+    let mut hostile: Sample = serde_json::from_value(value).expect("a sample");
+    // These lie between names, which reject it.
+    let mut replicas = samples::replicas();
+    replicas.texts().for_each(|text| *text = self::hostile());
+    hostile.replicas = Some(replicas);
     let mut bytes = Vec::new();
     let header = crate::poll::record::Header::new(samples::name("default"));
     let header = crate::poll::record::Header { writer: self::hostile(), ..header };

@@ -9,6 +9,7 @@ mod events;
 mod failovers;
 mod latency;
 mod leases;
+mod logs;
 pub(crate) mod members;
 mod paths;
 
@@ -34,6 +35,7 @@ static ALL: &[&dyn Screen] = &[
     &chaos::Chaos,
     &latency::Latency,
     &events::Events,
+    &logs::Logs,
 ];
 
 /// What is fixed of a screen.

@@ -9,6 +9,7 @@ use crate::poll::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
 use crate::state::packed::{self, Identity, Numbers};
 use obol_fabric::{Instant, Nanos};
 use obol_observe::Health;
+use obol_observe::replicas::Replica;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -25,6 +26,9 @@ const EVENTS_MAX: usize = 2 * crate::state::data::EVENTS_MAX;
 
 /// Approximate memory of a bucket of a sparse distribution.
 const BUCKET_BYTES: usize = 24;
+
+/// Approximate memory of a replica of a log, with its texts.
+const REPLICA_BYTES: usize = size_of::<Replica>() + 32;
 
 /// One sample, with its rows packed.
 #[derive(Clone, Debug)]
@@ -43,11 +47,13 @@ struct Frame {
 impl Frame {
     /// Its approximate memory, without events and shared parts.
     fn bytes(&self) -> usize {
-        let Sample { spans, marks, .. } = &self.rest;
+        let Sample { spans, marks, replicas, .. } = &self.rest;
+        let replicas = replicas.iter().flat_map(|replicas| &replicas.replicas).map(|_| REPLICA_BYTES);
         let spans = spans.iter().map(|span| size_of::<SpanRow>() + span.counts.buckets() * BUCKET_BYTES);
         size_of::<Self>()
             + self.rows.len()
             + spans.sum::<usize>()
+            + replicas.sum::<usize>()
             + marks.iter().map(|mark| size_of::<MarkRow>() + mark.text.len()).sum::<usize>()
     }
 
@@ -182,6 +188,7 @@ impl Store {
                 marks: sample.marks.clone(),
                 names: sample.names.clone(),
                 paths: sample.paths.clone(),
+                replicas: sample.replicas.clone(),
                 thresholds: sample.thresholds,
                 cost: sample.cost,
             },

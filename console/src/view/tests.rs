@@ -404,6 +404,24 @@ fn paths_and_what_is_left_of_their_timeout() {
     holds("paths-80x24", &with(with_paths(80, 24), "5"));
 }
 
+/// A cluster with the replicas of a log.
+fn with_replicas(width: u16, height: u16) -> Model {
+    let mut model = live(width, height);
+    let mut sample = samples::healthy(Instant(START.0 + 24 * 250_000_000));
+    sample.replicas = Some(samples::replicas());
+    model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
+    model
+}
+
+#[test]
+fn logs_and_how_far_each_replica_is() {
+    holds("logs", &with(with_replicas(120, 36), "9"));
+    holds("logs-80x24", &with(with_replicas(80, 24), "9"));
+    holds("logs-wide", &with(with_replicas(200, 24), "9"));
+    holds("logs-empty", &with(live(80, 24), "9"));
+    holds("logs-help", &with(with_replicas(120, 36), "9??"));
+}
+
 #[test]
 fn help_and_leaving() {
     holds("help", &with(live(120, 36), "?"));

@@ -38,9 +38,10 @@ pub(crate) enum Smr {
         after_help = "The figures are read from the memory of the replicas; none of them has to answer, so a frozen one is shown as \
         well. They are numbers of entries: ACCEPTED of the newest one that is there, COMMITTED of the newest one that it knows to \
         be committed, APPLIED of the newest one that is part of its state, LAG of how many of the leader's it has not applied, \
-        PRUNED of the newest one that was given up, so that a replica without it needs a snapshot. RING is the part of the \
-        leader's ring, in bytes, that was not applied yet. GRANTED is the term whose leader may write to the replica, with a \
-        preset that restricts this.\n\
+        and LAG B of their bytes, PRUNED of the newest one that was given up, so that a replica without it needs a snapshot. \
+        RING is the part of the leader's ring, in bytes, that was not applied yet. GRANTED is the term whose leader may write to \
+        the replica, with a preset that restricts this. Redundancy counts the members that have every entry that the leader \
+        knows to be committed. Screen 9 of `obol console` shows the same, live.\n\
         \nExit codes: 0 a replica leads, 1 none does, 2 no such cluster."
     )]
     Status(status::Options),

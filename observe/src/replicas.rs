@@ -1,0 +1,366 @@
+//! Replicas of a replicated log, as their memory says: what `obol smr status` prints, and what the
+//! console shows and records. No replica has to answer, so a frozen one is read as well.
+
+use crate::observer::Observer;
+use crate::snapshot::{Process, Snapshot};
+use obol_fabric::host::{Cluster, Observed};
+use obol_fabric::{Incarnation, Name};
+use obol_smr::{Activity, Area, Preset, REPLICA_PREFIX, Standing};
+use serde::{Deserialize, Serialize};
+
+/// Reads of a header that its owner is writing.
+const TRIES: u32 = 16;
+
+/// All replicas of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replicas {
+    /// The one that leads, and serves.
+    pub leader: Option<Name>,
+    /// Its term; without a leader, of whoever has most of the log.
+    pub term: Option<u64>,
+    /// How the replicas exclude an earlier leader.
+    pub preset: Option<String>,
+    /// Members that have every entry that the leader knows to be committed, itself included. Absent
+    /// without a leader.
+    pub redundancy: Option<u64>,
+    /// By their names.
+    pub replicas: Vec<Replica>,
+}
+
+/// One replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replica {
+    /// Its name.
+    pub name: Name,
+    /// Whether the newest view has it.
+    pub member: bool,
+    /// It leads, and serves.
+    pub leads: bool,
+    /// What it does. Absent if it is of another host.
+    pub activity: Option<Doing>,
+    /// Whether it is stopped by a signal.
+    pub frozen: bool,
+    /// Of another host, whose memory is read there.
+    pub elsewhere: bool,
+    /// Absent if it has no log, or if it is of another host.
+    pub log: Option<Log>,
+}
+
+/// What a replica does, as it publishes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Doing {
+    /// It follows, or has not begun.
+    Follows,
+    /// It is to lead, and collects what may have been committed.
+    TakesOver,
+    /// It leads, and serves.
+    Leads,
+    /// It is to lead, and has no log.
+    Waits,
+}
+
+/// The log of a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Log {
+    /// In hexadecimal: JSON numbers are not that precise.
+    pub id: String,
+    /// The term of the newest leader that wrote here.
+    pub term: u64,
+    /// The term whose leader may write here; 0 if the preset does not restrict that.
+    pub granted: u64,
+    /// The newest entry that is here.
+    pub accepted: u64,
+    /// The newest entry that it knows to be committed.
+    pub committed: u64,
+    /// The newest entry that is a part of its state.
+    pub applied: u64,
+    /// Entries of the leader's that it has not applied.
+    pub lag: u64,
+    /// Their bytes.
+    pub lag_bytes: u64,
+    /// Entries up to this one were given up.
+    pub pruned: u64,
+    /// Whether it lacks some of those, and loads a snapshot.
+    pub needs_snapshot: bool,
+    /// Bytes of the newest snapshot that it made for another replica; 0 for none.
+    pub snapshot_bytes: u64,
+    /// Bytes of the leader's ring here that were not applied yet.
+    pub ring_used_bytes: u64,
+    /// Bytes of a ring.
+    pub ring_bytes: u32,
+    /// Sessions of clients in its state.
+    pub sessions: u64,
+}
+
+impl From<Activity> for Doing {
+    fn from(activity: Activity) -> Self {
+        match activity {
+            Activity::Follows => Self::Follows,
+            Activity::TakesOver => Self::TakesOver,
+            Activity::Leads => Self::Leads,
+            Activity::Waits => Self::Waits,
+        }
+    }
+}
+
+/// A replica, and what its memory says.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    name: Name,
+    incarnation: Incarnation,
+    is_member: bool,
+    frozen: bool,
+    elsewhere: bool,
+    /// `None` if its memory is of another host.
+    activity: Option<Activity>,
+    standing: Option<Standing>,
+}
+
+impl Found {
+    /// Whether it is to lead and, as far as its memory can be read here, serves.
+    fn leads(&self, leader: Option<Incarnation>) -> bool {
+        let is_to_lead = self.is_member && Some(self.incarnation) == leader;
+        is_to_lead && self.activity.is_none_or(|activity| activity == Activity::Leads)
+    }
+}
+
+/// Copies the memory of a replica of this host.
+fn memory(cluster: &Cluster, area: &Area, region: u32) -> Option<(Activity, Option<Standing>)> {
+    // It may have ended in between.
+    let observed = Observed::open(cluster, region).ok()?;
+    let mut memory = Vec::new();
+    let mut read = || {
+        let is_held = observed.reader().values(area.shared(), &mut memory);
+        let activity = is_held.then(|| Activity::of(&memory)).flatten()?;
+        Some((activity, Standing::of(area, &memory)))
+    };
+    (0..TRIES).find_map(|_| read())
+}
+
+impl Replicas {
+    /// Reads the replicas of a snapshot that run; `None` if the regions of the cluster have no room for a
+    /// log.
+    pub fn read(observer: &mut Observer, snapshot: &Snapshot) -> Option<Self> {
+        let area = Area::of(observer.cluster().layout())?;
+        let eldest = snapshot.view.as_ref().and_then(|view| obol_smr::replicas(view).next());
+        let eldest = eldest.map(|leader| leader.incarnation);
+        let is_replica =
+            |process: &&Process| process.alive && process.name.as_str().starts_with(REPLICA_PREFIX);
+        let mut processes: Vec<&Process> = snapshot.all_processes().filter(is_replica).collect();
+        // The leader first: what it has committed by then the others have when they are read.
+        processes.sort_by_key(|process| Some(process.incarnation) != eldest);
+        let mut found = Vec::new();
+        for process in processes {
+            let elsewhere = process.elsewhere.is_some();
+            let read = (!elsewhere).then(|| memory(observer.cluster(), &area, process.region)).flatten();
+            if !elsewhere {
+                observer.count_read(area.shared().len());
+            }
+            found.push(Found {
+                name: process.name,
+                incarnation: process.incarnation,
+                is_member: snapshot.is_member(process),
+                frozen: process.frozen,
+                elsewhere,
+                // What was not read leads nothing.
+                activity: read.map(|(activity, _)| activity).or((!elsewhere).then_some(Activity::Follows)),
+                standing: read.and_then(|(_, standing)| standing),
+            });
+        }
+        Some(Self::of(found, eldest, area.ring_bytes()))
+    }
+
+    fn of(mut found: Vec<Found>, eldest: Option<Incarnation>, ring_bytes: u32) -> Self {
+        found.sort_by_key(|one| (one.name, one.incarnation));
+        // Without views, whoever leads says so itself.
+        let leads_itself = |one: &&Found| {
+            let is_of_mu = one.standing.and_then(|standing| standing.preset()) == Some(Preset::Mu);
+            one.is_member && is_of_mu && one.activity == Some(Activity::Leads)
+        };
+        let by_itself =
+            found.iter().filter(leads_itself).max_by_key(|one| one.standing.map(|standing| standing.granted));
+        let leader = by_itself.map(|one| one.incarnation).or(eldest);
+        // The leader has the whole log; without one, whoever has most of it.
+        let of_leader = found.iter().find(|one| one.leads(leader));
+        let newest = of_leader.and_then(|one| one.standing).or_else(|| {
+            let all = found.iter().filter_map(|one| one.standing);
+            all.max_by_key(|standing| (standing.term, standing.accepted))
+        });
+        let has_all = |one: &&Found, leader: &Standing| {
+            let has = |own: Standing| {
+                own.log == leader.log && !own.needs_snapshot && own.accepted >= leader.committed
+            };
+            one.is_member && one.standing.is_some_and(has)
+        };
+        let redundancy = of_leader
+            .and_then(|one| one.standing)
+            .map(|leader| found.iter().filter(|one| has_all(one, &leader)).count() as u64);
+        let log = |own: Standing| {
+            let behind =
+                |of: fn(&Standing) -> u64, own: u64| newest.as_ref().map_or(0, of).saturating_sub(own);
+            Log {
+                id: format!("{:016x}", own.log),
+                term: own.term.0,
+                granted: own.granted.0,
+                accepted: own.accepted.0,
+                committed: own.committed.0,
+                applied: own.applied.0,
+                lag: behind(|newest| newest.accepted.0, own.applied.0),
+                lag_bytes: behind(|newest| newest.accepted_bytes, own.applied_bytes),
+                pruned: own.pruned.0,
+                needs_snapshot: own.needs_snapshot,
+                snapshot_bytes: own.snapshot_bytes,
+                ring_used_bytes: own.ring_used,
+                ring_bytes,
+                sessions: own.sessions,
+            }
+        };
+        let replica = |one: &Found| Replica {
+            name: one.name,
+            member: one.is_member,
+            leads: one.leads(leader),
+            activity: one.activity.map(Doing::from),
+            frozen: one.frozen,
+            elsewhere: one.elsewhere,
+            log: one.standing.map(log),
+        };
+        Self {
+            leader: of_leader.map(|one| one.name),
+            term: newest.map(|standing| standing.term.0),
+            preset: newest.and_then(|standing| standing.preset()).map(|preset| preset.to_string()),
+            redundancy,
+            replicas: found.iter().map(replica).collect(),
+        }
+    }
+
+    /// Why no replica serves, and what to do; `None` if one does, or if there is none.
+    pub fn remedy(&self) -> Option<&'static str> {
+        if self.replicas.is_empty() || self.leader.is_some() {
+            return None;
+        }
+        let does = |what| self.replicas.iter().any(|one| one.member && one.activity == Some(what));
+        Some(if does(Doing::Waits) {
+            "none that runs has the log. Start those again that are frozen or cut off; if the log is lost, end all replicas and \
+             start the first one with --force-empty: the store is empty then"
+        } else if does(Doing::TakesOver) {
+            "one takes over, which needs a majority of the voters of its log. If it lasts, bring those back that are frozen or \
+             cut off; if they are lost, end all replicas and start the first one with --force-empty: the store is empty then"
+        } else {
+            "none is a member that is to lead; see `obol status`"
+        })
+    }
+}
+
+impl Replicas {
+    /// Its texts, which a recording may have been crafted with.
+    pub fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let logs = self.replicas.iter_mut().filter_map(|one| one.log.as_mut());
+        self.preset.iter_mut().chain(logs.map(|log| &mut log.id))
+    }
+}
+
+impl Replica {
+    /// What is remarkable about it.
+    pub fn note(&self) -> &'static str {
+        match &self.log {
+            None if self.elsewhere => "on another host: `obol smr status` there",
+            _ if self.frozen => "frozen",
+            _ if !self.member => "no member",
+            None if self.activity == Some(Doing::Waits) => "waits for a replica that has the log",
+            None => "no log",
+            Some(_) if self.activity == Some(Doing::TakesOver) => "takes over",
+            Some(log) if log.needs_snapshot => "loads a snapshot",
+            Some(_) if self.leads => "leads",
+            Some(_) => "follows",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_smr::{Index, Term};
+
+    fn standing(accepted: u64, committed: u64, applied: u64) -> Standing {
+        Standing {
+            log: 7,
+            term: Term(5),
+            granted: Term(0),
+            accepted: Index(accepted),
+            committed: Index(committed),
+            applied: Index(applied),
+            accepted_bytes: accepted * 100,
+            applied_bytes: applied * 100,
+            pruned: Index(0),
+            needs_snapshot: false,
+            snapshot_bytes: 0,
+            ring_used: (accepted - applied) * 100,
+            sessions: 1,
+        }
+    }
+
+    fn found(n: u64, activity: Activity, standing: Option<Standing>) -> Found {
+        Found {
+            name: Name::new(&format!("{REPLICA_PREFIX}{n}")).expect("a name"),
+            incarnation: Incarnation(n),
+            is_member: true,
+            frozen: false,
+            elsewhere: false,
+            activity: Some(activity),
+            standing,
+        }
+    }
+
+    #[test]
+    fn the_lag_is_what_the_leader_has_and_the_replica_has_not_applied() {
+        let all = vec![
+            found(3, Activity::Follows, Some(standing(10, 9, 8))),
+            found(2, Activity::Follows, Some(standing(12, 11, 11))),
+            found(1, Activity::Leads, Some(standing(12, 11, 11))),
+        ];
+        let read = Replicas::of(all, Some(Incarnation(1)), 4352);
+        assert_eq!(
+            (read.leader.map(|name| name.to_string()), read.term),
+            (Some("smr-1".to_owned()), Some(5))
+        );
+        assert_eq!(read.redundancy, Some(2), "smr-3 lacks an entry that is committed");
+        let lags: Vec<_> = read.replicas.iter().filter_map(|one| one.log.as_ref()).collect();
+        let lags: Vec<_> = lags.iter().map(|log| (log.lag, log.lag_bytes)).collect();
+        assert_eq!(lags, [(1, 100), (1, 100), (4, 400)]);
+        assert_eq!(
+            read.replicas.iter().map(Replica::note).collect::<Vec<_>>(),
+            ["leads", "follows", "follows"]
+        );
+        assert_eq!(read.remedy(), None);
+    }
+
+    #[test]
+    fn without_a_leader_there_is_no_redundancy_and_a_remedy() {
+        let all =
+            vec![found(1, Activity::TakesOver, Some(standing(4, 4, 4))), found(2, Activity::Follows, None)];
+        let read = Replicas::of(all, Some(Incarnation(1)), 4352);
+        assert_eq!((read.leader, read.redundancy, read.term), (None, None, Some(5)));
+        assert!(read.remedy().is_some_and(|why| why.contains("a majority of the voters")));
+        assert_eq!(read.replicas.iter().map(Replica::note).collect::<Vec<_>>(), ["takes over", "no log"]);
+        assert_eq!(Replicas::default().remedy(), None);
+    }
+
+    #[test]
+    fn a_replica_that_loads_a_snapshot_or_has_another_log_does_not_count() {
+        let behind = Standing { needs_snapshot: true, ..standing(11, 11, 3) };
+        let other = Standing { log: 8, ..standing(20, 20, 20) };
+        let all = vec![
+            found(1, Activity::Leads, Some(standing(12, 11, 11))),
+            found(2, Activity::Follows, Some(behind)),
+            found(3, Activity::Follows, Some(other)),
+            Found { is_member: false, ..found(4, Activity::Follows, Some(standing(12, 12, 12))) },
+        ];
+        let read = Replicas::of(all, Some(Incarnation(1)), 4352);
+        assert_eq!(read.redundancy, Some(1));
+        assert_eq!(
+            read.replicas.iter().map(Replica::note).collect::<Vec<_>>(),
+            ["leads", "loads a snapshot", "follows", "no member"]
+        );
+    }
+}
