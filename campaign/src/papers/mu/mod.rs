@@ -138,7 +138,7 @@ static TRAPS: [&str; 5] = [
      3 us, and of 50 with one of 50 ms; the paper has 15.",
     "The test delays the leader, whose memory then answers. The READ of a process that has died does not complete, and \
      changes no score, until the connection gives up.",
-    "The abstract has a 99th percentile of 945 us, 7.3 has 947.",
+    "Section 1 has a 99th percentile of 945 us, 7.3 has 947.",
     "Abort if any write fails (Listing 2), and wait for a majority (4.2): a refused WRITE has to abort, a dead follower's \
      must not.",
 ];
@@ -201,8 +201,7 @@ fn others_part(as_tested: &Durations, of_program: &Durations, killed: &Durations
 
 fn replication_part(sizes: &[Samples]) -> Part {
     const VERB: &str = "o + L + G + op of the testbed's paper: what one round costs";
-    const TURN: &str = "the leader WRITEs its own ring as it does a follower's, before those: two posts more than Mu, and \
-                        two turns";
+    const TURN: &str = "the leader WRITEs its own ring as it does a follower's, and first: one post more than Mu, and two turns";
     const FLAT: &str =
         "published as constant below 256 bytes; here each byte of an inline WRITE costs the testbed's G";
     const RATIO: &str = "published as 35 % more at 512 bytes";
