@@ -145,6 +145,12 @@ impl Area {
     /// Where a chunk's data begins.
     pub(crate) const CHUNK_DATA: u32 = LINE;
 
+    /// Where a log is direct, the first ring is the log, and the pointers are at the beginning of the
+    /// second one: see [`crate::direct`].
+    pub(crate) const fn pointers(&self) -> u32 {
+        self.rings() + self.ring
+    }
+
     /// All rings.
     pub(crate) const fn rings(&self) -> u32 {
         self.begin + RINGS_AT
@@ -168,6 +174,11 @@ impl Area {
     /// Offset of the chunk in the bytes of [`Area::shared`].
     pub(crate) const fn chunk_in_shared(&self) -> usize {
         (self.chunk() - self.begin) as usize
+    }
+
+    /// Offset of the pointers in the bytes of [`Area::shared`].
+    pub(crate) const fn pointers_in_shared(&self) -> usize {
+        (self.pointers() - self.begin) as usize
     }
 
     /// Offset of an entry in the bytes of [`Area::shared`].

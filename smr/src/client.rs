@@ -420,7 +420,7 @@ impl Client {
     ) {
         let Some(header) = result.ok().and_then(Header::decode) else { return };
         match Preset::of(header.log) {
-            Some(Preset::Mu) => self.led = Led::ByItself,
+            Some(Preset::Mu | Preset::Dare) => self.led = Led::ByItself,
             Some(Preset::View | Preset::MuViews) if header.log != 0 => self.led = Led::ByViews,
             _ => {}
         }

@@ -75,6 +75,8 @@ pub(crate) enum Basis {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Query {
     pub(crate) after: Index,
+    /// What the guard has to confirm first.
+    pub(crate) ticket: u64,
     pub(crate) client: u64,
     pub(crate) number: u64,
     pub(crate) query: Vec<u8>,

@@ -3,12 +3,15 @@
 //! Entries are WRITEs into the leader's ring there, in order, on one link. A head goes before an
 //! entry that overwrites what an earlier head did not give up.
 
+mod direct;
+
 use crate::area::Area;
 use crate::entry::{Entry, Expected, TERM_AT, term_word};
 use crate::follow::{Head, Header, Report};
 use crate::log::{Index, Log, Offset, Point, Term};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::tokens::{Part, token};
+use direct::Direct;
 use obol_fabric::{Address, Fabric, Instant, LinkError, Nanos, Remote};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -36,6 +39,8 @@ pub(crate) struct Source {
     image: Vec<u8>,
     /// The newest commit index that is part of an entry.
     piggybacked: Index,
+    /// The log is one for all leaders, and entries keep their terms ([`crate::direct`]).
+    is_direct: bool,
     mutant: ActiveMutant,
 }
 
@@ -44,13 +49,25 @@ impl Source {
     pub(crate) fn new(area: Area, id: u64, term: Term, place: u8, mutant: ActiveMutant) -> Self {
         let image = vec![0; area.ring_bytes() as usize];
         let (commit, low, piggybacked) = (Index(0), Point::default(), Index(0));
-        Self { area, id, term, place, commit, low, image, piggybacked, mutant }
+        Self { area, id, term, place, commit, low, image, piggybacked, is_direct: false, mutant }
+    }
+
+    /// The same with the logs of DARE.
+    pub(crate) const fn direct(mut self) -> Self {
+        self.is_direct = true;
+        self
+    }
+
+    /// Whether it writes to the logs of DARE.
+    pub(crate) const fn is_direct(&self) -> bool {
+        self.is_direct
     }
 
     /// Encodes an entry of the log.
     pub(crate) fn encode(&mut self, record: &crate::log::Record) {
         let mut bytes = Vec::new();
-        record.entry(self.term, self.commit).encode(self.id, &mut bytes);
+        let term = if self.is_direct { record.term } else { self.term };
+        record.entry(term, self.commit).encode(self.id, &mut bytes);
         let begin = self.area.in_ring(record.at);
         self.image[begin..begin + bytes.len()].copy_from_slice(&bytes);
         self.piggybacked = self.commit;
@@ -100,6 +117,7 @@ pub(crate) struct Peer {
     /// The prefixes that its memory has when WRITEs complete.
     in_flight: VecDeque<Index>,
     retry_at: Instant,
+    direct: Direct,
 }
 
 impl Peer {
@@ -121,6 +139,7 @@ impl Peer {
             present: BTreeSet::new(),
             in_flight: VecDeque::new(),
             retry_at: Instant::ZERO,
+            direct: Direct::default(),
         }
     }
 
@@ -226,6 +245,10 @@ impl Peer {
         announces: bool,
         fabric: &mut F,
     ) {
+        if source.is_direct {
+            self.update(now, source, log, fabric);
+            return;
+        }
         if !self.is_fed() || now < self.retry_at {
             return;
         }
@@ -290,16 +313,27 @@ impl Peer {
     }
 
     fn send_head<F: Fabric>(&mut self, source: &Source, fabric: &mut F) {
-        let &Source { area, id, term, place, commit, low, .. } = source;
+        let bytes = self.head(source);
+        let offset = source.area.head(source.place);
+        fabric.write(Remote { at: self.at, offset }, &bytes, token(Part::Feed, self.id));
+        self.in_flight.push_back(self.next.index);
+    }
+
+    /// Its next head.
+    fn head(&mut self, source: &Source) -> Vec<u8> {
+        let &Source { id, term, commit, low, .. } = source;
         let mut bytes = Vec::new();
         Head { log: id, term, commit, low: low.index, begin: self.begin }.encode(&mut bytes);
-        fabric.write(Remote { at: self.at, offset: area.head(place) }, &bytes, token(Part::Feed, self.id));
-        self.in_flight.push_back(self.next.index);
         (self.low_sent, self.commit_sent, self.head_due) = (low.at, commit, false);
+        bytes
     }
 
     /// A WRITE completed. After a failure all is sent again that may not have arrived.
-    pub(crate) fn on_written(&mut self, now: Instant, well: bool, id: u32, log: &Log) {
+    pub(crate) fn on_written(&mut self, now: Instant, well: bool, id: u32, is_direct: bool, log: &Log) {
+        if is_direct {
+            self.on_updated(now, well, id);
+            return;
+        }
         let Some(has) = self.in_flight.pop_front() else { return };
         if well {
             self.acked = self.acked.max(has);
@@ -318,6 +352,7 @@ impl Peer {
     fn stop(&mut self) {
         (self.stage, self.whole) = (Stage::Unfed, false);
         self.in_flight.clear();
+        self.direct = Direct::default();
     }
 }
 

@@ -2,6 +2,7 @@
 //! applies those that are committed, and reports how far it is.
 
 use crate::area::{Area, PLACES};
+use crate::direct::{self, Pointers};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
 use crate::log::{Index, Log, Offset, Point, Record, Term};
 use crate::mutants::Mutant;
@@ -244,6 +245,41 @@ impl Follow {
         let taken = (0..TAKEN_MAX).take_while(|_| self.take(area, to, fabric)).count();
         self.apply(to);
         taken == TAKEN_MAX as usize
+    }
+
+    /// The same with the logs of DARE: what is committed is taken from the own log, whoever wrote it
+    /// there. What follows can change until then.
+    pub(crate) fn poll_direct<S: Service, F: Fabric>(
+        &mut self,
+        area: Area,
+        to: &mut Replicated<S>,
+        fabric: &F,
+    ) -> bool {
+        for place in 0..PLACES {
+            let Some(head) = Head::own(area, place, self.head.term, fabric) else { continue };
+            if to.state.fits(head.log) { self.head = head } else { self.misfit = true }
+        }
+        let Pointers { tail, commit, begin: Some(begin) } = Pointers::own(area, fabric) else { return false };
+        if self.head.term == Term(0) {
+            return false;
+        }
+        if begin.index > to.log.end().index {
+            to.log.restart(begin);
+            to.gap = begin.index > to.state.applied.index;
+        }
+        to.gap |= to.state.log == 0;
+        let mutant = to.state.mutant;
+        let mut taken = 0;
+        while taken < TAKEN_MAX && to.log.end().index < commit.min(tail) {
+            let end = to.log.end();
+            let record = direct::next(area, self.head.log, end, mutant, &mut self.buffer, fabric);
+            let Some(record) = record else { break };
+            to.log.push(record);
+            taken += 1;
+        }
+        self.commit = commit;
+        self.apply(to);
+        taken == TAKEN_MAX
     }
 
     /// Looks for a new leader, and for what the present one announces.

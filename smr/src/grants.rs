@@ -31,7 +31,7 @@ use crate::REPLICAS_MAX;
 use crate::area::Area;
 use crate::log::Term;
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::preset::{Guard, Look};
+use crate::preset::{Guard, Look, Reads, Turn};
 use crate::sealed;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
@@ -214,7 +214,7 @@ impl<const VIEWS: bool> Grants<VIEWS> {
 }
 
 /// Changes who may write into the rings.
-fn change<F: Fabric>(whom: Writers, permission: Permission, area: Area, fabric: &mut F) {
+pub(crate) fn change<F: Fabric>(whom: Writers, permission: Permission, area: Area, fabric: &mut F) {
     let part = area.rings()..area.rings() + area.rings_bytes();
     fabric.permit(whom, part, permission, token(Part::Permit, 0));
 }
@@ -222,7 +222,7 @@ fn change<F: Fabric>(whom: Writers, permission: Permission, area: Area, fabric: 
 impl<const VIEWS: bool> Guard for Grants<VIEWS> {
     const KIND: u8 = if VIEWS { 1 } else { 2 };
     const REVOKES: bool = true;
-    const REPLICATES_READS: bool = !VIEWS;
+    const READS: Reads = if VIEWS { Reads::Leased } else { Reads::Logged };
 
     fn install(&mut self, view: &View, own: Option<Incarnation>) {
         self.view = view.id;
@@ -246,8 +246,9 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
         self.was_active = false;
     }
 
-    fn poll<F: Fabric>(&mut self, now: Instant, area: Area, fabric: &mut F) {
+    fn poll<F: Fabric>(&mut self, now: Instant, turn: &Turn, fabric: &mut F) {
         let Some(own) = self.own else { return };
+        let area = turn.area;
         self.poll_lines(own, area, fabric);
         if let Some(term) = self.term {
             let at = fabric.address();

@@ -5,12 +5,13 @@ use crate::REPLICAS_MAX;
 use crate::area::{Area, Block};
 use crate::clients::{Basis, Clients, Query, Request, Status, WAKEUP};
 use crate::config::Config;
+use crate::direct::committed;
 use crate::entry::{ENTRY_BYTES_MAX, Kind};
 use crate::feed::{Peer, Source};
 use crate::follow::{Header, Replicated, Report};
 use crate::log::{Index, Log, Offset, Point, Record, Term};
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::preset::{Guard, Look};
+use crate::preset::{Guard, Look, Reads};
 use crate::sealed::Message;
 use crate::service::Service;
 use crate::session::Seen;
@@ -50,8 +51,9 @@ pub(crate) struct Lead {
     buffer: Vec<u8>,
     /// It sends nothing, and answers at once.
     unreplicated: bool,
-    /// Each query is an entry of the log, and so is whatever else is answered.
-    replicates_reads: bool,
+    reads: Reads,
+    /// What the guard has to confirm before a query that is taken now is answered.
+    ticket: u64,
     /// Unix time at the beginning of the fabric's time, by this process's clock, in ms.
     epoch_ms: u64,
     /// The newest time that a command of the log or a query was given, in ms.
@@ -69,15 +71,20 @@ impl Lead {
         term: Term,
         place: u8,
         adopted: Adopted,
+        is_direct: bool,
         of: &mut Replicated<S>,
     ) -> Self {
         let mutant = of.state.mutant;
         let place = if mutant.has(Mutant::SharedRing) { 0 } else { place };
-        let low = of.log.point(adopted.low.max(of.log.base().index)).unwrap_or(of.state.applied);
+        let mut low = of.log.point(adopted.low.max(of.log.base().index)).unwrap_or(of.state.applied);
         for record in adopted.records {
             of.log.push(record);
         }
         let mut source = Source::new(area, of.state.log, term, place, mutant);
+        if is_direct {
+            source = source.direct();
+            low = shortened(low, area, of);
+        }
         (source.commit, source.low) = (of.state.applied.index, low);
         for record in of.log.after(low.index) {
             source.encode(record);
@@ -97,7 +104,8 @@ impl Lead {
             ids: 0,
             buffer: Vec::new(),
             unreplicated: false,
-            replicates_reads: false,
+            reads: Reads::Leased,
+            ticket: 0,
             epoch_ms: 0,
             stamped: 0,
             is_busy: false,
@@ -121,15 +129,23 @@ impl Lead {
         lead
     }
 
+    /// Begins to feed the own log, which has all that the leader has.
+    pub(crate) fn feed_itself<S: Service, F: Fabric>(&mut self, of: &Replicated<S>, fabric: &mut F) {
+        let id = self.id();
+        let mut peer = Peer::new(self.own.1, id);
+        peer.begin_at(of.state.applied, of.log.end(), true, &self.source, fabric);
+        self.peers.push(peer);
+    }
+
     /// The same without copies: what is answered is lost with this process.
     pub(crate) const fn without_copies(mut self) -> Self {
         self.unreplicated = true;
         self
     }
 
-    /// The same with queries in the log (Mu replicates all requests, and knows nothing of them).
-    pub(crate) const fn with_reads_replicated(mut self) -> Self {
-        self.replicates_reads = true;
+    /// The same with what its guard needs to answer a query.
+    pub(crate) const fn with_reads(mut self, reads: Reads) -> Self {
+        self.reads = reads;
         self
     }
 
@@ -257,7 +273,7 @@ impl Lead {
         fabric: &mut F,
     ) -> bool {
         if !self.unreplicated {
-            self.poll_reports(of, guard, fabric);
+            self.poll_reports(now, of, guard, fabric);
         }
         self.recycle(of);
         if self.blank.is_none() && self.has_room(&of.log) {
@@ -266,7 +282,12 @@ impl Lead {
         }
         self.watch(now, fabric);
         self.adjust(dead, &mut of.log);
+        self.ticket = guard.ticket();
         let taken = self.take_requests(now, of, fabric);
+        if self.reads == Reads::Confirmed && !self.clients.queries.is_empty() {
+            let voters: Vec<Address> = self.config.voters.iter().map(|voter| voter.address).collect();
+            guard.confirm(now, &voters, self.source.area, fabric);
+        }
         let was_busy = core::mem::replace(&mut self.is_busy, taken > 0);
         self.send(now, &of.log, !was_busy && taken == 0, fabric);
         self.commit_and_answer(of, guard, fabric);
@@ -286,6 +307,7 @@ impl Lead {
     /// Handles the reports in own memory.
     fn poll_reports<S: Service, G: Guard, F: Fabric>(
         &mut self,
+        now: Instant,
         of: &Replicated<S>,
         guard: &G,
         fabric: &mut F,
@@ -296,12 +318,19 @@ impl Lead {
                 continue;
             }
             let report = Report::own(self.source.area, replica, self.own.0, fabric);
-            let Some(report) = report.filter(|report| report.who == who) else { continue };
             let id = self.ids + 1;
             let Some(peer) = self.peers.iter_mut().find(|peer| peer.at == at) else { continue };
+            if G::DIRECT && peer.is_unfed() && guard.may_feed(at) {
+                peer.read_log(now, &self.source, id, fabric);
+                self.ids = id;
+            }
+            let Some(report) = report.filter(|report| report.who == who) else { continue };
             if peer.is_fed() && report.term == self.source.term {
                 peer.on_report(&report, &self.source);
-            } else if peer.is_unfed() && guard.may_feed(at) && (report.log == of.state.log || report.log == 0)
+            } else if !G::DIRECT
+                && peer.is_unfed()
+                && guard.may_feed(at)
+                && (report.log == of.state.log || report.log == 0)
             {
                 let applied = Point { index: report.applied, at: Offset(0) };
                 let gap = report.gap || report.log == 0;
@@ -314,6 +343,12 @@ impl Lead {
 
     /// Gives up places that no peer needs.
     fn recycle<S: Service>(&mut self, of: &mut Replicated<S>) {
+        // A log that is not adjusted yet may be behind by a few entries, and should not need a snapshot
+        // because of them.
+        let is_early = |peer: &Peer| peer.in_view && !peer.is_fed() && self.config.voter(peer.at).is_some();
+        if self.source.is_direct() && self.has_room(&of.log) && self.peers.iter().any(is_early) {
+            return;
+        }
         let own = self.own.1;
         for peer in self.peers.iter_mut().filter(|peer| peer.at == own) {
             peer.freed = of.state.applied;
@@ -339,7 +374,8 @@ impl Lead {
     fn append(&mut self, kind: Kind, (client, number): (u64, u64), payload: &[u8], log: &mut Log) -> Index {
         let Point { index, at } = log.end();
         let (index, at) = (index.next(), self.source.area.begin(at));
-        let record = Record { index, at, kind, client, number, payload: payload.into() };
+        let term = self.source.term;
+        let record = Record { index, term, at, kind, client, number, payload: payload.into() };
         if !self.unreplicated {
             self.source.encode(&record);
         }
@@ -416,7 +452,7 @@ impl Lead {
                 }
                 // After all that the client has sent before.
                 let after = of.log.end().index;
-                self.clients.queries.push_back(Query { after, client, number, query });
+                self.clients.queries.push_back(Query { after, ticket: self.ticket, client, number, query });
                 return;
             }
             Request::Open => Kind::Open,
@@ -425,11 +461,11 @@ impl Lead {
         match of.state.sessions.seen(client, number) {
             Seen::Done(reply) if !self.mutant.has(Mutant::SessionsForgotten) => {
                 // It was committed, whoever leads now.
-                let basis = if self.replicates_reads { Basis::Log } else { Basis::State };
+                let basis = self.basis();
                 self.clients.answer(basis, client, number, Status::Done, reply);
             }
             Seen::Old => {}
-            Seen::NoSession if kind == Kind::Command && !self.replicates_reads => {
+            Seen::NoSession if kind == Kind::Command && self.reads == Reads::Leased => {
                 self.clients.answer(Basis::State, client, number, Status::NoSession, &[]);
             }
             Seen::NoSession | Seen::New | Seen::Done(_) => {
@@ -463,7 +499,11 @@ impl Lead {
         let mut all: Vec<Index> = voters.map(has).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         let majority = all.len() / 2 + 1;
-        all.get(majority - 1).copied().unwrap_or_default()
+        let replicated = all.get(majority - 1).copied().unwrap_or_default();
+        if self.source.is_direct() {
+            return committed(replicated, self.blank, self.mutant);
+        }
+        replicated
     }
 
     /// Commits, applies, and sends answers, all after one look.
@@ -478,7 +518,7 @@ impl Lead {
         if replicated <= self.source.commit && !self.clients.has_answers() && !may_read {
             return;
         }
-        self.serve_queries(of);
+        self.serve_queries(of, guard.confirmed());
         // All WRITEs whose completions were taken, and all that the queries have read, precede this
         // look: if no later leader has read the logs by now, it will find the entries there.
         let look = match guard.look(self.clients.has_reads(), fabric) {
@@ -505,28 +545,34 @@ impl Lead {
                 }
             }
         }
-        if self.replicates_reads {
-            self.serve_queries(of);
+        if self.reads == Reads::Logged {
+            self.serve_queries(of, guard.confirmed());
         }
         self.clients.send(look, fabric);
     }
 
     /// Whether a query needs an entry.
     fn is_logged(&self) -> bool {
-        self.replicates_reads && !self.mutant.has(Mutant::ReadsUnreplicated)
+        self.reads == Reads::Logged && !self.mutant.has(Mutant::ReadsUnreplicated)
     }
 
-    /// Answers the queries whose predecessors are applied.
-    fn serve_queries<S: Service>(&mut self, of: &Replicated<S>) {
+    /// What its answers that are no news follow from.
+    const fn basis(&self) -> Basis {
+        if matches!(self.reads, Reads::Logged) { Basis::Log } else { Basis::State }
+    }
+
+    /// Answers the queries whose predecessors are applied, and that the guard has confirmed.
+    fn serve_queries<S: Service>(&mut self, of: &Replicated<S>, confirmed: u64) {
         if !self.is_ready() {
             return;
         }
-        while self.clients.queries.front().is_some_and(|query| query.after <= of.state.applied.index) {
+        let may = |query: &Query| query.after <= of.state.applied.index && query.ticket <= confirmed;
+        while self.clients.queries.front().is_some_and(may) {
             let Some(query) = self.clients.queries.pop_front() else { break };
             let mut reply = Vec::new();
             of.state.service.read(&query.query, &mut reply);
             reply.truncate(crate::PAYLOAD_BYTES_MAX);
-            let basis = if self.replicates_reads { Basis::Log } else { Basis::State };
+            let basis = self.basis();
             self.clients.answer(basis, query.client, query.number, Status::Done, &reply);
         }
     }
@@ -535,14 +581,25 @@ impl Lead {
     pub(crate) fn on_written(&mut self, now: Instant, id: u32, well: bool, log: &Log) {
         let next = self.id();
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
-            peer.on_written(now, well, next, log);
+            peer.on_written(now, well, next, self.source.is_direct(), log);
         }
     }
 
     /// A peer's ring was READ.
-    pub(crate) fn on_surveyed(&mut self, id: u32, ring: Result<&[u8], LinkError>, log: &Log) {
+    pub(crate) fn on_surveyed<F: Fabric>(
+        &mut self,
+        now: Instant,
+        id: u32,
+        ring: Result<&[u8], LinkError>,
+        log: &Log,
+        fabric: &mut F,
+    ) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
-            peer.on_surveyed(ring, &self.source, log);
+            if self.source.is_direct() {
+                peer.adjust(now, ring, &self.source, log, fabric);
+            } else {
+                peer.on_surveyed(ring, &self.source, log);
+            }
         }
     }
 
@@ -555,4 +612,17 @@ impl Lead {
     pub(crate) fn is_waiting(&self) -> bool {
         !self.clients.queries.is_empty() || self.clients.has_answers()
     }
+}
+
+/// Where a log of DARE begins that is to fit into a ring: what was taken from the own one may reach
+/// back further.
+fn shortened<S>(mut low: Point, area: Area, of: &Replicated<S>) -> Point {
+    let end = of.log.end().at;
+    for record in of.log.after(low.index) {
+        if area.fits(end, low.at) || low.index >= of.state.applied.index {
+            break;
+        }
+        low = record.end();
+    }
+    low
 }

@@ -15,10 +15,12 @@
 //! reader has to know first is in `docs/design/smr.md`.
 
 mod area;
+mod beats;
 mod book;
 mod client;
 mod clients;
 mod config;
+mod direct;
 mod entry;
 mod feed;
 mod follow;
@@ -42,8 +44,10 @@ mod state;
 mod store;
 mod takeover;
 mod tokens;
+mod votes;
 
 pub use area::{Area, PLACES, REPLICAS_MAX, WINDOW};
+pub use beats::Beats;
 pub use book::{Depth, Executed, FILLS_MAX, Fill, LEVELS_MAX, Level, Order, OrderBook, Side, Verdict};
 pub use client::{BeginError, Client, ClientError, Done, Operation};
 pub use config::{Config, VOTERS_MAX, Voter};
@@ -53,13 +57,14 @@ pub use keys::{Access, Batch, access};
 pub use log::{Index, Term};
 pub use mutants::Mutant;
 pub use node::{Actor, Node};
-pub use preset::{Active, Detector, Guard, Known, Look, Others, Preset, Reign, Views};
+pub use preset::{Active, Detector, Election, Guard, Known, Look, Others, Preset, Reads, Reign, Turn, Views};
 pub use replica::{Pace, Replica, ReplicaState};
 pub use scores::PullScore;
 pub use service::{LoadError, Service};
 pub use session::SESSIONS_MAX;
 pub use standing::Standing;
 pub use store::{EncodeError, KEY_BYTES_MAX, KeyValue, VALUE_BYTES_MAX};
+pub use votes::Votes;
 
 use obol_membership::view::Member;
 use obol_membership::{Kind, View};

@@ -38,6 +38,9 @@ pub(crate) struct Point {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
     pub(crate) index: Index,
+    /// The term that came with it: where a log is direct ([`crate::direct`]), that of the leader that
+    /// created the entry.
+    pub(crate) term: Term,
     pub(crate) at: Offset,
     pub(crate) kind: Kind,
     pub(crate) client: u64,
@@ -47,8 +50,8 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn of(entry: &Entry<'_>) -> Self {
-        let Entry { index, at, kind, client, number, .. } = *entry;
-        Self { index, at, kind, client, number, payload: entry.payload.into() }
+        let Entry { index, term, at, kind, client, number, .. } = *entry;
+        Self { index, term, at, kind, client, number, payload: entry.payload.into() }
     }
 
     /// The prefix that ends with it.
@@ -79,6 +82,11 @@ impl Log {
     /// The whole log.
     pub(crate) fn end(&self) -> Point {
         self.records.back().map_or(self.base, Record::end)
+    }
+
+    /// The newest record, if any is kept.
+    pub(crate) fn last(&self) -> Option<&Record> {
+        self.records.back()
     }
 
     /// A record, if it is kept.
@@ -133,6 +141,7 @@ mod tests {
         let Point { index, at } = log.end();
         Record {
             index: index.next(),
+            term: Term(1),
             at,
             kind: Kind::Command,
             client: 1,

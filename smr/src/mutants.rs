@@ -47,6 +47,19 @@ pub enum Mutant {
     FateUnshared,
     /// A leader that no view confirms answers queries without an entry. (7)
     ReadsUnreplicated,
+    /// A leader commits entries of earlier terms by counting replicas. (1, 2; by a
+    /// schedule)
+    CommitOldTerm,
+    /// A server votes for several candidates in one term. (9; by the model)
+    VoteTwice,
+    /// A server votes while the leader before can still write to its log. (1, 2)
+    VoteWithOpenLog,
+    /// A server votes for a candidate that lacks entries of its own log. (2, 11)
+    VoteWithoutLogCheck,
+    /// A leader sets the tail of a log before the entries are there. (1, 2)
+    TailBeforeEntries,
+    /// A leader answers queries without reading the terms of a majority. (7)
+    ReadWithoutTerms,
 }
 
 /// The planted bug, if any; never one without the feature.

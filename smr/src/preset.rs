@@ -5,11 +5,15 @@
 //! | `view` | [`Views`] | [`Active`]: the lease and the fence of the membership |
 //! | `mu+views` | [`Views`] | [`crate::Grants`]: the permission switch of Mu |
 //! | `mu` | [`crate::PullScore`]: the detector of Mu | the same, and no lease |
+//! | `dare` | [`crate::Beats`]: heartbeats that the leader writes | [`crate::Votes`]: terms and votes |
 
 use crate::area::Area;
 use crate::config::Config;
+use crate::direct::Prefix;
+use crate::follow::Header;
 use crate::grants::Grants;
 use crate::log::Term;
+use crate::votes::Votes;
 use core::fmt::Debug;
 use core::hash::Hash;
 use derive_more::Display;
@@ -30,6 +34,10 @@ pub enum Preset {
     /// leader before as with `mu+views`. Reads are replicated.
     #[display("mu")]
     Mu,
+    /// A leader is elected by votes, writes heartbeats and one log for all leaders, and READs the terms of
+    /// a majority before it answers a query.
+    #[display("dare")]
+    Dare,
 }
 
 impl Preset {
@@ -40,6 +48,7 @@ impl Preset {
             (Active::KIND, Self::View),
             (Grants::<true>::KIND, Self::MuViews),
             (Grants::<false>::KIND, Self::Mu),
+            (Votes::KIND, Self::Dare),
         ];
         all.into_iter().find_map(|(known, preset)| (known == kind).then_some(preset))
     }
@@ -74,6 +83,52 @@ pub struct Known<'a> {
     pub(crate) lost: Term,
     /// What its replication plane has done.
     pub(crate) work: Work,
+    /// It leads.
+    pub(crate) leads: bool,
+    /// It may lead: it votes, and its log has no hole.
+    pub(crate) stands: bool,
+    /// What its guard knows of elections.
+    pub(crate) election: Election,
+}
+
+/// What a guard by which replicas elect their leader knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Election {
+    /// The newest term.
+    pub(crate) term: Term,
+    /// Heartbeats of leaders that are not outdated, and of those that are, that have come.
+    pub(crate) beats: u64,
+    pub(crate) stale: u64,
+    /// Votes that this replica has given to others.
+    pub(crate) votes: u64,
+    /// Requests for its vote that it did not consider, because it knew of a leader.
+    pub(crate) ignored: u64,
+    /// The leader of the newest of these heartbeats.
+    pub(crate) leader: Option<(Term, Incarnation, Address)>,
+}
+
+/// What a guard needs for its turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    pub(crate) area: Area,
+    /// Interval of heartbeats.
+    pub(crate) every: Nanos,
+    /// The detector knows of a leader.
+    pub(crate) trusts: bool,
+    /// The replica's log.
+    pub(crate) prefix: Prefix,
+}
+
+/// What a leader needs to answer a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reads {
+    /// A lease: [`Guard::look`].
+    Leased,
+    /// Nothing but a committed entry confirms that this leader was not excluded: so each query is one,
+    /// as with Mu.
+    Logged,
+    /// The guard confirms it, for all queries that have come before it began to: [`Guard::confirm`].
+    Confirmed,
 }
 
 /// What the replication plane of a replica (Mu, 3.1) has done, for the background plane.
@@ -98,6 +153,23 @@ pub enum Others {
     HaveNothing,
 }
 
+impl Others {
+    /// From the headers of all other replicas of the view, as far as they were READ. `own` is this one,
+    /// and whether it may begin a log.
+    pub(crate) fn of((own, founds): (Incarnation, bool), headers: &[(Incarnation, Option<Header>)]) -> Self {
+        let known = || headers.iter().filter_map(|(who, header)| Some((*who, (*header)?)));
+        if known().any(|(_, header)| header.log != 0) {
+            Self::HaveLog
+        } else if known().count() < headers.len() {
+            Self::Unknown
+        } else if known().any(|(who, header)| header.founds && (!founds || who < own)) {
+            Self::MayFound
+        } else {
+            Self::HaveNothing
+        }
+    }
+}
+
 /// Finds out who should lead.
 pub trait Detector: Clone + Debug + Default + Eq + Hash {
     /// Views decide it; otherwise [`Detector::poll`] does.
@@ -110,6 +182,10 @@ pub trait Detector: Clone + Debug + Default + Eq + Hash {
     /// The leader to which this replica reports while it does not lead.
     fn leader(&self) -> Option<(Incarnation, Address)> {
         self.reign().map(|reign| (reign.leader, reign.at))
+    }
+    /// Whether it knows of a leader that runs.
+    fn trusts(&self) -> bool {
+        true
     }
     /// Whether another replica has a log or may begin one. `own` is this one, and whether it may.
     fn others(&self, _own: (Incarnation, bool)) -> Others {
@@ -150,9 +226,11 @@ pub trait Guard: Clone + Debug + Default + Eq + Hash {
     const KIND: u8;
     /// A leader whose WRITE is refused was excluded.
     const REVOKES: bool;
-    /// Nothing but a committed entry confirms that this leader was not excluded: so each query is one,
-    /// as with Mu.
-    const REPLICATES_READS: bool = false;
+    /// Each replica has one log for all leaders, as in DARE, and a successor continues from its own,
+    /// which its voters have found recent enough.
+    const DIRECT: bool = false;
+    /// What a leader needs to answer a query.
+    const READS: Reads = Reads::Leased;
 
     /// Installs a newer view, and this replica's incarnation in it.
     fn install(&mut self, view: &View, own: Option<Incarnation>);
@@ -160,8 +238,10 @@ pub trait Guard: Clone + Debug + Default + Eq + Hash {
     fn seize<F: Fabric>(&mut self, term: Term, fabric: &mut F);
     /// Leads no more, and takes over no more.
     fn release(&mut self) {}
+    /// It has seized a majority, and leads.
+    fn elected(&mut self) {}
     /// Does what is due, whether this replica leads or not.
-    fn poll<F: Fabric>(&mut self, _now: Instant, _area: Area, _fabric: &mut F) {}
+    fn poll<F: Fabric>(&mut self, _now: Instant, _turn: &Turn, _fabric: &mut F) {}
     /// A change of permissions that it posted ended.
     fn on_permit<F: Fabric>(&mut self, _result: Result<(), LinkError>, _area: Area, _fabric: &mut F) {}
     /// Whether no earlier leader commits anything by this replica's memory any more. READs of it that
@@ -174,6 +254,22 @@ pub trait Guard: Clone + Debug + Default + Eq + Hash {
     /// What this leader may do now: what completed before this call was done before it was excluded,
     /// or was never done. `reads`: it has read its state for answers.
     fn look<F: Fabric>(&mut self, reads: bool, fabric: &F) -> Look;
+    /// What has to be confirmed before a query that is taken now is answered: see [`Reads::Confirmed`].
+    fn ticket(&self) -> u64 {
+        0
+    }
+    /// What is confirmed.
+    fn confirmed(&self) -> u64 {
+        u64::MAX
+    }
+    /// Begins to confirm what has not been, unless that is under way.
+    fn confirm<F: Fabric>(&mut self, _now: Instant, _voters: &[Address], _area: Area, _fabric: &mut F) {}
+    /// A READ that it posted ended.
+    fn on_read(&mut self, _now: Instant, _argument: u32, _result: Result<&[u8], LinkError>) {}
+    /// What it knows of elections.
+    fn election(&self) -> Election {
+        Election { term: self.granted(), ..Election::default() }
+    }
     /// The newest term whose leader may write to this replica; 0 if that is not restricted.
     fn granted(&self) -> Term {
         Term(0)

@@ -3,15 +3,16 @@
 use crate::REPLICAS_MAX;
 use crate::area::{Area, Block};
 use crate::config::Config;
+use crate::direct::{self, Prefix};
 use crate::follow::{Activity, Follow, Header, Replicated, Report};
 use crate::lead::Lead;
 use crate::log::{Index, Log, Term};
 use crate::mutants::Mutant;
-use crate::preset::{Active, Detector, Guard, Known, Others, Views, Work};
+use crate::preset::{Active, Detector, Guard, Known, Others, Turn, Views, Work};
 use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
 use crate::state::{self, State};
-use crate::takeover::{Adopted, Progress, Takeover};
+use crate::takeover::{Adopted, Progress, Takeover, config_of};
 use crate::tokens::{Part, bytes_of};
 use obol_fabric::{Address, Completion, Evidence, Fabric, Incarnation, Instant, LinkError, Nanos};
 use obol_membership::View;
@@ -432,13 +433,13 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return;
         };
         self.place = Some(place);
-        let lead = Lead::begin((incarnation, own), self.area, term, place, adopted, &mut self.of);
-        let mut lead = lead.with_epoch(self.epoch_ms);
+        let lead = Lead::begin((incarnation, own), self.area, term, place, adopted, G::DIRECT, &mut self.of);
+        let mut lead = lead.with_epoch(self.epoch_ms).with_reads(G::READS);
         if self.unreplicated {
             lead = lead.without_copies();
         }
-        if G::REPLICATES_READS {
-            lead = lead.with_reads_replicated();
+        if G::DIRECT {
+            lead.feed_itself(&self.of, fabric);
         }
         lead.install(&self.replicas, &self.clients);
         self.role = Role::Leading(Box::new(lead));
@@ -486,7 +487,13 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Returns whether there may be more to do.
     fn poll<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
-        self.guard.poll(now, self.area, fabric);
+        let turn = Turn {
+            area: self.area,
+            every: self.look_every(),
+            trusts: self.detector.trusts(),
+            prefix: Prefix::of(&self.of),
+        };
+        self.guard.poll(now, &turn, fabric);
         self.detect(now, fabric);
         if self.is_held {
             return false;
@@ -503,6 +510,26 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         more
     }
 
+    /// Interval of the detector: a look has to find that a counter went on since the one before.
+    fn look_every(&self) -> Nanos {
+        self.pace.look_every.max(self.pace.poll_every.saturating_mul(2))
+    }
+
+    /// Whether it may become a candidate (DARE, 3.2.2): by the newest configuration in its log.
+    fn may_stand<F: Fabric>(&self, fabric: &F) -> bool {
+        let own = fabric.address();
+        let votes = |config: &Config| config.voter(own).is_some();
+        let is_whole = G::DIRECT && self.is_whole();
+        is_whole && (votes(&self.of.state.config) || votes(&self.own_log(fabric).1))
+    }
+
+    /// The part of its log that is not in its state, and the configuration in force at its end.
+    fn own_log<F: Fabric>(&self, fabric: &F) -> (Vec<crate::log::Record>, Config, Index) {
+        let records = direct::rest(self.area, &Prefix::of(&self.of), fabric);
+        let (config, index) = config_of(&records, &self.of.state.config);
+        (records, config, index)
+    }
+
     /// Looks who leads, if views do not say that.
     fn detect<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if D::OF_VIEWS {
@@ -513,7 +540,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         }
         let pending = match &self.role {
             // Another leader may write here, so this one was excluded.
-            Role::Leading(lead) if self.guard.granted() > lead.term() => {
+            Role::Leading(lead) if self.guard.election().term > lead.term() => {
                 self.lost = lead.term();
                 self.step_down(fabric);
                 None
@@ -522,17 +549,18 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::TakingOver { takeover, .. } => Some(takeover.progress() + self.loader.progress()),
             Role::Following | Role::Waiting | Role::Yields => None,
         };
-        // A look has to find that the counter went on since the one before.
-        let every = self.pace.look_every.max(self.pace.poll_every.saturating_mul(2));
         let known = Known {
             area: self.area,
-            every,
+            every: self.look_every(),
             own: self.own,
             config: &self.of.state.config,
             log: self.of.state.log,
             granted: self.guard.granted(),
             lost: self.lost,
             work: Work { turns: self.turns, pending },
+            leads: matches!(self.role, Role::Leading(_)),
+            stands: self.may_stand(fabric),
+            election: self.guard.election(),
         };
         if self.detector.poll(now, &known, fabric) {
             self.elect(fabric);
@@ -540,7 +568,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     }
 
     fn poll_following<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
-        let more = self.follow.poll(self.area, &mut self.of, fabric);
+        let more = if G::DIRECT {
+            self.follow.poll_direct(self.area, &mut self.of, fabric)
+        } else {
+            self.follow.poll(self.area, &mut self.of, fabric)
+        };
         // A leader that waits for its permission sends it nothing by which it could see that.
         if !G::REVOKES && self.of.state.log == 0 {
             self.follow.misfit |= self.own.is_some_and(|own| crate::grants::is_asked(own, self.area, fabric));
@@ -564,7 +596,29 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         self.loader.poll(now, own, &self.replicas, least, area, pauses, fabric);
     }
 
+    /// Leads if a majority of the voters has voted for it (DARE, 3.2.2). Nobody else can write to its log
+    /// any more, and a majority has found that it is recent enough.
+    fn poll_election<F: Fabric>(&mut self, fabric: &mut F) -> bool {
+        let Role::TakingOver { takeover, .. } = &self.role else { return false };
+        let (term, own) = (takeover.term, fabric.address());
+        if !self.guard.seized(own, fabric) {
+            return false;
+        }
+        let (records, config, config_index) = self.own_log(fabric);
+        let votes = config.voters.iter().filter(|voter| self.guard.seized(voter.address, fabric)).count();
+        if votes < config.majority() {
+            return false;
+        }
+        self.guard.elected();
+        let (low, memories) = (self.of.log.base().index, Vec::new());
+        self.lead(term, Adopted { records, low, config, config_index, memories }, fabric);
+        true
+    }
+
     fn poll_takeover<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
+        if G::DIRECT {
+            return self.poll_election(fabric);
+        }
         let Role::TakingOver { takeover, behind } = &mut self.role else { return false };
         let term = takeover.term;
         if let (Some(least), Some(own)) = (*behind, self.own) {
@@ -652,7 +706,16 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 lead.continue_sending(now, &self.of.log, fabric);
                 self.publish(fabric);
             }
-            (Role::Leading(lead), Part::Survey) => lead.on_surveyed(argument, read(result), &self.of.log),
+            (Role::Leading(lead), Part::Survey) => {
+                lead.on_surveyed(now, argument, read(result), &self.of.log, fabric);
+                if G::DIRECT {
+                    lead.continue_sending(now, &self.of.log, fabric);
+                }
+            }
+            (_, Part::Terms) => {
+                self.guard.on_read(now, argument, read(result));
+                self.poll_at = Instant::ZERO;
+            }
             (Role::TakingOver { takeover, .. }, Part::Adopt) => {
                 takeover.on_read(now, argument, read(result));
                 self.poll_at = Instant::ZERO;

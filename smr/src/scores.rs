@@ -251,16 +251,7 @@ impl Detector for PullScore {
         let others = self.replicas.iter().filter(|(who, _)| *who != own);
         let headers: Vec<(Incarnation, Option<Header>)> =
             others.map(|(who, at)| (*who, header(*at))).collect();
-        let known = || headers.iter().filter_map(|(who, header)| Some((*who, (*header)?)));
-        if known().any(|(_, header)| header.log != 0) {
-            Others::HaveLog
-        } else if known().count() < headers.len() {
-            Others::Unknown
-        } else if known().any(|(who, header)| header.founds && (!founds || who < own)) {
-            Others::MayFound
-        } else {
-            Others::HaveNothing
-        }
+        Others::of((own, founds), &headers)
     }
 
     fn poll<F: Fabric>(&mut self, now: Instant, known: &Known<'_>, fabric: &mut F) -> bool {

@@ -2,6 +2,7 @@
 //! part, so it works as well for one that is frozen.
 
 use crate::area::{Area, PLACES};
+use crate::direct::{self, Pointers};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
 use crate::follow::{Head, Header};
 use crate::log::{Index, Offset, Point, Record, Term};
@@ -51,6 +52,9 @@ impl Standing {
         let newest = heads.max_by_key(|(_, head)| head.term);
         let log = if log == 0 { newest.map_or(0, |(_, head)| head.log) } else { log };
         let head = newest.map_or_else(Head::default, |(_, head)| head);
+        if Preset::of(log) == Some(Preset::Dare) {
+            return Self::direct(area, memory, newest);
+        }
         let begin = if gap { head.begin } else { applied };
         let mut end = begin;
         let mut committed = applied.index.max(head.commit);
@@ -78,6 +82,36 @@ impl Standing {
 }
 
 impl Standing {
+    /// The same for the logs of DARE, whose pointers say what is in them.
+    fn direct(area: &Area, memory: &[u8], newest: Option<(u8, Head)>) -> Option<Self> {
+        let header = Header::decode(memory)?;
+        let head = newest.map_or_else(Head::default, |(_, head)| head);
+        let log = if header.log == 0 { head.log } else { header.log };
+        let pointers = Pointers::decode(memory.get(area.pointers_in_shared()..)?)?;
+        let begin = if header.gap { pointers.begin.unwrap_or_default() } else { header.applied };
+        let mut end = begin;
+        while end.index < pointers.tail
+            && let Some(next) = at(area, memory, direct::PLACE, log, end)
+        {
+            end = Record::of(&next).end();
+        }
+        Some(Self {
+            log,
+            term: head.term,
+            granted: header.granted,
+            accepted: end.index,
+            committed: header.applied.index.max(pointers.commit),
+            applied: header.applied.index,
+            accepted_bytes: end.at.0,
+            applied_bytes: header.applied.at.0,
+            pruned: head.low,
+            needs_snapshot: header.gap,
+            snapshot_bytes: crate::snapshot::served_bytes(memory.get(area.chunk_in_shared()..)?),
+            ring_used: end.at.0.saturating_sub(begin.at.0),
+            sessions: header.sessions,
+        })
+    }
+
     /// The preset of its replicas; `None` for one that this version does not know.
     pub fn preset(&self) -> Option<Preset> {
         Preset::of(self.log)
@@ -86,12 +120,16 @@ impl Standing {
 
 /// The end of the entry that follows in a ring, and the commit index that came with it.
 fn following(area: &Area, memory: &[u8], place: u8, head: &Head, after: Point) -> Option<(Point, Index)> {
+    let entry = at(area, memory, place, head.log, after).filter(|entry| entry.term == head.term)?;
+    Some((Record::of(&entry).end(), entry.commit))
+}
+
+/// The entry that follows in a ring, of whatever term.
+fn at<'a>(area: &Area, memory: &'a [u8], place: u8, log: u64, after: Point) -> Option<Entry<'a>> {
     let at: Offset = area.begin(after.at);
     let from = area.entry_in_shared(place, at);
     let bytes = memory.get(from..memory.len().min(from + ENTRY_BYTES_MAX))?;
-    let expected = Expected { log: head.log, index: after.index.next(), at, mutant: ActiveMutant::NONE };
-    let entry = Entry::decode(bytes, &expected).filter(|entry| entry.term == head.term)?;
-    Some((Record::of(&entry).end(), entry.commit))
+    Entry::decode(bytes, &Expected { log, index: after.index.next(), at, mutant: ActiveMutant::NONE })
 }
 
 #[cfg(test)]

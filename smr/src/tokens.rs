@@ -25,6 +25,8 @@ pub(crate) enum Part {
     Pull = 0xf8,
     /// The same by a client that looks for the leader.
     Seek = 0xf9,
+    /// A READ of a voter's term, by [`crate::Votes`].
+    Terms = 0xfa,
 }
 
 pub(crate) const fn token(part: Part, argument: u32) -> Token {

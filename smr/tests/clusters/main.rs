@@ -7,7 +7,7 @@ mod history;
 mod oracle;
 
 use cluster::{Cluster, Faults, Plan, Run};
-use obol_smr::{Active, Detector, Grants, Guard, PullScore, ReplicaState, Views};
+use obol_smr::{Active, Beats, Detector, Grants, Guard, PullScore, ReplicaState, Views, Votes};
 use std::ops::Range;
 
 /// The guard of the preset `mu`.
@@ -164,6 +164,31 @@ fn with_mu_replicas_that_have_all_lost_the_log_wait_and_change_no_views() {
 #[test]
 fn with_mu_the_same_seed_gives_the_same_run() {
     the_same_seed_repeats::<PullScore, Unleased>();
+}
+
+#[test]
+fn with_dare_every_history_is_linearizable_and_redundancy_comes_back() {
+    every_history_is_linearizable::<Beats, Votes>();
+}
+
+#[test]
+fn with_dare_nothing_is_lost_when_a_majority_is_lost_and_found() {
+    nothing_is_lost::<Beats, Votes>();
+}
+
+#[test]
+fn with_dare_no_read_is_stale_while_a_leader_is_cut_off_from_the_others() {
+    no_read_is_stale::<Beats, Votes>();
+}
+
+#[test]
+fn with_dare_replicas_that_have_all_lost_the_log_wait_and_change_no_views() {
+    all_wait_without_a_log::<Beats, Votes>();
+}
+
+#[test]
+fn with_dare_the_same_seed_gives_the_same_run() {
+    the_same_seed_repeats::<Beats, Votes>();
 }
 
 #[cfg(feature = "mutants")]
@@ -344,5 +369,29 @@ mod mutants {
     #[test]
     fn with_mu_a_successor_that_does_not_read_the_logs_of_others() {
         is_caught_with_mu(Mutant::NoDrain, &[1, 2, 7]);
+    }
+
+    fn is_caught_with_dare(mutant: Mutant, invariants: &[u32]) {
+        is_caught_with::<Beats, Votes>(mutant, &[Faults::Single, Faults::Overlapping], invariants);
+    }
+
+    #[test]
+    fn a_vote_of_a_server_whose_log_the_old_leader_still_writes() {
+        is_caught_with_dare(Mutant::VoteWithOpenLog, &[1, 2, 3, 7]);
+    }
+
+    #[test]
+    fn a_vote_for_a_candidate_that_lacks_entries() {
+        is_caught_with_dare(Mutant::VoteWithoutLogCheck, &[1, 2, 7]);
+    }
+
+    #[test]
+    fn a_tail_before_its_entries() {
+        is_caught_with_dare(Mutant::TailBeforeEntries, &[1, 2, 3, 7, 12]);
+    }
+
+    #[test]
+    fn a_read_without_the_terms_of_others() {
+        is_caught_with::<Beats, Votes>(Mutant::ReadWithoutTerms, &[Faults::Deaf], &[7]);
     }
 }
