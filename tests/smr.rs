@@ -215,13 +215,13 @@ fn with_mu_a_leader_that_is_frozen_is_replaced_and_leads_again_when_it_is_back()
 #[test]
 fn presets_are_checked_side_by_side_and_no_answer_is_wrong() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let all = ["--preset", "view,mu+views,mu"];
+    let all = ["--preset", "view,mu+views,mu,dare"];
     let check = ["check", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
     let ran = says(&root, &[&check, &all[..]].concat()).ends(0);
     let said: Vec<Value> =
         ran.out.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect();
     let presets: Vec<&str> = said.iter().filter_map(|of| of["preset"].as_str()).collect();
-    assert_eq!(presets, ["view", "mu+views", "mu"], "{ran:?}");
+    assert_eq!(presets, ["view", "mu+views", "mu", "dare"], "{ran:?}");
     for said in &said {
         assert_eq!(said["wrong"], 0, "{said}");
         assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");

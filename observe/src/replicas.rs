@@ -175,8 +175,9 @@ impl Replicas {
         found.sort_by_key(|one| (one.name, one.incarnation));
         // Without views, whoever leads says so itself.
         let leads_itself = |one: &&Found| {
-            let is_of_mu = one.standing.and_then(|standing| standing.preset()) == Some(Preset::Mu);
-            one.is_member && is_of_mu && one.activity == Some(Activity::Leads)
+            let preset = one.standing.and_then(|standing| standing.preset());
+            let without_views = matches!(preset, Some(Preset::Mu | Preset::Dare));
+            one.is_member && without_views && one.activity == Some(Activity::Leads)
         };
         let by_itself =
             found.iter().filter(leads_itself).max_by_key(|one| one.standing.map(|standing| standing.granted));

@@ -16,6 +16,10 @@ pub(crate) enum PresetName {
     /// replicate reads
     #[value(name = "mu")]
     Mu,
+    /// By terms and votes, as in DARE: the leader writes heartbeats, and reads the
+    /// terms of a majority before it answers a query
+    #[value(name = "dare")]
+    Dare,
 }
 
 impl PresetName {
@@ -25,6 +29,7 @@ impl PresetName {
             Self::View => Preset::View,
             Self::MuViews => Preset::MuViews,
             Self::Mu => Preset::Mu,
+            Self::Dare => Preset::Dare,
         }
     }
 }

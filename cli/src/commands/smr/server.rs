@@ -12,8 +12,8 @@ use obol_fabric::{Name, Nanos};
 use obol_node::Site;
 use obol_replica::{Observer, ReplicaError, Settings, named};
 use obol_smr::{
-    Active, Detector, Grants, Guard, KeyValue, OrderBook, PullScore, REPLICA_PREFIX, Replica, ReplicaState,
-    Service, VOTERS_MAX, Views,
+    Active, Beats, Detector, Grants, Guard, KeyValue, OrderBook, PullScore, REPLICA_PREFIX, Replica,
+    ReplicaState, Service, VOTERS_MAX, Views, Votes,
 };
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -189,6 +189,7 @@ fn serve_as<S: Service + Default>(
         PresetName::View => serve::<S, Views, Active>(site, options, stop),
         PresetName::MuViews => serve::<S, Views, Grants>(site, options, stop),
         PresetName::Mu => serve::<S, PullScore, Grants<false>>(site, options, stop),
+        PresetName::Dare => serve::<S, Beats, Votes>(site, options, stop),
     }
 }
 
