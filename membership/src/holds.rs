@@ -15,9 +15,15 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos};
 pub const NAMES_MAX: usize = 64;
 /// How many graceful leaves are as much as one failure: a leave costs the others a view, a failure
 /// costs them a failover as well.
-pub const LEAVES_PER_FAILURE: u64 = 4;
+const LEAVES_PER_FAILURE: u64 = 4;
 /// A hold doubles at most this often, whatever its limit.
 const DOUBLINGS_MAX: u32 = 32;
+
+/// How many graceful leaves count as one failure. Without fences the others wait for a lease after
+/// either.
+pub const fn leaves_per_failure(timing: &Timing) -> u64 {
+    if timing.fencing { LEAVES_PER_FAILURE } else { 1 }
+}
 
 /// How a member ended. Each is counted by itself: who is stopped and started after a series of crashes
 /// does not wait longer because it left.
@@ -108,7 +114,7 @@ impl Series {
     const fn share(&self, timing: &Timing) -> Nanos {
         let per_failure = match self.end {
             End::Failed => 1,
-            End::Left => LEAVES_PER_FAILURE,
+            End::Left => leaves_per_failure(timing),
         };
         let burst = if timing.join_burst == 0 { 1 } else { timing.join_burst as u64 };
         Nanos(timing.join_window.0 / (burst * per_failure))
@@ -223,6 +229,7 @@ mod tests {
 
     fn timing() -> Timing {
         Timing {
+            fencing: true,
             join_burst: 4,
             join_window: Nanos(100 * MILLI),
             join_hold: Nanos(10 * MILLI),
@@ -368,6 +375,18 @@ mod tests {
         // The bucket has room for 16, and 18 ms drain nearly three of them.
         assert_eq!(holds[..18], [None; 18]);
         assert_eq!(holds[18..], [Some(10), Some(20), Some(40)], "{holds:?}");
+    }
+
+    #[test]
+    fn without_fences_leaves_count_as_failures() {
+        let timing = Timing { fencing: false, ..timing() };
+        let mut names = JoinHolds::default();
+        let mut held = |at| {
+            let at = Instant(at * MILLI);
+            names.ended(name("loop"), End::Left, Incarnation(1), &timing, at);
+            names.hold(name("loop"), &timing, at).is_some()
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(&mut held), [false, false, false, false, true]);
     }
 
     #[test]
