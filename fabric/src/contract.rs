@@ -7,7 +7,7 @@
 //! | target frozen | succeeds | succeeds | succeeds | succeeds |
 //! | target dead | [`LinkError::PeerDead`] after a drawn delay | [`LinkError::PeerDead`] at once | [`LinkError::PeerDead`] within the bound of detection | [`LinkError::PeerDead`]; so does a gateway that does not answer within that bound |
 //! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it | a full lane loses it, counted; so does a broken connection, uncounted |
-//! | [`Fabric::permit`] | takes a drawn time | waits for WRITEs that have begun; one part of the memory, some exceptions | not supported | not supported |
+//! | [`Fabric::permit`] | takes a drawn time | waits for WRITEs that have begun; one part of the memory, some exceptions | not supported | as `shm`; WRITEs of the own host's gateway are waited for as well |
 //! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) | the other host's gateway passes both on; of a silent gateway nothing is known but the silence |
 //!
 //! Operations posted to one peer are executed in the order of the posts. After one of them has

@@ -16,7 +16,7 @@ use crate::host::table::{GATEWAY_FLAG, MAILBOX_FLAG, REGIONS};
 use crate::host::{Cluster, HostError, clock};
 use crate::identity::{Duty, Identity, IdentityError};
 use crate::layout::Layout;
-use crate::rights::Role;
+use crate::rights::{Change, Role};
 use crate::shm::Memory;
 use crate::types::{Address, Instant};
 use crate::version::Release;
@@ -337,6 +337,10 @@ impl Transport for Ip {
 
     fn refuse_permit(&mut self, token: Token) {
         self.local.refuse_permit(token);
+    }
+
+    fn permit(&mut self, change: Change, token: Token) {
+        self.local.permit(change, token);
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool {

@@ -12,6 +12,9 @@
 //! writer's is on the path of every WRITE; there it costs nothing if the owner's is `membarrier`,
 //! which makes the writer execute one (`MEMBARRIER_CMD_GLOBAL_EXPEDITED`). `loom` has no such call:
 //! in the models both sides have a fence of their own, which orders the same accesses.
+//!
+//! A gateway WRITEs for processes of other hosts: one thread, with one word for all of them. So an
+//! owner that revokes the permission of such a process waits for the gateway's word.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::Arc;
@@ -33,7 +36,14 @@ enum Planted {
     TrustsSuspicion,
     /// The owner grants the next writer its permission before it has revoked this one's.
     GrantsFirst,
+    /// The owner waits for the word of the process that it names, but a gateway WRITEs for that one.
+    ForgetsGateway,
+    /// Two threads of a gateway announce themselves in one word.
+    TwoThreads,
 }
+
+/// The word of the gateway that WRITEs for both writers.
+const GATEWAY: usize = 1;
 
 /// A region that two writers may write, and what its owner knows of the first one's death.
 struct Region {
@@ -75,9 +85,14 @@ impl Region {
 
     /// A WRITE of one number; `dies` after the first word, in the middle of it.
     fn write(&self, writer: usize, number: u64, dies: bool) -> bool {
+        self.write_by(writer, writer, number, dies)
+    }
+
+    /// A WRITE for a writer, announced in this word.
+    fn write_by(&self, word: usize, writer: usize, number: u64, dies: bool) -> bool {
         let looked = self.is(Planted::LooksFirst).then(|| self.may_write(writer));
         if !self.is(Planted::NoWord) {
-            self.writing[writer].store(1, Ordering::Relaxed);
+            self.writing[word].store(1, Ordering::Relaxed);
             self.fence();
         }
         let may = looked.unwrap_or_else(|| self.may_write(writer));
@@ -88,19 +103,24 @@ impl Region {
             }
             self.log[1].store(number, Ordering::Relaxed);
         }
-        self.writing[writer].store(0, Ordering::Release);
+        self.writing[word].store(0, Ordering::Release);
         may
     }
 
     /// Revokes a writer's permission. Returns when that is in force.
     fn revoke(&self, writer: usize) {
+        self.revoke_by(writer, writer);
+    }
+
+    /// Revokes the permission of a writer whose WRITEs are announced in this word.
+    fn revoke_by(&self, word: usize, writer: usize) {
         self.permitted[writer].store(0, Ordering::Release);
         self.fence();
         if self.is(Planted::NoWait) {
             return;
         }
         let gone = if self.is(Planted::TrustsSuspicion) { &self.suspected } else { &self.proved };
-        while self.writing[writer].load(Ordering::Acquire) != 0 && gone.load(Ordering::Acquire) == 0 {
+        while self.writing[word].load(Ordering::Acquire) != 0 && gone.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
     }
@@ -164,6 +184,46 @@ fn passed_on(planted: Planted) {
             assert_eq!(region.found(), [2, 2], "the earlier leader's WRITE overwrote the later one's");
         }
     });
+}
+
+/// A gateway WRITEs for a process whose permission is revoked, and for one that has none.
+fn revoked_behind_a_gateway(planted: Planted) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let region = Region::new(planted);
+        let (one, other) = (Arc::clone(&region), Arc::clone(&region));
+        let two = region.is(Planted::TwoThreads);
+        let first = thread::spawn(move || {
+            one.write_by(GATEWAY, 0, 1, false);
+            assert!(two || !one.write_by(GATEWAY, 1, 2, false), "it has no permission");
+        });
+        let second = two.then(|| thread::spawn(move || other.write_by(GATEWAY, 1, 2, false)));
+        region.revoke_by(if region.is(Planted::ForgetsGateway) { 0 } else { GATEWAY }, 0);
+        let found = region.found();
+        first.join().expect("the gateway ends");
+        if let Some(second) = second {
+            second.join().expect("its second thread ends");
+        }
+        assert_eq!(region.found(), found, "a revoked WRITE was executed");
+    });
+}
+
+#[test]
+fn no_revoked_write_is_executed_by_a_gateway_whose_word_was_clear() {
+    revoked_behind_a_gateway(Planted::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a revoked WRITE was executed")]
+fn an_owner_that_forgets_the_gateway_is_detected() {
+    revoked_behind_a_gateway(Planted::ForgetsGateway);
+}
+
+#[test]
+#[should_panic(expected = "a revoked WRITE was executed")]
+fn two_threads_with_one_word_are_detected() {
+    revoked_behind_a_gateway(Planted::TwoThreads);
 }
 
 #[test]

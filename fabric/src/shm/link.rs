@@ -53,7 +53,7 @@ pub(crate) struct Links {
 impl Links {
     pub(crate) fn new(regions: MappedRegions, me: RegionOwner) -> Self {
         Self {
-            writer: Writer::new(regions.own().clone(), me),
+            writer: Writer::new(regions.own().clone()),
             regions,
             me,
             sender: me,
@@ -136,6 +136,12 @@ impl Links {
     }
 
     pub(crate) fn write(&mut self, to: Remote, bytes: &[u8]) -> Result<(), LinkError> {
+        self.write_for(self.me, to, bytes)
+    }
+
+    /// The same for another process: its permissions count.
+    #[inline]
+    pub(crate) fn write_for(&mut self, whom: RegionOwner, to: Remote, bytes: &[u8]) -> Result<(), LinkError> {
         let Self { regions, writer, stores, .. } = self;
         let (region, generation) = Self::reach(regions, to.at)?;
         if !bytes.len().is_multiple_of(8) {
@@ -143,7 +149,7 @@ impl Links {
         }
         let words = memory::span(region, to.offset, bytes.len()).ok_or(LinkError::OutOfBounds)?;
         let owner = RegionOwner { region: to.at.region, generation };
-        writer.write((region, owner), to.offset, words, bytes)?;
+        writer.write(whom, (region, owner), to.offset, words, bytes)?;
         stores.add();
         Ok(())
     }

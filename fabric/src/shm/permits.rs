@@ -10,15 +10,20 @@
 //! The owner's is a `membarrier`, which has all processes that registered execute one; theirs, on the
 //! path of each WRITE, then only binds the compiler.
 //!
-//! Only WRITEs into value areas are announced, and only by the thread that runs a process's machine:
-//! no other one makes any.
+//! A gateway WRITEs for processes of other hosts. It announces these WRITEs in its own word, and looks
+//! at the permissions of the process for which it WRITEs. So an owner that revokes a permission waits
+//! for the gateway as well as for the process that it names.
+//!
+//! Only WRITEs into value areas are announced, and only by one thread of a process, because the word
+//! holds one WRITE: the thread that runs the machine, and of a gateway the one that executes
+//! operations. No other thread makes any.
 
 use crate::contract::{LinkError, Token};
 use crate::host::clock;
 use crate::host::mapped::MappedRegions;
 use crate::host::occupancy::Phase;
 use crate::host::region::Region;
-use crate::host::table::REGIONS;
+use crate::host::table::{GATEWAY_FLAG, PER_HOST, REGIONS};
 use crate::layout::{PERMIT_ENTRIES, Permits as Words};
 use crate::memory;
 use crate::rights::{Change, PartPermissions, Permission, Writers};
@@ -73,23 +78,24 @@ fn allows(of: &Region, writer: RegionOwner, offset: u32, bytes: u32) -> bool {
     !said.unwrap_or_else(|| word(of, offset_of!(Words, refused)).load(Ordering::Acquire) != 0)
 }
 
-/// The side that WRITEs.
+/// The side that WRITEs, with the word of its own region.
 pub(crate) struct Writer {
     own: Region,
-    me: RegionOwner,
     /// A `membarrier` of an owner has this process execute a fence.
     is_registered: bool,
 }
 
 impl Writer {
-    pub(crate) fn new(own: Region, me: RegionOwner) -> Self {
+    pub(crate) fn new(own: Region) -> Self {
         let is_registered = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
-        Self { own, me, is_registered }
+        Self { own, is_registered }
     }
 
-    /// WRITEs to these words at an offset of a region, if its owner permits it.
+    /// WRITEs for a process to these words at an offset of a region, if its owner permits that process
+    /// to.
     pub(crate) fn write(
         &self,
+        writer: RegionOwner,
         to: (&Region, RegionOwner),
         offset: u32,
         words: &[AtomicU64],
@@ -109,7 +115,7 @@ impl Writer {
         } else {
             fence(Ordering::SeqCst);
         }
-        let may = allows(region, self.me, offset, len);
+        let may = allows(region, writer, offset, len);
         if may {
             memory::write(words, bytes);
         }
@@ -259,19 +265,29 @@ impl Permits {
     }
 }
 
-/// The processes that a change concerns, without those that are dead.
+/// The processes that may be WRITing what a change concerns, without those that are dead.
 fn writers(whom: Writers, regions: &MappedRegions) -> Vec<RegionOwner> {
     let table = &regions.cluster.table;
     let live = |region| {
         let entry = table.get(region)?;
         let is_live = matches!(entry.occupancy.phase, Phase::Claimed | Phase::Live);
-        is_live.then_some(RegionOwner { region, generation: entry.generation })
+        let owner = RegionOwner { region, generation: entry.generation };
+        is_live.then_some((owner, entry.role.groups & GATEWAY_FLAG != 0))
     };
     match whom {
-        Writers::Everyone => (1..REGIONS).filter_map(live).collect(),
+        Writers::Everyone => (1..REGIONS).filter_map(live).map(|(owner, _)| owner).collect(),
         Writers::Process(at) => {
-            let is_it = |it: &RegionOwner| at.generation == 0 || it.generation == at.generation;
-            live(at.region).filter(is_it).into_iter().collect()
+            let is_it = |it: RegionOwner| {
+                it.region == at.region && (at.generation == 0 || it.generation == at.generation)
+            };
+            // The gateway WRITEs for it if it is of another host. One that was replaced may not be dead
+            // yet.
+            let of_host = u32::from(regions.cluster.host()) * PER_HOST;
+            let may_be_gateways = if of_host == 0 { 0..0 } else { of_host..of_host + PER_HOST };
+            let is_of_host = may_be_gateways.contains(&at.region);
+            let known = may_be_gateways.chain((!is_of_host).then_some(at.region));
+            let concerned = |&(owner, is_gateway): &(RegionOwner, bool)| is_gateway || is_it(owner);
+            known.filter_map(live).filter(concerned).map(|(owner, _)| owner).collect()
         }
     }
 }
@@ -286,8 +302,8 @@ fn is_dead(writer: RegionOwner, regions: &MappedRegions) -> bool {
 mod tests {
     use super::*;
     use crate::endpoint::{Owner, Wait};
-    use crate::host::Cluster;
-    use crate::host::test::{Root, made, name};
+    use crate::host::test::{LIMITS, Root, name};
+    use crate::host::{Cluster, Origin};
     use crate::shm::Endpoint;
     use crate::types::Address;
     use crate::{Drive, Fabric};
@@ -309,12 +325,12 @@ mod tests {
     }
 
     impl Peer {
-        fn open(cluster: &Cluster) -> Self {
+        fn open(cluster: &Cluster, groups: u32) -> Self {
             let (tx, rx) = mpsc::channel();
             let (ends, ended) = mpsc::channel::<()>();
             let cluster = cluster.clone();
             std::thread::spawn(move || {
-                let endpoint = open(&cluster, "peer");
+                let endpoint = open(&cluster, "peer", groups);
                 tx.send((endpoint.address(), endpoint.region().clone())).expect("received");
                 // Until the other end is dropped.
                 let _ = ended.recv();
@@ -324,8 +340,8 @@ mod tests {
         }
     }
 
-    fn open(cluster: &Cluster, text: &str) -> Endpoint {
-        let owner = Owner { kind: 1, name: name(text), region: None, groups: 0 };
+    fn open(cluster: &Cluster, text: &str, groups: u32) -> Endpoint {
+        let owner = Owner { kind: 1, name: name(text), region: None, groups };
         Endpoint::open(cluster, owner, Wait::Block).expect("opened")
     }
 
@@ -335,8 +351,15 @@ mod tests {
 
     impl Pair {
         fn new() -> Self {
-            let (root, cluster) = made();
-            let (own, peer) = (open(&cluster, "own"), Peer::open(&cluster));
+            Self::with(0, 0)
+        }
+
+        /// On a host of this number, with a peer in these groups.
+        fn with(host: u8, groups: u32) -> Self {
+            let root = Root::new();
+            let origin = Origin { nonce: 1, host };
+            let cluster = Cluster::create_on(&root, name("c"), LIMITS, origin).expect("made");
+            let (own, peer) = (open(&cluster, "own", 0), Peer::open(&cluster, groups));
             let me = owner_of(own.address());
             let regions = MappedRegions::new(cluster.clone(), me, own.region().clone());
             let permits = Permits::new(own.region().clone(), me);
@@ -382,6 +405,23 @@ mod tests {
         pair.peer.region.writing().store(0, Ordering::Relaxed);
         assert_eq!(pair.poll(), [Ok(()), Ok(())]);
         assert!(pair.allows(writer) && !pair.allows(me) && pair.permits.due() == Instant::NEVER);
+    }
+
+    #[test]
+    fn a_gateway_in_the_middle_of_a_write_holds_up_the_revocation_of_a_process_of_another_host() {
+        let elsewhere = Address { generation: 1, ..Address::region(2 * PER_HOST) };
+        for (groups, holds_up) in [(GATEWAY_FLAG, true), (0, false)] {
+            let mut pair = Pair::with(1, groups);
+            let me = owner_of(pair.own.address());
+            let here = u64::from(me.region) << 32 | u64::from(me.generation);
+            pair.peer.region.writing().store(here, Ordering::Relaxed);
+            pair.post(Writers::Process(elsewhere), Permission::Revoked);
+            assert_eq!(pair.poll().is_empty(), holds_up);
+            // It is refused by whoever WRITEs for it. What the gateway WRITEs for others is not.
+            assert!(!pair.allows(owner_of(elsewhere)) && pair.allows(owner_of(pair.peer.at)));
+            pair.peer.region.writing().store(0, Ordering::Relaxed);
+            assert_eq!(pair.poll().len(), usize::from(holds_up));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The suite detects defects: each defect of a fabric, wrapped around the simulator, is caught by
-//! the test named with it.
+//! the test named with it. Over IP, too, those of permissions are.
 
+use crate::ip::Hosts;
 use crate::sim::Simulator;
 use crate::suite::{self, Case, Fault, Feature, ME, PEER, Post, Testbed, each_contract_test};
 use crate::support::{Probe, Seen};
@@ -87,9 +88,35 @@ thread_local! {
     static PRESENT: Cell<Option<Defect>> = const { Cell::new(None) };
 }
 
-/// The simulator with the defect that is [`PRESENT`].
-struct Broken {
-    bed: Simulator,
+/// What defects are planted in.
+trait Sound: Testbed {
+    /// Turns after which a change of permissions is posted late. One turn after the other, the peers'
+    /// WRITEs are executed meanwhile.
+    const LATE_BY: u32;
+    /// The time after which a test with a defect hangs.
+    const HANGS_AFTER: Nanos;
+
+    /// Has processes that start find their memory empty, if the testbed can.
+    fn lose_memory(&mut self) {}
+}
+
+impl Sound for Simulator {
+    const LATE_BY: u32 = 20;
+    const HANGS_AFTER: Nanos = Nanos::from_millis(50);
+
+    fn lose_memory(&mut self) {
+        self.keeps_memory = false;
+    }
+}
+
+impl Sound for Hosts {
+    const LATE_BY: u32 = 5_000;
+    const HANGS_AFTER: Nanos = Self::PATIENCE;
+}
+
+/// A fabric with the defect that is [`PRESENT`].
+struct Broken<B> {
+    bed: B,
     defect: Option<Defect>,
     /// The expected values of pending CASes.
     swaps: HashMap<u64, u64>,
@@ -101,7 +128,7 @@ struct Broken {
     late: Vec<(u32, Post)>,
 }
 
-impl Broken {
+impl<B: Sound> Broken<B> {
     fn is(&self, defect: Defect) -> bool {
         self.defect == Some(defect)
     }
@@ -141,7 +168,7 @@ impl Broken {
                 if self.is(Defect::IgnoresPermits) || self.is(Defect::PermitsEarly) =>
             {
                 if self.is(Defect::PermitsEarly) {
-                    self.late.push((20, Post::Permit(whom, permission, LATE)));
+                    self.late.push((B::LATE_BY, Post::Permit(whom, permission, LATE)));
                 }
                 // Of a process that does not exist.
                 Post::Permit(Writers::Process(Address::region(63)), permission, token)
@@ -197,15 +224,17 @@ impl Broken {
     }
 }
 
-impl Testbed for Broken {
+impl<B: Sound> Testbed for Broken<B> {
     const NAME: &'static str = "a broken fabric";
     const LACKS: &'static [(Feature, &'static str)] = &[];
-    const PATIENCE: Nanos = Nanos::from_millis(50);
+    const PATIENCE: Nanos = B::HANGS_AFTER;
 
     fn new() -> Option<Self> {
-        let mut bed = Simulator::new()?;
+        let mut bed = B::new()?;
         let defect = PRESENT.get();
-        bed.keeps_memory = defect != Some(Defect::LosesMemoryOfTheDead);
+        if defect == Some(Defect::LosesMemoryOfTheDead) {
+            bed.lose_memory();
+        }
         Some(Self {
             bed,
             defect,
@@ -303,19 +332,19 @@ impl Testbed for Broken {
     }
 }
 
-type Test = (&'static str, fn(&mut Case<Broken>));
+type Test = (&'static str, fn(&mut Case<Broken<Simulator>>));
 
 macro_rules! table {
     ($testbed:ty, $($test:ident)+) => {
         const TESTS: &[Test] = &[$((stringify!($test), suite::$test::<$testbed>),)+];
     };
 }
-each_contract_test!(table! Broken,);
+each_contract_test!(table! Broken<Simulator>,);
 
 /// The tests that fail.
 fn failing(defect: Option<Defect>) -> Vec<&'static str> {
     PRESENT.set(defect);
-    let fails = |(_, test): &&Test| catch_unwind(AssertUnwindSafe(|| suite::run::<Broken>(*test))).is_err();
+    let fails = |(_, test): &&Test| catch_unwind(AssertUnwindSafe(|| suite::run(*test))).is_err();
     TESTS.iter().filter(fails).map(|(name, _)| *name).collect()
 }
 
@@ -327,5 +356,16 @@ fn each_defect_is_caught_by_its_test() {
     for (defect, test) in DEFECTS {
         let caught = failing(Some(*defect));
         assert!(caught.contains(test), "{defect:?} is caught by {caught:?} only");
+    }
+}
+
+#[test]
+fn permissions_that_are_ignored_or_not_in_force_yet_are_caught_over_ip() {
+    let test = suite::no_revoked_write_is_executed_after_the_permits_completion::<Broken<Hosts>>;
+    for defect in [Defect::IgnoresPermits, Defect::PermitsEarly] {
+        PRESENT.set(Some(defect));
+        let caught = catch_unwind(AssertUnwindSafe(|| suite::run(test))).is_err();
+        PRESENT.set(None);
+        assert!(caught, "{defect:?} is not caught");
     }
 }

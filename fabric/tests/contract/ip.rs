@@ -19,7 +19,7 @@ fn child() {
     play();
 }
 
-struct Hosts {
+pub(crate) struct Hosts {
     // Children end before their directories do.
     peers: HashMap<u32, Child>,
     _gateways: [Child; 2],
@@ -32,10 +32,8 @@ struct Hosts {
 
 impl Testbed for Hosts {
     const NAME: &'static str = "ip";
-    const LACKS: &'static [(Feature, &'static str)] = &[
-        (Feature::Permits, "the gateway cannot switch them for shared memory, which its writers map"),
-        (Feature::TearsOften, "a copy of a few words is seldom interrupted"),
-    ];
+    const LACKS: &'static [(Feature, &'static str)] =
+        &[(Feature::TearsOften, "a copy of a few words is seldom interrupted")];
     const PATIENCE: Nanos = Nanos::from_secs(60);
 
     fn new() -> Option<Self> {

@@ -2,12 +2,17 @@
 
 use crate::hosts::Plan;
 use crate::keys::Authority;
-use crate::support::{Child, Probe, Root, Seen, coordinator, kill, live, until};
+use crate::support::{Child, FLOOD, FLOOD_WORDS, Probe, Root, Seen, coordinator, kill, live, until};
 use obol_fabric::host::Cluster;
 use obol_fabric::ip::{Config, Endpoint};
-use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Nanos, Remote, Token, Wait};
+use obol_fabric::{
+    Address, Drive, Evidence, Fabric, LinkError, Nanos, Permission, Remote, Token, Wait, Writers,
+};
+use std::sync::atomic::Ordering;
 
 pub(crate) const PEER: u32 = 2;
+/// Turns of the loop until the peer is asked again to WRITE.
+const ASK_EVERY: u32 = 200;
 
 /// Two hosts: a driven coordinator on the first, a peer on the second.
 pub(crate) struct Bed {
@@ -79,7 +84,69 @@ impl Bed {
     }
 
     fn restart_gateway(&mut self) {
-        self.gateways[1] = Some(self.plan.gateway(&self.clusters[1], &self.roots[1]));
+        self.start_gateway(2);
+    }
+
+    fn start_gateway(&mut self, host: usize) {
+        self.gateways[host - 1] = Some(self.plan.gateway(&self.clusters[host - 1], &self.roots[host - 1]));
+    }
+
+    /// Turns the loop of the driven process until something holds.
+    fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        let start = std::time::Instant::now();
+        while !done(self) {
+            assert!(start.elapsed() < crate::support::HANG, "this hangs");
+            self.me.poll_once(&mut self.probe);
+        }
+    }
+
+    /// Where the peer WRITEs into the region of the driven process, and what is there.
+    fn flooded(&self) -> (u32, Vec<u64>) {
+        let at = self.clusters[0].layout().value(0, 1);
+        let words = self.me.own(at, FLOOD_WORDS * 8).expect("words of the own region");
+        (at, words.iter().map(|word| word.load(Ordering::Relaxed)).collect())
+    }
+
+    /// Asks the peer to WRITE there again and again, until something holds.
+    fn flood_until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+        let flood = [FLOOD, &self.flooded().0.to_le_bytes()].concat();
+        let mut turns = 0_u32;
+        self.until(|bed| {
+            if turns.is_multiple_of(ASK_EVERY) {
+                bed.me.send(Address::region(PEER), &flood);
+                bed.me.flush();
+            }
+            turns += 1;
+            done(bed)
+        });
+    }
+
+    /// Returns when the peer's WRITEs are executed.
+    fn until_flooded(&mut self) {
+        let before = self.flooded().1;
+        self.flood_until(|bed| bed.flooded().1 != before);
+    }
+
+    /// Returns when the peer has WRITten again, whether or not that was executed: it answers before it
+    /// WRITEs, and on one connection, so what it wrote before its last answer has been handled.
+    fn until_tried(&mut self) {
+        self.probe.datagrams.clear();
+        self.flood_until(|bed| bed.probe.datagrams.len() > 3);
+    }
+
+    /// Changes the peer's permission. Returns what it had written when that was in force.
+    fn permit(&mut self, permission: Permission) -> Vec<u64> {
+        self.post_permit(permission);
+        self.until(|bed| bed.probe.at_permit.is_some());
+        self.probe.at_permit.take().expect("it is in force").to_vec()
+    }
+
+    fn post_permit(&mut self, permission: Permission) {
+        self.probe.completions.clear();
+        (self.probe.watched, self.probe.at_permit) = (self.flooded().0, None);
+        let peer = Writers::Process(Address::region(PEER));
+        self.me.permit(peer, 0..u32::MAX, permission, Token(9));
+        self.me.flush();
     }
 }
 
@@ -168,6 +235,43 @@ fn operations_without_an_answer_fail_with_their_gateway() {
     until(&mut bed.me, &mut bed.probe, |probe| probe.completions.len() == 100);
     let failed = (0..100).map(|n| (Token(n), Err(LinkError::PeerDead))).collect::<Vec<_>>();
     assert_eq!(bed.probe.completions, failed);
+}
+
+#[test]
+fn a_revocation_waits_for_no_dead_gateway_and_binds_the_next_one() {
+    let mut bed = Bed::new();
+    for _ in 0..3 {
+        bed.until_flooded();
+        // Whatever it was about to WRITE, it is dead.
+        bed.gateways[0] = None;
+        let found = bed.permit(Permission::Revoked);
+        assert_eq!(bed.flooded().1, found);
+        bed.start_gateway(1);
+        bed.until_tried();
+        assert_eq!(bed.flooded().1, found, "a revoked WRITE was executed");
+        bed.permit(Permission::Granted);
+    }
+    bed.until_flooded();
+}
+
+#[test]
+fn a_gateway_that_is_frozen_executes_no_revoked_write_afterwards() {
+    let mut bed = Bed::new();
+    for _ in 0..5 {
+        bed.until_flooded();
+        kill(bed.gateway(1), "STOP");
+        // In the middle of a WRITE it holds up the revocation until it goes on.
+        bed.post_permit(Permission::Revoked);
+        for _ in 0..100 {
+            bed.me.poll_once(&mut bed.probe);
+        }
+        kill(bed.gateway(1), "CONT");
+        bed.until(|bed| bed.probe.at_permit.is_some());
+        let found = bed.probe.at_permit.take().expect("it is in force").to_vec();
+        bed.until_tried();
+        assert_eq!(bed.flooded().1, found, "a revoked WRITE was executed");
+        bed.permit(Permission::Granted);
+    }
 }
 
 #[test]

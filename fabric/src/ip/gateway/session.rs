@@ -7,7 +7,7 @@ use crate::ip::frame::{OPERATION_BYTES_MAX, Reply, Request, Seat, Target};
 use crate::layout::Layout;
 use crate::rights::{Purpose, Role};
 use crate::shm::link::Links;
-use crate::types::Address;
+use crate::types::{Address, RegionOwner};
 
 /// An admitted process.
 pub(super) struct Session {
@@ -53,15 +53,41 @@ impl Session {
         else {
             return true;
         };
-        // A gateway is admitted for its pulses alone.
-        let allowed = if self.claims.allow(Duty::of(self.role)) { Ok(()) } else { Err(LinkError::Denied) };
-        let result =
-            allowed.and_then(|()| self.admit(at)).and_then(|()| self.execute(request, links, buffer));
+        let mut is_allowed = true;
+        let result = self.admit(at).and_then(|()| {
+            self.check(request, links).inspect_err(|error| is_allowed = *error != LinkError::Denied)?;
+            self.execute(request, links, buffer)
+        });
         if let Err(LinkError::PeerDead | LinkError::Unmapped) = result {
             self.fail(at);
         }
         result.unwrap_or_else(Reply::Failed).encode(&mut self.stream.output);
-        result != Err(LinkError::Denied)
+        is_allowed
+    }
+
+    /// Whether the role allows an operation. A fault in the request is one whatever the rights.
+    fn check(&self, request: &Request<'_>, links: &Links) -> Result<(), LinkError> {
+        let layout = links.layout();
+        let allows = match *request {
+            Request::Read { len, .. } => {
+                if len as usize > OPERATION_BYTES_MAX.min(layout.bytes()) {
+                    return Err(LinkError::OutOfBounds);
+                }
+                true
+            }
+            Request::Write { at, bytes } => {
+                check_bounds(layout, at, bytes.len())?;
+                let purpose = purpose(links, at.seat.region);
+                self.role.may_write(purpose, layout, at.offset, bytes.len() as u32)
+            }
+            Request::Cas { at, .. } => {
+                check_bounds(layout, at, 8)?;
+                self.role.may_cas(purpose(links, at.seat.region), layout, at.offset)
+            }
+            _ => false,
+        };
+        // A gateway is admitted for its pulses alone.
+        if allows && self.claims.allow(Duty::of(self.role)) { Ok(()) } else { Err(LinkError::Denied) }
     }
 
     /// Fails what was posted before an earlier failure was taken.
@@ -89,31 +115,19 @@ impl Session {
         links: &mut Links,
         buffer: &'b mut Vec<u8>,
     ) -> Result<Reply<'b>, LinkError> {
-        let layout = *links.layout();
         match *request {
             Request::Read { at, len } => {
-                if len as usize > OPERATION_BYTES_MAX.min(layout.bytes()) {
-                    return Err(LinkError::OutOfBounds);
-                }
                 buffer.clear();
                 buffer.resize(len as usize, 0);
                 links.read(remote(at), buffer)?;
                 Ok(Reply::Read(buffer))
             }
             Request::Write { at, bytes } => {
-                check_bounds(&layout, at, bytes.len())?;
-                let purpose = purpose(links, at.seat.region);
-                if !self.role.may_write(purpose, &layout, at.offset, bytes.len() as u32) {
-                    return Err(LinkError::Denied);
-                }
-                links.write(remote(at), bytes)?;
-                Ok(Reply::Written)
+                // The owner of the region permits it to the process, not to this gateway.
+                let whom = RegionOwner { region: self.region, generation: self.from.generation };
+                links.write_for(whom, remote(at), bytes).map(|()| Reply::Written)
             }
             Request::Cas { at, expected, desired } => {
-                check_bounds(&layout, at, 8)?;
-                if !self.role.may_cas(purpose(links, at.seat.region), &layout, at.offset) {
-                    return Err(LinkError::Denied);
-                }
                 links.cas(remote(at), expected, desired).map(Reply::Swapped)
             }
             _ => Err(LinkError::Denied),
@@ -121,7 +135,6 @@ impl Session {
     }
 }
 
-/// A fault in the request is one whatever the rights.
 fn check_bounds(layout: &Layout, at: Target, len: usize) -> Result<(), LinkError> {
     let inside = len.is_multiple_of(8)
         && at.offset.is_multiple_of(8)
