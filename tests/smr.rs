@@ -192,6 +192,39 @@ fn with_permissions_a_store_survives_its_leader_and_refuses_replicas_of_another_
     }
 }
 
+/// One replica on each of three hosts. The leader's loses its gateway: nobody reaches the leader any
+/// more, while it runs and reaches the others.
+#[test]
+fn with_permissions_over_ip_a_store_survives_the_gateway_of_its_leader() {
+    let (root, _up) = Root::with_cluster(&["--hosts", "3", "--apps", "1"]);
+    let preset = ["--preset", "mu+views", "--cluster"];
+    // The leading coordinator is on the first host.
+    let at = [("smr-1", "default.3"), ("smr-2", "default.2"), ("smr-3", "default")];
+    let mut replicas = Vec::new();
+    for (name, cluster) in at {
+        replicas.push(serve_with(&root, name, &[&preset[..], &[cluster]].concat()));
+        root.until("it is a member", |status| status.is_active(name));
+        until("it serves", || says(&root, &["put", "a", name]).code == Some(0));
+    }
+    until("all vote and have everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
+    });
+    assert_eq!(root.run(&["kill", "gateway-3"]).code, Some(0));
+    // What is answered from now on is answered by another leader, and the first one's WRITEs are
+    // refused.
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "smr-3");
+    assert_eq!(says(&root, &["put", "a", "2"]).code, Some(0));
+    let status = says(&root, &["status", "--json"]).json();
+    assert_eq!(figures(&status, "granted"), [status["term"].as_u64().unwrap_or_default()], "{status}");
+    assert_eq!(root.run(&["start", "gateway-3"]).code, Some(0));
+    root.until("it is a member again", |status| status.is_active("smr-1"));
+    assert_eq!(says(&root, &["get", "a", "--cluster", "default.3"]).ends(0).out.trim(), "2");
+    for ((name, cluster), mut replica) in at.into_iter().zip(replicas).rev() {
+        assert_eq!(root.run(&["stop", name, "--cluster", cluster]).code, Some(0));
+        assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+}
+
 /// No view names the leader: its counter stands still, and goes on again.
 #[test]
 fn with_mu_a_leader_that_is_frozen_is_replaced_and_leads_again_when_it_is_back() {

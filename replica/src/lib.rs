@@ -44,8 +44,8 @@ pub enum ReplicaError {
     Misfit(Name),
     /// The fabric lacks what the preset needs.
     #[error(
-        "{0}: its preset needs permissions to write that can be revoked, which this cluster does not have: only the processes \
-         of one host that communicate by shared memory have them; use preset {preset}",
+        "{0}: its preset needs permissions to write that can be revoked, which this cluster does not have: over RDMA there \
+         are none yet; use preset {preset}, or a cluster whose hosts communicate over gateways",
         preset = obol_smr::Preset::View
     )]
     Unsupported(Name),
