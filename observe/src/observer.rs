@@ -127,6 +127,8 @@ pub struct Observer {
     silent: BTreeSet<u8>,
     /// The newest view, and when it was seen first.
     newest_since: (ViewId, Instant),
+    /// The newest view in regions of other hosts, where this one has no region with a view.
+    learned: Option<Arc<View>>,
     /// Members whose events the last call of [`Observer::events`] could not read, and why.
     unread: Vec<(Name, String)>,
 }
@@ -160,6 +162,7 @@ impl Observer {
             doubt: None,
             silent: BTreeSet::new(),
             newest_since: (ViewId(0), Instant::ZERO),
+            learned: None,
             unread: Vec::new(),
         })
     }

@@ -31,6 +31,23 @@ impl Observer {
         view.members.iter().filter(|m| m.address.seat == 0 && !network.is_here(m.address)).copied().collect()
     }
 
+    /// The newest view in the regions of this host. A host that has none learns it from the original
+    /// coordinators, and then from all that the last one names.
+    pub(super) fn newest_known(&mut self) -> Option<Arc<View>> {
+        let here = self.newest_here();
+        if here.is_some() || self.deployment.network.is_none() {
+            return here;
+        }
+        let learned = self.learned.clone();
+        let owners = self.owners_elsewhere(learned.as_ref());
+        let copies = self.remote_copies(&owners);
+        let regions = copies.values().filter_map(|found| found.copy.as_ref().ok());
+        let read =
+            regions.filter_map(|copy| self.view(copy.reader())).chain(learned).max_by_key(|view| view.id);
+        self.learned.clone_from(&read);
+        read
+    }
+
     /// The last copies of regions of other hosts.
     pub(super) fn remote_copies(&mut self, owners: &[Member]) -> BTreeMap<u32, Arc<RemoteCopy>> {
         if owners.is_empty() || self.of_this_host || self.trouble.is_some() {
@@ -116,7 +133,7 @@ impl Observer {
 
     /// The processes of other hosts, as far as their regions can be read.
     pub(super) fn remote(&mut self) -> Vec<Process> {
-        let newest = if self.deployment.network.is_none() { return Vec::new() } else { self.newest_here() };
+        let newest = if self.deployment.network.is_none() { return Vec::new() } else { self.newest_known() };
         self.note_newest(newest.as_ref());
         let owners = self.owners_elsewhere(newest.as_ref());
         let copies = self.remote_copies(&owners);
@@ -155,7 +172,7 @@ impl Observer {
     /// What the owners of regions on other hosts have counted in their histograms since the last
     /// call; at the first call since they started.
     pub fn spans_elsewhere(&mut self) -> Vec<Histograms> {
-        let newest = self.newest_here();
+        let newest = self.newest_known();
         let owners = self.owners_elsewhere(newest.as_ref());
         let copies = self.remote_copies(&owners);
         let Some(remotes) = &mut self.remotes else { return Vec::new() };
@@ -179,7 +196,7 @@ impl Observer {
         if self.deployment.network.is_none() {
             return;
         }
-        let newest = self.newest_here();
+        let newest = self.newest_known();
         let owners = self.owners_elsewhere(newest.as_ref());
         let copies = self.remote_copies(&owners);
         let Some(remotes) = &mut self.remotes else {

@@ -41,7 +41,7 @@ impl Observer {
         let here: BTreeMap<u32, Observed> = here
             .filter_map(|info| Some((info.number, self.watched.get(&info.number)?.region.clone())))
             .collect();
-        let newest = self.newest_here();
+        let newest = self.newest_known();
         let owners = self.owners_elsewhere(newest.as_ref());
         let copies = self.remote_copies(&owners);
         let is_coordinator = |member: &&Member| member.kind == Kind::Coordinator;
