@@ -9,18 +9,6 @@ trap '[ "$?" = 0 ] || journalctl --no-pager -o cat -n 60 -u "obol-*"' EXIT
 # The addresses of the document.
 ip addr add "10.0.0.$VM_INDEX/24" dev eth0
 
-# met NAME: goes on when all hosts have come here. How far they are apart depends on the emulation.
-met() {
-  touch "/mnt/$1.$VM_INDEX"
-  local host
-  for ((host = 1; host <= VM_COUNT; host++)); do
-    while [ ! -e "/mnt/$1.$host" ]; do
-      [ ! -e /mnt/failed ] || fail "another host has failed"
-      sleep 0.1
-    done
-  done
-}
-
 # The index of manual pages is of no use here, and takes minutes on an emulated processor.
 rm -f /var/lib/man-db/auto-update
 

@@ -23,6 +23,18 @@ until_true() {
   done
 }
 
+# met NAME: goes on when all hosts have come here. How far they are apart depends on the emulation.
+met() {
+  touch "/mnt/$1.$VM_INDEX"
+  local host
+  for ((host = 1; host <= VM_COUNT; host++)); do
+    while [ ! -e "/mnt/$1.$host" ]; do
+      [ ! -e /mnt/failed ] || fail "another host has failed"
+      sleep 0.1
+    done
+  done
+}
+
 # gid_index DEVICE: the index of the IPv4 GID, which the kernel adds some time after the device.
 gid_index() {
   local file
@@ -47,4 +59,17 @@ dummy() {
   ip link add "$1" type dummy
   ip addr add "$2" dev "$1"
   ip link set "$1" up multicast on
+}
+
+# For who follows the views with `obol watch --json >views.json`, which has gaps, too.
+# incarnation NAME: of a member of the newest view, else 0.
+incarnation() {
+  grep '"event":"view"' views.json | tail -n 1 | jq "[.members[]? | select(.name == \"$1\") | .incarnation][0] // 0"
+}
+leaves() {
+  [ "$(incarnation "$1")" = 0 ]
+}
+# returns NAME INCARNATION: whether it is a member of a later life.
+returns() {
+  [ "$(incarnation "$1")" -gt "$2" ]
 }

@@ -1,4 +1,4 @@
-# docs/deploy.md as it stands: three hosts under systemd, from bare to a running cluster with the console on it.
+# docs/deploy.md as it stands, over RDMA: three hosts under systemd, from bare to a running cluster with the console on it.
 # Needs the Debian package, as deb.
 # shellcheck shell=bash source-path=SCRIPTDIR/..
 set -euo pipefail
@@ -14,5 +14,8 @@ for name in each first look; do
   grep -q "^\`\`\`sh $name\$" "$document" || die "docs/deploy.md has no block for '$name'"
 done
 ! grep -q '^```$' <(awk '/^```/ && ++n % 2' "$document") || die "docs/deploy.md has a block that is for no host"
-awk '/^```/ { block = block == "" ? $2 : ""; next } block != "" { print block "\t" $0 }' "$document" >"$VM_WORK/share/commands"
+# What is over IP is the stage deploy-ip's.
+awk '/^## / { skip = / (Over IP|Drills)$/ }
+  /^```/ { block = block == "" ? $2 : ""; next }
+  block != "" && !skip { print block "\t" $0 }' "$document" >"$VM_WORK/share/commands"
 "$VM_HOME/boot" --vms 3 --systemd --share "$VM_WORK/share" "$VM_HOME/guest/deploy.sh" "$deb"

@@ -8,7 +8,7 @@ set -euo pipefail
 
 packages shellcheck clang-14
 cd "$VM_HOME"
-shellcheck -x run boot kernel extract-vmlinux lib.sh guest/* stages/*
+shellcheck -x run boot containers kernel extract-vmlinux lib.sh guest/* stages/*
 sources=("$VM_HOME"/../../kernel/*.[ch])
 if [ -n "${CHECKPATCH:-}" ]; then
   "$CHECKPATCH" --no-tree --strict --terse --quiet -f "${sources[@]}"
