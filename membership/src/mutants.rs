@@ -259,6 +259,8 @@ mutants! {
         SilenceByPolling = "silence-by-polling",
         /// A path of pulses that does not deliver is not compared with the others.
         PathAlone = "path-alone",
+        /// A gateway that was stopped judges before it takes the pulses that have arrived meanwhile.
+        JudgedFirst = "judged-first",
     }
 }
 

@@ -18,6 +18,8 @@ struct Heard {
     /// When it arrived, by the clock of the host.
     at: Instant,
     is_suspected: bool,
+    /// When the newest pulse was sent that the network has delivered while the host was stopped.
+    waits: u64,
     /// By path: newer pulses that others have delivered since it last delivered any.
     missed: Vec<u64>,
     /// By path: whether the host has found it lost.
@@ -65,6 +67,15 @@ impl Pulsed {
         let place = self.place(host, of);
         if let Some(heard) = &mut self.heard[place] {
             heard.missed.fill(0);
+            heard.waits = 0;
+        }
+    }
+
+    /// A pulse has reached a host that is stopped, and waits there.
+    pub(crate) fn waits(&mut self, (host, of): (u32, u32), sent: u64) {
+        let place = self.place(host, of);
+        if let Some(heard) = &mut self.heard[place] {
+            heard.waits = heard.waits.max(sent);
         }
     }
 
@@ -76,6 +87,7 @@ impl Pulsed {
             sent,
             at,
             is_suspected: false,
+            waits: 0,
             missed: vec![0; paths],
             lost: vec![false; paths],
         });
@@ -108,6 +120,9 @@ impl Pulsed {
                     now,
                     "host {host} suspects host {of} {age} after a new pulse arrived; the timeout is {timeout}"
                 )
+            }
+            Finding::Silent if heard.waits > heard.sent => {
+                broken!(24, now, "host {host} suspects host {of}, of which a new pulse waits to be taken")
             }
             Finding::Silent => {
                 heard.is_suspected = true;

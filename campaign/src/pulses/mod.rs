@@ -14,8 +14,8 @@ pub use plan::PulsePlan;
 
 use super::driver::Driver;
 use super::marks::Mark;
-use super::oracle::{Verdict, broken};
-use obol_fabric::pulse::{Death, Finding, Frame, FrameKind, Numbers, PathState, Receiver, Sender};
+use super::oracle::{Verdict, Violation, broken};
+use obol_fabric::pulse::{Bug, Death, Finding, Frame, FrameKind, Numbers, PathState, Receiver, Sender, Turn};
 use obol_fabric::sim::{Clock, Delay, Rng, State};
 use obol_fabric::{Address, Evidence, Instant};
 use obol_membership::ActiveMutant;
@@ -103,10 +103,16 @@ pub(super) struct Pulses {
     hash: u64,
 }
 
-/// The planted bug of receivers, if the campaign's is one of theirs.
+/// The thread of a host's pulses.
+struct Thread<'a> {
+    pulses: &'a mut Pulses,
+    at: u32,
+    driver: &'a mut Driver,
+}
+
+/// The planted bug of a host's machines, if the campaign's is one of theirs.
 #[cfg(feature = "mutants")]
-fn planted(receiver: Receiver, mutant: ActiveMutant) -> Receiver {
-    use obol_fabric::pulse::Bug;
+fn planted(mutant: ActiveMutant) -> Option<Bug> {
     use obol_membership::Mutant;
     let all = [
         (Mutant::PulseByOnePath, Bug::OnePath),
@@ -115,13 +121,14 @@ fn planted(receiver: Receiver, mutant: ActiveMutant) -> Receiver {
         (Mutant::PulseOfEarlierLife, Bug::KeepsLife),
         (Mutant::SilenceByPolling, Bug::Polls),
         (Mutant::PathAlone, Bug::PathAlone),
+        (Mutant::JudgedFirst, Bug::JudgesFirst),
     ];
-    receiver.with(all.into_iter().find(|(planted, _)| mutant.has(*planted)).map(|(_, bug)| bug))
+    all.into_iter().find(|(planted, _)| mutant.has(*planted)).map(|(_, bug)| bug)
 }
 
 #[cfg(not(feature = "mutants"))]
-const fn planted(receiver: Receiver, _: ActiveMutant) -> Receiver {
-    receiver
+const fn planted(_: ActiveMutant) -> Option<Bug> {
+    None
 }
 
 impl Pulses {
@@ -161,8 +168,11 @@ impl Pulses {
     /// A new gateway, as it starts.
     fn gateway(&self, clock: Clock, life: u32, numbers: Numbers, now: u64) -> Host {
         let PulsePlan { timing, paths, hosts, .. } = self.plan;
-        let peer =
-            |_| Peer { receiver: planted(Receiver::new(timing, paths), self.mutant), open: None, seal: None };
+        let peer = |_| Peer {
+            receiver: Receiver::new(timing, paths).with(planted(self.mutant)),
+            open: None,
+            seal: None,
+        };
         Host {
             clock,
             life,
@@ -266,31 +276,14 @@ impl Pulses {
         running.try_for_each(|(host, number)| pulsed.judge(number, host.clock.local(now), now))
     }
 
-    /// A turn of a host's thread, as in `PulseThread::run`: it sends what is due, takes what has
-    /// arrived, and judges.
+    /// A turn of a host's thread.
     fn turn(&mut self, at: u32, driver: &mut Driver) -> Verdict {
         let now = driver.world.now();
         for death in std::mem::take(&mut self.host(at).deaths) {
             self.notify(at, death, driver);
         }
         self.publish_alive(at, driver);
-        let host = self.host(at);
-        let local = host.clock.local(now);
-        if let Some(frame) = host.sender.tick(&host.numbers, local) {
-            self.send(at, &frame, now);
-            self.host(at).numbers.sent(&frame);
-            if frame.sequence >= WRAPS_FROM && frame.sequence.is_power_of_two() {
-                driver.oracle.marks.hit(Mark::PulseNumbersWrapped);
-            }
-        }
-        while let Some(flight) = self.host(at).inbox.pop_front() {
-            self.take(at, &flight, driver)?;
-        }
-        for of in self.others(at) {
-            let mut found = Vec::new();
-            self.peer(at, of).receiver.tick(local, &mut found);
-            self.conclude(at, of, found, driver)?;
-        }
+        Thread { pulses: self, at, driver }.turn()?;
         self.arm(at, now);
         Ok(())
     }
@@ -321,10 +314,16 @@ impl Pulses {
     }
 
     fn arrive(&mut self, to: u32, flight: Flight, driver: &mut Driver) -> Verdict {
-        let host = self.host(to);
-        if host.is_paused {
-            if host.inbox.len() < INBOX_MAX {
-                host.inbox.push_back(flight);
+        if self.host(to).is_paused {
+            if self.host(to).inbox.len() < INBOX_MAX {
+                let opens = self.peer(to, flight.from).open == Some(flight.session);
+                let frame = Frame::decode(&flight.bytes).filter(|_| opens);
+                if frame.is_some_and(|frame| frame.kind == FrameKind::Pulse)
+                    && let Some(pulsed) = &mut driver.oracle.pulses
+                {
+                    pulsed.waits((to, flight.from), flight.sent);
+                }
+                self.host(to).inbox.push_back(flight);
             }
             return Ok(());
         }
@@ -578,5 +577,45 @@ impl Driver {
         pulses.paths.fill(Path::default());
         pulses.loss_permille = 0;
         (0..pulses.plan.hosts).try_for_each(|host| self.resume_host(host))
+    }
+}
+
+impl Turn for Thread<'_> {
+    type Error = Violation;
+
+    fn now(&self) -> Instant {
+        self.pulses.hosts[self.at as usize].clock.local(self.driver.world.now())
+    }
+
+    fn sender(&mut self) -> (&mut Sender, &Numbers) {
+        let Host { sender, numbers, .. } = self.pulses.host(self.at);
+        (sender, numbers)
+    }
+
+    fn send(&mut self, frame: &Frame) {
+        self.pulses.send(self.at, frame, self.driver.world.now());
+        if frame.sequence >= WRAPS_FROM && frame.sequence.is_power_of_two() {
+            self.driver.oracle.marks.hit(Mark::PulseNumbersWrapped);
+        }
+    }
+
+    fn receive(&mut self) -> Verdict {
+        while let Some(flight) = self.pulses.host(self.at).inbox.pop_front() {
+            self.pulses.take(self.at, &flight, self.driver)?;
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, now: Instant) -> Verdict {
+        for of in self.pulses.others(self.at) {
+            let mut found = Vec::new();
+            self.pulses.peer(self.at, of).receiver.tick(now, &mut found);
+            self.pulses.conclude(self.at, of, found, self.driver)?;
+        }
+        Ok(())
+    }
+
+    fn bug(&self) -> Option<Bug> {
+        planted(self.pulses.mutant)
     }
 }

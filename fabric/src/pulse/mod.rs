@@ -3,8 +3,9 @@
 //! [`PATHS_MAX`] paths, for all of its processes.
 //!
 //! [`Sender`], [`Numbers`] and [`Receiver`] are machines: they take frames and the clock, and return
-//! frames and [`Finding`]s. Sockets, keys and threads are elsewhere (`ip::gateway`), and nothing here depends on
-//! them, so that simulations run the same code.
+//! frames and [`Finding`]s. [`Turn`] is the order in which a host uses them. Sockets, keys and threads
+//! are elsewhere (`ip::gateway`), and nothing here depends on them, so that simulations run the same
+//! code.
 //!
 //! A pulse only *suspects*. That a host is silent is never a proof of death: its processes may run
 //! on, and are fenced, or their leases waited out, before others act.
@@ -14,10 +15,12 @@ mod receiver;
 mod sender;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub use frame::{Death, Frame, FrameKind, PLAIN_BYTES_MAX};
 pub use receiver::{Bug, Finding, PathState, Receiver};
 pub use sender::{Numbers, Sender};
+pub use turn::Turn;
 
 use crate::types::Nanos;
 

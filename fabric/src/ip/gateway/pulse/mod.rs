@@ -24,8 +24,9 @@ use crate::host::clock;
 use crate::host::sched::{self, ThreadUsage};
 use crate::host::table::{FIRST_FREE, PER_HOST};
 use crate::ip::config::{Config, PulseConfig};
-use crate::pulse::{Death, Finding, Numbers, PathState, Receiver, Sender};
+use crate::pulse::{Death, Finding, Frame, Numbers, PathState, Receiver, Sender, Turn};
 use crate::types::{Instant, Nanos};
+use core::convert::Infallible;
 use core::num::NonZeroU64;
 use measure::Measure;
 use outgoing::Outgoing;
@@ -200,14 +201,8 @@ impl PulseThread {
         while !ended.load(Ordering::Acquire) {
             self.bind(clock::now());
             self.obey();
-            if let Some(frame) = self.sender.tick(self.outgoing.numbers(), clock::now()) {
-                self.outgoing.send(&frame);
-                self.outgoing.numbers().sent(&frame);
-            }
-            // Before anything is judged: this thread may have been away itself.
-            self.receive();
+            let Ok(()) = self.turn();
             let now = clock::now();
-            self.judge(now);
             self.informant.tick(now);
             self.report(now);
             if !self.more {
@@ -266,41 +261,6 @@ impl PulseThread {
         }
     }
 
-    /// Takes what has arrived, in the order of arrival on all paths: a path of which nothing is taken
-    /// for a while would look as if it delivered nothing.
-    fn receive(&mut self) {
-        self.more = false;
-        // Before the pulses, so that those which notices name are among them.
-        for (path, sockets) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()) {
-            path.notices.clear();
-            path.pulses.clear();
-            if let Some(sockets) = sockets.get() {
-                self.more |= path.notices.fill(&sockets.notices);
-            }
-        }
-        for (path, sockets) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()) {
-            if let Some(sockets) = sockets.get() {
-                self.more |= path.pulses.fill(&sockets.pulses);
-            }
-        }
-        let mut taken = core::mem::take(&mut self.taken);
-        for (path, of) in self.paths.iter().enumerate() {
-            for (is_notice, inbox) in [(false, &of.pulses), (true, &of.notices)] {
-                let one = |index| Taken { is_notice, stamp: inbox.arrived(index).unwrap_or(0), path, index };
-                taken.extend((0..inbox.len()).map(one));
-            }
-        }
-        taken.sort_unstable();
-        let arrivals = Arrivals::new(self.emptied);
-        let turn = self.config.timing.period.min(TURN_EVERY);
-        let away = turn.saturating_mul(TURNS_MISSED_MAX + 1);
-        for one in taken.drain(..) {
-            self.take(one, arrivals.of(one.stamp, away));
-        }
-        self.taken = taken;
-        self.emptied = arrivals.now();
-    }
-
     fn take(&mut self, Taken { is_notice, path, index, .. }: Taken, arrived: Instant) {
         let Some(of) = self.paths.get_mut(path) else { return };
         let inbox = if is_notice { &mut of.notices } else { &mut of.pulses };
@@ -319,15 +279,6 @@ impl PulseThread {
         }
         let host = peer.host;
         self.publish(host);
-    }
-
-    fn judge(&mut self, now: Instant) {
-        for index in 0..self.peers.len() {
-            let Some(peer) = self.peers.get_mut(index) else { return };
-            peer.receiver.tick(now, &mut self.found);
-            let host = peer.host;
-            self.publish(host);
-        }
     }
 
     /// Informs the processes of this host, and its operators.
@@ -415,6 +366,68 @@ impl PulseThread {
             waits,
             peers: peers.collect(),
         });
+    }
+}
+
+impl Turn for PulseThread {
+    type Error = Infallible;
+
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn sender(&mut self) -> (&mut Sender, &Numbers) {
+        (&mut self.sender, self.outgoing.numbers())
+    }
+
+    fn send(&mut self, frame: &Frame) {
+        self.outgoing.send(frame);
+    }
+
+    /// Takes what has arrived, in the order of arrival on all paths: a path of which nothing is taken
+    /// for a while would look as if it delivered nothing.
+    fn receive(&mut self) -> Result<(), Infallible> {
+        self.more = false;
+        // Before the pulses, so that those which notices name are among them.
+        for (path, sockets) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()) {
+            path.notices.clear();
+            path.pulses.clear();
+            if let Some(sockets) = sockets.get() {
+                self.more |= path.notices.fill(&sockets.notices);
+            }
+        }
+        for (path, sockets) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()) {
+            if let Some(sockets) = sockets.get() {
+                self.more |= path.pulses.fill(&sockets.pulses);
+            }
+        }
+        let mut taken = core::mem::take(&mut self.taken);
+        for (path, of) in self.paths.iter().enumerate() {
+            for (is_notice, inbox) in [(false, &of.pulses), (true, &of.notices)] {
+                let one = |index| Taken { is_notice, stamp: inbox.arrived(index).unwrap_or(0), path, index };
+                taken.extend((0..inbox.len()).map(one));
+            }
+        }
+        taken.sort_unstable();
+        let arrivals = Arrivals::new(self.emptied);
+        let turn = self.config.timing.period.min(TURN_EVERY);
+        let away = turn.saturating_mul(TURNS_MISSED_MAX + 1);
+        for one in taken.drain(..) {
+            self.take(one, arrivals.of(one.stamp, away));
+        }
+        self.taken = taken;
+        self.emptied = arrivals.now();
+        Ok(())
+    }
+
+    fn judge(&mut self, now: Instant) -> Result<(), Infallible> {
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers.get_mut(index) else { break };
+            peer.receiver.tick(now, &mut self.found);
+            let host = peer.host;
+            self.publish(host);
+        }
+        Ok(())
     }
 }
 
