@@ -6,6 +6,13 @@ set -euo pipefail
 # shellcheck source=lib.sh
 . "$VM_HOME/lib.sh"
 
+# What a container needs of the host; whatever else it lacks is a failure.
+mkdir "$VM_WORK/groups"
+# shellcheck disable=SC2016 # expanded by the inner shell
+if ! unshare --mount --uts --ipc --pid --net --cgroup --fork sh -c 'mount -t cgroup2 cgroup2 "$1"' sh "$VM_WORK/groups"; then
+  skipped containers-here "this user or this kernel makes no namespaces, or mounts no cgroup2"
+  exit 0
+fi
 deb=$(binary deb)
 packages mmdebstrap openssh-client
 share=$VM_WORK/share root=$VM_WORK/root
