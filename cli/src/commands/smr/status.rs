@@ -69,6 +69,18 @@ fn print(status: &StatusJson) -> Result<(), Failure> {
     Ok(())
 }
 
+/// That no replica runs, and what to do. `left` are those that have had the store and did not leave.
+fn none_runs(left: &[String]) -> String {
+    let start = format!("`obol smr server --name {REPLICA_PREFIX}1");
+    if left.is_empty() {
+        return format!("no replica runs; start the first one with {start}`");
+    }
+    let left = left.join(", ");
+    format!(
+        "no replica runs; the store died with the last of {left}; begin an empty one with {start} --force-empty`"
+    )
+}
+
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     let mut observer = Observer::open(root, site.cluster.name()).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
@@ -78,10 +90,8 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     if options.json {
         output::json(&status)?;
     } else if status.of.replicas.is_empty() {
-        output::line(format_args!(
-            "{}: no replica runs; start the first one with `obol smr server --name {REPLICA_PREFIX}1`",
-            status.cluster
-        ))?;
+        let left = obol_replica::marks_left(site).map_err(failure)?;
+        output::line(format_args!("{}: {}", status.cluster, none_runs(&left)))?;
     } else {
         print(&status)?;
     }
@@ -90,4 +100,20 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
             .map_err(Failure::failed)?;
     }
     Ok(if status.of.leader.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_died_is_begun_anew_by_another_command_than_the_first_one() {
+        let first = "no replica runs; start the first one with `obol smr server --name smr-1`";
+        assert_eq!(none_runs(&[]), first);
+        let died = none_runs(&["smr-2".to_owned(), "smr-3".to_owned()]);
+        assert!(
+            died.contains("died with the last of smr-2, smr-3") && died.contains("--force-empty"),
+            "{died}"
+        );
+    }
 }
