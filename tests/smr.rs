@@ -263,7 +263,7 @@ fn presets_are_checked_side_by_side_and_no_answer_is_wrong() {
 
 /// Whatever presets there are. The drill starts clusters and stores of its own, and removes them.
 #[test]
-fn presets_are_struck_side_by_side_and_no_answer_is_lost() {
+fn presets_are_compared_under_the_same_faults_and_no_answer_is_lost() {
     let root = Root::new();
     let out = root.note("stores");
     let words = ["drill", "smr", "--count", "1", "--clients", "1", "--json", "--out"];

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 named_enum! {
     /// What happens to a replica.
-    Strike {
+    Fault {
         /// It is killed, and started again with empty memory.
         Kill = "kill",
         /// It is stopped, and continued when the others have excluded it.
@@ -46,7 +46,7 @@ pub struct Repetition {
 #[derive(Clone, Debug)]
 pub struct Measuring {
     engine: String,
-    fault: Strike,
+    fault: Fault,
     clients: Distribution,
     members: Distribution,
     comeback: Distribution,
@@ -54,7 +54,7 @@ pub struct Measuring {
 
 impl Measuring {
     /// Without a repetition so far.
-    pub fn new(engine: String, fault: Strike) -> Self {
+    pub fn new(engine: String, fault: Fault) -> Self {
         let [clients, members, comeback] = std::array::from_fn(|_| Distribution::new());
         Self { engine, fault, clients, members, comeback }
     }
@@ -97,7 +97,7 @@ impl Measuring {
     }
 }
 
-/// What clients were told.
+/// The answers that clients had.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     /// Answers in all.
@@ -127,7 +127,7 @@ pub struct Measured {
     /// The preset.
     pub engine: String,
     /// The fault.
-    pub fault: Strike,
+    pub fault: Fault,
     /// Those that ended.
     pub repetitions: u64,
     /// The longest wait of a client for an answer around the fault, of each repetition.
@@ -256,7 +256,7 @@ impl Report {
     /// The medians of each preset over that of the first one that has any, under the same fault.
     fn ratios(&self) -> Vec<String> {
         let mut all = Vec::new();
-        for (_, fault) in Strike::ALL {
+        for (_, fault) in Fault::ALL {
             let mut of_fault = self.measured.iter().filter(|of| of.fault == *fault);
             let Some((first, base)) = of_fault.by_ref().find_map(|of| Some((&of.engine, of.client_us.p50?)))
             else {
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn measured(engine: &str, ms: u64, count: u32, answers: Answers, end: End) -> Measured {
-        let mut measuring = Measuring::new(engine.to_owned(), Strike::Kill);
+        let mut measuring = Measuring::new(engine.to_owned(), Fault::Kill);
         for _ in 0..count {
             let (clients, members) = (Nanos::from_millis(ms), Some(Nanos::from_micros(900)));
             measuring.add(Repetition { clients, members, comeback: Nanos::from_micros(50) });

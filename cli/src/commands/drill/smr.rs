@@ -8,7 +8,7 @@ use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::Host;
 use obol_chaos::drills::engines::{
-    Answers, End, HEADS, Measured, Measuring, Repetition, Report, Strike, TEXT_COLUMNS, Victim,
+    Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS, Victim,
 };
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
@@ -121,11 +121,11 @@ impl Which {
 }
 
 impl What {
-    const fn strike(self) -> Strike {
+    const fn fault(self) -> Fault {
         match self {
-            Self::Kill => Strike::Kill,
-            Self::Freeze => Strike::Freeze,
-            Self::Cut => Strike::Cut,
+            Self::Kill => Fault::Kill,
+            Self::Freeze => Fault::Freeze,
+            Self::Cut => Fault::Cut,
         }
     }
 }
@@ -156,7 +156,7 @@ pub(super) fn run(root: &Path, options: &DrillSmr) -> Result<ExitCode, Failure> 
         distinct(engines).into_iter().flat_map(|engine| faults.iter().map(move |fault| (engine, *fault)));
     let mut measured = Vec::new();
     for (engine, fault) in pairs {
-        let run = Run { root, options, profile: &profile, engine, fault: fault.strike(), stop: &stop };
+        let run = Run { root, options, profile: &profile, engine, fault: fault.fault(), stop: &stop };
         measured.push(run.measure());
         if stop.load(Ordering::Relaxed) {
             break;
@@ -210,7 +210,7 @@ struct Run<'a> {
     options: &'a DrillSmr,
     profile: &'a Profile,
     engine: PresetName,
-    fault: Strike,
+    fault: Fault,
     stop: &'a AtomicBool,
 }
 
@@ -311,15 +311,15 @@ impl Store<'_> {
     }
 
     /// One repetition, and who leads after it; `None` if the operator stopped it.
-    fn once(&mut self, victim: usize, fault: Strike) -> Result<Option<(Repetition, usize)>, Failure> {
+    fn once(&mut self, victim: usize, fault: Fault) -> Result<Option<(Repetition, usize)>, Failure> {
         self.actives.hear(&mut self.observer);
         let view = self.observer.snapshot().view.as_ref().map(|view| view.id);
         let view = view.ok_or_else(|| Failure::Failed("no process knows a view".to_owned()))?;
         self.replicas.forget(victim);
-        let struck = clock::now();
-        self.clients.answers.watch(struck);
-        let lasting = self.strike(victim, fault)?;
-        let during = self.during(ViewId(view.0.saturating_add(1)), struck);
+        let injected = clock::now();
+        self.clients.answers.watch(injected);
+        let lasting = self.inject(victim, fault)?;
+        let during = self.during(ViewId(view.0.saturating_add(1)), injected);
         self.clients.answers.watch(clock::now());
         self.lift(victim, lasting)?;
         let Some((clients, members)) = during? else { return Ok(None) };
@@ -330,7 +330,7 @@ impl Store<'_> {
 
     /// Waits until the members have excluded the victim, by this view or a later one, and all clients
     /// have answers again. Returns the longest wait of a client, and how long the members took.
-    fn during(&mut self, next: ViewId, struck: Instant) -> Result<Option<(Nanos, Option<Nanos>)>, Failure> {
+    fn during(&mut self, next: ViewId, injected: Instant) -> Result<Option<(Nanos, Option<Nanos>)>, Failure> {
         let excluded = self.until("no view excludes it", |store| {
             store.actives.hear(&mut store.observer);
             store.actives.any(next)
@@ -340,7 +340,7 @@ impl Store<'_> {
         }
         std::thread::sleep(REPORTS);
         self.actives.hear(&mut self.observer);
-        let members = self.actives.take_last(next).map(|at| at.since(struck));
+        let members = self.actives.take_last(next).map(|at| at.since(injected));
         let seen = clock::now();
         if !self.until("a client has no answer", |store| store.clients.answers.all_after(seen))? {
             return Ok(None);
@@ -348,11 +348,11 @@ impl Store<'_> {
         Ok(Some((self.clients.answers.longest(), members)))
     }
 
-    fn strike(&mut self, victim: usize, fault: Strike) -> Result<Lasting, Failure> {
+    fn inject(&mut self, victim: usize, fault: Fault) -> Result<Lasting, Failure> {
         match fault {
-            Strike::Kill => self.replicas.end(victim).map(|()| Lasting::Killed),
-            Strike::Freeze => self.replicas.signal(victim, Signal::STOP).map(|()| Lasting::Frozen),
-            Strike::Cut => {
+            Fault::Kill => self.replicas.end(victim).map(|()| Lasting::Killed),
+            Fault::Freeze => self.replicas.signal(victim, Signal::STOP).map(|()| Lasting::Frozen),
+            Fault::Cut => {
                 let name = check::name(victim);
                 let cluster = self.site.cluster.clone();
                 let snapshot = self.observer.snapshot();

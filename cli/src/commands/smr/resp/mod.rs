@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 const CONNECTIONS_MAX: usize = 1000;
 /// Connections that are accepted before others have their turn.
 const ACCEPTS_MAX: usize = 64;
-/// What further ones are told before they are closed.
+/// The reply to further ones, before they are closed.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 /// What is taken at once of what is ready.
 const READY_MAX: usize = 128;
