@@ -7,7 +7,7 @@ use crate::hosts::Host;
 use crate::network::print_id;
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use obol_fabric::Name;
-use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, uri};
+use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, is_issued_by, uri};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -46,6 +46,20 @@ pub enum KeysError {
         directory: PathBuf,
         /// What is missing.
         missing: &'static str,
+    },
+    /// The authority in the directory is another one, so no host would accept what it issues.
+    #[error(
+        "{}: {AUTHORITY_KEY_FILE} is not the key of an authority that `obol host keys` made for cluster {cluster}, id {}, in the \
+         {AUTHORITIES_FILE} beside it; for a cluster with a new name or id, make keys in an empty directory, and copy them to all hosts",
+        directory.display(), print_id(*id)
+    )]
+    Other {
+        /// The directory.
+        directory: PathBuf,
+        /// The cluster.
+        cluster: Name,
+        /// Its identity.
+        id: u64,
     },
     /// A key is invalid, or cannot be made.
     #[error("{}: {error}", path.display())]
@@ -138,7 +152,11 @@ impl Authority {
             (Some(certificate), Some(key)) => {
                 let key = KeyPair::from_pem(&key).map_err(wrong)?;
                 let issuer = Issuer::new(authority_of(cluster, id), key);
-                Ok(Self { id, issuer, certificate, is_new: false })
+                let opened = Self { id, issuer, certificate, is_new: false };
+                if !opened.is_in_force().map_err(wrong)? {
+                    return Err(KeysError::Other { directory: all.to_owned(), cluster, id });
+                }
+                Ok(opened)
             }
             (None, None) => {
                 let (made, key) = Self::new(cluster, id).map_err(wrong)?;
@@ -149,6 +167,16 @@ impl Authority {
             (Some(_), None) => Err(half("key (ca.key)")),
             (None, Some(_)) => Err(half("certificate (ca.pem)")),
         }
+    }
+
+    /// Whether its certificate is that of its key and of the cluster: a certificate names its issuer,
+    /// and one of another name or key is of no authority to those who verify it.
+    fn is_in_force(&self) -> Result<bool, rcgen::Error> {
+        let mut params = CertificateParams::default();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        validity(&mut params, today().saturating_add(1.day()));
+        let trial = params.signed_by(&KeyPair::generate()?, &self.issuer)?.pem();
+        Ok(is_issued_by(&trial, &self.certificate))
     }
 
     /// Makes new keys for a host in a directory, valid for so many days.
@@ -182,10 +210,84 @@ impl Authority {
     }
 }
 
+/// What the processes that the file of hosts names need, besides the least that every host does.
+pub fn needed(host: &Host, least: Duty) -> Vec<Duty> {
+    let coordinator = host.coordinator.map(|_| Duty::Coordinator);
+    let cache = (!host.caches.is_empty()).then_some(Duty::Cache);
+    let agent = (!host.agents.is_empty()).then_some(Duty::Agent);
+    [least].into_iter().chain(coordinator).chain(cache).chain(agent).collect()
+}
+
 /// What processes of a host may be. Programs with a core of their own, and operators, are members
 /// like agents.
 pub fn duties(host: &Host) -> Vec<Duty> {
     let coordinator = host.coordinator.map(|_| Duty::Coordinator);
     let cache = (!host.caches.is_empty()).then_some(Duty::Cache);
     [Duty::Gateway, Duty::Agent, Duty::Observer].into_iter().chain(coordinator).chain(cache).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::identity::Identity;
+    use std::fs::copy;
+
+    const ID: u64 = 0xaa;
+    const HOST: (IpAddr, u8) = (IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 1);
+
+    fn open(at: &Path, id: u64) -> Result<Authority, KeysError> {
+        Authority::open(at, Name::new("c").expect("a name"), id)
+    }
+
+    /// Keys of the host in a directory of their own.
+    fn issue(authority: &Authority, at: &Path, address: IpAddr, duties: &[Duty]) -> PathBuf {
+        authority.issue(at, (address, HOST.1), duties, 1).expect("issued");
+        at.to_owned()
+    }
+
+    #[test]
+    fn an_authority_of_another_cluster_or_key_issues_nothing() {
+        let at = tempfile::tempdir().expect("made");
+        let (one, other) = (at.path().join("one"), at.path().join("other"));
+        assert!(open(&one, ID).expect("made").is_new);
+        assert!(!open(&one, ID).expect("used again").is_new);
+        let said = open(&one, ID + 1).err().expect("the identity is another one").to_string();
+        assert!(said.contains("00000000000000ab") && said.contains("empty directory"), "{said}");
+        open(&other, ID).expect("made");
+        copy(other.join(AUTHORITY_KEY_FILE), one.join(AUTHORITY_KEY_FILE)).expect("copied");
+        assert!(matches!(open(&one, ID), Err(KeysError::Other { .. })), "the key is another one's");
+        // While keys are replaced, hosts trust both.
+        let both = ["one", "other"].map(|of| read_to_string(at.path().join(of).join(AUTHORITIES_FILE)));
+        let both: String = both.into_iter().map(|text| text.expect("read")).collect();
+        std::fs::write(one.join(AUTHORITIES_FILE), both).expect("written");
+        open(&one, ID).expect("its certificate is one of the two");
+    }
+
+    #[test]
+    fn keys_that_a_host_cannot_use_are_told_apart() {
+        let at = tempfile::tempdir().expect("made");
+        let dir = |name: &str| at.path().join(name);
+        let (authority, other) = (open(&dir("a"), ID).expect("made"), open(&dir("b"), ID).expect("made"));
+        let duties = [Duty::Gateway, Duty::Coordinator];
+        let fault = |keys: &Path| {
+            let identity = Identity::load(keys).expect("complete");
+            assert!(identity.days_left().is_some() || keys == dir("unknown"), "the dates are right");
+            identity.fault(ID, (HOST.1, HOST.0), &duties).map(|error| error.to_string())
+        };
+        let good = issue(&authority, &dir("good"), HOST.0, &duties);
+        assert_eq!(fault(&good), None);
+        let said = |keys: PathBuf, wanted: &str| {
+            let said = fault(&keys).unwrap_or_default();
+            assert!(said.contains(wanted), "{said:?} does not say {wanted:?}");
+        };
+        said(issue(&authority, &dir("duty"), HOST.0, &duties[..1]), "does not allow a coordinator");
+        let elsewhere = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9));
+        said(issue(&authority, &dir("address"), elsewhere, &duties), "not for the address 10.0.0.1");
+        let mixed = issue(&authority, &dir("mixed"), HOST.0, &duties);
+        copy(good.join(KEY_FILE), mixed.join(KEY_FILE)).expect("copied");
+        said(mixed, "host.key: is not the key");
+        let unknown = issue(&other, &dir("unknown"), HOST.0, &duties);
+        copy(good.join(AUTHORITIES_FILE), unknown.join(AUTHORITIES_FILE)).expect("copied");
+        said(unknown, "no authority in the ca.pem");
+    }
 }

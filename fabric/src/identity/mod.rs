@@ -10,10 +10,12 @@
 
 mod admit;
 mod connect;
+mod examine;
 mod stream;
 
 pub(crate) use admit::{Admit, Gate, Unintelligible};
 pub(crate) use connect::{ConnectError, Route, introduce};
+pub use examine::{is_issued_by, is_open_to_all};
 pub(crate) use stream::{LENGTH_BYTES, Stream, StreamError};
 
 use crate::host::table::{FIRST_FREE, PER_HOST, REGIONS};
@@ -342,16 +344,22 @@ impl Identity {
     }
 
     fn is_valid_at(&self, time: UnixTime) -> bool {
-        let Some((own, others)) = self.chain.split_first() else { return false };
-        let usage = webpki::KeyUsage::server_auth();
-        let algorithms = provider().signature_verification_algorithms.all;
-        webpki::EndEntityCert::try_from(own).is_ok_and(|own| {
-            own.verify_for_usage(algorithms, &self.authorities.roots, others, time, usage, None, None).is_ok()
-        })
+        examine::verify(&self.chain, &self.authorities, time).is_ok()
     }
 
     fn unusable(&self, error: impl fmt::Display) -> IdentityError {
         IdentityError::Unusable { directory: self.directory.clone(), fault: error.to_string() }
+    }
+
+    /// Key and certificate cannot be used together.
+    fn unpaired(&self, error: rustls::Error) -> IdentityError {
+        match error {
+            rustls::Error::InconsistentKeys(_) => IdentityError::File {
+                path: self.directory.join(KEY_FILE),
+                fault: format!("is not the key of the certificate in {CERTIFICATE_FILE} beside it"),
+            },
+            error => self.unusable(error),
+        }
     }
 
     /// For connections to gateways.
@@ -364,7 +372,7 @@ impl Identity {
             .map_err(|error| self.unusable(error))?
             .with_webpki_verifier(verifier)
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
-            .map_err(|error| self.unusable(error))?;
+            .map_err(|error| self.unpaired(error))?;
         Ok(Arc::new(config))
     }
 
@@ -378,7 +386,7 @@ impl Identity {
             .map_err(|error| self.unusable(error))?
             .with_client_cert_verifier(verifier)
             .with_single_cert(self.chain.clone(), self.key.clone_key())
-            .map_err(|error| self.unusable(error))?;
+            .map_err(|error| self.unpaired(error))?;
         Ok(Arc::new(config))
     }
 }

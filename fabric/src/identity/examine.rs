@@ -1,0 +1,76 @@
+//! Whether the keys in a host's directory can be used for what the host needs: said before they are
+//! needed, because a connection that fails says only what its other end saw.
+
+use super::{CERTIFICATE_FILE, Duty, Identity, IdentityError, provider};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use std::net::IpAddr;
+use std::path::Path;
+
+/// Verifies a certificate with its chain at a time.
+pub(super) fn verify(
+    chain: &[CertificateDer<'_>],
+    authorities: &RootCertStore,
+    time: UnixTime,
+) -> Result<(), webpki::Error> {
+    let (own, others) = chain.split_first().ok_or(webpki::Error::BadDer)?;
+    let usage = webpki::KeyUsage::server_auth();
+    let algorithms = provider().signature_verification_algorithms.all;
+    let own = webpki::EndEntityCert::try_from(own)?;
+    own.verify_for_usage(algorithms, &authorities.roots, others, time, usage, None, None).map(|_| ())
+}
+
+/// Whether a certificate is of one of these authorities, whatever its dates.
+fn is_of(chain: &[CertificateDer<'_>], authorities: &RootCertStore) -> bool {
+    use webpki::Error::{CertExpired, CertNotValidYet};
+    match verify(chain, authorities, UnixTime::now()) {
+        // These are looked at before the authority. Dates are reported for themselves.
+        Ok(()) | Err(CertExpired { .. } | CertNotValidYet { .. }) => true,
+        Err(_) => false,
+    }
+}
+
+/// Whether a certificate is of one of these authorities; both as PEM.
+pub fn is_issued_by(certificate: &str, authorities: &str) -> bool {
+    let read = |text: &str| -> Option<Vec<_>> {
+        CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>().ok()
+    };
+    let (Some(chain), Some(trusted)) = (read(certificate), read(authorities)) else { return false };
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(trusted);
+    is_of(&chain, &roots)
+}
+
+impl Identity {
+    /// Why a host of a cluster cannot use these keys for some duties at its address, if so. Dates are
+    /// told by [`Identity::valid_for`].
+    pub fn fault(&self, nonce: u64, (host, address): (u8, IpAddr), duties: &[Duty]) -> Option<IdentityError> {
+        let wrong =
+            |fault: String| Some(IdentityError::File { path: self.directory.join(CERTIFICATE_FILE), fault });
+        for duty in duties {
+            if let Err(error) = self.allows(nonce, host, *duty) {
+                return Some(error);
+            }
+        }
+        if !is_of(&self.chain, &self.authorities) {
+            return wrong("is of no authority in the ca.pem beside it".to_owned());
+        }
+        let own = self.chain.first().and_then(|own| webpki::EndEntityCert::try_from(own).ok());
+        let is_for = |own: &webpki::EndEntityCert<'_>| {
+            own.verify_is_valid_for_subject_name(&ServerName::IpAddress(address.into())).is_ok()
+        };
+        if !own.as_ref().is_some_and(is_for) {
+            return wrong(format!("is not for the address {address}, which this host has"));
+        }
+        // Whether key and certificate belong together is found out where they are used.
+        self.server().err()
+    }
+}
+
+/// Whether all users of a host may read a file.
+pub fn is_open_to_all(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    const OTHERS_READ: u32 = 0o004;
+    std::fs::metadata(file).is_ok_and(|meta| meta.permissions().mode() & OTHERS_READ != 0)
+}
