@@ -251,6 +251,11 @@ pub(super) fn wait<'a>(notices: impl IntoIterator<Item = &'a UdpSocket>, until: 
     let _ = poll(&mut fds, span.as_ref());
 }
 
+/// Readings of two clocks this close together count as one.
+const CLOSE: Nanos = Nanos::from_micros(2);
+/// Readings at most. A thread that is interrupted in each of them takes the closest.
+const READINGS: u32 = 4;
+
 /// Converts times of arrival to this host's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrivals {
@@ -263,7 +268,28 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// For what is taken now, and has arrived after `since`.
     pub(super) fn new(since: Instant) -> Self {
-        Self { now: clock::now(), realtime: clock::realtime(), since }
+        Self::by(clock::now, clock::realtime, since)
+    }
+
+    /// The two clocks cannot be read at once. What goes by between them, because this thread was not
+    /// running, would be added to the age of all that is taken: too long a silence, and a delay below
+    /// zero. So the own clock is read on both sides, and the closest of some readings counts.
+    fn by(mut now: impl FnMut() -> Instant, mut realtime: impl FnMut() -> u64, since: Instant) -> Self {
+        let mut read = || {
+            let (before, realtime, after) = (now(), realtime(), now());
+            (after.since(before), Self { now: after, realtime, since })
+        };
+        let mut closest = read();
+        for _ in 1..READINGS {
+            if closest.0 <= CLOSE {
+                break;
+            }
+            let again = read();
+            if again.0 < closest.0 {
+                closest = again;
+            }
+        }
+        closest.1
     }
 
     pub(super) const fn now(&self) -> Instant {
@@ -376,5 +402,31 @@ mod tests {
             assert_eq!(arrivals.of(stamp, away), now, "{stamp}");
         }
         assert_eq!(arrivals.of(realtime - 500, Nanos(999)), now, "this thread was away");
+    }
+
+    #[test]
+    fn a_pause_between_the_readings_of_two_clocks_makes_nothing_older() {
+        // The thread is paused for 10 ms before or after CLOCK_REALTIME is read, the first times.
+        for (pauses, before) in [(0, true), (1, true), (1, false), (3, true), (3, false)] {
+            let time = core::cell::Cell::new(1_000_000_000);
+            let tick = |pause: bool| time.set(time.get() + 100 + if pause { 10_000_000 } else { 0 });
+            let (mut readings, mut paused) = (0, 0);
+            let now = || {
+                readings += 1;
+                // Even readings of the own clock follow CLOCK_REALTIME.
+                let pause = !before && readings % 2 == 0 && readings / 2 <= pauses;
+                tick(pause);
+                Instant(time.get())
+            };
+            let realtime = || {
+                paused += 1;
+                tick(before && paused <= pauses);
+                time.get() + 5_000_000_000
+            };
+            let arrivals = Arrivals::by(now, realtime, Instant(0));
+            let error = (arrivals.now.0 + 5_000_000_000).abs_diff(arrivals.realtime);
+            assert!(error <= CLOSE.0, "{pauses} pauses, before: {before}: {error} ns apart");
+            assert!(arrivals.now.0 + 5_000_000_000 >= arrivals.realtime, "nothing is dated too early");
+        }
     }
 }
