@@ -13,7 +13,7 @@ use obol_observe::plot::{Axis, Cell, Chart, Document, Series};
 use obol_observe::tail::{self, Level, Method, Refusal, Wanted};
 use obol_profiles::{FileError, Profile};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Seconds of a block: gateways report once a second.
@@ -159,13 +159,18 @@ impl Collected {
 
 impl NetworkTuned {
     /// From the reports of gateways, each with the number of its host, in a cluster of so many hosts.
-    /// Only seconds with the period of the last report count.
+    /// Only seconds with the period of the last report count, and each once: copies of a gateway's
+    /// files overlap.
     pub fn of(reports: &[(u8, Vec<PulseReport>)], hosts: usize, wanted: Wanted) -> Self {
         let last = reports.iter().flat_map(|(_, all)| all).max_by_key(|report| report.at);
         let period = last.map_or(0, |report| report.period);
         let mut collected: BTreeMap<(u8, u8), Collected> = BTreeMap::new();
+        let mut counted = BTreeSet::new();
         for (to, all) in reports {
             for report in all.iter().filter(|report| report.period == period) {
+                if !counted.insert((*to, report.at)) {
+                    continue;
+                }
                 for peer in report.peers.iter().filter(|peer| peer.heard) {
                     collected.entry((*to, peer.host)).or_default().add(peer);
                 }
@@ -464,6 +469,15 @@ mod tests {
         let made = tuned.profile(&base).expect("valid").expect("recommended");
         assert_eq!(made.pulse.timeout, Nanos((timeout * 1000.0).round() as u64));
         assert!(tuned.html().contains("From host 2 to host 1"));
+    }
+
+    #[test]
+    fn a_second_counts_once_however_often_it_was_copied() {
+        let all = seconds(1, 100);
+        let overlapping = [(1, all[..80].to_vec()), (1, all[20..].to_vec()), (2, seconds(2, 100))];
+        let tuned = NetworkTuned::of(&overlapping, 2, WEEK);
+        let counted: Vec<_> = tuned.directions.iter().map(|of| (of.to, of.seconds, of.pulses)).collect();
+        assert_eq!(counted, [(1, 100, 100_000), (2, 100, 100_000)]);
     }
 
     #[test]

@@ -76,9 +76,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
         let there = Site::open(root, further).map_err(Failure::refused)?;
         reports.push((there.deployment.own_host(), read(there.cluster.dir())?));
     }
-    for given in &options.samples {
-        let (host, directory) = given;
-        reports.push((*host, read(directory)?));
+    for (host, directory) in &options.samples {
+        let all = read(directory)?;
+        given(*host, network.hosts.len(), &all).map_err(|fault| {
+            Failure::Refused(format!("--samples {host}={}: {fault}", directory.display()))
+        })?;
+        reports.push((*host, all));
     }
     let wanted = Wanted { every_seconds: options.every, confidence: options.confidence / 100.0 };
     let tuned = NetworkTuned::of(&reports, network.hosts.len(), wanted);
@@ -135,6 +138,24 @@ fn read(directory: &Path) -> Result<Vec<PulseReport>, Failure> {
     pulse::samples(directory).map_err(|error| unreadable(directory, &error))
 }
 
+/// Why samples cannot be those of a host.
+fn given(host: u8, hosts: usize, all: &[PulseReport]) -> Result<(), String> {
+    if !(1..=hosts).contains(&usize::from(host)) {
+        return Err(format!("the cluster has the hosts 1 to {hosts}"));
+    }
+    if all.is_empty() {
+        return Err(
+            "there are no samples; name a copy of the directory of a cluster, with its file `pulse-samples`"
+                .to_owned(),
+        );
+    }
+    // Nobody hears himself.
+    if all.iter().flat_map(|report| &report.peers).any(|peer| peer.host == host) {
+        return Err(format!("they are of another host, which has heard host {host}"));
+    }
+    Ok(())
+}
+
 fn write(options: &Tune, tuned: &NetworkTuned, profile: Option<&Profile>) -> Result<(), Failure> {
     if let (Some(path), Some(profile)) = (&options.write, profile) {
         output::file(path, profile.to_toml())?;
@@ -167,6 +188,26 @@ fn print(tuned: &NetworkTuned) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use obol_fabric::ip::PulsePeer;
+
+    #[test]
+    fn samples_of_no_host_and_of_another_one_are_refused() {
+        let heard = |host| {
+            let (paths, frames) = (Vec::new(), Vec::new());
+            let peer = PulsePeer { host, heard: true, silent: false, paths, block: None, frames };
+            vec![PulseReport { peers: vec![peer], ..PulseReport::default() }]
+        };
+        assert_eq!(given(2, 3, &heard(1)), Ok(()));
+        for (host, all, wanted) in [
+            (4, heard(1), "hosts 1 to 3"),
+            (0, heard(1), "hosts 1 to 3"),
+            (2, Vec::new(), "no samples"),
+            (2, heard(2), "another host"),
+        ] {
+            let said = given(host, 3, &all).expect_err(wanted);
+            assert!(said.contains(wanted), "{said}");
+        }
+    }
 
     #[test]
     fn a_time_has_a_number_and_a_unit() {
