@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 
 /// How often regions of this process are looked for: it may get one late, or another one.
 const SEARCH_INTERVAL: Nanos = Nanos::from_secs(1);
+/// How often a line says that a counter has grown: what others cause must not fill the log.
+const REFUSALS_INTERVAL: Nanos = Nanos::from_secs(10);
 /// Counters of what the process refused or lost: a line says when they have grown. The slot, its
 /// name, and what it counts.
 const REFUSALS: [(usize, &str, Severity, &str); 8] = [
@@ -34,7 +36,11 @@ const REFUSALS: [(usize, &str, Severity, &str); 8] = [
         "times no region could be mapped: out of descriptors or memory",
     ),
     refusal(Counter::LinksLost, Severity::Warn, "links lost"),
-    refusal(Counter::DatagramsLost, Severity::Info, "datagrams lost because a receiver's lane was full"),
+    refusal(
+        Counter::DatagramsLost,
+        Severity::Info,
+        "datagrams lost: no connection to the receiver, or its lane was full",
+    ),
     at_gateway(GatewayCounter::Strangers, "connections ended before a process had introduced itself"),
     at_gateway(GatewayCounter::Invalid, "sessions ended for an invalid message"),
     at_gateway(GatewayCounter::Denied, "operations denied that the peer's role does not allow"),
@@ -65,7 +71,30 @@ struct Source {
     /// The next unread event.
     next: u64,
     own: Incarnation,
-    counted: [u64; REFUSALS.len()],
+    counted: [Told; REFUSALS.len()],
+}
+
+/// What was said of a counter.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    counted: u64,
+    at: Option<Instant>,
+}
+
+impl Told {
+    /// By how much a counter has grown since it was said last, if it is to be said now.
+    fn more(&mut self, counted: u64, now: Instant) -> Option<u64> {
+        let Some(more) = counted.checked_sub(self.counted) else {
+            // It begins anew.
+            *self = Self { counted, at: None };
+            return None;
+        };
+        if more == 0 || self.at.is_some_and(|at| now.since(at) < REFUSALS_INTERVAL) {
+            return None;
+        }
+        *self = Self { counted, at: Some(now) };
+        Some(more)
+    }
 }
 
 /// Follows the flight recorders of this process.
@@ -139,7 +168,7 @@ impl Follower {
                     generation: taken.generation,
                     next: 0,
                     own: taken.incarnation,
-                    counted: [0; REFUSALS.len()],
+                    counted: [Told::default(); REFUSALS.len()],
                 };
                 self.sources.insert(key(seat), source);
             }
@@ -192,7 +221,7 @@ impl Follower {
                 source.next = event.number + 1;
                 give(source.line(&event, utc(event.at), names, view.as_ref()));
             }
-            source.refusals(reader, unix, give);
+            source.refusals(reader, (unix, now), give);
             true
         });
     }
@@ -225,16 +254,15 @@ impl Source {
     }
 
     /// Gives a line for each counter of refusals that has grown.
-    fn refusals(&mut self, reader: Reader<'_>, unix: u64, give: &mut dyn FnMut(Line)) {
+    fn refusals(&mut self, reader: Reader<'_>, (unix, now): (u64, Instant), give: &mut dyn FnMut(Line)) {
         let counters = reader.counters(self.seat);
-        for ((slot, name, severity, what), known) in REFUSALS.into_iter().zip(&mut self.counted) {
+        for ((slot, name, severity, what), told) in REFUSALS.into_iter().zip(&mut self.counted) {
             let counted = counters.get(slot).copied().unwrap_or_default();
-            if let Some(more) = counted.checked_sub(*known).filter(|more| *more > 0) {
+            if let Some(more) = told.more(counted, now) {
                 let text = format!("{more} {what} ({counted} in all)");
                 let line = Line::new(unix, severity, self.name, "fabric", text);
                 give(line.with("counter", name).with("more", more).with("incarnation", self.own));
             }
-            *known = counted;
         }
     }
 }
@@ -246,4 +274,20 @@ fn causes(id: ViewId, names: &Names, newest: Option<&View>) -> String {
         return names.causes(view).join("; ");
     }
     Names::departures(view).remove(&id).unwrap_or_default().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_grows_all_the_time_has_few_lines_and_loses_nothing() {
+        let mut told = Told::default();
+        // Five readings a second for a minute, each with two more.
+        let said = (0..300u64).filter_map(|n| told.more(2 * n, Instant(n * 200_000_000))).collect::<Vec<_>>();
+        assert_eq!(said.iter().sum::<u64>(), told.counted);
+        assert!((5..=7).contains(&said.len()), "{said:?}");
+        assert_eq!(told.more(3, Instant(60_000_000_000)), None, "another process has begun to count");
+        assert_eq!(told.more(4, Instant(60_200_000_000)), Some(1), "which is said at once");
+    }
 }

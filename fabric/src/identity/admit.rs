@@ -5,6 +5,7 @@ use super::stream::{Stream, StreamError};
 use super::{Claims, ServerKeys};
 use crate::atomic::AtomicU64;
 use crate::host::wake::Wake;
+use core::fmt::Display;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConnection;
 use std::collections::VecDeque;
@@ -21,6 +22,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 const BACKLOG: i32 = 4096;
 /// How long no connection is accepted while there are no descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often a stranger is named in the log at most: whoever connects must not fill it.
+const NAMED_EVERY: Duration = Duration::from_secs(10);
 /// The thread turns at least twice a second. After a longer pause it was stopped, or got no time.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 
@@ -66,13 +69,16 @@ pub(crate) struct Admit<G> {
     nonce: u64,
     gate: G,
     pending: VecDeque<Handshake>,
+    /// When a stranger may be named in the log again.
+    name_at: Time,
 }
 
 impl<G: Gate> Admit<G> {
     pub(crate) fn new(listener: TcpListener, keys: ServerKeys, nonce: u64, gate: G) -> Self {
         // It is listening already, with fewer.
         let _ = rustix::net::listen(&listener, BACKLOG);
-        Self { listener, keys, nonce, gate, pending: VecDeque::with_capacity(HANDSHAKES_MAX) }
+        let pending = VecDeque::with_capacity(HANDSHAKES_MAX);
+        Self { listener, keys, nonce, gate, pending, name_at: Time::now() }
     }
 
     /// Runs until `ended` is set and it is woken. Counts its turns in `turns`.
@@ -133,16 +139,26 @@ impl<G: Gate> Admit<G> {
         if self.pending.len() == HANDSHAKES_MAX
             && let Some(oldest) = self.pending.pop_front()
         {
-            self.gate.ended(oldest.waited);
+            self.ended(oldest.from, oldest.waited, "it was given up for a later connection");
         }
-        let tls = ServerConnection::new(Arc::clone(self.keys.get())).ok();
-        let stream = tls.and_then(|tls| Stream::new(socket, tls.into(), G::MESSAGE_BYTES_MAX).ok());
-        match stream {
-            Some(stream) => {
+        let tls = ServerConnection::new(Arc::clone(self.keys.get())).map_err(StreamError::from);
+        match tls.and_then(|tls| Ok(Stream::new(socket, tls.into(), G::MESSAGE_BYTES_MAX)?)) {
+            Ok(stream) => {
                 let until = Time::now() + HANDSHAKE_TIMEOUT;
                 self.pending.push_back(Handshake { stream, waited, from, until });
             }
-            None => self.gate.ended(waited),
+            Err(error) => self.ended(from, waited, error),
+        }
+    }
+
+    /// A connection ends before the process has introduced itself. One with wrong keys is found by
+    /// its address and this reason only: its own log is on its host.
+    fn ended(&mut self, from: SocketAddr, waited: bool, why: impl Display) {
+        self.gate.ended(waited);
+        let now = Time::now();
+        if !waited && now >= self.name_at {
+            self.name_at = now + NAMED_EVERY;
+            tracing::warn!(target: "gateway", %from, "no process of {from} was let in: {why}");
         }
     }
 
@@ -156,10 +172,13 @@ impl<G: Gate> Admit<G> {
                 Ok(Some((message, claims))) => {
                     let Handshake { stream, waited, from, .. } = handshake;
                     if self.gate.introduced(stream, from, &message, claims).is_err() {
-                        self.gate.ended(waited);
+                        self.ended(from, waited, "its first message introduces no process");
                     }
                 }
-                Ok(None) | Err(_) => self.gate.ended(handshake.waited),
+                Ok(None) => {
+                    self.ended(handshake.from, handshake.waited, "it has not introduced itself in time");
+                }
+                Err(error) => self.ended(handshake.from, handshake.waited, error),
             }
         }
     }
