@@ -253,23 +253,32 @@ fn print(report: &Report) -> std::io::Result<()> {
     ))
 }
 
+/// Watches the primary, and what the system does when it fails, and measures then, which takes long: a
+/// failover that happens meanwhile is seen whole.
+fn begin(
+    watched: &mut dyn Watched,
+    to: &Sender<Evidence>,
+    measure: impl FnOnce() -> Result<Option<f64>, Failure>,
+) -> Result<(Primary, Option<f64>), Failure> {
+    let primary = watched.primary(to)?;
+    watched.follow(to.clone())?;
+    Ok((primary, measure()?))
+}
+
 pub(crate) fn run(root: &Path, _: Name, options: &Shadow) -> Result<ExitCode, Failure> {
     let mut watched: Box<dyn Watched> = match options.target.clone() {
         Target::Redis(sentinel) => Box::new(sentinel),
         Target::Etcd(endpoints) => Box::new(etcd::Etcd::new(endpoints)),
     };
     let (to, evidence) = mpsc::channel();
-    // Before anything takes time.
-    let mut primary = watched.primary(&to)?;
-    let ours = match options.failovers {
-        0 => None,
+    let (mut primary, ours) = begin(&mut *watched, &to, || match options.failovers {
+        0 => Ok(None),
         n => {
             output::remark(format_args!("measuring {n} failovers of obol on this machine"))?;
             let profile = Profile::load("lan").map_err(Failure::failed)?;
-            Some(failovers_over_ip(root, &profile, n)?.quantile(0.5).as_micros_f64())
+            Ok(Some(failovers_over_ip(root, &profile, n)?.quantile(0.5).as_micros_f64()))
         }
-    };
-    watched.follow(to.clone())?;
+    })?;
     if primary.pid.is_none() {
         output::remark(
             "the primary does not run on this host, or is not visible here: its death is seen by its connection only",
@@ -299,6 +308,44 @@ pub(crate) fn run(root: &Path, _: Name, options: &Shadow) -> Result<ExitCode, Fa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_failover_while_obol_is_measured_is_seen_to_end() {
+        struct Stub(Arc<AtomicBool>);
+        impl Watched for Stub {
+            fn system(&self) -> &'static str {
+                "stub"
+            }
+
+            fn primary(&mut self, _: &Sender<Evidence>) -> Result<Primary, Failure> {
+                let listener = TcpListener::bind("127.0.0.1:0").map_err(Failure::failed)?;
+                let at = listener.local_addr().map_err(Failure::failed)?;
+                let link = TcpStream::connect(at).map_err(Failure::failed)?;
+                Ok(Primary { name: "mine".to_owned(), address: at.to_string(), pid: None, link })
+            }
+
+            fn follow(&mut self, _: Sender<Evidence>) -> Result<(), Failure> {
+                self.0.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+        let follows = Arc::new(AtomicBool::new(false));
+        let (to, evidence) = mpsc::channel();
+        let (primary, ours) = begin(&mut Stub(Arc::clone(&follows)), &to, || {
+            // The primary fails, and is replaced.
+            report(&to, Sign::Step, "the connection has ended".to_owned());
+            if follows.load(Ordering::Relaxed) {
+                report(&to, Sign::End, "+switch-master".to_owned());
+            }
+            Ok(Some(1.0))
+        })
+        .expect("nothing fails");
+        let seen = evidence.try_iter().collect();
+        assert!(compared(&primary, "stub", seen, ours).failover_us.is_some());
+    }
 
     #[test]
     fn a_target_is_a_redis_or_an_etcd() {
