@@ -5,7 +5,7 @@ use obol_fabric::Nanos;
 use obol_fabric::host::sched;
 use obol_profiles::Profile;
 use rustix::process::{Resource, getrlimit};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 /// The first kernel that waits on several futexes at once.
@@ -82,24 +82,46 @@ fn cores() -> Finding {
     Finding::good("cores", found)
 }
 
+/// The quota and the period of a control group, in microseconds; none if it has no limit.
+fn limit_of(group: &Path) -> Option<(u64, u64)> {
+    let (quota, period) = match line_of(group.join("cpu.max")) {
+        Some(both) => both.split_once(' ').map(|(quota, period)| (quota.to_owned(), period.to_owned()))?,
+        // Version 1.
+        None => (line_of(group.join("cpu.cfs_quota_us"))?, line_of(group.join("cpu.cfs_period_us"))?),
+    };
+    // Without a limit it is `max`, or -1.
+    Some((quota.parse().ok()?, period.parse().ok()?))
+}
+
+/// The control group that limits a process. `groups` are those that it is in, below `top`.
+fn limited(groups: &str, top: &Path) -> Option<(PathBuf, u64, u64)> {
+    groups.lines().find_map(|line| {
+        // The number of the hierarchy, its controllers, and the group; version 2 has no list.
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next()?, parts.next()?);
+        let top = match controllers {
+            "" => top.to_owned(),
+            list if list.split(',').any(|one| one == "cpu") => top.join(list),
+            _ => return None,
+        };
+        let own = top.join(group.trim_start_matches('/'));
+        own.ancestors().take_while(|group| group.starts_with(&top)).find_map(|group| {
+            let (quota, period) = limit_of(group)?;
+            Some((group.to_owned(), quota, period))
+        })
+    })
+}
+
 /// A limit of processor time by a control group of this process.
 fn quota() -> Option<Finding> {
     let groups = line_of("/proc/self/cgroup")?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let top = Path::new("/sys/fs/cgroup");
-    let own = top.join(own.trim_start_matches('/'));
-    let limited = own.ancestors().take_while(|group| group.starts_with(top)).find_map(|group| {
-        let limit = line_of(group.join("cpu.max"))?;
-        let (quota, period) = limit.split_once(' ')?;
-        Some((group.display().to_string(), quota.parse::<u64>().ok()?, period.parse::<u64>().ok()?))
-    });
-    let Some((group, quota, period)) = limited else {
+    let Some((group, quota, period)) = limited(&groups, Path::new("/sys/fs/cgroup")) else {
         return Some(Finding::good("processor quota", "none"));
     };
     let longest = Nanos::from_micros(period.saturating_sub(quota.min(period)));
     Some(Finding::warning(
         "processor quota",
-        format_args!("{group} may use {quota} us of each {period} us"),
+        format_args!("{} may use {quota} us of each {period} us", group.display()),
         (
             format!("when it is used up, all its threads stop, for up to {longest}"),
             "lift it for obol's processes: `CPUQuota=` of the unit, or `--cpus` of the container",
@@ -216,6 +238,31 @@ fn swap() -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quota_of_either_version_of_control_groups_is_found() {
+        let top = tempfile::tempdir().expect("made");
+        let of = |groups: &str| {
+            limited(groups, top.path()).map(|(group, quota, period)| {
+                (group.strip_prefix(top.path()).expect("below").to_owned(), quota, period)
+            })
+        };
+        let put = |group: &str, files: &[(&str, &str)]| {
+            std::fs::create_dir_all(top.path().join(group)).expect("made");
+            for (file, text) in files {
+                std::fs::write(top.path().join(group).join(file), text).expect("written");
+            }
+        };
+        put("a/b", &[("cpu.max", "max 100000\n")]);
+        assert_eq!(of("0::/a/b"), None);
+        put("a", &[("cpu.max", "20000 100000\n")]);
+        assert_eq!(of("0::/a/b"), Some(("a".into(), 20_000, 100_000)), "that of a group around it");
+        put("cpu,cpuacct/c", &[("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n")]);
+        let groups = "9:cpuset:/\n4:cpu,cpuacct:/c\n0::/\n";
+        assert_eq!(of(groups), None);
+        put("cpu,cpuacct/c", &[("cpu.cfs_quota_us", "50000\n")]);
+        assert_eq!(of(groups), Some(("cpu,cpuacct/c".into(), 50_000, 100_000)));
+    }
 
     #[test]
     fn releases_of_kernels_are_compared_by_number() {
