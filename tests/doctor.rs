@@ -120,6 +120,9 @@ fn a_running_cluster_has_its_gateways_and_its_history_checked() {
         n + failovers("failovers_incomplete") >= 1 && cluster["failovers_us"]["p99"].is_null(),
         "{cluster}"
     );
+    let mut other = root.command(&["doctor", "--time", "50ms", "--json"]);
+    let other = Ran::of(other.env("OBOL_TEST_RELEASE", "9.9"));
+    assert_eq!(severities(&report(&other), "cluster"), ["problem"], "a release that cannot read it");
     root.run(&["kill", "gateway-2"]).ends(0);
     assert_eq!(severities(&doctor(), "gateway of a host"), ["warning"]);
     root.run(&["down"]).ends(0);

@@ -13,8 +13,9 @@ use clap::Args;
 use obol_chaos::drills::Host;
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
+use obol_fabric::host::HostError;
 use obol_fabric::{Name, Nanos};
-use obol_node::{Hosts, Site};
+use obol_node::{Hosts, Site, SiteError};
 use obol_profiles::Profile;
 use pauses::Pauses;
 use promise::Promises;
@@ -180,13 +181,37 @@ fn profile(args: &Doctor, site: Option<&Site>, hosts: Option<&(Hosts, &Path)>) -
     }
 }
 
+/// A cluster that is there, but not for this program. That none is there is no fault of the host, and
+/// a root that cannot be used is found for itself.
+fn unreadable(cluster: Name, error: &SiteError) -> Option<Finding> {
+    use HostError::{Corrupt, OtherRelease, Release, Version};
+    let is_there = match error {
+        SiteError::Deployment(_) => true,
+        SiteError::Fabric(error) => {
+            matches!(error, OtherRelease { .. } | Release { .. } | Version { .. } | Corrupt { .. })
+        }
+    };
+    is_there.then(|| {
+        Finding::problem(
+            "cluster",
+            format_args!("{cluster} cannot be read by this program: {error}"),
+            (
+                "neither is it checked, nor can processes of this program join it",
+                "see above, or choose another --cluster",
+            ),
+        )
+    })
+}
+
 pub(crate) fn run(root: &Path, cluster: Name, args: &Doctor) -> Result<ExitCode, Failure> {
     let hosts = match &args.hosts {
         Some(file) => Some((Hosts::load(file).map_err(Failure::refused)?, file.as_path())),
         None => None,
     };
-    // That no cluster runs is no fault of the host.
-    let site = Site::open(root, cluster).ok();
+    let (site, unreadable) = match Site::open(root, cluster) {
+        Ok(site) => (Some(site), None),
+        Err(error) => (None, unreadable(cluster, &error)),
+    };
     let profile = profile(args, site.as_ref(), hosts.as_ref())?;
     let subject = Subject {
         root,
@@ -210,6 +235,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Doctor) -> Result<ExitCode,
     findings.extend(machine::check(&profile));
     findings.extend(detectors::check(root)?);
     findings.extend(memory::check(&subject));
+    findings.extend(unreadable);
     findings.extend(network::check(&subject));
     let promises = promise::of(&subject, &pauses);
     let report = Report {

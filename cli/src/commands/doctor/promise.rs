@@ -104,7 +104,7 @@ impl Promises {
             None => "  this host: nothing, since too few pauses were measured, or they were too long; measure longer with --time".to_owned(),
         });
         lines.extend(self.cluster.as_ref().map_or_else(
-            || vec!["  no cluster runs here, so nothing is known of failovers; `obol drill app --count 300` measures them".to_owned()],
+            || vec!["  no cluster runs here that can be read, so nothing is known of failovers; `obol drill app --count 300` measures them".to_owned()],
             OfCluster::lines,
         ));
         lines
