@@ -298,6 +298,17 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     assert!(check.err.contains(fault), "{check:?}");
     // No coordinator has decided: that is no empty success.
     Ran::of(&mut hosts.on(1, &["watch", "--once"])).refused(&["knows a view yet"]);
+    // The certificate of this host, with the key of another one, which everybody may read.
+    fs::copy(one.join("host.pem"), keys.join("host.pem")).expect("copied");
+    fs::set_permissions(keys.join("host.key"), fs::Permissions::from_mode(0o644)).expect("set");
+    let fault = "is not the key of the certificate";
+    let file = hosts.text("host-1/cluster.toml");
+    let check = Ran::of(&mut hosts.on(1, &["host", "check", &file])).ends(0);
+    assert!(check.err.contains(fault) && check.err.contains("may read it"), "{check:?}");
+    let address = hosts.address(1);
+    let doctor = ["doctor", "--time", "50ms", "--hosts", &file, "--address", &address];
+    let doctor = Ran::of(&mut hosts.on(1, &doctor));
+    assert!(doctor.out.contains(fault), "{doctor:?}");
     fs::remove_file(keys.join("host.key")).expect("it was there");
     let said = Ran::of(&mut hosts.on(1, &["gateway"])).ends(1).err;
     assert!(said.contains("host.key") && said.contains("obol host keys"), "{said}");

@@ -2,8 +2,9 @@
 //! only members are READ, so the newest view says why one is not seen.
 
 use crate::Process;
+use crate::gateway::examine_keys;
 use obol_fabric::ViewId;
-use obol_fabric::identity::Identity;
+use obol_fabric::identity::Duty;
 use obol_membership::View;
 use obol_node::Network;
 use std::collections::BTreeMap;
@@ -116,27 +117,21 @@ pub(crate) fn why_silent(network: &Network, silent: impl Iterator<Item = bool>) 
     if !silent.contains(&true) {
         return None;
     }
-    let unusable = network.keys().and_then(|keys| unusable(keys, network.id, network.host));
+    let unusable = network.keys().and_then(|keys| unusable(keys, network));
     let none_answers = || "none of them answers: they are down, or this host is cut off from them".to_owned();
     unusable.or_else(|| (!silent.contains(&false)).then(none_answers))
 }
 
-/// Why no other host accepts the keys of this one, if so.
-fn unusable(keys: &Path, cluster: u64, host: u8) -> Option<String> {
-    let identity = match Identity::load(keys) {
-        Ok(identity) => identity,
-        Err(error) => return Some(error.to_string()),
+/// Why no other host accepts the keys of this one from what reads there, if so.
+fn unusable(keys: &Path, network: &Network) -> Option<String> {
+    let (valid_for, fault) = examine_keys(keys, network, &[Duty::Observer]);
+    let expired = || {
+        format!(
+            "the certificate of this host in {} is not valid now, so no other host accepts a connection; `obol host keys` makes new ones",
+            keys.display()
+        )
     };
-    let fault = match identity.claims(cluster) {
-        Err(error) => return Some(error.to_string()),
-        Ok(claims) if claims.host != host => format!("is that of host {}", claims.host),
-        Ok(_) if identity.days_left().is_none() => "is not valid now".to_owned(),
-        Ok(_) => return None,
-    };
-    Some(format!(
-        "the certificate of this host in {} {fault}, so no other host accepts a connection; `obol host keys` makes new ones",
-        keys.display()
-    ))
+    fault.or_else(|| valid_for.is_none().then(expired))
 }
 
 #[cfg(test)]

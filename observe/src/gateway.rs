@@ -5,6 +5,7 @@ use obol_fabric::host::{Cluster, Observed, Process};
 use obol_fabric::identity::{Duty, Identity};
 use obol_fabric::ip::{self, GatewayCounter};
 use obol_fabric::{Name, Version};
+use obol_node::Network;
 use obol_node::network::Fabric;
 use std::path::Path;
 use std::time::Duration;
@@ -57,11 +58,13 @@ pub const fn least_duty(fabric: &Fabric) -> Duty {
     }
 }
 
-/// For how much longer the certificate in a directory is valid, and why a host cannot use it for a duty.
-pub fn examine_keys(keys: &Path, nonce: u64, host: u8, duty: Duty) -> (Option<Duration>, Option<String>) {
+/// For how much longer the certificate in a directory is valid, and why a host of a network cannot use
+/// the keys there for some duties, whatever the dates.
+pub fn examine_keys(keys: &Path, network: &Network, duties: &[Duty]) -> (Option<Duration>, Option<String>) {
     match Identity::load(keys) {
         Ok(identity) => {
-            (identity.valid_for(), identity.allows(nonce, host, duty).err().map(|error| error.to_string()))
+            let fault = identity.fault(network.id, (network.host, network.address), duties);
+            (identity.valid_for(), fault.map(|error| error.to_string()))
         }
         Err(error) => (None, Some(error.to_string())),
     }
@@ -75,9 +78,10 @@ pub fn certificate_days(valid_for: Duration) -> Option<u32> {
 impl Gateway {
     /// Reads it; `None` in a cluster without gateways.
     pub fn read(observer: &Observer) -> Option<Self> {
-        let Fabric::Ip { keys } = &observer.deployment().network.as_ref()?.fabric else { return None };
+        let network = observer.deployment().network.as_ref()?;
+        let Fabric::Ip { keys } = &network.fabric else { return None };
         let cluster = observer.cluster();
-        let (valid_for, fault) = examine_keys(keys, cluster.nonce(), cluster.host(), Duty::Gateway);
+        let (valid_for, fault) = examine_keys(keys, network, &[Duty::Gateway]);
         let running = RunningGateway::find(cluster);
         let last = || {
             let all = cluster.regions().into_iter().filter(|region| region.is_gateway());

@@ -1,18 +1,19 @@
 //! `obol host`: a cluster of several hosts, as one of them. The processes themselves are started by
 //! the host's own supervisor, such as systemd.
 
+use crate::commands::status::certificate_warning;
 use clap::Subcommand;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
-use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE};
+use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
 use obol_node::endpoint::EndpointError;
 use obol_node::hosts::Host;
-use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties};
-use obol_node::network::{Fabric, KEYS, Network, print_id};
+use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties, needed};
+use obol_node::network::{Fabric, KEYS, print_id};
 use obol_node::voted::Voted;
 use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
-use obol_observe::{examine_keys, least_duty};
+use obol_observe::{certificate_days, examine_keys, least_duty};
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -190,19 +191,42 @@ struct CheckJson {
     hosts: Vec<HostJson>,
     /// Why this host cannot use its keys; none if it can, or is not in the file, or has none yet.
     keys_fault: Option<String>,
+    /// For how many more days this host's certificate is valid; none if it is not, or there is none.
+    certificate_days: Option<u32>,
+    /// What is wrong with the keys of this host, or will be soon.
+    warnings: Vec<String>,
 }
 
 fn names(names: &[Name]) -> Vec<String> {
     names.iter().map(Name::to_string).collect()
 }
 
-/// Why the keys that lie on this host are not those of this host. A host that has none yet, and one
-/// that is not in the file, has no fault.
-fn keys_fault(hosts: &Hosts, network: Option<&Network>) -> Option<String> {
-    let (keys, duty) = (network?.keys()?, least_duty(&network?.fabric));
-    let here = hosts.hosts.iter().position(|host| is_here(host.address))?;
-    let number = u8::try_from(here + 1).ok()?;
-    keys.join(CERTIFICATE_FILE).exists().then(|| examine_keys(keys, hosts.id, number, duty).1).flatten()
+/// What is wrong with the keys that lie on this host. A host that has none yet, and one that is not in
+/// the file, has no fault.
+#[derive(Default)]
+struct KeysFound {
+    /// Why this host cannot use them.
+    fault: Option<String>,
+    /// For how many more days the certificate is valid; none if it is not, or there is none.
+    days: Option<u32>,
+    warnings: Vec<String>,
+}
+
+impl KeysFound {
+    fn of(hosts: &Hosts, file: &Path) -> Option<Self> {
+        let (place, host) = hosts.hosts.iter().enumerate().find(|(_, host)| is_here(host.address))?;
+        let network = hosts.deployment(place, file).ok()?.network?;
+        let keys = network.keys().filter(|keys| keys.join(CERTIFICATE_FILE).exists())?;
+        let duties = needed(host, least_duty(&network.fabric));
+        let (valid_for, fault) = examine_keys(keys, &network, &duties);
+        let days = valid_for.and_then(certificate_days);
+        let mut warnings: Vec<String> = certificate_warning(days, fault.as_deref()).into_iter().collect();
+        let key = keys.join(KEY_FILE);
+        if is_open_to_all(&key) {
+            warnings.push(format!("{0}: every user of this host may read it; `chmod o= {0}`", key.display()));
+        }
+        Some(Self { fault, days, warnings })
+    }
 }
 
 fn check(file: &Path, json: bool) -> Result<(), Failure> {
@@ -225,10 +249,19 @@ fn check(file: &Path, json: bool) -> Result<(), Failure> {
         caches: names(&host.caches),
     };
     let rows: Vec<HostJson> = hosts.hosts.iter().map(row).collect();
-    let keys = keys_fault(&hosts, network.as_ref());
+    let keys = KeysFound::of(&hosts, file).unwrap_or_default();
     let (cluster, id, profile) = (hosts.cluster.to_string(), print_id(hosts.id), hosts.profile);
     if json {
-        output::json(&CheckJson { cluster, id, profile, hosts: rows, keys_fault: keys })?;
+        let KeysFound { fault: keys_fault, days: certificate_days, warnings } = keys;
+        output::json(&CheckJson {
+            cluster,
+            id,
+            profile,
+            hosts: rows,
+            keys_fault,
+            certificate_days,
+            warnings,
+        })?;
         return Ok(());
     }
     output::line(format_args!("{} is good: cluster {cluster}, id {id}, profile {profile}", file.display()))?;
@@ -241,8 +274,8 @@ fn check(file: &Path, json: bool) -> Result<(), Failure> {
             if row.spare.is_empty() { String::new() } else { format!("  spare: {}", row.spare.join(" ")) };
         output::line(format_args!("  {:<width$}  {}{spare}{here}", row.address, processes.join(" ")))?;
     }
-    if let Some(fault) = keys {
-        output::remark(format_args!("obol: the keys on this host cannot be used: {fault}"))?;
+    for warning in keys.warnings {
+        output::remark(format_args!("obol: {warning}"))?;
     }
     Ok(())
 }

@@ -268,7 +268,7 @@ impl RdmaJson {
             return None;
         }
         let duty = least_duty(&network.fabric);
-        let examined = network.keys().map(|keys| examine_keys(keys, network.id, network.host, duty));
+        let examined = network.keys().map(|keys| examine_keys(keys, network, &[duty]));
         let authenticated = examined.is_some();
         let (valid_for, certificate_fault) = examined.unwrap_or_default();
         let certificate_days = valid_for.and_then(certificate_days);
@@ -304,7 +304,7 @@ fn certificate_state(days: Option<u32>, fault: Option<&str>) -> String {
     }
 }
 
-fn certificate_warning(days: Option<u32>, fault: Option<&str>) -> Option<String> {
+pub(super) fn certificate_warning(days: Option<u32>, fault: Option<&str>) -> Option<String> {
     if let Some(fault) = fault {
         return Some(format!(
             "the keys of this host cannot be used: {fault}. Connections that exist go on, and no new one is made"

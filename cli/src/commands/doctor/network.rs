@@ -4,11 +4,12 @@
 use super::{Finding, Subject, line_of};
 use crate::commands::fabric::Found;
 use obol_fabric::Nanos;
-use obol_fabric::identity::Identity;
+use obol_fabric::identity::{Duty, KEY_FILE, is_open_to_all};
 use obol_fabric::verbs::interfaces::interfaces;
+use obol_node::keys::needed;
 use obol_node::network::Fabric;
 use obol_node::{Hosts, Network};
-use obol_observe::CERTIFICATE_DAYS_FEW;
+use obol_observe::{CERTIFICATE_DAYS_FEW, certificate_days, examine_keys, least_duty};
 use rustix::net::sockopt::set_ip_multicast_if;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -40,7 +41,10 @@ pub(super) fn check(subject: &Subject<'_>) -> Vec<Finding> {
     }
     if let Some(network) = &own {
         all.extend(mtu(network.address));
-        all.extend(certificate(network));
+        let least = least_duty(&network.fabric);
+        let named = subject.hosts.and_then(|(hosts, _)| hosts.hosts.get(usize::from(network.host) - 1));
+        let duties = named.map_or_else(|| vec![least], |host| needed(host, least));
+        all.extend(certificate(network, &duties));
     }
     match subject.hosts {
         Some((hosts, file)) => all.extend(reach(hosts, file, own.as_ref())),
@@ -135,51 +139,52 @@ fn mtu(address: IpAddr) -> Option<Finding> {
     ))
 }
 
-fn certificate(network: &Network) -> Option<Finding> {
+fn certificate(network: &Network, duties: &[Duty]) -> Vec<Finding> {
     const CHECK: &str = "certificate";
     let Some(keys) = network.keys() else {
-        return Some(Finding::warning(
+        return vec![Finding::warning(
             CHECK,
             "the file of hosts says keys = \"none\": connections and datagrams over RDMA are not authenticated",
             (
                 "whoever can send packets on this network can read memory, and forge connections and proofs of death",
                 "`obol host keys` makes keys, if the file says keys = \"/etc/obol/keys\"; otherwise isolate the network (docs/security.md)",
             ),
-        ));
+        )];
     };
     let remedy = "`obol host keys` makes new ones; copy them to the host, nothing has to be restarted";
-    let identity = match Identity::load(keys) {
-        Ok(identity) => identity,
-        Err(error) => {
-            return Some(Finding::problem(
-                CHECK,
-                error,
-                ("this host's processes cannot reach other hosts", remedy),
-            ));
-        }
-    };
-    let of_cluster = identity.claims(network.id).map(|claims| claims.host == network.host);
-    Some(match (identity.days_left(), of_cluster) {
-        (Some(days), Ok(true)) if days >= CERTIFICATE_DAYS_FEW => {
-            Finding::good(CHECK, format_args!("{}: valid for {days} days", keys.display()))
-        }
-        (Some(days), Ok(true)) => Finding::warning(
+    let (valid_for, fault) = examine_keys(keys, network, duties);
+    if let Some(fault) = fault {
+        return vec![Finding::problem(
             CHECK,
-            format_args!("{}: valid for {days} more days", keys.display()),
+            fault,
+            ("this host's processes and others cannot connect", remedy),
+        )];
+    }
+    let shown = keys.display();
+    let dates = match valid_for.and_then(certificate_days) {
+        Some(days) if days >= CERTIFICATE_DAYS_FEW => {
+            Finding::good(CHECK, format_args!("{shown}: valid for {days} days"))
+        }
+        Some(days) => Finding::warning(
+            CHECK,
+            format_args!("{shown}: valid for {days} more days"),
             ("then no new connection to or from this host is made", remedy),
         ),
-        (_, Err(error)) => Finding::problem(CHECK, error, ("gateways refuse this host", remedy)),
-        (_, Ok(false)) => Finding::problem(
+        None => Finding::problem(
             CHECK,
-            format_args!("{}: it is of another host than number {}", keys.display(), network.host),
-            ("gateways refuse this host", remedy),
-        ),
-        (None, _) => Finding::problem(
-            CHECK,
-            format_args!("{}: it is not valid now", keys.display()),
+            format_args!("{shown}: it is not valid now"),
             ("no new connection to or from this host is made", remedy),
         ),
-    })
+    };
+    let key = keys.join(KEY_FILE);
+    let open = is_open_to_all(&key).then(|| {
+        Finding::warning(
+            CHECK,
+            format_args!("{}: every user of this host may read it", key.display()),
+            ("whoever reads it can be this host, from anywhere", format!("`chmod o= {}`", key.display())),
+        )
+    });
+    [dates].into_iter().chain(open).collect()
 }
 
 /// The fastest of some connections to an address.
