@@ -1,6 +1,6 @@
 //! `obol doctor` on this host, with and without a cluster.
 
-use crate::support::{Ran, Root};
+use crate::support::{Ran, Root, freeze, signal};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -123,6 +123,12 @@ fn a_running_cluster_has_its_gateways_and_its_history_checked() {
     let mut other = root.command(&["doctor", "--time", "50ms", "--json"]);
     let other = Ran::of(other.env("OBOL_TEST_RELEASE", "9.9"));
     assert_eq!(severities(&report(&other), "cluster"), ["problem"], "a release that cannot read it");
+    // The kernel still accepts connections for it.
+    let there = root.run(&["status", "--cluster", "default.2", "--json"]).json();
+    let gateway = there["gateway"]["pid"].as_i64().expect("it runs");
+    freeze(gateway);
+    assert_eq!(severities(&doctor(), "gateway of a host"), ["warning"]);
+    signal("CONT", &[gateway]);
     root.run(&["kill", "gateway-2"]).ends(0);
     assert_eq!(severities(&doctor(), "gateway of a host"), ["warning"]);
     root.run(&["down"]).ends(0);

@@ -2,11 +2,13 @@
 //! needed, because a connection that fails says only what its other end saw.
 
 use super::{CERTIFICATE_FILE, Duty, Identity, IdentityError, provider};
-use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use std::net::IpAddr;
+use rustls::{ClientConnection, RootCertStore};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 /// Verifies a certificate with its chain at a time.
 pub(super) fn verify(
@@ -66,6 +68,34 @@ impl Identity {
         // Whether key and certificate belong together is found out where they are used.
         self.server().err()
     }
+}
+
+/// Connects to another host's gateway with the keys of this host and ends the connection: whether each
+/// of the two accepts the other's certificate. A gateway that does not answer is an error of
+/// [`ErrorKind::TimedOut`].
+pub fn greet(keys: &Path, gateway: SocketAddr, within: Duration) -> io::Result<()> {
+    let config = Identity::load(keys).and_then(|identity| identity.client()).map_err(io::Error::other)?;
+    let name = ServerName::IpAddress(gateway.ip().into());
+    let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
+    let mut socket = TcpStream::connect_timeout(&gateway, within)?;
+    socket.set_read_timeout(Some(within))?;
+    socket.set_write_timeout(Some(within))?;
+    let silent = |error: io::Error| match error.kind() {
+        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, format!("no answer within {within:?}")),
+        _ => error,
+    };
+    while tls.is_handshaking() {
+        tls.complete_io(&mut socket).map_err(silent)?;
+    }
+    while tls.wants_write() {
+        tls.write_tls(&mut socket).map_err(silent)?;
+    }
+    // It looks at this host's certificate last: an alert follows, or a ticket for another connection.
+    if tls.read_tls(&mut socket).map_err(silent)? == 0 {
+        return Err(io::Error::new(ErrorKind::UnexpectedEof, "it has closed the connection"));
+    }
+    tls.process_new_packets().map_err(io::Error::other)?;
+    Ok(())
 }
 
 /// Whether all users of a host may read a file.

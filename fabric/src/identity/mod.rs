@@ -15,7 +15,7 @@ mod stream;
 
 pub(crate) use admit::{Admit, Gate, Unintelligible};
 pub(crate) use connect::{ConnectError, Route, introduce};
-pub use examine::{is_issued_by, is_open_to_all};
+pub use examine::{greet, is_issued_by, is_open_to_all};
 pub(crate) use stream::{LENGTH_BYTES, Stream, StreamError};
 
 use crate::host::table::{FIRST_FREE, PER_HOST, REGIONS};

@@ -4,7 +4,7 @@ use crate::hosts::{ALL, PORT, Plan, UNANSWERED};
 use crate::keys::Authority;
 use crate::support::{Child, HANG, Probe, Root, coordinator, kill, live, until, wait_for};
 use obol_fabric::host::Cluster;
-use obol_fabric::identity::{Duty, Identity};
+use obol_fabric::identity::{self, Duty, Identity};
 use obol_fabric::ip::{Endpoint, GatewayCounter, counted};
 use obol_fabric::sim::Rng;
 use obol_fabric::{Address, Drive, Fabric, Layout, Release, Remote, Token};
@@ -182,6 +182,25 @@ fn an_expired_certificate_is_refused() {
     });
     assert!(is_closed(bed.greet(&keys, HERE, MEMBER).and_then(|mut stream| next(&mut stream))));
     bed.serves();
+}
+
+#[test]
+fn who_asks_whether_a_gateway_lets_it_in_learns_so_before_a_process_needs_it() {
+    let bed = Bed::new();
+    let greet = |keys: &Path| identity::greet(keys, bed.at(), HANG);
+    greet(&bed.keys(&bed.authority, &ALL)).expect("let in");
+    let other = bed.here.join("other");
+    Authority::new().issue(&other, bed.plan.address(1), bed.plan.nonce, 1, &ALL);
+    greet(&other).expect_err("the gateway's certificate is of no authority here");
+    // Trusting the gateway is not enough.
+    std::fs::copy(bed.root.join("keys/ca.pem"), other.join("ca.pem")).expect("copied");
+    let said = greet(&other).expect_err("this one is of no authority there").to_string();
+    assert!(said.contains("alert"), "{said}");
+    // The kernel accepts for one that does not look, such as a frozen gateway.
+    let deaf = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = deaf.local_addr().expect("bound");
+    let silent = identity::greet(&other, at, Duration::from_millis(50)).expect_err("nobody answers");
+    assert_eq!(silent.kind(), ErrorKind::TimedOut, "{silent}");
 }
 
 #[test]

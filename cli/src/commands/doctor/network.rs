@@ -4,8 +4,9 @@
 use super::{Finding, Subject, line_of};
 use crate::commands::fabric::Found;
 use obol_fabric::Nanos;
-use obol_fabric::identity::{Duty, KEY_FILE, is_open_to_all};
+use obol_fabric::identity::{Duty, KEY_FILE, greet, is_open_to_all};
 use obol_fabric::verbs::interfaces::interfaces;
+use obol_node::hosts::Host;
 use obol_node::keys::needed;
 use obol_node::network::Fabric;
 use obol_node::{Hosts, Network};
@@ -46,10 +47,11 @@ pub(super) fn check(subject: &Subject<'_>) -> Vec<Finding> {
         let duties = named.map_or_else(|| vec![least], |host| needed(host, least));
         all.extend(certificate(network, &duties));
     }
+    let keys = own.as_ref().and_then(usable_keys);
     match subject.hosts {
-        Some((hosts, file)) => all.extend(reach(hosts, file, own.as_ref())),
+        Some((hosts, file)) => all.extend(reach(hosts, file, own.as_ref(), keys)),
         None if own.is_none() => {}
-        None => all.extend(own.iter().flat_map(reach_known)),
+        None => all.extend(own.iter().flat_map(|own| reach_known(own, keys))),
     }
     all
 }
@@ -187,6 +189,13 @@ fn certificate(network: &Network, duties: &[Duty]) -> Vec<Finding> {
     [dates].into_iter().chain(open).collect()
 }
 
+/// The keys of this host, if it can use them now. What is wrong with others is a finding of its own.
+fn usable_keys(network: &Network) -> Option<&Path> {
+    let keys = network.keys()?;
+    let (valid_for, fault) = examine_keys(keys, network, &[]);
+    (valid_for.is_some() && fault.is_none()).then_some(keys)
+}
+
 /// The fastest of some connections to an address.
 fn connect(at: SocketAddr) -> io::Result<Nanos> {
     let mut fastest = Nanos::MAX;
@@ -198,12 +207,20 @@ fn connect(at: SocketAddr) -> io::Result<Nanos> {
     Ok(fastest)
 }
 
-fn gateway(number: usize, at: SocketAddr) -> Finding {
+/// Whether a gateway is reached and, with keys that this host can use, whether it runs and lets this
+/// host in: the kernel accepts connections for a gateway that is frozen.
+fn gateway(number: usize, at: SocketAddr, keys: Option<&Path>) -> Finding {
     const CHECK: &str = "gateway of a host";
-    match connect(at) {
-        Ok(time) => Finding::good(
+    let greeted = |time| match keys {
+        Some(keys) => {
+            greet(keys, at, CONNECT_TIMEOUT).map(|()| (time, ", and each accepts the other's certificate"))
+        }
+        None => Ok((time, "")),
+    };
+    match connect(at).and_then(greeted) {
+        Ok((time, greeted)) => Finding::good(
             CHECK,
-            format_args!("host {number}, {at}: connected in {time} (fastest of {CONNECTS})"),
+            format_args!("host {number}, {at}: connected in {time} (fastest of {CONNECTS}){greeted}"),
         ),
         Err(error) => Finding::warning(
             CHECK,
@@ -224,7 +241,7 @@ fn gateway(number: usize, at: SocketAddr) -> Finding {
     }
 }
 
-fn reach(hosts: &Hosts, file: &Path, own: Option<&Network>) -> Vec<Finding> {
+fn reach(hosts: &Hosts, file: &Path, own: Option<&Network>, keys: Option<&Path>) -> Vec<Finding> {
     let mut all = Vec::new();
     if own.is_none() {
         all.push(Finding::problem(
@@ -239,19 +256,20 @@ fn reach(hosts: &Hosts, file: &Path, own: Option<&Network>) -> Vec<Finding> {
     if matches!(hosts.fabric, Fabric::Ip { .. }) {
         let others =
             (1..).zip(&hosts.hosts).filter(|(_, host)| own.is_none_or(|own| own.address != host.address));
-        all.extend(others.map(|(number, host)| gateway(number, SocketAddr::new(host.address, hosts.port))));
+        let at = |host: &Host| SocketAddr::new(host.address, hosts.port);
+        all.extend(others.map(|(number, host)| gateway(number, at(host), keys)));
     }
     all
 }
 
 /// The gateways that a running cluster knows.
-fn reach_known(own: &Network) -> Vec<Finding> {
+fn reach_known(own: &Network, keys: Option<&Path>) -> Vec<Finding> {
     if !matches!(own.fabric, Fabric::Ip { .. }) {
         return Vec::new();
     }
     let port = own.coordinators.first().map_or(obol_node::network::PORT, SocketAddr::port);
     let others = (1..).zip(&own.hosts).filter(|(_, host)| **host != own.address);
-    others.map(|(number, host)| gateway(number, SocketAddr::new(*host, port))).collect()
+    others.map(|(number, host)| gateway(number, SocketAddr::new(*host, port), keys)).collect()
 }
 
 #[cfg(test)]
@@ -264,9 +282,9 @@ mod tests {
     fn a_gateway_is_reached_or_not() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = listener.local_addr().expect("bound");
-        assert_eq!(gateway(2, at).severity, Severity::Good);
+        assert_eq!(gateway(2, at, None).severity, Severity::Good);
         drop(listener);
-        let gone = gateway(2, at);
+        let gone = gateway(2, at, None);
         assert!(gone.severity == Severity::Warning && gone.found.contains(&at.to_string()), "{gone:?}");
         assert!(format!("{gone:?}").contains("obol start gateway-2"), "{gone:?}");
     }
