@@ -119,7 +119,7 @@ impl Connection {
             text += &format!("${}\r\n{word}\r\n", word.len());
         }
         self.stream.get_mut().write_all(text.as_bytes())?;
-        match read(&mut self.stream)? {
+        match read(&mut self.stream).map_err(unanswered)? {
             Reply::Refused(why) => Err(io::Error::other(why)),
             reply => Ok(reply),
         }
@@ -137,9 +137,30 @@ impl Connection {
     }
 }
 
+/// A server that is stopped accepts connections all the same, and its silence is an error without a
+/// cause.
+fn unanswered(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no answer within {PATIENCE:?}: it is frozen, or the address is that of another program"),
+        ),
+        _ => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_named_as_such() {
+        let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let stream = TcpStream::connect(deaf.local_addr().expect("bound")).expect("accepted by the kernel");
+        stream.set_read_timeout(Some(Duration::from_millis(10))).expect("set");
+        let error = Connection { stream: BufReader::new(stream) }.ask(&["PING"]).expect_err("silence");
+        assert!(error.to_string().contains("no answer within"), "{error}");
+    }
     use obol_fuzz::{Shape, Target, outcome};
 
     const ANSWERS: &[u8] = b"*3\r\n$8\r\npmessage\r\n:5\r\n*1\r\n$-1\r\n+OK\r\n-ERR no\r\n$4\r\na\r\nb\r\n";
