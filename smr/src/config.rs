@@ -79,6 +79,14 @@ impl Config {
         new + gone <= 1
     }
 
+    /// Whether each majority of its voters has a voter of each majority of another one's.
+    pub fn intersects(&self, other: &Self) -> bool {
+        let common = self.voters.iter().filter(|voter| other.voter(voter.address).is_some()).count();
+        // How many common voters a majority has at least.
+        let needs = |of: &Self| of.majority().saturating_sub(of.voters.len() - common);
+        needs(self) + needs(other) > common
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let numbers = [u64::from(self.target), u64::from(self.newest_place), self.voters.len() as u64];
         for word in numbers {
@@ -139,6 +147,22 @@ mod tests {
         assert_eq!(one.without(at(1)), None, "it would be empty");
         let other = three.without(at(1)).and_then(|two| two.with(at(4))).expect("room");
         assert!(!other.follows(&three));
+    }
+
+    #[test]
+    fn majorities_intersect_if_one_voter_differs_and_may_not_if_two_do() {
+        let mut all = vec![Config::first(5, at(1))];
+        for region in 2..=VOTERS_MAX as u32 {
+            all.push(all[all.len() - 1].with(at(region)).expect("room"));
+        }
+        for (n, config) in all.iter().enumerate() {
+            assert!(config.intersects(config));
+            let next = all.get(n + 1);
+            assert!(next.is_none_or(|next| config.intersects(next) && next.intersects(config)), "{config:?}");
+        }
+        assert!(!all[0].intersects(&all[2]), "one of one, and the two others of three");
+        let replaced = all[2].without(at(1)).and_then(|two| two.with(at(9))).expect("room");
+        assert!(!all[2].intersects(&replaced), "two of three, and the third with the new one");
     }
 
     #[test]

@@ -158,6 +158,23 @@ pub(crate) fn matching(area: Area, id: u64, from: Point, tail: Index, ring: &[u8
     log.after(from.index).take_while(is_there).last().map_or(from, Record::end)
 }
 
+/// Up to where a log is kept that a leader adjusts (DARE, 3.3.1). Its commit index is no such end: it
+/// is told lazily, so the log can have committed entries after it.
+pub(crate) fn kept(
+    area: Area,
+    id: u64,
+    from: Point,
+    pointers: Pointers,
+    ring: &[u8],
+    log: &Log,
+    mutant: ActiveMutant,
+) -> Point {
+    if mutant.has(Mutant::AdjustToCommit) {
+        return log.point(pointers.commit).unwrap_or(from).max(from);
+    }
+    matching(area, id, from, pointers.tail, ring, log)
+}
+
 /// What is committed, given what a majority has and the leader's first entry of its own term.
 ///
 /// DARE commits whatever a majority has (3.3.1). A later leader can lack an entry of an earlier term

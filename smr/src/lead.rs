@@ -174,6 +174,11 @@ impl Lead {
         &self.config
     }
 
+    /// The entry of the newest configuration; 0 for one of before its log.
+    pub(crate) const fn config_index(&self) -> Index {
+        self.config_index
+    }
+
     pub(crate) const fn commit(&self) -> Index {
         self.source.commit
     }
@@ -318,6 +323,7 @@ impl Lead {
                 continue;
             }
             let report = Report::own(self.source.area, replica, self.own.0, fabric);
+            let other = self.report_of_neighbour(replica, fabric);
             let id = self.ids + 1;
             let Some(peer) = self.peers.iter_mut().find(|peer| peer.at == at) else { continue };
             if G::DIRECT && peer.is_unfed() && guard.may_feed(at) {
@@ -327,6 +333,7 @@ impl Lead {
             let Some(report) = report.filter(|report| report.who == who) else { continue };
             if peer.is_fed() && report.term == self.source.term {
                 peer.on_report(&report, &self.source);
+                peer.freed = other.map_or(peer.freed, |other| peer.freed.max(other.freed));
             } else if !G::DIRECT
                 && peer.is_unfed()
                 && guard.may_feed(at)
@@ -341,6 +348,16 @@ impl Lead {
         }
     }
 
+    /// The report that the bug takes for that of the replica before.
+    fn report_of_neighbour<F: Fabric>(&self, replica: usize, fabric: &F) -> Option<Report> {
+        if !self.mutant.has(Mutant::PruneWrongIndex) {
+            return None;
+        }
+        let next = (replica + 1) % self.replicas.len().min(REPLICAS_MAX);
+        let report = Report::own(self.source.area, next, self.own.0, fabric)?;
+        (report.term == self.source.term && !report.gap).then_some(report)
+    }
+
     /// Gives up places that no peer needs.
     fn recycle<S: Service>(&mut self, of: &mut Replicated<S>) {
         // A log that is not adjusted yet may be behind by a few entries, and should not need a snapshot
@@ -352,6 +369,11 @@ impl Lead {
         let own = self.own.1;
         for peer in self.peers.iter_mut().filter(|peer| peer.at == own) {
             peer.freed = of.state.applied;
+        }
+        if self.mutant.has(Mutant::HeadUncommitted) {
+            for peer in self.peers.iter_mut().filter(|peer| peer.is_fed()) {
+                peer.freed = of.log.point(peer.acked).unwrap_or(peer.freed).max(peer.freed);
+            }
         }
         let in_haste = self.mutant.has(Mutant::RecycleByMajority);
         let holds = self.peers.iter().filter(|peer| peer.in_view && peer.is_fed());
@@ -386,7 +408,9 @@ impl Lead {
     /// Removes a voter whose memory is gone, or adds a replica that has everything: one at a time.
     fn adjust(&mut self, dead: &BTreeSet<Address>, log: &mut Log) {
         let early = self.mutant.has(Mutant::JoinerCountsEarly);
-        if !self.is_ready() || self.config_index > self.source.commit || !self.has_room(log) {
+        let is_settled =
+            self.config_index <= self.source.commit || self.mutant.has(Mutant::OneMajorityInTransition);
+        if !self.is_ready() || !is_settled || !self.has_room(log) {
             return;
         }
         let gone = self.config.voters.iter().find(|voter| dead.contains(&voter.address));
@@ -451,7 +475,8 @@ impl Lead {
                     self.append(Kind::Read, (client, number), &query, &mut of.log);
                 }
                 // After all that the client has sent before.
-                let after = of.log.end().index;
+                let is_early = self.mutant.has(Mutant::ReadBeforeBlank);
+                let after = if is_early { Index(0) } else { of.log.end().index };
                 self.clients.queries.push_back(Query { after, ticket: self.ticket, client, number, query });
                 return;
             }
@@ -514,7 +539,7 @@ impl Lead {
         fabric: &mut F,
     ) {
         let replicated = if self.unreplicated { of.log.end().index } else { self.replicated() };
-        let may_read = self.is_ready() && !self.clients.queries.is_empty();
+        let may_read = self.may_read() && !self.clients.queries.is_empty();
         if replicated <= self.source.commit && !self.clients.has_answers() && !may_read {
             return;
         }
@@ -561,9 +586,14 @@ impl Lead {
         if matches!(self.reads, Reads::Logged) { Basis::Log } else { Basis::State }
     }
 
+    /// Whether its state has all that was answered before it led.
+    fn may_read(&self) -> bool {
+        self.is_ready() || self.mutant.has(Mutant::ReadBeforeBlank)
+    }
+
     /// Answers the queries whose predecessors are applied, and that the guard has confirmed.
     fn serve_queries<S: Service>(&mut self, of: &Replicated<S>, confirmed: u64) {
-        if !self.is_ready() {
+        if !self.may_read() {
             return;
         }
         let may = |query: &Query| query.after <= of.state.applied.index && query.ticket <= confirmed;

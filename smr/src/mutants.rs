@@ -60,6 +60,19 @@ pub enum Mutant {
     TailBeforeEntries,
     /// A leader answers queries without reading the terms of a majority. (7)
     ReadWithoutTerms,
+    /// A leader answers queries before its first own entry is committed, from what it had applied
+    /// until then. (7)
+    ReadBeforeBlank,
+    /// A leader cuts a log off after the commit index that is known there, which may be behind. (2;
+    /// by a schedule)
+    AdjustToCommit,
+    /// A leader gives up entries that its peers have, whether or not they know them to be
+    /// committed, and have applied them. (5)
+    HeadUncommitted,
+    /// A leader takes what another replica has applied for what its neighbour has. (5)
+    PruneWrongIndex,
+    /// A configuration follows one that is not committed, whose majority it does not need. (8)
+    OneMajorityInTransition,
 }
 
 /// The planted bug, if any; never one without the feature.

@@ -268,6 +268,14 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         }
     }
 
+    /// As a leader, the entry of its newest configuration; 0 for one of before its log.
+    pub fn config_index(&self) -> Option<Index> {
+        match &self.role {
+            Role::Leading(lead) => Some(lead.config_index()),
+            _ => None,
+        }
+    }
+
     /// The newest term whose leader may write to it; 0 if its guard restricts no one.
     pub fn granted(&self) -> Term {
         self.guard.granted()

@@ -1,8 +1,9 @@
-//! The schedule of Raft's figure 8 with five servers of DARE, with the codec, the comparison of logs, the
-//! adjustment and the commit rule that ship: an entry of an earlier term that a majority has, and that a
-//! later leader overwrites. Committed by counting, as DARE says (3.3.1), it is lost.
+//! Two schedules with five servers of DARE, with the codec, the comparison of logs, the adjustment and
+//! the commit rule that ship. Raft's figure 8: an entry of an earlier term that a majority has, and that
+//! a later leader overwrites. Committed by counting, as DARE says (3.3.1), it is lost. And a leader that
+//! fails when it has adjusted logs: what it has cut off must not have been committed.
 
-use super::{Last, committed, matching};
+use super::{Last, Pointers, committed, kept, matching};
 use crate::area::Area;
 use crate::entry::Kind;
 use crate::log::{Index, Log, Point, Record, Term};
@@ -16,6 +17,8 @@ const LOG: u64 = 7;
 struct Server {
     ring: Vec<u8>,
     tail: Index,
+    /// The newest commit index that was told here: only at the leader that committed.
+    commit: Index,
     log: Log,
     /// The term that it knows.
     term: Term,
@@ -36,6 +39,7 @@ impl Servers {
         let server = || Server {
             ring: vec![0; area.ring_bytes() as usize],
             tail: Index(0),
+            commit: Index(0),
             log: Log::default(),
             term: Term(0),
         };
@@ -80,18 +84,24 @@ impl Servers {
         index
     }
 
+    /// A leader adjusts a log, and fails or goes on.
+    fn adjust(&mut self, leader: usize, to: usize) -> Index {
+        let Server { ring, tail, commit, .. } = &self.all[to];
+        let pointers = Pointers { tail: *tail, commit: *commit, begin: None };
+        let log = &self.all[leader].log;
+        let same = kept(self.area, LOG, Point::default(), pointers, ring, log, self.mutant).index;
+        let target = &mut self.all[to];
+        target.log.truncate(same);
+        target.tail = same;
+        same
+    }
+
     /// A leader adjusts a log, and writes its own up to an entry.
     fn copy(&mut self, leader: usize, to: usize, upto: Index) {
         let records: Vec<Record> = self.all[leader].log.after(Index(0)).cloned().collect();
-        let same = {
-            let Server { ring, tail, .. } = &self.all[to];
-            matching(self.area, LOG, Point::default(), *tail, ring, &self.all[leader].log)
-        };
+        let same = if to == leader { self.all[to].tail } else { self.adjust(leader, to) };
         let target = &mut self.all[to];
-        if to != leader {
-            target.log.truncate(same.index);
-        }
-        for record in records.iter().filter(|it| it.index > same.index && it.index <= upto) {
+        for record in records.iter().filter(|it| it.index > same && it.index <= upto) {
             let mut bytes = Vec::new();
             record.entry(record.term, Index(0)).encode(LOG, &mut bytes);
             let begin = self.area.in_ring(record.at);
@@ -117,6 +127,7 @@ impl Servers {
                 self.committed.push((record.index, record.term));
             }
         }
+        self.all[leader].commit = self.all[leader].commit.max(upto);
         upto
     }
 
@@ -141,6 +152,40 @@ impl Servers {
         self.copy(0, 2, second);
         self.commit(0, blank)
     }
+}
+
+impl Servers {
+    /// The first server commits an entry that two others have, and fails before it says so to them. The
+    /// second one leads then, adjusts the logs of both, and fails before it has written anything.
+    fn adjust_and_fail(&mut self) {
+        assert!(self.elect(0, 1, &[1, 2, 3, 4]));
+        let first = self.append(0);
+        (1..3).for_each(|to| self.copy(0, to, first));
+        assert_eq!(self.commit(0, first), first);
+        assert!(self.elect(1, 2, &[0, 2, 3, 4]));
+        self.append(1);
+        for to in [0, 2] {
+            self.adjust(1, to);
+        }
+    }
+}
+
+#[test]
+fn an_adjustment_cuts_off_nothing_that_may_be_committed() {
+    let mut servers = Servers::new(ActiveMutant::NONE);
+    servers.adjust_and_fail();
+    assert!(!servers.elect(3, 3, &[0, 2, 4]), "it lacks the entry");
+    assert!(servers.elect(2, 4, &[0, 3, 4]));
+}
+
+/// The first server knows that the entry is committed, so it is not cut off there.
+#[cfg(feature = "mutants")]
+#[test]
+#[should_panic(expected = "lost: the entry 1 of term 1, which was committed")]
+fn mutants_adjust_to_commit_loses_an_entry() {
+    let mut servers = Servers::new(ActiveMutant::new(crate::Mutant::AdjustToCommit));
+    servers.adjust_and_fail();
+    servers.elect(3, 3, &[2, 4]);
 }
 
 /// (d): the last server wins, and what a majority had is overwritten. It was not committed.

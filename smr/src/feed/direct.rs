@@ -6,7 +6,7 @@
 
 use super::{Peer, RETRY_AFTER, Source, Stage};
 use crate::area::Area;
-use crate::direct::{BEGIN_AT, COMMIT_AT, PLACE, POINTERS_BYTES, Pointers, matching};
+use crate::direct::{BEGIN_AT, COMMIT_AT, PLACE, POINTERS_BYTES, Pointers, kept};
 use crate::follow::Header;
 use crate::log::{Index, Log, Offset, Point};
 use crate::mutants::Mutant;
@@ -76,7 +76,8 @@ impl Peer {
         let gap = header.gap || header.log == 0;
         let (from, whole) = Self::plan(header.applied.index, gap, source.low, log);
         let ring = ring.get(..source.area.ring_bytes() as usize).unwrap_or_default();
-        let end = if whole { matching(source.area, source.id, from, pointers.tail, ring, log) } else { from };
+        let end =
+            if whole { kept(source.area, source.id, from, pointers, ring, log, source.mutant) } else { from };
         self.begin_at(from, end, whole, source, fabric);
     }
 

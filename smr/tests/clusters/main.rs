@@ -271,6 +271,16 @@ mod mutants {
     }
 
     #[test]
+    fn a_configuration_that_does_not_wait_for_the_one_before() {
+        is_caught(Mutant::OneMajorityInTransition, &[8]);
+    }
+
+    #[test]
+    fn a_read_before_the_leaders_first_entry() {
+        is_caught(Mutant::ReadBeforeBlank, &[7]);
+    }
+
+    #[test]
     fn a_follower_that_applies_what_is_not_committed() {
         is_caught(Mutant::ApplyUncommitted, &[1, 3]);
     }
@@ -388,6 +398,21 @@ mod mutants {
     #[test]
     fn a_tail_before_its_entries() {
         is_caught_with_dare(Mutant::TailBeforeEntries, &[1, 2, 3, 7, 12]);
+    }
+
+    #[test]
+    fn with_dare_a_configuration_that_does_not_wait_for_the_one_before() {
+        is_caught_with_dare(Mutant::OneMajorityInTransition, &[8]);
+    }
+
+    #[test]
+    fn entries_that_are_given_up_before_they_are_known_to_be_committed() {
+        is_caught_with_dare(Mutant::HeadUncommitted, &[5]);
+    }
+
+    #[test]
+    fn entries_that_are_given_up_by_the_report_of_another_replica() {
+        is_caught_with_dare(Mutant::PruneWrongIndex, &[5]);
     }
 
     #[test]

@@ -22,7 +22,14 @@ struct Known {
     applied: u64,
     granted: u64,
     leads: bool,
-    config: Config,
+    /// As a leader: its configurations with their entries, from the newest that is committed on. A
+    /// majority of each may count.
+    configs: Vec<(u64, Config)>,
+}
+
+/// A leader's newest configuration and its entry.
+fn of_leader<D: Detector, G: Guard>(replica: &Replica<Watched, D, G>) -> (u64, Config) {
+    (replica.config_index().map_or(0, |index| index.0), replica.config().clone())
 }
 
 /// The state of all checks.
@@ -123,7 +130,7 @@ impl Oracle {
         }
         if !std::mem::replace(&mut known.leads, true) {
             self.failovers += u64::from(!self.leaders.is_empty());
-            known.config = replica.config().clone();
+            known.configs = vec![of_leader(replica)];
             let who = (node, one.generation);
             if *self.leaders.entry(replica.term().0).or_insert(who) != who {
                 return Err(format!(
@@ -160,22 +167,30 @@ impl Oracle {
                 ));
             }
         }
-        if *replica.config() != known.config {
-            self.check_config(replica.config(), &known.config, all)?;
-            known.config = replica.config().clone();
+        let next = of_leader(replica);
+        if known.configs.last().is_some_and(|(_, newest)| *newest != next.1) {
+            self.check_config(&next.1, &known.configs, all)?;
+            known.configs.push(next);
         }
+        let is_committed = |(index, _): &(u64, Config)| *index <= self.committed;
+        let newest_committed = known.configs.iter().rposition(is_committed);
+        known.configs.drain(..newest_committed.unwrap_or(0));
         Ok(())
     }
 
     fn check_config<D: Detector, G: Guard>(
         &mut self,
         next: &Config,
-        before: &Config,
+        known: &[(u64, Config)],
         all: &[Seen<'_, D, G>],
     ) -> Result<(), String> {
         self.configs += 1;
+        let Some((_, before)) = known.last() else { return Ok(()) };
         if !next.follows(before) {
             return Err(format!("invariant 8: {next:?} does not follow {before:?}"));
+        }
+        if let Some((_, other)) = known.iter().find(|(_, other)| !next.intersects(other)) {
+            return Err(format!("invariant 8: a majority of {next:?} has no voter of one of {other:?}"));
         }
         for voter in next.voters.iter().filter(|voter| before.voter(voter.address).is_none()) {
             let is_it = |seen: &&Seen<'_, D, G>| {
