@@ -29,6 +29,7 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::Area;
+use crate::clients::WAKEUP;
 use crate::log::Term;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::preset::{Guard, Look, Reads, Turn};
@@ -256,10 +257,15 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
                 self.want(Grant { term, who: own, at });
             }
             if now >= self.ask_at {
+                let is_first = self.ask_at == Instant::ZERO;
                 self.ask_at = now + ASK_EVERY;
                 for (who, at) in self.replicas.clone() {
                     if who != own && !self.confirmed.contains(&at) {
                         self.send((who, at), area, fabric);
+                        if is_first {
+                            // An owner that is idle does not look at its lines.
+                            fabric.send(at.owner(), WAKEUP);
+                        }
                     }
                 }
             }

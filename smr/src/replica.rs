@@ -475,21 +475,26 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     fn interval(&self, now: Instant) -> Nanos {
         let Pace { poll_every, idle_every, .. } = self.pace;
-        if self.is_idle(now) { idle_every.max(poll_every) } else { poll_every }
+        if !self.is_idle(now) {
+            return poll_every;
+        }
+        // Others look whether its counter has gone on, or for its heartbeats.
+        let idle_every =
+            if D::OF_VIEWS { idle_every } else { idle_every.min(Nanos(self.look_every().0 / 2)) };
+        idle_every.max(poll_every)
     }
 
     /// Whether nothing has to be polled for soon: whatever comes next begins with a view, a death, a
     /// completion or a wakeup. No one waits for a follower that has all of the log: the leader sends
-    /// it a wakeup before its ring there is full. A leader that is to spin never is idle.
+    /// it a wakeup before its ring there is full, and whoever is to lead does when it asks for the
+    /// permission or a vote. A leader that is to spin never is idle.
     fn is_idle(&self, now: Instant) -> bool {
-        // Replicas that give permissions look for the leader that asks for theirs.
-        let is_quiet = !G::REVOKES
-            && match &self.role {
-                Role::Following => self.own.is_none() || self.is_whole(),
-                Role::Leading(lead) => self.pace.poll_every != Nanos::ZERO && lead.is_idle(&self.of.log),
-                Role::TakingOver { .. } => false,
-                Role::Waiting | Role::Yields => true,
-            };
+        let is_quiet = match &self.role {
+            Role::Following => self.own.is_none() || self.is_whole(),
+            Role::Leading(lead) => self.pace.poll_every != Nanos::ZERO && lead.is_idle(&self.of.log),
+            Role::TakingOver { .. } => false,
+            Role::Waiting | Role::Yields => true,
+        };
         is_quiet && !self.provider.is_serving(now, self.pace.patience)
     }
 

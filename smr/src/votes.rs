@@ -25,6 +25,7 @@ mod model;
 
 use crate::REPLICAS_MAX;
 use crate::area::Area;
+use crate::clients::WAKEUP;
 use crate::direct::Last;
 use crate::grants::change;
 use crate::log::{Index, Term};
@@ -357,10 +358,16 @@ impl Guard for Votes {
         self.work(own, turn, fabric);
         let speaks = self.leads || self.last.is_some() && self.stands == Some(self.term);
         if speaks && now >= self.send_at {
+            let is_first = self.send_at == Instant::ZERO;
             self.send_at = now + turn.every;
             for (who, at) in self.replicas.clone() {
-                if who != own && (self.leads || !self.confirmed.contains(&at)) {
+                let asks = !self.confirmed.contains(&at);
+                if who != own && (self.leads || asks) {
                     self.send((who, at), turn.area, fabric);
+                    if is_first && asks {
+                        // A server that is idle does not look at its lines.
+                        fabric.send(at.owner(), WAKEUP);
+                    }
                 }
             }
         }

@@ -150,10 +150,13 @@ fn with_mu_a_leader_whose_replication_is_stuck_is_replaced() {
 /// Places are used again after eight voters, so one that joins may have a lower place than the leader.
 #[test]
 fn with_mu_a_leader_stays_when_voters_are_replaced() {
-    for seed in 0..4 {
-        let failovers = Cluster::<PullScore, Unleased>::replace_voters(seed, 12);
-        assert_eq!(failovers, Ok(0), "seed {seed}");
-    }
+    let (seeds, replaced) = (12, 12);
+    let failovers: Result<Vec<u64>, String> =
+        (0..seeds).map(|seed| Cluster::<PullScore, Unleased>::replace_voters(seed, replaced)).collect();
+    let failovers = failovers.expect("all voters have everything in the end");
+    // One that joins may take a leader for failed that it does not reach at first. If places said who
+    // leads, about half of those that join would.
+    assert!(failovers.iter().sum::<u64>() <= seeds * u64::from(replaced) / 12, "{failovers:?}");
 }
 
 #[test]
