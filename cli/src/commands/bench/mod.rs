@@ -197,6 +197,19 @@ impl Figure {
         Self { must: None, met: true, ..Self::against(figure, unit, measured, floor, f64::INFINITY) }
     }
 
+    /// The same figure, of which nothing is demanded.
+    pub(crate) fn undemanded(self) -> Self {
+        Self { must: None, met: true, ..self }
+    }
+
+    /// What it must be, for people.
+    fn demand(&self) -> String {
+        let sign = if self.at_least { ">=" } else { "<=" };
+        let Some(must) = self.must.map(|must| format!("{sign} {must:.4}")) else { return "--".to_owned() };
+        let times = if self.ratio.is_some() { "x" } else { "" };
+        must.trim_end_matches('0').trim_end_matches('.').to_owned() + times
+    }
+
     /// A figure that must be at most `must` itself.
     fn at_most(figure: impl Into<Cow<'static, str>>, unit: &'static str, measured: f64, must: f64) -> Self {
         Self::judged(figure.into(), (measured, unit), None, (must, false))
@@ -300,10 +313,7 @@ pub(crate) fn table(figures: &[Figure]) -> std::io::Result<()> {
         let unit = f.unit;
         let floor = f.floor.map_or("--".to_owned(), |floor| format!("{floor:.2} {unit}"));
         let ratio = f.ratio.map_or("--".to_owned(), |ratio| format!("{ratio:.2}"));
-        let sign = if f.at_least { ">=" } else { "<=" };
-        let times = if f.ratio.is_some() { "x" } else { "" };
-        let must = f.must.map_or("--".to_owned(), |must| format!("{sign} {must:.4}"));
-        let must = must.trim_end_matches('0').trim_end_matches('.').to_owned() + f.must.map_or("", |_| times);
+        let must = f.demand();
         output::line(format_args!(
             "{:<44} {:>12} {floor:>12} {ratio:>7} {must:>10}  {}",
             f.figure,
@@ -314,9 +324,53 @@ pub(crate) fn table(figures: &[Figure]) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The figures of several systems beside each other, a line each: what was measured, and its ratio to
+/// the floor, which is shown where it is the same for all. Then those that are missed.
+pub(crate) fn beside(systems: &[(&str, &[Figure])]) -> Vec<String> {
+    let row = |figure: &str, floor: &str, cells: &[String]| {
+        let cells: String = cells.iter().map(|cell| format!(" {cell:>20}")).collect();
+        format!("{figure:<44} {floor:>14}{cells}")
+    };
+    let names: Vec<String> = systems.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let mut lines = vec![row("FIGURE", "FLOOR", &names)];
+    let Some((_, first)) = systems.first() else { return lines };
+    for (n, f) in first.iter().enumerate() {
+        let all: Vec<&Figure> = systems.iter().filter_map(|(_, figures)| figures.get(n)).collect();
+        let cell = |f: &&Figure| {
+            let ratio = f.ratio.map_or("--".to_owned(), |ratio| format!("{ratio:.2}x"));
+            format!("{:.2} {ratio:>7}", f.measured)
+        };
+        let cells: Vec<String> = all.iter().map(cell).collect();
+        let shared = f.floor.filter(|floor| all.iter().all(|other| other.floor == Some(*floor)));
+        let floor = shared.map_or("--".to_owned(), |floor| format!("{floor:.2}"));
+        lines.push(row(&format!("{}, {}", f.figure, f.unit), &floor, &cells));
+    }
+    for (name, figures) in systems {
+        let missed = figures.iter().filter(|figure| !figure.met);
+        lines.extend(missed.map(|f| format!("MISSED by {name}: {}, which must be {}", f.figure, f.demand())));
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn systems_beside_each_other_share_a_floor_only_if_it_is_the_same() {
+        let figures = |time: f64, own: f64| {
+            [Figure::against("PUT", "us", time, 2.0, 1.35), Figure::compared("tail", "us", time, own)]
+        };
+        let (one, other) = (figures(2.5, 2.0), figures(8.0, 4.0).map(Figure::undemanded));
+        let lines = beside(&[("view", &one), ("mu", &other)]);
+        let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[0], ["FIGURE", "FLOOR", "view", "mu"]);
+        assert_eq!(words[1], ["PUT,", "us", "2.00", "2.50", "1.25x", "8.00", "4.00x"]);
+        assert_eq!(words[2], ["tail,", "us", "--", "2.50", "1.25x", "8.00", "2.00x"]);
+        assert_eq!(lines.len(), 3, "nothing is demanded of the second one");
+        let lines = beside(&[("view", &figures(3.0, 2.0))]);
+        assert_eq!(lines.last().map(String::as_str), Some("MISSED by view: PUT, which must be <= 1.35x"));
+    }
 
     #[test]
     fn a_figure_that_is_missed_fails_the_benchmark() {

@@ -2,7 +2,7 @@
 
 use crate::commands::kv::failover::Actives;
 use crate::commands::smr::check::{self, Clients, PATIENCE, Replicas};
-use crate::commands::smr::preset::PresetName;
+use crate::commands::smr::preset::{PresetName, distinct};
 use crate::running::{Running, START_TIMEOUT, Shape};
 use crate::signals;
 use clap::{Args, ValueEnum};
@@ -128,17 +128,6 @@ impl What {
             Self::Cut => Fault::Cut,
         }
     }
-}
-
-/// Each once, in their order.
-fn distinct<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
-    let mut once = Vec::new();
-    for one in all {
-        if !once.contains(one) {
-            once.push(*one);
-        }
-    }
-    once
 }
 
 pub(super) fn run(root: &Path, options: &DrillSmr) -> Result<ExitCode, Failure> {

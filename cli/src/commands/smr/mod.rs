@@ -91,8 +91,10 @@ pub(crate) enum Smr {
     #[command(
         args_conflicts_with_subcommands = true,
         after_help = "Replicas and a single server without copies (`obol smr server --unreplicated`) are measured in turns; each \
-        figure is the median of the turns. Latencies are those of one client with one operation at a time.\n\
-        \nNeeds a cluster: obol up --apps 1 &  obol smr bench\n\
+        figure is the median of the turns. Latencies are those of one client with one operation at a time. With --engines the \
+        figures of several presets are beside each other; with mu, reads are entries of the log, and a client may have \
+        answers before the members have excluded the leader.\n\
+        \nNeeds a cluster: obol up --apps 1 &  obol smr bench\n  obol smr bench --engines view,mu,mu+views,dare\n\
         \nExit codes: 0 all figures meet their targets, 1 one does not, 2 refused."
     )]
     Bench(bench::Options),

@@ -23,6 +23,11 @@ pub(crate) enum PresetName {
 }
 
 impl PresetName {
+    /// Whether views say who leads.
+    pub(crate) const fn is_led_by_views(self) -> bool {
+        matches!(self, Self::View | Self::MuViews)
+    }
+
     /// The preset.
     pub(crate) const fn preset(self) -> Preset {
         match self {
@@ -32,4 +37,15 @@ impl PresetName {
             Self::Dare => Preset::Dare,
         }
     }
+}
+
+/// Each once, in their order.
+pub(crate) fn distinct<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(one) {
+            once.push(*one);
+        }
+    }
+    once
 }

@@ -3,6 +3,7 @@
 use crate::commands::kv::failover::Actives;
 use crate::commands::smr::check::{PATIENCE, Replicas};
 use crate::commands::smr::failure;
+use crate::commands::smr::preset::PresetName;
 use obol_console::output::Failure;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos, ViewId};
@@ -85,7 +86,7 @@ fn disturb(
     replicas: &mut Replicas<'_>,
     observer: &mut Observer,
     gaps: &Receiver<Gap>,
-    count: u32,
+    (count, by_views): (u32, bool),
 ) -> Result<Outages, Failure> {
     let next = || {
         let gap = gaps.recv_timeout(PATIENCE);
@@ -108,6 +109,8 @@ fn disturb(
             break;
         }
         while gaps.try_recv().is_ok() {}
+        let view = observer.snapshot().view.as_ref().map(|view| view.id);
+        let view = view.ok_or_else(|| Failure::Failed("no process knows a view".to_owned()))?;
         let killed = clock::now();
         replicas.end(leader)?;
         // One that was reported late is of before.
@@ -119,7 +122,9 @@ fn disturb(
         };
         replicas.restart(leader)?;
         client.add(gap.first.since(gap.last));
-        last = Some((killed, gap.view));
+        // Otherwise the client may have its answer before there is a view without the leader.
+        let excluding = if by_views { gap.view } else { ViewId(view.0.saturating_add(1)) };
+        last = Some((killed, excluding));
     }
     let p50 = |of: &Distribution, whose: &str| {
         let few = || Failure::Failed(format!("too few failovers of {whose} for a median: {}", of.len()));
@@ -128,11 +133,18 @@ fn disturb(
     Ok(Outages { client: p50(&client, "the client")?, members: p50(&members, "the members")? })
 }
 
-/// Measures so many failovers of replicas that are started for it.
-pub(super) fn measure(root: &Path, site: &Arc<Site>, replicas: u32, count: u32) -> Result<Outages, Failure> {
+/// Measures so many failovers of replicas that are started for it, with this preset.
+pub(super) fn measure(
+    root: &Path,
+    site: &Arc<Site>,
+    replicas: u32,
+    count: u32,
+    engine: PresetName,
+) -> Result<Outages, Failure> {
     let mut observer = Observer::open(root, site.cluster.name()).map_err(Failure::refused)?;
-    let voters = replicas.to_string();
-    let mut replicas = Replicas::start(root, site, replicas, "20us", &["--voters", &voters], &[])?;
+    let (voters, preset) = (replicas.to_string(), engine.preset().to_string());
+    let (of_first, of_all) = (["--voters", voters.as_str()], ["--preset", preset.as_str()]);
+    let mut replicas = Replicas::start(root, site, replicas, "20us", &of_first, &of_all)?;
     replicas.redundant()?;
     let stop = AtomicBool::new(false);
     let (tx, gaps) = mpsc::channel();
@@ -146,7 +158,7 @@ pub(super) fn measure(root: &Path, site: &Arc<Site>, replicas: u32, count: u32) 
         let client =
             std::thread::Builder::new().name("obol-smr-client".to_owned()).spawn_scoped(scope, client);
         let client = client.map_err(Failure::failed)?;
-        let outages = disturb(&mut replicas, &mut observer, &gaps, count);
+        let outages = disturb(&mut replicas, &mut observer, &gaps, (count, engine.is_led_by_views()));
         stop.store(true, Ordering::Relaxed);
         client.join().map_err(|_| Failure::Failed("the client panicked".to_owned()))??;
         outages

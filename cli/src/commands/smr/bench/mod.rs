@@ -6,7 +6,8 @@ mod memory;
 mod resp;
 
 use super::check::Replicas;
-use crate::commands::bench::{Figure, code, table};
+use super::preset::{PresetName, distinct};
+use crate::commands::bench::{Figure, beside, code, table};
 use clap::{Args, Subcommand};
 use failover::Outages;
 use load::{KEYS, Kind, Measured, RING};
@@ -28,6 +29,10 @@ pub(crate) struct Options {
     /// What to measure instead
     #[command(subcommand)]
     what: Option<What>,
+    /// The presets, separated by commas: their figures are put beside each other, and targets
+    /// are those of view
+    #[arg(long, value_name = "PRESETS", value_enum, value_delimiter = ',', default_value = "view")]
+    engines: Vec<PresetName>,
     /// Duration of each measurement
     #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "500ms")]
     time: Duration,
@@ -77,6 +82,48 @@ struct Report<'a> {
     figures: Vec<Figure>,
     host: Host,
     profile: String,
+}
+
+/// The figures of one preset.
+#[derive(Serialize)]
+struct OfPreset {
+    preset: String,
+    figures: Vec<Figure>,
+}
+
+/// Presets beside each other.
+#[derive(Serialize)]
+struct Comparison<'a> {
+    bench: &'static str,
+    replicas: u32,
+    poll_every: &'a str,
+    turns: u32,
+    presets: Vec<OfPreset>,
+    host: Host,
+    profile: String,
+}
+
+/// Prints the presets beside each other, and returns the exit code that their figures mean.
+fn compare(comparison: &Comparison<'_>, json: bool) -> Result<ExitCode, Failure> {
+    output::json_or(json, comparison, |comparison| {
+        let systems: Vec<(&str, &[Figure])> = comparison
+            .presets
+            .iter()
+            .map(|OfPreset { preset, figures }| (preset.as_str(), figures.as_slice()))
+            .collect();
+        beside(&systems).iter().try_for_each(output::line)?;
+        output::line(format_args!(
+            "{} replicas, poll interval {}, {} turns, profile {}, {} cores, kernel {}",
+            comparison.replicas,
+            comparison.poll_every,
+            comparison.turns,
+            comparison.profile,
+            comparison.host.cores,
+            comparison.host.kernel
+        ))
+    })?;
+    let figures: Vec<Figure> = comparison.presets.iter().flat_map(|one| one.figures.clone()).collect();
+    Ok(code(&figures))
 }
 
 /// Prints a report, and returns the exit code that it means.
@@ -153,6 +200,38 @@ fn figures(replicated: &[Turn], alone: &[Turn]) -> Vec<Figure> {
     figures
 }
 
+/// Measures replicas of a preset, or one server without copies, once.
+fn measure(
+    root: &Path,
+    site: &Site,
+    engine: Option<PresetName>,
+    options: &Options,
+    poll_interval: Nanos,
+) -> Result<Vec<Turn>, Failure> {
+    let Common { replicas, poll_every, .. } = &options.common;
+    let voters = replicas.to_string();
+    let preset = engine.map(|engine| engine.preset().to_string());
+    let (count, first) = match engine {
+        Some(_) => (*replicas, vec!["--voters", voters.as_str()]),
+        None => (1, vec!["--unreplicated"]),
+    };
+    let mut turns = Vec::new();
+    let services: [(&[Kind], &[&str]); 2] = [(&KEYS, &[]), (&[Kind::Order], &["--service", "orderbook"])];
+    for (kinds, service) in services {
+        let mut of_all = service.to_vec();
+        if let Some(preset) = &preset {
+            of_all.extend(["--preset", preset.as_str()]);
+        }
+        let replicas = Replicas::start(root, site, count, poll_every, &first, &of_all)?;
+        replicas.redundant()?;
+        turns.push(load::measure(site, poll_interval, options.time, kinds)?);
+        if engine.is_some() && service.is_empty() {
+            turns.push(load::measure(site, poll_interval, options.time, &RING)?);
+        }
+    }
+    Ok(turns)
+}
+
 pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
     if let Some(What::Resp(options)) = &options.what {
         return resp::run(root, site, options);
@@ -162,34 +241,42 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         "0" => Nanos::ZERO,
         text => Nanos::from_std(duration(text).map_err(Failure::Refused)?),
     };
-    let voters = replicas.to_string();
-    let sides: [(u32, &[&str]); 2] = [(*replicas, &["--voters", &voters]), (1, &["--unreplicated"])];
-    let (mut turns, mut copied): ([Vec<Turn>; 2], Vec<f64>) = Default::default();
+    let engines = distinct(&options.engines);
+    let sides = engines.iter().copied().map(Some).chain([None]);
+    let mut all: Vec<(Option<PresetName>, Vec<Turn>)> = sides.map(|side| (side, Vec::new())).collect();
+    let mut copied = Vec::new();
     for turn in 0..options.turns {
-        for (of_side, (count, first)) in turns.iter_mut().zip(sides) {
-            let what = if count == 1 { "one server without copies" } else { "replicas" };
+        for (side, turns) in &mut all {
+            let what = match side {
+                Some(engine) => format!("replicas, {}", engine.preset()),
+                None => "one server without copies".to_owned(),
+            };
             // Informative only: the benchmark continues without it.
             let _ = output::remark(format_args!("bench: turn {}, {what}", turn + 1));
-            let services: [(&[Kind], &[&str]); 2] =
-                [(&KEYS, &[]), (&[Kind::Order], &["--service", "orderbook"])];
-            for (kinds, service) in services {
-                let replicas = Replicas::start(root, site, count, poll_every, first, service)?;
-                replicas.redundant()?;
-                of_side.push(load::measure(site, poll_interval, options.time, kinds)?);
-                if count > 1 && service.is_empty() {
-                    of_side.push(load::measure(site, poll_interval, options.time, &RING)?);
-                }
-            }
+            turns.extend(measure(root, site, *side, options, poll_interval)?);
         }
         copied.push(memory::copied_per_s());
     }
-    // Informative only: the benchmark continues without it.
-    let _ = output::remark(format_args!("bench: {} failovers", options.failovers));
-    let outages = failover::measure(root, site, *replicas, options.failovers)?;
-    let [replicated, alone] = &turns;
-    let mut figures = figures(replicated, alone);
-    figures.extend(own_figures(*replicas, replicated, median(copied), &outages));
+    let copied = median(copied);
+    let alone = all.pop().map(|(_, turns)| turns).unwrap_or_default();
+    let mut presets = Vec::new();
+    for (engine, (_, replicated)) in engines.iter().zip(&all) {
+        let preset = engine.preset().to_string();
+        // Informative only: the benchmark continues without it.
+        let _ = output::remark(format_args!("bench: {} failovers, {preset}", options.failovers));
+        let outages = failover::measure(root, site, *replicas, options.failovers, *engine)?;
+        let mut figures = figures(replicated, &alone);
+        figures.extend(own_figures(*replicas, replicated, copied, &outages));
+        if *engine != PresetName::View {
+            figures = figures.into_iter().map(Figure::undemanded).collect();
+        }
+        presets.push(OfPreset { preset, figures });
+    }
     let profile = site.deployment.profile.name.to_string();
-    let (replicas, turns, host) = (*replicas, options.turns, Host::this());
-    report(&Report { bench: "smr", replicas, poll_every, turns, figures, host, profile }, *json)
+    let (bench, replicas, turns, host) = ("smr", *replicas, options.turns, Host::this());
+    if engines == [PresetName::View] {
+        let figures = presets.into_iter().flat_map(|one| one.figures).collect();
+        return report(&Report { bench, replicas, poll_every, turns, figures, host, profile }, *json);
+    }
+    compare(&Comparison { bench, replicas, poll_every, turns, presets, host, profile }, *json)
 }
