@@ -100,10 +100,29 @@ pub(crate) struct Header {
     pub(crate) activity: Activity,
     /// The term whose leader may write to it, for observers; 0 if its guard restricts no one.
     pub(crate) granted: Term,
+    /// The voters that it takes for failed.
+    pub(crate) failed: Places,
+}
+
+/// Some voters, by their places: a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Places(u8);
+const _: () = assert!(PLACES as u32 <= u8::BITS);
+
+impl Places {
+    pub(crate) const fn add(&mut self, place: u8) {
+        self.0 |= 1 << place;
+    }
+
+    pub(crate) const fn has(self, place: u8) -> bool {
+        self.0 & 1 << place != 0
+    }
 }
 
 /// The bits of the word with the sessions that have their count; the activity is above them.
 const SESSION_BITS: u32 = 56;
+/// Bits of the word with flags that are before the voters that have failed.
+const FLAG_BITS: u32 = 8;
 
 impl Header {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -111,14 +130,15 @@ impl Header {
         let applied = Point { index: Index(index), at: Offset(at) };
         let activity = Activity::from_repr((sessions >> SESSION_BITS) as u8).unwrap_or_default();
         let sessions = sessions & ((1 << SESSION_BITS) - 1);
+        let failed = Places((gap >> FLAG_BITS) as u8);
         let (gap, founds) = (gap & 1 != 0, gap & 2 != 0);
-        Some(Self { log, applied, gap, founds, sessions, activity, granted: Term(granted) })
+        Some(Self { log, applied, gap, founds, sessions, activity, granted: Term(granted), failed })
     }
 
     pub(crate) fn publish<F: Fabric>(&self, area: Area, fabric: &F) {
         let mut bytes = Vec::new();
-        let Self { log, applied, gap, founds, sessions, activity, granted } = *self;
-        let gap = u64::from(founds) << 1 | u64::from(gap);
+        let Self { log, applied, gap, founds, sessions, activity, granted, failed } = *self;
+        let gap = u64::from(failed.0) << FLAG_BITS | u64::from(founds) << 1 | u64::from(gap);
         let sessions = sessions | (activity as u64) << SESSION_BITS;
         let words = [log, applied.index.0, applied.at.0, gap, sessions, granted.0];
         sealed::seal(words, &mut bytes);

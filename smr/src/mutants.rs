@@ -45,6 +45,8 @@ pub enum Mutant {
     AnswerBeforeActive,
     /// A replica's counter goes on while its replication plane is stuck. (12)
     FateUnshared,
+    /// A replica wants to lead that a majority of the voters takes for failed. (12)
+    LeadsUnreached,
     /// A leader that no view confirms answers queries without an entry. (7)
     ReadsUnreplicated,
     /// A leader commits entries of earlier terms by counting replicas. (1, 2; by a

@@ -10,7 +10,7 @@
 use crate::area::Area;
 use crate::config::Config;
 use crate::direct::Prefix;
-use crate::follow::Header;
+use crate::follow::{Header, Places};
 use crate::grants::Grants;
 use crate::log::Term;
 use crate::votes::Votes;
@@ -182,6 +182,10 @@ pub trait Detector: Clone + Debug + Default + Eq + Hash {
     /// The leader to which this replica reports while it does not lead.
     fn leader(&self) -> Option<(Incarnation, Address)> {
         self.reign().map(|reign| (reign.leader, reign.at))
+    }
+    /// The voters that it takes for failed: others READ this.
+    fn failed(&self) -> Places {
+        Places::default()
     }
     /// Whether it knows of a leader that runs.
     fn trusts(&self) -> bool {

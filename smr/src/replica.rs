@@ -668,7 +668,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let granted = self.guard.granted();
         let (log, applied, gap) = (*log, *applied, self.of.gap);
         let founds = log == 0 && self.founds.is_some();
-        let header = Header { log, applied, gap, founds, sessions, activity, granted };
+        let failed = self.detector.failed();
+        let header = Header { log, applied, gap, founds, sessions, activity, granted, failed };
         if self.published != Some(header) {
             self.published = Some(header);
             header.publish(self.area, fabric);

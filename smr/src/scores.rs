@@ -20,13 +20,18 @@
 //!   replication plane has no turn, or has had something to do for [`STUCK_AFTER`] looks without
 //!   getting on. Mu looks every 10,000 iterations, at calls of `propose` only; here a takeover counts
 //!   as well.
+//! - A replica that a majority of the voters takes for failed does not consider itself alive either: each
+//!   publishes whom it takes for failed, beside its counter. A leader that reaches the others and is not
+//!   reached by them would otherwise take the permissions back from its successor, and never learn that
+//!   it has them. It leads again when the others find that its counter goes on.
 //! - The term of a leader is its proposal number (4.1). It is chosen before the permission is asked
 //!   for, above all that the headers of others have shown, and ends with the place of the leader, so no
 //!   two leaders have the same. Mu reads the minimum proposals after the permission is granted. If one
 //!   was missed, its owner does not grant the permission, and the next look shows it.
 
 use crate::area::{HEADER_BYTES, PLACES};
-use crate::follow::{Activity, Header};
+use crate::config::Voter;
+use crate::follow::{Activity, Header, Places};
 use crate::log::Term;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::preset::{Detector, Known, Others, Reign, Work};
@@ -122,6 +127,8 @@ pub struct PullScore {
     looked: u64,
     fate: Fate,
     reign: Option<Reign>,
+    /// The voters that it takes for failed.
+    failed: Places,
     /// To whom this replica reports.
     leader: Option<(Incarnation, Address)>,
     look_at: Instant,
@@ -168,15 +175,37 @@ impl PullScore {
         }
     }
 
+    /// The voters that are not alive by their scores.
+    fn find_failed(&self, known: &Known<'_>, own: Address) -> Places {
+        let is_alive = |at: Address| {
+            let score = self.others.iter().find(|other| other.at == at).map(|other| other.score);
+            if at == own { self.own.is_alive } else { score.is_some_and(|score| score.is_alive) }
+        };
+        let mut failed = Places::default();
+        for voter in known.config.voters.iter().filter(|voter| !is_alive(voter.address)) {
+            failed.add(voter.place);
+        }
+        failed
+    }
+
+    /// Whether a majority of the voters takes this one for failed, by what those say that are alive.
+    fn is_given_up(&self, known: &Known<'_>, place: u8) -> bool {
+        let says = |other: &&Other| {
+            let votes = known.config.voter(other.at).is_some() && other.score.is_alive;
+            votes && other.header.is_some_and(|header| header.log == known.log && header.failed.has(place))
+        };
+        self.others.iter().filter(says).count() >= known.config.majority()
+    }
+
     /// The voter with the lowest id of those that are alive (Mu, 5.1).
     fn lowest(&self, known: &Known<'_>, own: Address) -> Option<(u8, Address)> {
-        let is_alive = |at: Address| {
-            if at == own {
-                return known.own.is_some() && self.own.is_alive;
-            }
-            self.others.iter().any(|other| other.at == at && other.score.is_alive)
+        let is_given_up =
+            |place: u8| self.is_given_up(known, place) && !self.mutant.has(Mutant::LeadsUnreached);
+        let may_lead = |voter: &&Voter| {
+            let is_able = || voter.address != own || known.own.is_some() && !is_given_up(voter.place);
+            !self.failed.has(voter.place) && is_able()
         };
-        let lowest = known.config.voters.iter().find(|voter| is_alive(voter.address));
+        let lowest = known.config.voters.iter().find(may_lead);
         lowest.map(|voter| (voter.place, voter.address))
     }
 
@@ -246,6 +275,10 @@ impl Detector for PullScore {
         self.leader
     }
 
+    fn failed(&self) -> Places {
+        self.failed
+    }
+
     fn others(&self, (own, founds): (Incarnation, bool)) -> Others {
         let header = |at: Address| self.others.iter().find(|other| other.at == at).and_then(|it| it.header);
         let others = self.replicas.iter().filter(|(who, _)| *who != own);
@@ -262,6 +295,7 @@ impl Detector for PullScore {
         }
         self.leader = self.leader_by_headers(known);
         let own = fabric.address();
+        self.failed = self.find_failed(known, own);
         let reign = match self.lowest(known, own) {
             Some((place, at)) if at == own => self.own_reign(now, known, (place, at)),
             // Its term is its own affair.

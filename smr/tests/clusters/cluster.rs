@@ -42,6 +42,9 @@ const OPERATIONS_MAX: u32 = 60;
 const AFTERMATH: u64 = 600_000;
 /// A detector may suspect a leader whose turn stalls, so one look may find a change of leaders.
 const STANDINGS_TRIES: u32 = 3;
+/// Changes of leaders while one is not reached, at most: to its successor, and as many more as turns that
+/// stall may cause. If leaders took turns, there would be up to 20.
+const CHANGES_MAX: u64 = 9;
 /// The longest pause of a client between two operations.
 const THINK: u64 = 100_000;
 
@@ -57,6 +60,8 @@ pub(crate) enum Faults {
     Deaf,
     /// The leader's replication plane stops, and all else of it goes on: another one has to lead.
     Stuck,
+    /// The others do not reach the leader, and it reaches them: another one has to lead, and to stay.
+    Unreached,
 }
 
 /// The faults of a run.
@@ -70,6 +75,17 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The timing of the membership. A leader that is not reached stays in the view: that excludes it
+    /// otherwise before it has taken many turns.
+    fn timing(&self, seed: u64) -> Timing {
+        let timing = timing(!seed.is_multiple_of(3));
+        if self.faults == Faults::Unreached {
+            let (heartbeat_period, link_timeout) = (Nanos::from_millis(20), Nanos::from_millis(100));
+            return Timing { heartbeat_period, link_timeout, ..timing };
+        }
+        timing
+    }
+
     pub(crate) const fn of(seed: u64, faults: Faults) -> Self {
         Self {
             fault_count: 1 + (seed % 3) as u32,
@@ -258,6 +274,7 @@ impl Run {
                 Faults::Overlapping => cluster.inject_several()?,
                 Faults::Deaf => cluster.deafen()?,
                 Faults::Stuck => cluster.stick()?,
+                Faults::Unreached => cluster.close()?,
             }
         }
         cluster.work_until(begun + FAULTS_LAST)?;
@@ -281,7 +298,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         let layout = Layout::new(LIMITS).expect("within the bounds");
         let config = Config {
             release: obol_fabric::Release::THIS,
-            timing: timing(!seed.is_multiple_of(3)),
+            timing: plan.timing(seed),
             layout,
             mutant: ActiveMutant::default(),
         };
@@ -658,6 +675,23 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         Ok(())
     }
 
+    /// The others do not reach the leader, as over IP without its host's gateway. The next one has to
+    /// lead, and the two must not lead in turns.
+    fn close(&mut self) -> Result<(), String> {
+        let leader = self.recover()?;
+        self.lingers = true;
+        let before = self.oracle.failovers;
+        self.world.close(leader);
+        self.pause(2_500_000)?;
+        let changes = self.oracle.failovers - before;
+        if changes > CHANGES_MAX {
+            return Err(format!(
+                "invariant 12: {leader} is not reached, and leaders changed {changes} times"
+            ));
+        }
+        Ok(())
+    }
+
     fn hold(&mut self, node: u32, is_held: bool) {
         if let Role::Node(node) = self.world.machine_mut(node)
             && let Some(replica) = node.replica_mut()
@@ -779,6 +813,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     /// Ends all faults.
     fn end_faults(&mut self) {
         for node in 0..NODES {
+            self.world.open(node);
             for peer in 0..NODES {
                 self.world.heal(node, peer);
             }

@@ -147,6 +147,12 @@ fn with_mu_a_leader_whose_replication_is_stuck_is_replaced() {
     assert!(sum.operations as u64 > 140 * count && sum.failovers >= count, "{sum:?}");
 }
 
+#[test]
+fn with_mu_a_leader_that_is_not_reached_leaves_the_permissions_to_its_successor() {
+    let (sum, count) = (all::<PullScore, Unleased>(Faults::Unreached), seeds().count() as u64);
+    assert!(sum.operations as u64 > 140 * count && sum.failovers >= count, "{sum:?}");
+}
+
 /// Places are used again after eight voters, so one that joins may have a lower place than the leader.
 #[test]
 fn with_mu_a_leader_stays_when_voters_are_replaced() {
@@ -357,6 +363,11 @@ mod mutants {
     #[test]
     fn a_leader_that_counts_on_while_its_replication_is_stuck() {
         is_caught_with::<PullScore, Unleased>(Mutant::FateUnshared, &[Faults::Stuck], &[12]);
+    }
+
+    #[test]
+    fn a_replica_that_leads_although_others_do_not_reach_it() {
+        is_caught_with::<PullScore, Unleased>(Mutant::LeadsUnreached, &[Faults::Unreached], &[12]);
     }
 
     #[test]
