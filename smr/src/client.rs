@@ -3,6 +3,7 @@
 use crate::PAYLOAD_BYTES_MAX;
 use crate::area::{Area, Block, HEADER_BYTES, WINDOW};
 use crate::clients::{Request, Status, WAKEUP};
+use crate::config::{Config, VOTERS_MAX};
 use crate::follow::{Activity, Header};
 use crate::log::Term;
 use crate::preset::Preset;
@@ -26,6 +27,8 @@ pub enum Operation {
     Propose(Box<[u8]>),
     /// A query, which sees all that was answered before it began.
     Query(Box<[u8]>),
+    /// How many voters there should be from now on, from 1 to [`VOTERS_MAX`]. Its reply is empty.
+    Resize(u32),
 }
 
 /// Why an operation was not begun.
@@ -37,6 +40,9 @@ pub enum BeginError {
     /// It has more than [`PAYLOAD_BYTES_MAX`] bytes.
     #[error("a command or query has at most {PAYLOAD_BYTES_MAX} bytes, this one has {0}")]
     TooLong(usize),
+    /// There cannot be so many voters.
+    #[error("a log has 1 to {VOTERS_MAX} voters, not {0}")]
+    Voters(u32),
 }
 
 /// Why a client can no longer be used.
@@ -191,6 +197,10 @@ impl Client {
         let (kind, payload) = match operation {
             Operation::Propose(payload) => (Request::Propose, payload),
             Operation::Query(payload) => (Request::Query, payload),
+            Operation::Resize(voters) => {
+                let payload = Config::encode_target(voters).ok_or(BeginError::Voters(voters))?;
+                (Request::Resize, payload.into())
+            }
         };
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(BeginError::TooLong(payload.len()));

@@ -26,6 +26,8 @@ pub(crate) enum Request {
     Propose = 2,
     /// Answer a query.
     Query = 3,
+    /// Change how many voters there should be.
+    Resize = 4,
 }
 
 /// How a request ended.

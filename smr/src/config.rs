@@ -28,7 +28,7 @@ pub struct Voter {
 /// Who votes, and how many should.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How many voters there should be.
+    /// How many voters there should be. Entries of their own change it, not those that change voters.
     pub target: u32,
     /// Those that there are, in the order in which they were added.
     pub voters: Vec<Voter>,
@@ -85,6 +85,18 @@ impl Config {
         // How many common voters a majority has at least.
         let needs = |of: &Self| of.majority().saturating_sub(of.voters.len() - common);
         needs(self) + needs(other) > common
+    }
+
+    /// How many voters there should be, as the payload of an entry; `None` if there cannot be so many.
+    pub(crate) fn encode_target(target: u32) -> Option<[u8; 8]> {
+        let may_be = target > 0 && target as usize <= VOTERS_MAX;
+        may_be.then(|| u64::from(target).to_le_bytes())
+    }
+
+    /// Changes how many voters there should be, as such a payload says.
+    pub(crate) fn resize(&mut self, payload: &[u8]) {
+        let target = word(payload, 0).and_then(|target| u32::try_from(target).ok());
+        self.target = target.filter(|target| Self::encode_target(*target).is_some()).unwrap_or(self.target);
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -163,6 +175,21 @@ mod tests {
         assert!(!all[0].intersects(&all[2]), "one of one, and the two others of three");
         let replaced = all[2].without(at(1)).and_then(|two| two.with(at(9))).expect("room");
         assert!(!all[2].intersects(&replaced), "two of three, and the third with the new one");
+    }
+
+    #[test]
+    fn there_should_be_as_many_voters_as_was_said_last() {
+        let mut config = Config::first(3, at(1));
+        for (target, then) in [(5, 5), (0, 5), (VOTERS_MAX as u32 + 1, 5), (1, 1), (7, 7)] {
+            if let Some(payload) = Config::encode_target(target) {
+                config.resize(&payload);
+            }
+            config.resize(&u64::from(target).to_le_bytes());
+            assert_eq!(config.target, then, "{target}");
+        }
+        config.resize(&[3, 0]);
+        config.resize(&[0xff; 8]);
+        assert_eq!(config.target, 7, "what is cut off or invalid changes nothing");
     }
 
     #[test]

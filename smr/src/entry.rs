@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Config = 4,
     /// A query, where the guard needs an entry to answer one: it changes nothing.
     Read = 5,
+    /// How many voters there should be from now on.
+    Resize = 6,
 }
 
 /// An entry.

@@ -94,7 +94,7 @@ impl Lead {
             source,
             peers: Vec::new(),
             replicas: Vec::new(),
-            config: adopted.config,
+            config: Config { target: of.state.config.target, ..adopted.config },
             config_index: adopted.config_index,
             blank: None,
             watched: Vec::new(),
@@ -112,7 +112,9 @@ impl Lead {
             mutant,
         };
         if !mutant.has(Mutant::StampsOfOneClock) {
-            let adopted = of.log.after(of.state.applied.index).filter_map(|it| S::stamped(&it.payload));
+            let is_timed = |it: &&Record| matches!(it.kind, Kind::Command | Kind::Read);
+            let adopted = of.log.after(of.state.applied.index).filter(is_timed);
+            let adopted = adopted.filter_map(|it| S::stamped(&it.payload));
             lead.stamped = adopted.max().unwrap_or(0).max(of.state.service.time());
         }
         for voter in adopted.memories {
@@ -482,6 +484,7 @@ impl Lead {
             }
             Request::Open => Kind::Open,
             Request::Propose => Kind::Command,
+            Request::Resize => Kind::Resize,
         };
         match of.state.sessions.seen(client, number) {
             Seen::Done(reply) if !self.mutant.has(Mutant::SessionsForgotten) => {
@@ -490,12 +493,13 @@ impl Lead {
                 self.clients.answer(basis, client, number, Status::Done, reply);
             }
             Seen::Old => {}
-            Seen::NoSession if kind == Kind::Command && self.reads == Reads::Leased => {
+            Seen::NoSession if kind != Kind::Open && self.reads == Reads::Leased => {
                 self.clients.answer(Basis::State, client, number, Status::NoSession, &[]);
             }
             Seen::NoSession | Seen::New | Seen::Done(_) => {
                 if !self.clients.append(at, number) {
-                    let payload = self.stamp::<S>(now, payload);
+                    let is_command = kind == Kind::Command;
+                    let payload = if is_command { self.stamp::<S>(now, payload) } else { payload.to_vec() };
                     self.append(kind, (client, number), &payload, &mut of.log);
                 }
             }
@@ -557,6 +561,7 @@ impl Lead {
         while of.state.applied.index < self.source.commit {
             let Some(record) = of.log.get(of.state.applied.index.next()) else { break };
             let effect = of.state.apply(record);
+            self.config.target = of.state.config.target;
             let (client, number) = (record.client, record.number);
             match effect {
                 Effect::None => {}

@@ -86,7 +86,8 @@ impl<S: Service> State<S> {
             Kind::Read => Effect::None,
             Kind::Config => {
                 if let Some((config, _)) = Config::decode(&record.payload) {
-                    self.config = config;
+                    // Its leader may not have applied yet how many there should be.
+                    self.config = Config { target: self.config.target, ..config };
                 }
                 Effect::None
             }
@@ -96,13 +97,17 @@ impl<S: Service> State<S> {
                 }
                 Effect::Reply
             }
-            Kind::Command => match self.sessions.seen(record.client, record.number) {
+            Kind::Command | Kind::Resize => match self.sessions.seen(record.client, record.number) {
                 Seen::NoSession => Effect::NoSession,
                 Seen::Done(_) if !self.mutant.has(Mutant::SessionsForgotten) => Effect::Reply,
                 Seen::Old => Effect::None,
                 Seen::New | Seen::Done(_) => {
                     let mut reply = Vec::new();
-                    self.service.apply(&record.payload, &mut reply);
+                    if record.kind == Kind::Resize {
+                        self.config.resize(&record.payload);
+                    } else {
+                        self.service.apply(&record.payload, &mut reply);
+                    }
                     reply.truncate(PAYLOAD_BYTES_MAX);
                     self.sessions.record(record.client, record.number, record.index.0, &reply);
                     Effect::Reply

@@ -14,6 +14,8 @@ use obol_smr::{
 use std::ops::Range;
 use std::sync::Arc;
 
+mod voters;
+
 const COORDINATORS: u32 = 3;
 /// One more than there are voters.
 const REPLICAS: Range<u32> = 3..7;
@@ -764,50 +766,6 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
                 }
             }
         }
-    }
-
-    /// All replicas die at once and start again, without a log: their states after a time that is long
-    /// enough for many views, and how many views there were since they had all joined.
-    pub(crate) fn lose_all(seed: u64) -> Result<(Vec<ReplicaState>, u64), String> {
-        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
-        cluster.steady()?;
-        for node in REPLICAS {
-            cluster.world.kill(node);
-        }
-        let soon = cluster.world.now() + AFTERMATH;
-        cluster.run_until(soon)?;
-        for node in REPLICAS {
-            let machine = cluster.machine(node);
-            cluster.world.restart(node, machine, false);
-        }
-        let soon = cluster.world.now() + STEADY_WITHIN;
-        cluster.run_until(soon)?;
-        let before = cluster.world.machine(0).view().id.0;
-        let later = cluster.world.now() + STEADY_WITHIN;
-        cluster.run_until(later)?;
-        let states = REPLICAS.filter_map(|node| cluster.replica(node).map(Replica::state)).collect();
-        Ok((states, cluster.world.machine(0).view().id.0 - before))
-    }
-
-    /// Replaces the leader, and then so many voters that do not lead: the changes of leaders during the
-    /// latter.
-    pub(crate) fn replace_voters(seed: u64, count: u32) -> Result<u64, String> {
-        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
-        cluster.steady()?;
-        let founder = cluster.recover()?;
-        cluster.world.kill(founder);
-        cluster.pause(100_000)?;
-        cluster.recover()?;
-        let before = cluster.oracle.failovers;
-        for _ in 0..count {
-            let leader = cluster.recover()?;
-            let voters = cluster.replica(leader).map(|it| it.config().voters.clone()).unwrap_or_default();
-            let victim = voters.iter().map(|voter| voter.address.region).find(|node| *node != leader);
-            cluster.world.kill(victim.ok_or("one voter only")?);
-            cluster.pause(100_000)?;
-        }
-        cluster.recover()?;
-        Ok(cluster.oracle.failovers - before)
     }
 
     /// Ends all faults.

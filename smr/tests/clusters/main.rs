@@ -106,6 +106,29 @@ fn the_same_seed_gives_the_same_run() {
     the_same_seed_repeats::<Views, Active>();
 }
 
+/// Four replicas of which three vote, then all four, then three again when one has died.
+fn there_are_as_many_voters_as_asked_for<D: Detector, G: Guard>() {
+    for seed in 0..4 {
+        let counts = Cluster::<D, G>::resize(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        assert_eq!(counts, [4, 4, 4, 4, 3, 3], "seed {seed}");
+    }
+}
+
+#[test]
+fn there_are_as_many_voters_as_a_client_asks_for() {
+    there_are_as_many_voters_as_asked_for::<Views, Active>();
+}
+
+#[test]
+fn with_mu_there_are_as_many_voters_as_a_client_asks_for() {
+    there_are_as_many_voters_as_asked_for::<PullScore, Unleased>();
+}
+
+#[test]
+fn with_dare_there_are_as_many_voters_as_a_client_asks_for() {
+    there_are_as_many_voters_as_asked_for::<Beats, Votes>();
+}
+
 #[test]
 fn with_permissions_every_history_is_linearizable_and_redundancy_comes_back() {
     every_history_is_linearizable::<Views, Grants>();

@@ -14,7 +14,7 @@ use obol_console::output::{self, Failure};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, ReplicaError, Work, named};
-use obol_smr::{CLIENT_PREFIX, Client, Done, KeyValue, Operation, REPLICA_PREFIX};
+use obol_smr::{CLIENT_PREFIX, Client, Done, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How often a client that shares its core looks for an answer.
-const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
+pub(crate) const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 
 /// A replicated key-value store that survives the death of any minority of its replicas
 #[derive(Debug, Subcommand)]
@@ -65,6 +65,20 @@ pub(crate) enum Smr {
     Delete {
         /// The key, at most 255 bytes
         key: String,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Set how many replicas are to have every answered command, while the store is used
+    #[command(
+        after_help = "Replicas that run and do not vote are added, one at a time, until there are so many: start them before or \
+        afterwards (`obol smr server`). If there are more voters than that, each stays one until it is stopped (`obol stop`) or \
+        dies, and none takes its place.\n\
+        \nExit codes: 0 it is part of the log, 1 no answer came, 2 no such cluster."
+    )]
+    Resize {
+        /// How many replicas are to vote
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=VOTERS_MAX as i64))]
+        voters: u32,
         #[command(flatten)]
         client: ClientOptions,
     },
@@ -115,7 +129,7 @@ fn client_name(text: &str) -> Result<Name, String> {
     named(text, CLIENT_PREFIX)
 }
 
-fn failure(error: ReplicaError) -> Failure {
+pub(crate) fn failure(error: ReplicaError) -> Failure {
     match error {
         ReplicaError::File { .. } | ReplicaError::Thread(_) | ReplicaError::Client(_) => {
             Failure::failed(error)
@@ -146,10 +160,21 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
             found(&one(&site, client, Operation::Propose(delete))?)?;
             Ok(ExitCode::SUCCESS)
         }
+        Smr::Resize { voters, client } => {
+            one(&site, client, Operation::Resize(*voters))?;
+            Ok(ExitCode::SUCCESS)
+        }
         Smr::Book(book) => book::run(&site, book),
         Smr::Check(options) => check::run(root, &Arc::new(site), options),
         Smr::Bench(options) => bench::run(root, &Arc::new(site), options),
     }
+}
+
+/// Sets how many voters there are to be.
+pub(crate) fn resize(site: &Site, voters: u32) -> Result<(), Failure> {
+    let name = Name::new("smrc-resize").map_err(Failure::failed)?;
+    let options = ClientOptions { name, timeout: check::PATIENCE };
+    one(site, &options, Operation::Resize(voters)).map(drop)
 }
 
 /// What an answer contains.

@@ -35,6 +35,7 @@ impl Store {
             match operation {
                 Operation::Propose(command) => self.service.apply(&command, &mut reply),
                 Operation::Query(query) => self.service.read(&query, &mut reply),
+                Operation::Resize(_) => {}
             }
             batches.finish(id, &reply, connections, touched);
         }
