@@ -286,6 +286,57 @@ fn presets_are_compared_under_the_same_faults_and_no_answer_is_lost() {
     assert!(root.processes().is_empty() && !root.path().exists(), "{:?}", root.processes());
 }
 
+/// A drill of a store: each change is one that clients do not notice, or get over.
+const SCRIPT: &str = r#"
+[drill]
+schema = 1
+id = "short"
+title = "A store grows, loses its leader, and shrinks"
+preset = "dare"
+voters = 3
+
+[[step]]
+name = "one joins"
+change = "grow"
+for = "100ms"
+
+[[step]]
+name = "the leader dies"
+change = "kill-leader"
+for = "100ms"
+
+[[step]]
+name = "it shrinks by the next one"
+change = "shrink-leader"
+for = "100ms"
+
+[[step]]
+name = "one joins again"
+change = "join"
+for = "100ms"
+"#;
+
+#[test]
+fn a_store_is_reconfigured_by_a_script_while_clients_write_and_nothing_is_lost() {
+    let root = Root::new();
+    let (script, out) = (root.note("script.toml"), root.note("reconfigured"));
+    std::fs::write(&script, SCRIPT).expect("written");
+    let path = |path: &std::path::Path| path.to_str().expect("text").to_owned();
+    let words =
+        ["drill", "smr", "--clients", "1", "--json", "--script", &path(&script), "--out", &path(&out)];
+    let said = root.run(&words).ends(0).json();
+    let steps = said["steps"].as_array().expect("a list");
+    let voters: Vec<Value> = steps.iter().map(|step| step["voters"].clone()).collect();
+    assert_eq!(Value::from(voters), serde_json::json!([[3, 4], [4, 3], [3, 2], [2, 3]]), "{said:#}");
+    assert_eq!((&said["lost"], &said["verdict"]), (&0.into(), &"passed".into()), "{said:#}");
+    assert!(said["answers"].as_u64() > Some(0), "{said:#}");
+    assert!(std::fs::read_to_string(out.join("smr.html")).is_ok_and(|page| page.contains("<svg")));
+    assert!(root.processes().is_empty() && !root.path().exists(), "{:?}", root.processes());
+    std::fs::write(&script, SCRIPT.replace("kill-leader", "join")).expect("written");
+    let ran = root.run(&["drill", "smr", "--script", &path(&script)]).ends(2);
+    assert!(ran.err.contains("a store needs 3 to 7 voters"), "{ran:?}");
+}
+
 #[test]
 fn an_order_book_survives_its_leader_and_refuses_replicas_of_another_service() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);

@@ -76,13 +76,15 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
         endpoint.run(node, &done, |node, _| {
             let Some(replica) = node.replica() else { return };
             last = replica.state();
+            // Those of a leader change without its redundancy when one is dead.
+            let voters = replica.config().voters.len();
             // While there are commands on the way, a leader's redundancy changes with each.
-            let is_same = |before: ReplicaState| {
+            let is_same = |(before, of): (ReplicaState, usize)| {
                 let leads = |state| matches!(state, ReplicaState::Leading { ready: true, .. });
-                before == last || leads(before) && leads(last) && at.elapsed() < LEADS_EVERY
+                (before, of) == (last, voters) || leads(before) && leads(last) && at.elapsed() < LEADS_EVERY
             };
             if !reported.is_some_and(is_same) {
-                (reported, at) = (Some(last), Instant::now());
+                (reported, at) = (Some((last, voters)), Instant::now());
                 let has_all = matches!(
                     last,
                     ReplicaState::Following { whole: true } | ReplicaState::Leading { ready: true, .. }

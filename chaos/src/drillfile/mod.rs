@@ -11,6 +11,7 @@ mod read;
 mod schema;
 pub(crate) mod section;
 mod shipped;
+mod store;
 pub(crate) mod target;
 
 pub use external::{Comparison, External, Operator, Watch};
@@ -19,6 +20,7 @@ pub use places::Places;
 pub use read::parse;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
+pub use store::{Change, StoreDrill, StoreStep};
 pub use target::{Select, Target, TargetKind};
 
 use crate::faults::{Fault, Scope};

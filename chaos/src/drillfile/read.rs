@@ -58,7 +58,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
 }
 
 /// Rejects an unknown schema before anything else is checked.
-fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
+pub(super) fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
     let table = document.iter().find(|(name, _)| name.get_ref() == "drill");
     let Some(keys) = table.and_then(|(_, value)| value.get_ref().as_table()) else { return Ok(()) };
     let Some((_, value)) = keys.iter().find(|(name, _)| name.get_ref() == "schema") else { return Ok(()) };

@@ -44,6 +44,7 @@ mod stop;
 mod subject;
 pub mod switch;
 pub mod table2;
+pub mod timeline;
 pub mod tune;
 pub mod tune_network;
 pub mod undo;

@@ -1,5 +1,6 @@
 //! `obol drill smr`: presets of replicated state machines beside each other under the same faults.
 
+use super::timeline;
 use crate::commands::kv::failover::Actives;
 use crate::commands::smr::check::{self, Clients, PATIENCE, Replicas};
 use crate::commands::smr::preset::{PresetName, distinct};
@@ -55,7 +56,9 @@ const ISLAND: u8 = 1;
     stale the reads that did not have what had been answered before: both must be 0.\n\
     \nExit codes: 0 passed, 1 an answer was lost or stale, or a store did not recover, 2 refused, 3 a client waited longer \
     than --at-most, 5 interrupted, 6 void.\n\
+    \nWith --script, before and after are answered writes a second around a step, gap the longest time without any answer.\n\
     \nTry: obol drill smr --engines view,mu,mu+views\n  \
+    obol drill smr --script dare-figure9a --out figure9a\n  \
     obol drill smr --victim follower --faults kill,freeze,cut --out stores"
 )]
 pub(crate) struct DrillSmr {
@@ -76,19 +79,23 @@ pub(crate) struct DrillSmr {
     replicas: u32,
     /// Clients of each store, each a thread and a member
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
-    clients: u32,
+    pub(super) clients: u32,
     /// The profile of the clusters, a name or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
-    profile: String,
+    pub(super) profile: String,
     /// The longest that a client may wait for an answer around a fault
     #[arg(long, value_name = "TIME", value_parser = duration)]
     at_most: Option<Duration>,
+    /// Play a drill of a store instead: what its file says happens to the replicas of one store, one thing
+    /// after the other, while clients write. dare-figure9a, or a file if it has a '/' or ends in .toml
+    #[arg(long, value_name = "FILE|NAME", conflicts_with_all = ["engines", "victim", "faults", "count", "replicas", "at_most"])]
+    script: Option<String>,
     /// Directory for the report, which must not exist yet
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// Print one JSON object for scripts
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Which replica is hit.
@@ -131,6 +138,9 @@ impl What {
 }
 
 pub(super) fn run(root: &Path, options: &DrillSmr) -> Result<ExitCode, Failure> {
+    if let Some(script) = &options.script {
+        return timeline::run(root, script, options);
+    }
     let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
     if let Some(out) = &options.out {
         std::fs::create_dir(out).map_err(Failure::refused_at(out))?;
@@ -174,18 +184,27 @@ pub(super) fn run(root: &Path, options: &DrillSmr) -> Result<ExitCode, Failure> 
     Ok(ExitCode::from(report.verdict.code()))
 }
 
-fn print(report: &Report) -> std::io::Result<()> {
-    let heads = HEADS.map(str::to_uppercase);
-    let rows = report.rows();
-    let widths: Vec<usize> = (0..HEADS.len())
+/// Prints a table; columns that are no text are aligned at the right.
+pub(super) fn table<const N: usize>(
+    heads: &[&str; N],
+    rows: &[[String; N]],
+    is_text: impl Fn(usize) -> bool,
+) -> std::io::Result<()> {
+    let heads = heads.map(str::to_uppercase);
+    let widths: Vec<usize> = (0..N)
         .map(|n| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0).max(heads[n].len()))
         .collect();
-    for row in std::iter::once(&heads).chain(&rows) {
+    for row in std::iter::once(&heads).chain(rows) {
         let cells = row.iter().zip(&widths).enumerate().map(|(n, (cell, &width))| {
-            if n < TEXT_COLUMNS { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if is_text(n) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         output::line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
+    Ok(())
+}
+
+fn print(report: &Report) -> std::io::Result<()> {
+    table(&HEADS, &report.rows(), |column| column < TEXT_COLUMNS)?;
     output::line(report.explains())?;
     for remark in report.remarks() {
         output::line(format_args!("  ! {remark}"))?;

@@ -65,6 +65,7 @@ pub(crate) struct Options {
 struct Standing {
     standing: String,
     redundancy: u64,
+    voters: u64,
 }
 
 /// A replica that runs.
@@ -158,7 +159,8 @@ impl<'a> Replicas<'a> {
                 let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
                 let standing = line["standing"].as_str().unwrap_or_default().to_owned();
                 let redundancy = line["redundancy"].as_u64().unwrap_or(0);
-                *known.lock() = Standing { standing, redundancy };
+                let voters = line["voters"].as_u64().unwrap_or(0);
+                *known.lock() = Standing { standing, redundancy, voters };
             }
         };
         std::thread::Builder::new().name("obol-reports".to_owned()).spawn(read).map_err(Failure::failed)?;
@@ -208,6 +210,22 @@ impl<'a> Replicas<'a> {
         self.running.iter().position(leads)
     }
 
+    /// Who leads of those that run, if there are so many voters and all have everything.
+    pub(crate) fn leader_of(&self, voters: u32, runs: &[bool]) -> Option<usize> {
+        let leads = |(one, runs): (&Running, &bool)| {
+            let Standing { standing, redundancy, voters: all } = &*one.standing.lock();
+            *runs && standing == "leading" && [*redundancy, *all] == [u64::from(voters); 2]
+        };
+        self.running.iter().zip(runs).position(leads)
+    }
+
+    /// Starts one more.
+    pub(crate) fn add(&mut self) -> Result<(), Failure> {
+        let replica = self.replica(self.running.len(), &[])?;
+        self.running.push(replica);
+        Ok(())
+    }
+
     /// Sends a replica a signal.
     pub(crate) fn signal(&self, place: usize, signal: Signal) -> Result<(), Failure> {
         // It is not reaped, so the number is its own.
@@ -222,9 +240,9 @@ impl<'a> Replicas<'a> {
     /// Where each replica says that it stands.
     pub(crate) fn stand(&self) -> String {
         let stands = |(place, one): (usize, &Running)| {
-            let Standing { standing, redundancy } = &*one.standing.lock();
+            let Standing { standing, redundancy, voters } = &*one.standing.lock();
             let standing = if standing.is_empty() { "silent" } else { standing };
-            format!("{} {standing}, redundancy {redundancy}", name(place))
+            format!("{} {standing}, redundancy {redundancy} of {voters}", name(place))
         };
         self.running.iter().enumerate().map(stands).collect::<Vec<_>>().join("; ")
     }
