@@ -292,6 +292,11 @@ impl Link {
             return;
         }
         self.state = State::Down(retry_at);
+        self.give_up(outcome);
+    }
+
+    /// Fails what was posted, and reports the silence.
+    fn give_up(&mut self, outcome: &mut Outcome) {
         self.waiting.clear();
         (self.pings, self.unconfirmed) = (0, false);
         self.probe.stop();
@@ -387,11 +392,22 @@ impl Link {
         }
     }
 
+    /// When what waits for a connection is given up. An attempt may take much longer, because a busy
+    /// host takes its time for a handshake; only for the first connection all of it is waited for.
+    fn waits_until(&self) -> Instant {
+        if self.awaits() && self.starting_until.is_some_and(|until| self.asked >= until) {
+            self.asked + self.detection
+        } else {
+            Instant::NEVER
+        }
+    }
+
     /// When [`Link::check`] is due.
     pub(super) fn due(&self) -> Instant {
         match self.state {
             State::Up(_) => self.silent_at().min(self.probe.due()),
-            _ => Instant::NEVER,
+            State::Connecting(_) => self.waits_until(),
+            State::Down(_) | State::Starting(_) => Instant::NEVER,
         }
     }
 
@@ -399,6 +415,9 @@ impl Link {
     pub(super) fn check(&mut self, now: Instant, outcome: &mut Outcome) {
         if now < self.due() {
             return;
+        }
+        if matches!(self.state, State::Connecting(_)) {
+            return self.give_up(outcome);
         }
         let silent = now >= self.silent_at();
         if silent && self.awaits() {
@@ -421,5 +440,78 @@ fn read(bytes: &[u8]) -> Done {
             Done::Word(word, bytes.len())
         }
         None => Done::Bytes(bytes.to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Target;
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const DETECTION: Nanos = Nanos::from_millis(100);
+    const REGION: u32 = 70;
+    const WHOM: Address = Address { generation: 3, ..Address::region(REGION) };
+
+    fn ms(n: u64) -> Instant {
+        Instant(n * 1_000_000)
+    }
+
+    /// A link whose first attempt was begun at 1 ms.
+    fn connecting() -> (Link, Outcome) {
+        let mut link = Link::new(2, (Ipv4Addr::LOCALHOST, 9).into(), DETECTION);
+        assert_eq!(link.begin(ms(1)), Some(1));
+        (link, Outcome::default())
+    }
+
+    fn read(link: &mut Link, token: u64, now: Instant, outcome: &mut Outcome) {
+        let at = Target { seat: Seat::of(WHOM), offset: 0, epoch: 0 };
+        link.post((Token(token), REGION, What::Read), &Request::Read { at, len: 8 }, || now, outcome);
+    }
+
+    fn failed(outcome: &mut Outcome) -> Vec<u64> {
+        let done = outcome.done.drain(..);
+        done.map(|(token, done)| match done {
+            Done::Failed(LinkError::PeerDead) => token.0,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_waits_for_a_connection_that_is_made_again_fails_within_the_bound_of_detection() {
+        let (mut link, mut outcome) = connecting();
+        link.lose("lost".to_owned(), ms(200), &mut outcome);
+        read(&mut link, 1, ms(200), &mut outcome);
+        assert_eq!(failed(&mut outcome), [1], "at once before the next attempt");
+        outcome.broken.clear();
+        assert_eq!(link.begin(ms(300)), Some(2));
+        link.watch(WHOM, &mut outcome);
+        assert_eq!(link.due(), Instant::NEVER, "nothing waits");
+        read(&mut link, 2, ms(310), &mut outcome);
+        read(&mut link, 3, ms(390), &mut outcome);
+        assert_eq!(link.due(), ms(410));
+        link.check(ms(409), &mut outcome);
+        assert_eq!(failed(&mut outcome), [0; 0]);
+        link.check(ms(410), &mut outcome);
+        assert_eq!(failed(&mut outcome), [2, 3]);
+        assert_eq!(Vec::from(std::mem::take(&mut outcome.deaths)), [(WHOM, Evidence::Silence)]);
+        // The attempt goes on, and so does what is posted next.
+        outcome.broken.clear();
+        assert!(link.begin(ms(411)).is_none() && link.waiting.is_empty());
+        read(&mut link, 4, ms(420), &mut outcome);
+        assert_eq!(link.due(), ms(520));
+    }
+
+    #[test]
+    fn what_waits_for_the_first_connection_is_not_given_up_before_an_attempt_fails() {
+        let (mut link, mut outcome) = connecting();
+        read(&mut link, 1, ms(2), &mut outcome);
+        assert_eq!(link.due(), Instant::NEVER);
+        link.lose("refused".to_owned(), ms(50), &mut outcome);
+        assert_eq!(link.begin(ms(60)), Some(2));
+        assert_eq!((link.due(), failed(&mut outcome)), (Instant::NEVER, vec![]));
+        link.lose("refused".to_owned(), ms(120), &mut outcome);
+        assert_eq!(failed(&mut outcome), [1]);
     }
 }
