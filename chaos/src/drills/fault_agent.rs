@@ -93,6 +93,27 @@ struct ArmedCue {
 struct State {
     armed: Option<ArmedCue>,
     injected: Vec<Injected>,
+    /// The runner has not been told yet that the cue came. Until then nothing that was injected is due,
+    /// because an injection may take longer than its fault lasts, and the runner expects the replies in
+    /// this order.
+    unreported: bool,
+}
+
+impl State {
+    /// When there is something to do.
+    fn due(&self) -> Instant {
+        let expires = self.armed.as_ref().map_or(Instant::NEVER, |armed| armed.expires);
+        let injected = self.injected.iter().filter(|_| !self.unreported);
+        injected.map(|injected| injected.until).fold(expires, Instant::min)
+    }
+
+    /// Takes the injections that are due at `now`.
+    fn take_due(&mut self, now: Instant) -> Vec<Injected> {
+        if self.unreported {
+            return Vec::new();
+        }
+        self.injected.extract_if(.., |injected| injected.until <= now).collect()
+    }
 }
 
 type Shared = Arc<Mutex<State>>;
@@ -133,6 +154,7 @@ impl Machine for Listener {
         if let Some(core_warmer) = &cue.core_warmer {
             core_warmer.stop();
         }
+        state.unreported = true;
         let mut stamps = Vec::with_capacity(results.len());
         for (ArmedInjection { injection, armed }, (at, result)) in cue.injections.into_iter().zip(results) {
             let until = at + Nanos(injection.lasts.unwrap_or_default());
@@ -311,7 +333,7 @@ impl FaultAgent<'_> {
             let now = clock::now();
             // However long a fault lasts, a halt is obeyed soon.
             let halts = now + Nanos::from_std(halt::POLL_INTERVAL);
-            let due = self.due().min(last_order + dead_man).min(halts);
+            let due = self.state.lock().due().min(last_order + dead_man).min(halts);
             match rx.recv_timeout(due.since(now).to_std()) {
                 Ok(Message::Order(order)) => {
                     last_order = clock::now();
@@ -320,7 +342,10 @@ impl FaultAgent<'_> {
                     }
                     self.handle(order);
                 }
-                Ok(Message::Fired(stamps)) => self.reply(&Reply::Fired { stamps }),
+                Ok(Message::Fired(stamps)) => {
+                    self.reply(&Reply::Fired { stamps });
+                    self.state.lock().unreported = false;
+                }
                 Ok(Message::Gone) | Err(RecvTimeoutError::Disconnected) => return,
                 // Orders that arrived while the last one was carried out are handled first, however
                 // long that took.
@@ -335,13 +360,6 @@ impl FaultAgent<'_> {
             self.expire(now);
             self.undo(now);
         }
-    }
-
-    /// When the next timer is due.
-    fn due(&self) -> Instant {
-        let state = self.state.lock();
-        let expires = state.armed.as_ref().map_or(Instant::NEVER, |armed| armed.expires);
-        state.injected.iter().map(|injected| injected.until).fold(expires, Instant::min)
     }
 
     fn expire(&mut self, now: Instant) {
@@ -359,9 +377,7 @@ impl FaultAgent<'_> {
     /// Undoes what is due at `now`. Reports it when nothing is left to undo.
     fn undo(&mut self, now: Instant) {
         let mut state = self.state.lock();
-        let (mut due, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.injected).into_iter().partition(|injected| injected.until <= now);
-        state.injected = later;
+        let mut due = state.take_due(now);
         let done = !due.is_empty() && state.injected.is_empty();
         drop(state);
         let failed: Vec<String> = due.iter_mut().filter_map(|injected| injected.armed.undo().err()).collect();
@@ -426,6 +442,7 @@ impl FaultAgent<'_> {
             // Nothing was injected.
             self.ending.clear();
         }
+        self.state.lock().unreported = false;
         self.undo(Instant::NEVER);
         let Some(record) = self.record.take() else { return };
         self.await_ends();
@@ -460,5 +477,29 @@ fn log(reply: &Reply) {
         Reply::Halted { reason } => tracing::warn!(target: "drill", "halted: {reason}"),
         Reply::Undone { failed } if failed.is_empty() => tracing::info!(target: "drill", "faults are undone"),
         Reply::Undone { failed } => tracing::error!(target: "drill", "not undone: {}", failed.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake;
+
+    impl Armed for Fake {
+        fn inject(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_fault_that_is_over_before_its_cue_was_reported_is_undone_afterwards() {
+        let injected = |until| Injected { armed: Box::new(Fake), until: Instant(until) };
+        let mut state = State { unreported: true, ..State::default() };
+        state.injected = vec![injected(5), injected(9)];
+        assert_eq!((state.due(), state.take_due(Instant(7)).len()), (Instant::NEVER, 0));
+        state.unreported = false;
+        assert_eq!((state.due(), state.take_due(Instant(7)).len()), (Instant(5), 1));
+        assert_eq!((state.due(), state.take_due(Instant(7)).len()), (Instant(9), 0));
     }
 }
