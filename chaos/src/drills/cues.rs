@@ -8,10 +8,14 @@ use obol_node::Site;
 use obol_node::endpoint::{Act, Endpoint};
 use std::thread;
 
-/// How long a gateway may take to answer.
-const CONNECT_TIMEOUT: Nanos = Nanos::from_secs(5);
+/// How long a gateway may take to answer: so many times the profile's bound of detection, as long as an
+/// attempt to connect may take, and at least this long.
+const CONNECT_FACTOR: u64 = 8;
+const CONNECT_MIN: Nanos = Nanos::from_secs(5);
 /// Poll interval while they are connected.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
+/// Interval of greetings, in case an attempt fails. Each takes time of all gateways.
+const GREET_EVERY: Nanos = Nanos::from_millis(50);
 /// A datagram that is no cue: it makes the links to all gateways, so that the cue does not wait for
 /// one.
 const GREETING: &[u8] = b"OBOLHELO";
@@ -24,17 +28,23 @@ impl Cues {
         Ok(Self(site.drill(REGION_KIND, Name::new("drill-runner").unwrap_or_default(), 0)?))
     }
 
-    /// Waits until there are links to these hosts.
-    pub(super) fn connect(&mut self, hosts: &[u8], own: u8) -> Result<(), RunError> {
-        let end = clock::now() + CONNECT_TIMEOUT;
+    /// Waits until there are links to these hosts. A gateway that does not answer for `detection` is
+    /// given up by its peers.
+    pub(super) fn connect(&mut self, hosts: &[u8], own: u8, detection: Nanos) -> Result<(), RunError> {
+        let mut greet_at = clock::now();
+        let end = greet_at + detection.saturating_mul(CONNECT_FACTOR).max(CONNECT_MIN);
         loop {
             self.0.each(Turn);
             let missing = hosts.iter().copied().find(|host| *host != own && !self.is_connected(*host));
             let Some(missing) = missing else { return Ok(()) };
-            if clock::now() > end {
+            let now = clock::now();
+            if now > end {
                 return Err(RunError::NoWay(missing));
             }
-            self.0.each(Cast(GREETING));
+            if now >= greet_at {
+                self.0.each(Cast(GREETING));
+                greet_at = now + GREET_EVERY;
+            }
             thread::sleep(POLL_INTERVAL.to_std());
         }
     }

@@ -194,7 +194,8 @@ impl System for Live {
         for host in &hosts {
             self.start_agent(*host)?;
         }
-        self.cues.connect(&hosts, own)?;
+        let detection = self.fleet.deployment().profile.ip.detection;
+        self.cues.connect(&hosts, own, detection)?;
         let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
         if let Err(error) = self.arm_all(drill, token) {
             for host in hosts {
