@@ -89,12 +89,12 @@ fn a_cluster_goes_on_while_every_tenth_packet_is_lost() {
     assert!(root.network().dropped() > 50, "{} packets were dropped", root.network().dropped());
 }
 
-/// A drill with one fault of the network between hosts, at the host of `node-3`.
-fn host_drill(root: &Root, fault: &str) -> String {
+/// A drill with one fault of the network between hosts, at the host of an agent.
+fn host_drill(root: &Root, agent: &str, fault: &str) -> String {
     let at = root.path().join("drill.toml");
     let text = format!(
         "[drill]\nschema = 1\nid = \"network\"\ntitle = \"t\"\nenvironment = \"local\"\n\
-         [targets]\nhost = {{ kind = \"agent\", name = \"node-3\" }}\n\
+         [targets]\nhost = {{ kind = \"agent\", name = \"{agent}\" }}\n\
          [[steady]]\nprobe = \"processes.up\"\n\
          [[step]]\nname = \"s\"\nfault = {{ {fault}, layer = \"host\", target = \"host\" }}\n"
     );
@@ -122,7 +122,7 @@ fn a_drill_cuts_a_host_off_and_brings_it_back() {
     let Some(network) = Network::new() else { return };
     let root = Root::within(network);
     let _up = root.up(&["--hosts", "3"]);
-    let cut = host_drill(&root, "kind = \"partition\", for = \"5s\"");
+    let cut = host_drill(&root, "node-3", "kind = \"partition\", for = \"5s\"");
     let plan = root.run(&["drill", "plan", &cut]).ends(0).out;
     for name in ["coord-3", "node-3", "app-3"] {
         assert!(plan.contains(&format!("{name} (host 3, ")), "{plan}");
@@ -151,7 +151,7 @@ fn filters_that_a_dead_fault_agent_left_behind_are_removed_by_recover() {
     let Some(network) = Network::new() else { return };
     let root = Root::within(network);
     let _up = root.up(&["--hosts", "3"]);
-    let lose = host_drill(&root, "kind = \"loss\", percent = 10, for = \"1m\"");
+    let lose = host_drill(&root, "node-3", "kind = \"loss\", percent = 10, for = \"1m\"");
     let mut runner = root.command(&["drill", "run", &lose, "--json"]);
     let mut runner = runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
     crate::support::until("packets are lost", || filters(&root) == 2 && root.network().dropped() > 0);
@@ -175,15 +175,32 @@ fn shown(root: &Root, program: &str, arguments: &str) -> String {
     String::from_utf8(shown.stdout).expect("text")
 }
 
-/// Whether the kernel has what delays packets.
+/// Whether the kernel has what delays packets. `OBOL_NETEM=require` makes its absence a failure.
 fn delays_here(root: &Root) -> bool {
     let make = "ip link add obol-probe type ifb && tc qdisc add dev obol-probe root netem delay 1ms";
     let made = root.network().command("sh").args(["-c", make]).output().expect("a shell");
     let _ = root.network().command("ip").args(["link", "del", "dev", "obol-probe"]).output();
     if !made.status.success() {
-        skipped("netem-here", String::from_utf8_lossy(&made.stderr));
+        let why = String::from_utf8_lossy(&made.stderr);
+        assert_ne!(std::env::var("OBOL_NETEM").as_deref(), Ok("require"), "{why}");
+        skipped("netem-here", why);
     }
     made.status.success()
+}
+
+/// How often a drill is run until its cue arrives in time: on an emulated processor one may not.
+const CUES_MAX: u32 = 5;
+
+/// Runs a drill until its fault is injected, and looks after each run. Returns the journal.
+fn run_until_struck(root: &Root, drill: &str, after: impl Fn()) -> serde_json::Value {
+    let struck = (0..CUES_MAX).find_map(|_| {
+        let ran = root.run(&["drill", "run", drill, "--json"]);
+        let journal = ran.json();
+        assert!(matches!(ran.code, Some(0 | 3 | 6)), "{journal:#}");
+        after();
+        journal["trials"][0]["stamps"].get(0).is_some().then_some(journal)
+    });
+    struck.expect("a cue arrives in time")
 }
 
 #[test]
@@ -191,46 +208,53 @@ fn a_drill_delays_the_packets_of_a_host_and_leaves_the_queues_of_its_interface_a
     const BY: Duration = Duration::from_millis(50);
     let Some(network) = Network::new() else { return };
     let root = Root::within(network);
-    let _up = root.up(&["--hosts", "3"]);
-    let devices = || shown(&root, "ip", "-oneline link show").matches("obol-late3").count();
+    // No more processes than it needs, so that an emulated processor suffices.
+    let _up = root.up(&["--hosts", "2", "--coordinators", "1", "--apps", "2"]);
+    let devices = || shown(&root, "ip", "-oneline link show").matches("obol-late2").count();
     let queues = || shown(&root, "tc", "qdisc show dev lo");
     let before = queues();
-    let slow = host_drill(&root, "kind = \"delay\", by = \"50ms\", for = \"500ms\"");
+    let slow = host_drill(&root, "node-2", "kind = \"delay\", by = \"50ms\", for = \"500ms\"");
     if !delays_here(&root) {
         let refused = root.run(&["drill", "run", &slow]).ends(4).out;
         assert!(refused.contains("delays between hosts need the kernel's"), "{refused}");
         assert_eq!((filters(&root), devices(), queues()), (0, 0, before));
         return;
     }
-    let ran = root.run(&["drill", "run", &slow, "--json"]);
-    let journal = ran.json();
-    assert!(matches!(ran.code, Some(0 | 3 | 6)), "{journal:#}");
+    let clean = || assert_eq!((filters(&root), devices(), queues()), (0, 0, before.clone()));
+    let journal = run_until_struck(&root, &slow, clean);
     let stamp = &journal["trials"][0]["stamps"][0];
-    assert!(stamp["error"].is_null() && stamp["host"] == 3, "{journal:#}");
-    assert_eq!((filters(&root), devices(), queues()), (0, 0, before.clone()));
-    root.until("all act again", |status| status.code == Some(0) && status.active().len() == 6);
+    assert!(stamp["error"].is_null() && stamp["host"] == 2, "{journal:#}");
+    root.until("all act again", |status| status.code == Some(0) && status.active().len() == 4);
 
-    let slow = host_drill(&root, "kind = \"delay\", by = \"50ms\", for = \"1m\"");
-    let mut runner = root.command(&["drill", "run", &slow, "--json"]);
-    let mut runner = runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+    let slow = host_drill(&root, "node-2", "kind = \"delay\", by = \"50ms\", for = \"1m\"");
+    let begin = || {
+        let mut runner = root.command(&["drill", "run", &slow, "--json"]);
+        runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
+    };
+    let (mut runner, mut runs) = (begin(), 1);
     let late = || match devices() {
         0 => String::new(),
-        _ => shown(&root, "tc", "-s qdisc show dev obol-late3"),
+        _ => shown(&root, "tc", "-s qdisc show dev obol-late2"),
     };
     until_or(
         "packets go through the device",
-        || (filters(&root) == 2 && !late().contains(" 0 pkt")).then_some(()),
+        || {
+            if runs < CUES_MAX && runner.try_wait().expect("a child").is_some() {
+                (runner, runs) = (begin(), runs + 1);
+            }
+            (filters(&root) == 2 && !late().contains(" 0 pkt")).then_some(())
+        },
         late,
     );
     // Both ways of a connection to its gateway are late.
-    let port = shown(&root, "ss", "-Htln src 127.0.0.3");
+    let port = shown(&root, "ss", "-Htln src 127.0.0.2");
     let port = port
         .split_whitespace()
-        .find_map(|word| word.strip_prefix("127.0.0.3:"))
+        .find_map(|word| word.strip_prefix("127.0.0.2:"))
         .expect("a gateway")
         .to_owned();
     let begun = Instant::now();
-    let connect = format!("exec 3<>/dev/tcp/127.0.0.3/{port}");
+    let connect = format!("exec 3<>/dev/tcp/127.0.0.2/{port}");
     let connected = root.network().command("bash").args(["-c", &connect]).status().expect("a shell");
     assert!(connected.success() && begun.elapsed() >= 2 * BY, "{:?}", begun.elapsed());
     let agents = root.processes().into_iter().filter(|(_, command)| command.contains(" fault-agent "));

@@ -73,3 +73,26 @@ leaves() {
 returns() {
   [ "$(incarnation "$1")" -gt "$2" ]
 }
+
+# emulated_profile OBOL FILE: writes a profile over IP for hosts on an emulated processor, which need longer times than any real
+# ones. A lease that cannot grow is a bound that is known.
+readonly EMULATED_LEASE_MS=3000
+emulated_profile() {
+  set_to() { # SECTION KEY VALUE
+    sed -i "/^\[$1\]/,/^\[/ s/^$2 = .*/$2 = \"$3\"/" "$file"
+  }
+  local obol=$1 file=$2
+  "$obol" profile show cloud >"$file"
+  set_to lease duration "${EMULATED_LEASE_MS}ms"
+  set_to lease max "${EMULATED_LEASE_MS}ms"
+  set_to lease renew_every 400ms
+  set_to lease renew_timeout 1s
+  set_to cache lease "${EMULATED_LEASE_MS}ms"
+  set_to heartbeat every 200ms
+  set_to heartbeat period 2s
+  set_to link every 1s
+  set_to link timeout 5s
+  set_to coordinator resync_after 10s
+  set_to ip detection 4s
+  "$obol" profile check "$file"
+}

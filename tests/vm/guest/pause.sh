@@ -18,32 +18,11 @@ as() {
   OBOL_ROOT=/dev/shm/host-$host "$@"
 }
 
-# An emulated host among others needs longer times than any real one. A lease that cannot grow is a bound that is known.
-readonly lease_ms=3000
-profile() {
-  set_to() { # SECTION KEY VALUE
-    sed -i "/^\[$1\]/,/^\[/ s/^$2 = .*/$2 = \"$3\"/" emulated.toml
-  }
-  ./obol profile show cloud >emulated.toml
-  set_to lease duration "${lease_ms}ms"
-  set_to lease max "${lease_ms}ms"
-  set_to lease renew_every 400ms
-  set_to lease renew_timeout 1s
-  set_to cache lease "${lease_ms}ms"
-  set_to heartbeat every 200ms
-  set_to heartbeat period 2s
-  set_to link every 1s
-  set_to link timeout 5s
-  set_to coordinator resync_after 10s
-  set_to ip detection 4s
-  ./obol profile check emulated.toml
-}
-
 hosts=2
 if [ "$VM_INDEX" = 1 ]; then
   hosts="1 3"
   ip addr add 10.88.0.3/24 dev eth0
-  profile
+  emulated_profile ./obol emulated.toml
   ./obol host example |
     sed -e '/"node-3"/d' -e 's/10\.0\.0\./10.88.0./' -e 's/"lan"/"emulated.toml"/' -e 's:"/etc/obol/keys":"keys":' >cluster.toml
   ./obol host keys cluster.toml --out /mnt/keys
@@ -139,14 +118,14 @@ until_true "its program to stop acting by itself" test -e /mnt/lapsed.2
 touch /mnt/connect.2
 until_true "what it has seen" test -e /mnt/paused.json
 cat /mnt/paused.json
-jq -r --argjson stood "$stood" --argjson lease "$lease_ms" '"the machine stood for \($stood) ms, of which its clocks counted at most " +
+jq -r --argjson stood "$stood" --argjson lease "$EMULATED_LEASE_MS" '"the machine stood for \($stood) ms, of which its clocks counted at most " +
   "\([.counted_ms[]] | max) ms; then it acted in view \(.view) for \(.active_after_ms) ms beside others, by a lease of \($lease) ms"' /mnt/paused.json
 # holds WHAT TEST: of what the program has seen.
 holds() {
   jq -e "$2" /mnt/paused.json >/dev/null || fail "$1"
 }
 holds "a clock of the guest counted the pause, so leases could be judged by it" "([.counted_ms[]] | max) < $stood / 2"
-holds "it acted in the old view for longer than its lease" ".active_after_ms <= $lease_ms"
+holds "it acted in the old view for longer than its lease" ".active_after_ms <= $EMULATED_LEASE_MS"
 holds "it acted in the view that excluded it, or a later one" ".view < $excluded_in"
 holds "it did not come back as another incarnation" ".removed and .after > .before"
 until_followed "the machine's return" acts_with coord-2 node-2

@@ -41,6 +41,14 @@ OBOL_TEST_UP="$OBOL_TEST_UP --rdma-keys" ./tests --test-threads 1 --exact \
   faults::without_a_majority_nothing_is_active_and_with_it_all_is_again \
   faults::an_agent_that_dies_takes_its_app_out_and_the_app_attaches_to_its_successor
 
+# Debian's kernel has netem, which a machine that runs the tests may lack.
+step "a drill delays the packets between hosts"
+emulated_profile ./obol emulated.toml
+# Loading them in the middle of a drill takes an emulated processor longer than a cue may.
+modprobe -a ifb sch_netem sch_ingress cls_bpf act_mirred
+OBOL_TEST_UP="--profile emulated.toml" OBOL_NETEM=require ./tests --test-threads 1 --exact \
+  network::a_drill_delays_the_packets_of_a_host_and_leaves_the_queues_of_its_interface_alone
+
 # median FIELD: of the JSON object on standard input, `"FIELD":{.."p50":N..` or `"FIELD":N`.
 median() {
   sed -n "s/.*\"$1\":\({[^}]*\"p50\":\)\{0,1\}\([0-9.]*\).*/\2/p"
