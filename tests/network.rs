@@ -94,6 +94,7 @@ fn host_drill(root: &Root, agent: &str, fault: &str) -> String {
     let at = root.path().join("drill.toml");
     let text = format!(
         "[drill]\nschema = 1\nid = \"network\"\ntitle = \"t\"\nenvironment = \"local\"\n\
+         [guards]\ndead_man = \"20s\"\n\
          [targets]\nhost = {{ kind = \"agent\", name = \"{agent}\" }}\n\
          [[steady]]\nprobe = \"processes.up\"\n\
          [[step]]\nname = \"s\"\nfault = {{ {fault}, layer = \"host\", target = \"host\" }}\n"

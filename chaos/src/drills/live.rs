@@ -25,8 +25,9 @@ use std::time::Duration;
 
 /// A cue that arrives after this time is late.
 const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
-/// Timeout for the fault agents' reports of the cue or its expiry.
-const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for the fault agents' reports of the cue or its expiry. On a busy host a program that sets
+/// packet filters takes seconds.
+const FIRED_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for a fault agent's undo, and for a restart by it.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
 
