@@ -328,10 +328,12 @@ fn canary(driver: &mut Driver) -> Verdict {
     let unit = lease(driver);
     until(driver, &mut schedule, 12 * unit)?;
     let hidden = 3;
-    // Without a majority it cannot renew; it still answers its neighbours, so it is not removed
-    // before the lease ends.
-    let majority = driver.scenario.coordinators / 2 + 1;
+    // Without a majority it can neither renew nor read the next view, and it does not receive what the
+    // leader announces: its lease would go over to that view. It still answers its neighbours, so it
+    // is not removed before the lease ends.
+    let (leader, majority) = (0, driver.scenario.coordinators / 2 + 1);
     let mut acts: Vec<(u64, Act)> = (0..majority).map(|peer| (0, Act::Cut(hidden, peer))).collect();
+    acts.push((0, Act::Cut(leader, hidden)));
     acts.push((0, Act::Kill(5)));
     schedule.on_cue(Cue::Renewed(hidden), u64::MAX, acts);
     let end = driver.world.now() + CANARY_LEASES * unit;

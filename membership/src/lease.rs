@@ -1,9 +1,9 @@
 //! A holder's lease: which view its page is on, from when and until when.
 //!
-//! uKharon, section 6.2, Algorithm 2, with three differences: the wait covers every view whose
-//! lease may still run, not just the last; views may be compatible (6.3); and with CLEAR the
-//! coordinators announce that the wait is over. Safety rests on these rules;
-//! `docs/design/leases.md` argues each.
+//! uKharon, section 6.2, Algorithm 2, with four differences: the wait covers every view whose
+//! lease may still run, not just the last; views may be compatible (6.3); with CLEAR the
+//! coordinators announce that the wait is over; and a lease goes over to the next view without
+//! another poll. Safety rests on these rules; `docs/design/leases.md` argues each.
 
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::timing::Timing;
@@ -40,12 +40,24 @@ struct Known {
 pub struct Lease {
     page: Page,
     known: Option<Known>,
+    /// When the latest READs were posted by which a majority of the acceptors confirmed the page's
+    /// view, or one of those that it follows, as the newest. Zero if there is none.
+    verified: Instant,
     /// The latest CLEAR applied.
     clear: Option<ViewId>,
     /// The holder's kind: a cache's lease has its own duration.
     kind: Kind,
     drift_ppm: u32,
     mutant: ActiveMutant,
+}
+
+/// Who confirmed a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voucher {
+    /// A majority of the acceptors.
+    Acceptors,
+    /// A lease cache, whose knowledge may be as old as its own lease.
+    Cache,
 }
 
 /// The result of a renewal.
@@ -64,7 +76,8 @@ pub enum Renewed {
 impl Lease {
     /// No lease.
     pub fn new(timing: &Timing, kind: Kind, mutant: ActiveMutant) -> Self {
-        Self { page: Page::default(), known: None, clear: None, kind, drift_ppm: timing.drift_ppm, mutant }
+        let (page, verified) = (Page::default(), Instant::ZERO);
+        Self { page, known: None, verified, clear: None, kind, drift_ppm: timing.drift_ppm, mutant }
     }
 
     /// The page to publish.
@@ -78,19 +91,39 @@ impl Lease {
     }
 
     /// Records that `view` is decided. The running lease stays until READs for the new view
-    /// succeed.
-    pub fn learn(&mut self, view: &View, now: Instant) {
+    /// succeed, unless those of the lease suffice for the new view as well: then this returns true.
+    ///
+    /// They do for the next view. They found its slot empty, so it was decided later, and whatever
+    /// follows it later still. So a lease on it may be dated from them.
+    pub fn learn(&mut self, view: &View, now: Instant) -> bool {
         let at = if self.mutant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
         let (wait, lease) = (view.wait, view.lease_of(self.kind));
         let careless = self.mutant.has(Mutant::UncachedShortWait) && self.kind == Kind::App;
         let wait = if careless { wait.min(view.lease) } else { wait };
-        self.known = Some(Known { view: view.id, base: view.base, wait, lease, at });
+        let known = Known { view: view.id, base: view.base, wait, lease, at };
+        self.known = Some(known);
+        let from = if self.mutant.has(Mutant::CarryFromLearning) { now } else { self.verified };
+        let end = self.end(from, &known);
+        // A recovered view is not decided by those who were READ.
+        let follows = view.id == self.page.view.next() && !view.is_recovered();
+        let carries = follows && self.verified != Instant::ZERO && now < end;
+        if carries {
+            self.hold(&known, end);
+        }
+        carries
+    }
+
+    /// When a lease ends that is dated from `from`.
+    fn end(&self, from: Instant, known: &Known) -> Instant {
+        let undrifted = self.mutant.has(Mutant::UndriftedEnd);
+        from + shortened(known.lease, if undrifted { 0 } else { self.drift_ppm })
     }
 
     /// Resets everything: the holder is no longer a member.
     pub fn drop_lease(&mut self) {
         self.page = Page::default();
         self.known = None;
+        self.verified = Instant::ZERO;
     }
 
     /// Whether the lease on `view`, the newest known view, is still valid. If so, no later view was
@@ -104,16 +137,29 @@ impl Lease {
     /// Records a renewal: READs of the slot after `view`, posted at `posted`, found nothing
     /// accepted at a majority; or a cache vouched for `view` in reply to a request posted at
     /// `posted`.
-    pub fn renewed(&mut self, view: ViewId, posted: Instant, now: Instant) -> Renewed {
+    pub fn renewed(&mut self, view: ViewId, (by, posted): (Voucher, Instant), now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
         let from = if self.mutant.has(Mutant::DateFromCompletion) { now } else { posted };
-        let undrifted = self.mutant.has(Mutant::UndriftedEnd);
-        let end = from + shortened(known.lease, if undrifted { 0 } else { self.drift_ppm });
-        if self.page.view == view && self.page.end != Instant::ZERO {
+        let end = self.end(from, &known);
+        let how = if self.page.view == view && self.page.end != Instant::ZERO {
             let how = if now < self.page.end { Renewed::OnTime } else { Renewed::Late };
             self.page.end = self.page.end.max(end);
-            return how;
+            how
+        } else {
+            self.hold(&known, end);
+            Renewed::First
+        };
+        if by == Voucher::Acceptors {
+            // This answers earlier requests to confirm, whether or not the lease is still valid.
+            let from = if self.mutant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
+            self.page.confirmed = self.page.confirmed.max(from);
+            self.verified = self.verified.max(posted);
         }
+        how
+    }
+
+    /// Holds the first lease on a view, which ends at `end`.
+    fn hold(&mut self, known: &Known, end: Instant) {
         let holds_run = self.page.end != Instant::ZERO && self.page.base == known.base
             || self.mutant.has(Mutant::InheritUnheld) && known.base != known.view;
         let start = if holds_run {
@@ -121,22 +167,11 @@ impl Lease {
         } else if self.clear == Some(known.base) {
             known.at
         } else {
-            known.at + self.wait(&known)
+            known.at + self.wait(known)
         };
         let end = if self.mutant.has(Mutant::EndFromStart) { start + known.lease } else { end };
         let end = if holds_run { end.max(self.page.end) } else { end };
-        self.page = Page { view, base: known.base, start, end, confirmed: Instant::ZERO };
-        Renewed::First
-    }
-
-    /// The acceptors confirmed, by READs posted at `posted`, that `view` was the newest then. This
-    /// answers earlier requests to confirm, whether or not the lease is still valid. A cache's
-    /// answer does not suffice: it is as old as the cache's own lease.
-    pub fn confirmed(&mut self, view: ViewId, posted: Instant, now: Instant) {
-        let from = if self.mutant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
-        if self.page.view == view && self.page.end != Instant::ZERO {
-            self.page.confirmed = self.page.confirmed.max(from);
-        }
+        self.page = Page { view: known.view, base: known.base, start, end, confirmed: Instant::ZERO };
     }
 
     fn wait(&self, known: &Known) -> Nanos {

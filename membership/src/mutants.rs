@@ -106,6 +106,8 @@ mutants! {
         EndFromStart = "end-from-start",
         /// A lease is dated from the completion of its READs.
         DateFromCompletion = "date-from-completion",
+        /// A lease that goes over to the next view is dated from when that view was learned.
+        CarryFromLearning = "carry-from-learning",
         /// A lease is not shortened for clocks that drift.
         UndriftedEnd = "undrifted-end",
         /// A cache's answer counts for the pending request, whichever it answers.

@@ -109,6 +109,11 @@ impl RenewalSource {
         self.question.is_some()
     }
 
+    /// Whether a request is pending.
+    pub const fn is_busy(&self) -> bool {
+        self.question.is_some()
+    }
+
     /// Drops the pending request.
     pub const fn cancel(&mut self) {
         self.question = None;

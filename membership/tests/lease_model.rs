@@ -151,7 +151,7 @@ hold! {
     an_attached_app_outlives_its_agent_under_two_leaders:
         Leases { coarse: true, leaders: 2, ..left_with_app(NONE) }, at least 660_000 states;
     a_shorter_lease_does_not_hide_a_longer_one: shortened(NONE), at least 310_000 states;
-    a_longer_lease_is_no_head_start: lengthened(NONE), at least 1_100_000 states;
+    a_longer_lease_is_no_head_start: lengthened(NONE), at least 1_090_000 states;
     holders_of_every_view_are_cleared:
         Leases { coarse: true, ..relayed(NONE) }, at least 370_000 states;
     without_fences_everybody_waits: without_fences(relayed(NONE)), at least 75_000 states;
@@ -196,6 +196,7 @@ mod mutants {
         end_from_start_is_caught: EndFromStart in relayed;
         all_compatible_is_caught: AllCompatible in left;
         date_from_completion_is_caught: DateFromCompletion in replaced;
+        carry_from_learning_is_caught: CarryFromLearning in joined;
         minority_renewal_is_caught: MinorityRenewal in replaced;
         clear_on_majority_is_caught: ClearOnMajority in |mutant| Leases { coarse: true, ..left_two(mutant) };
         suspicion_is_proof_is_caught: SuspicionIsProof in replaced;

@@ -201,12 +201,19 @@ impl Member {
             Some(Transition::Joined | Transition::Left) => {}
             None => self.leave_after_all(now),
         }
-        if self.incarnation().is_some() {
-            self.lease.learn(&self.view, now);
-        }
+        let carries = self.incarnation().is_some() && self.lease.learn(&self.view, now);
         self.peer.view_pending = true;
+        if carries {
+            fabric.publish_page(self.lease.page());
+            self.note_active(now, fabric);
+        }
+        // Otherwise it is renewed when the lease before it would have been. What is pending is a
+        // question about the view before.
+        let is_pending = self.peer.poll.is_busy() || self.source.is_busy();
         self.source.cancel();
-        self.peer.poll_acceptors(&self.view, now, fabric);
+        if !carries || is_pending || self.announced > self.view.id {
+            self.peer.poll_acceptors(&self.view, now, fabric);
+        }
     }
 
     /// An abandoned join may be decided nevertheless.

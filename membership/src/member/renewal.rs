@@ -2,7 +2,7 @@
 //! another poll.
 
 use super::Member;
-use crate::lease::Renewed;
+use crate::lease::{Renewed, Voucher};
 use crate::metrics::{Counter, Histogram};
 use crate::mutants::Mutant;
 use crate::peer::Peer;
@@ -45,13 +45,6 @@ impl Lapses {
         let is_again = view.0 == self.view.0;
         !(core::mem::replace(&mut self.silent, false) && is_again)
     }
-}
-
-/// Who confirmed a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Voucher {
-    Acceptors,
-    Cache,
 }
 
 impl Member {
@@ -211,7 +204,7 @@ impl Member {
             return;
         }
         let before = self.lease.page().end;
-        match self.lease.renewed(view, posted, now) {
+        match self.lease.renewed(view, (voucher, posted), now) {
             Renewed::Outdated => return,
             Renewed::First => {}
             Renewed::OnTime => {
@@ -223,9 +216,6 @@ impl Member {
                 fabric.observe(Histogram::Margin, Nanos::ZERO);
                 self.request_longer_lease(now, fabric);
             }
-        }
-        if voucher == Voucher::Acceptors {
-            self.lease.confirmed(view, posted, now);
         }
         fabric.observe(Histogram::Renewal, now.since(posted));
         fabric.publish_page(self.lease.page());

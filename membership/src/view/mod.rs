@@ -96,6 +96,11 @@ pub fn coordinator_name(number: u16) -> Name {
 }
 
 impl View {
+    /// Whether an operator made it, because no majority was left that could decide.
+    pub fn is_recovered(&self) -> bool {
+        self.changes.iter().any(|change| matches!(change, Change::Recovered(_)))
+    }
+
     /// View 0: the coordinators, with incarnations 1 to n, and no lease before it.
     pub fn genesis(coordinators: &[(Name, Address)], lease: Nanos, cache_lease: Nanos) -> Self {
         let members: Vec<Member> = (1..)

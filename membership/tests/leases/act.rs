@@ -1,6 +1,7 @@
 //! The effect of a step.
 
 use super::*;
+use obol_membership::lease::Voucher;
 
 impl Leases {
     pub(crate) fn step(&self, state: &mut State, step: Step) {
@@ -127,7 +128,7 @@ impl Leases {
             let found = poll.complete(done, &self.config, &mut fabric);
             let Some(Found::Empty { view, posted }) = found else { continue };
             let h = &mut state.holders[holder];
-            h.lease.renewed(view, posted, now);
+            h.lease.renewed(view, (Voucher::Acceptors, posted), now);
             h.reading = None;
             if self.config.mutant.has(Mutant::RenewalLowersFence) {
                 h.fence = ViewId::GENESIS;
