@@ -297,20 +297,23 @@ impl Coordinator {
         }
     }
 
-    /// The datagram that announces a view: the view itself if it fits, otherwise the step from its
-    /// predecessor, or only its number.
+    /// The datagram that announces a view: the step from its predecessor, because a short datagram
+    /// arrives sooner; or the view itself, if it admits somebody, who knows no predecessor. What does
+    /// not fit is replaced by the other one, or by the view's number.
     pub(super) fn announcement(&self, view: &View, frame: &[u8]) -> Vec<u8> {
         let cleared = self.cleared >= view.base || self.peer.config.mutant.has(Mutant::AnnounceAsCleared);
         let room = self.peer.config.layout.limits().datagram_bytes as usize;
-        let whole = Message::View { frame, cleared }.encode();
-        if whole.len() <= room {
-            return whole;
-        }
-        let before = view.id.0.checked_sub(1).and_then(|id| self.log.get(ViewId(id)));
-        let step = before.map(|entry| wire::encode_step(&entry.view, view, frame));
-        let cleared = if cleared { view.base } else { ViewId::GENESIS };
-        let step = step.map(|step| Message::Step { id: view.id, cleared, step: &step }.encode());
-        step.filter(|step| step.len() <= room).unwrap_or_else(|| Message::Decided(view.id).encode())
+        let fitting = |datagram: Vec<u8>| Some(datagram).filter(|datagram| datagram.len() <= room);
+        let whole = || fitting(Message::View { frame, cleared }.encode());
+        let step = || {
+            let before = self.log.get(ViewId(view.id.0.checked_sub(1)?))?;
+            let step = wire::encode_step(&before.view, view, frame);
+            let cleared = if cleared { view.base } else { ViewId::GENESIS };
+            fitting(Message::Step { id: view.id, cleared, step: &step }.encode())
+        };
+        let admits = view.changes.iter().any(|change| matches!(change, Change::Joined(_)));
+        let announcement = if admits { whole().or_else(step) } else { step().or_else(whole) };
+        announcement.unwrap_or_else(|| Message::Decided(view.id).encode())
     }
 
     /// Announces the newest view if it was deferred. Returns whether it was.
