@@ -71,17 +71,17 @@ struct Source {
     /// The next unread event.
     next: u64,
     own: Incarnation,
-    counted: [Told; REFUSALS.len()],
+    counted: [Reported; REFUSALS.len()],
 }
 
 /// What was said of a counter.
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct Reported {
     counted: u64,
     at: Option<Instant>,
 }
 
-impl Told {
+impl Reported {
     /// By how much a counter has grown since it was said last, if it is to be said now.
     fn more(&mut self, counted: u64, now: Instant) -> Option<u64> {
         let Some(more) = counted.checked_sub(self.counted) else {
@@ -168,7 +168,7 @@ impl Follower {
                     generation: taken.generation,
                     next: 0,
                     own: taken.incarnation,
-                    counted: [Told::default(); REFUSALS.len()],
+                    counted: [Reported::default(); REFUSALS.len()],
                 };
                 self.sources.insert(key(seat), source);
             }
@@ -256,9 +256,9 @@ impl Source {
     /// Gives a line for each counter of refusals that has grown.
     fn refusals(&mut self, reader: Reader<'_>, (unix, now): (u64, Instant), give: &mut dyn FnMut(Line)) {
         let counters = reader.counters(self.seat);
-        for ((slot, name, severity, what), told) in REFUSALS.into_iter().zip(&mut self.counted) {
+        for ((slot, name, severity, what), reported) in REFUSALS.into_iter().zip(&mut self.counted) {
             let counted = counters.get(slot).copied().unwrap_or_default();
-            if let Some(more) = told.more(counted, now) {
+            if let Some(more) = reported.more(counted, now) {
                 let text = format!("{more} {what} ({counted} in all)");
                 let line = Line::new(unix, severity, self.name, "fabric", text);
                 give(line.with("counter", name).with("more", more).with("incarnation", self.own));
@@ -282,12 +282,13 @@ mod tests {
 
     #[test]
     fn a_counter_that_grows_all_the_time_has_few_lines_and_loses_nothing() {
-        let mut told = Told::default();
+        let mut reported = Reported::default();
         // Five readings a second for a minute, each with two more.
-        let said = (0..300u64).filter_map(|n| told.more(2 * n, Instant(n * 200_000_000))).collect::<Vec<_>>();
-        assert_eq!(said.iter().sum::<u64>(), told.counted);
+        let said =
+            (0..300u64).filter_map(|n| reported.more(2 * n, Instant(n * 200_000_000))).collect::<Vec<_>>();
+        assert_eq!(said.iter().sum::<u64>(), reported.counted);
         assert!((5..=7).contains(&said.len()), "{said:?}");
-        assert_eq!(told.more(3, Instant(60_000_000_000)), None, "another process has begun to count");
-        assert_eq!(told.more(4, Instant(60_200_000_000)), Some(1), "which is said at once");
+        assert_eq!(reported.more(3, Instant(60_000_000_000)), None, "another process has begun to count");
+        assert_eq!(reported.more(4, Instant(60_200_000_000)), Some(1), "which is said at once");
     }
 }

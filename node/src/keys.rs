@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_a_host_cannot_use_are_told_apart() {
+    fn keys_that_a_host_cannot_use_are_distinguished() {
         let at = tempfile::tempdir().expect("made");
         let dir = |name: &str| at.path().join(name);
         let (authority, other) = (open(&dir("a"), ID).expect("made"), open(&dir("b"), ID).expect("made"));

@@ -159,7 +159,7 @@ pub(crate) fn matching(area: Area, id: u64, from: Point, tail: Index, ring: &[u8
 }
 
 /// Up to where a log is kept that a leader adjusts (DARE, 3.3.1). Its commit index is no such end: it
-/// is told lazily, so the log can have committed entries after it.
+/// is sent lazily, so the log can have committed entries after it.
 pub(crate) fn kept(
     area: Area,
     id: u64,

@@ -93,7 +93,7 @@ struct ArmedCue {
 struct State {
     armed: Option<ArmedCue>,
     injected: Vec<Injected>,
-    /// The runner has not been told yet that the cue came. Until then nothing that was injected is due,
+    /// The runner has no report of the cue yet. Until then nothing that was injected is due,
     /// because an injection may take longer than its fault lasts, and the runner expects the replies in
     /// this order.
     unreported: bool,

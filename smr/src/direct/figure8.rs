@@ -17,7 +17,7 @@ const LOG: u64 = 7;
 struct Server {
     ring: Vec<u8>,
     tail: Index,
-    /// The newest commit index that was told here: only at the leader that committed.
+    /// The newest commit index that is known here: only at the leader that committed.
     commit: Index,
     log: Log,
     /// The term that it knows.
