@@ -16,7 +16,7 @@ use rcgen::{
 use std::fs::{DirBuilder, OpenOptions, read_to_string, rename};
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file of the authority's key.
@@ -27,6 +27,7 @@ const AUTHORITY_YEARS: i16 = 10;
 const KEY_MODE: u32 = 0o600;
 const CERTIFICATE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o700;
+const WRITABLE_BY_ALL: u32 = 0o002;
 
 /// Why keys cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,17 @@ pub enum KeysError {
         path: PathBuf,
         /// The error.
         error: std::io::Error,
+    },
+    /// Every user can replace what is in the directory.
+    #[error(
+        "{}: every user can write to this directory (mode {:o}), and so replace keys in it; `chmod o-w` it, or name another one",
+        directory.display(), mode & 0o7777
+    )]
+    Open {
+        /// The directory.
+        directory: PathBuf,
+        /// Its mode.
+        mode: u32,
     },
     /// Half of an authority.
     #[error("{}: the authority's {missing} is missing; move the other file away to make a new authority", directory.display())]
@@ -97,11 +109,13 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), KeysError> {
     rename(&draft, path).map_err(wrong)
 }
 
+/// Makes a directory, or takes one that is there, unless every user can write to it.
 fn directory(path: &Path) -> Result<(), KeysError> {
-    match DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(KeysError::Io { path: path.to_owned(), error }),
-    }
+    let wrong = |error| KeysError::Io { path: path.to_owned(), error };
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path).map_err(wrong)?;
+    let mode = std::fs::metadata(path).map_err(wrong)?.mode();
+    let is_open = mode & WRITABLE_BY_ALL != 0;
+    if is_open { Err(KeysError::Open { directory: path.to_owned(), mode }) } else { Ok(()) }
 }
 
 fn text(path: &Path) -> Result<Option<String>, KeysError> {
@@ -231,6 +245,7 @@ mod tests {
     use super::*;
     use obol_fabric::identity::Identity;
     use std::fs::copy;
+    use std::os::unix::fs::PermissionsExt;
 
     const ID: u64 = 0xaa;
     const HOST: (IpAddr, u8) = (IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 1);
@@ -261,6 +276,18 @@ mod tests {
         let both: String = both.into_iter().map(|text| text.expect("read")).collect();
         std::fs::write(one.join(AUTHORITIES_FILE), both).expect("written");
         open(&one, ID).expect("its certificate is one of the two");
+    }
+
+    #[test]
+    fn a_directory_that_all_can_write_to_gets_no_keys() {
+        let at = tempfile::tempdir().expect("made");
+        let set = |mode| std::fs::set_permissions(at.path(), PermissionsExt::from_mode(mode)).expect("set");
+        set(0o777);
+        let said = open(at.path(), ID).err().expect("refused").to_string();
+        assert!(said.contains("mode 777") && said.contains("chmod o-w"), "{said}");
+        assert!(!at.path().join(AUTHORITY_KEY_FILE).exists());
+        set(0o775);
+        open(at.path(), ID).expect("its group is trusted");
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub(super) fn run(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Fa
     let view = report.view.map_or("no view".to_owned(), |id| format!("view {}", ViewId(id)));
     output::line(format_args!("host {}: the newest that its processes know is {view}", report.host))?;
     for (numbers, what) in [
-        (&report.there, "memory is there; start it"),
+        (&report.there, "memory is there: it runs, or can be started"),
         (&report.lost, "memory is lost; it must not start again"),
     ] {
         for number in numbers {
