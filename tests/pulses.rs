@@ -56,8 +56,6 @@ fn a_lost_path_is_named_and_changes_no_view_and_a_host_without_any_is_excluded()
         let status = hosts.until(host, "the path is lost", |status| paths(status, 3) == ["up", "lost"]);
         let wanted = format!("the path from host 3 at {} is lost", Bridges::address(3, 2));
         assert!(status.reasons().contains(&wanted), "{status:?}");
-        // The counters are read before the paths.
-        let status = hosts.status(host);
         assert!(counted(&status, "pulse_paths_lost") > lost_before, "{status:?}");
     }
     assert_eq!(hosts.status(1).view(), before, "no process is removed");

@@ -15,6 +15,7 @@ use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,
 };
+use obol_fabric::ip::PulseReport;
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
@@ -127,6 +128,8 @@ pub struct Observer {
     silent: BTreeSet<u8>,
     /// The newest view, and when it was seen first.
     newest_since: (ViewId, Instant),
+    /// What the last snapshot was judged by of the pulses of other hosts.
+    pulses: Option<PulseReport>,
     /// The newest view in regions of other hosts, where this one has no region with a view.
     learned: Option<Arc<View>>,
     /// Members whose events the last call of [`Observer::events`] could not read, and why.
@@ -162,6 +165,7 @@ impl Observer {
             doubt: None,
             silent: BTreeSet::new(),
             newest_since: (ViewId(0), Instant::ZERO),
+            pulses: None,
             learned: None,
             unread: Vec::new(),
         })
@@ -464,6 +468,8 @@ impl Observer {
         self.add_missing(&mut processes, &remote, view.as_deref());
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: clock::now(), view, processes, remote, health, reasons };
+        // Once, so that the reasons and what is shown beside them do not differ.
+        self.pulses = pulse::state(self);
         self.judge(&mut snapshot);
         snapshot
     }
@@ -621,6 +627,12 @@ impl Observer {
         (1..=limit).filter_map(each).collect()
     }
 
+    /// What the gateway of this host had reported of pulses when the last snapshot was taken. `None`
+    /// if it sends none, or has ended.
+    pub const fn pulses(&self) -> Option<&PulseReport> {
+        self.pulses.as_ref()
+    }
+
     /// Sets the health of a snapshot.
     fn judge(&self, snapshot: &mut Snapshot) {
         let Snapshot { processes, remote, view, .. } = &*snapshot;
@@ -649,7 +661,7 @@ impl Observer {
             forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
             gateway: judge::Gateway::of(&self.deployment, &self.cluster),
-            pulses: pulse::state(self).as_ref().map(pulse::complaints).unwrap_or_default(),
+            pulses: self.pulses().map(pulse::complaints).unwrap_or_default(),
             newest_since: self.newest_since.1,
         };
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, &expected);

@@ -124,7 +124,7 @@ impl PulseWriter {
 }
 
 /// What the gateway has reported last. `None` if it sends no pulses, or has ended.
-pub fn state(observer: &Observer) -> Option<PulseReport> {
+pub(crate) fn state(observer: &Observer) -> Option<PulseReport> {
     if !observer.deployment().profile.pulse.enabled {
         return None;
     }

@@ -15,7 +15,6 @@ use obol_membership::metrics::Counter;
 use obol_membership::view::{Member, coordinator_name};
 use obol_node::fate;
 use obol_node::network::Fabric;
-use obol_observe::pulse;
 use obol_observe::{
     CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot, certificate_days, examine_keys,
     judge, least_duty,
@@ -194,7 +193,7 @@ impl GatewayJson {
             certificate_days: gateway.certificate_days(),
             certificate_fault: gateway.fault.clone(),
             counters: gateway.named().collect(),
-            pulses: pulse::state(observer),
+            pulses: observer.pulses().cloned(),
         })
     }
 

@@ -8,7 +8,7 @@ use obol_observe::annotations::Marks;
 use obol_observe::calendar::unix_now;
 use obol_observe::names_file::NamesFile;
 use obol_observe::replicas::Replicas;
-use obol_observe::{Health, Observer, Source, pulse};
+use obol_observe::{Health, Observer, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -168,6 +168,6 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     sample.cluster_id = Some(observer.cluster().nonce());
     sample.take_spans(&spans);
     sample.replicas = replicas.map(Box::new);
-    sample.paths = pulse::state(observer).map(|report| PathRow::all(&report)).unwrap_or_default();
+    sample.paths = observer.pulses().map(PathRow::all).unwrap_or_default();
     sample
 }
