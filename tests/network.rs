@@ -193,15 +193,15 @@ fn delays_here(root: &Root) -> bool {
 const CUES_MAX: u32 = 5;
 
 /// Runs a drill until its fault is injected, and looks after each run. Returns the journal.
-fn run_until_struck(root: &Root, drill: &str, after: impl Fn()) -> serde_json::Value {
-    let struck = (0..CUES_MAX).find_map(|_| {
+fn run_until_cue(root: &Root, drill: &str, after: impl Fn()) -> serde_json::Value {
+    let journal = (0..CUES_MAX).find_map(|_| {
         let ran = root.run(&["drill", "run", drill, "--json"]);
         let journal = ran.json();
         assert!(matches!(ran.code, Some(0 | 3 | 6)), "{journal:#}");
         after();
         journal["trials"][0]["stamps"].get(0).is_some().then_some(journal)
     });
-    struck.expect("a cue arrives in time")
+    journal.expect("a cue arrives in time")
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_drill_delays_the_packets_of_a_host_and_leaves_the_queues_of_its_interface_a
         return;
     }
     let clean = || assert_eq!((filters(&root), devices(), queues()), (0, 0, before.clone()));
-    let journal = run_until_struck(&root, &slow, clean);
+    let journal = run_until_cue(&root, &slow, clean);
     let stamp = &journal["trials"][0]["stamps"][0];
     assert!(stamp["error"].is_null() && stamp["host"] == 2, "{journal:#}");
     root.until("all act again", |status| status.code == Some(0) && status.active().len() == 4);
