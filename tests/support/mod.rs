@@ -277,7 +277,21 @@ impl Root {
 
     /// Starts a cluster.
     pub(crate) fn begin(&self, arguments: &[&str]) -> Up {
-        let mut command = self.command(&["up", "--headless", "--json"]);
+        self.begin_by(self.command(&[]), arguments)
+    }
+
+    /// Starts a cluster from a copy of the program, which a test can replace.
+    pub(crate) fn begin_copy(&self, program: &Path, arguments: &[&str]) -> Up {
+        // Not by this process: what forks meanwhile would hold the copy open, and nobody could run it.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_obol")).arg(program).status();
+        assert!(copied.expect("cp runs").success());
+        let mut command = alone(Command::new(program));
+        command.arg("--root").arg(&self.path).env("XDG_STATE_HOME", self.state());
+        self.begin_by(command, arguments)
+    }
+
+    fn begin_by(&self, mut command: Command, arguments: &[&str]) -> Up {
+        command.args(["up", "--headless", "--json"]);
         // Where another fabric than shared memory is tried.
         command.args(std::env::var("OBOL_TEST_UP").unwrap_or_default().split_whitespace());
         // A group of its own, as a shell gives it, so that a test can press Ctrl-C.
