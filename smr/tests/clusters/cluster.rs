@@ -14,6 +14,7 @@ use obol_smr::{
 use std::ops::Range;
 use std::sync::Arc;
 
+mod outdated;
 mod voters;
 
 const COORDINATORS: u32 = 3;
@@ -38,7 +39,7 @@ const STEADY_WITHIN: u64 = 30_000_000;
 /// How long clients work while there are faults, and after them.
 const FAULTS_LAST: u64 = 3_000_000;
 const RECOVERY_MAX: u64 = 8_000_000;
-/// A client's operations; the checker's run time grows fast with a history's length.
+/// A client's operations, at first; the checker's run time grows fast with a history's length.
 const OPERATIONS_MAX: u32 = 60;
 /// A replica that was frozen or cut off may still be removed this long after its recovery.
 const AFTERMATH: u64 = 600_000;
@@ -58,7 +59,7 @@ pub(crate) enum Faults {
     /// Several at once. The service may stop, and resumes when a majority is back.
     Overlapping,
     /// The leader and a client that reads hear nothing of the view that excludes them, while other
-    /// clients write. Without views, it is cut off from the other replicas.
+    /// clients write. Without views, another replica leads that they do not hear of.
     Deaf,
     /// The leader's replication plane stops, and all else of it goes on: another one has to lead.
     Stuck,
@@ -234,6 +235,8 @@ struct ClientState {
     begun: u32,
     /// When it begins its next operation.
     next_at: u64,
+    /// It begins none.
+    is_held: bool,
 }
 
 /// The cluster and what its clients do.
@@ -249,6 +252,8 @@ pub(crate) struct Cluster<D, G> {
     /// By client.
     asked: [ClientState; CLIENTS.end as usize - CLIENTS.start as usize],
     next_value: u64,
+    /// Operations that each client may begin.
+    operations_max: u32,
     yields: u64,
     /// The store has begun: no replica may begin a log any more.
     has_begun: bool,
@@ -321,6 +326,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             oracle: Oracle::default(),
             asked: Default::default(),
             next_value: 1,
+            operations_max: OPERATIONS_MAX,
             yields: 0,
             has_begun: false,
             trace: 0,
@@ -549,7 +555,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             self.asked[at].next_at = now + if self.reader == Some(client) { 0 } else { pause };
         }
         let asked = &self.asked[at];
-        if asked.waits_for.is_some() || asked.begun >= OPERATIONS_MAX || now < asked.next_at {
+        let may_begin = !asked.is_held && asked.begun < self.operations_max && now >= asked.next_at;
+        if asked.waits_for.is_some() || !may_begin {
             return Ok(());
         }
         let key = self.rng.below(KEYS);
@@ -631,29 +638,6 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         Ok(())
     }
 
-    /// The leader's lease runs while it is excluded, and one client still asks it.
-    fn deafen(&mut self) -> Result<(), String> {
-        let leader = self.recover()?;
-        self.lingers = true;
-        let reader = CLIENTS.end - 1;
-        self.reader = Some(reader);
-        if D::OF_VIEWS {
-            for coordinator in 0..COORDINATORS {
-                self.world.partition(coordinator, leader);
-                self.world.partition(coordinator, reader);
-            }
-            self.world.suspect(leader, 0);
-            self.pause(400_000)?;
-        } else {
-            // A write that it cannot commit would hold up its reads.
-            let others = REPLICAS.chain(CLIENTS).filter(|peer| ![leader, reader].contains(peer));
-            others.for_each(|peer| self.cut(leader, peer));
-            self.pause(900_000)?;
-        }
-        self.reader = None;
-        Ok(())
-    }
-
     /// The leader's replication plane stops. Clients have to get answers, and more than those that are
     /// on the way.
     fn stick(&mut self) -> Result<(), String> {
@@ -662,7 +646,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         self.hold(leader, true);
         let (begun, before) = (self.world.now(), self.begun());
         while self.begun() < before + 2 * u32::from(CLIENTS.end as u8 - CLIENTS.start as u8) {
-            if self.asked.iter().all(|asked| asked.begun >= OPERATIONS_MAX) {
+            if self.asked.iter().all(|asked| asked.begun >= self.operations_max) {
                 break;
             }
             if self.world.now() > begun + RECOVERY_MAX {
