@@ -437,6 +437,11 @@ impl Lead {
         self.config = next;
     }
 
+    /// Whether the state has all that was committed under earlier leaders.
+    fn has_applied<S>(&self, of: &Replicated<S>) -> bool {
+        self.blank.is_some_and(|blank| of.state.applied.index >= blank)
+    }
+
     /// Takes requests of clients. Returns how many.
     fn take_requests<S: Service, F: Fabric>(
         &mut self,
@@ -493,7 +498,8 @@ impl Lead {
                 self.clients.answer(basis, client, number, Status::Done, reply);
             }
             Seen::Old => {}
-            Seen::NoSession if kind != Kind::Open && self.reads == Reads::Leased => {
+            // Before the blank entry is applied, the session may be in an adopted entry that is not.
+            Seen::NoSession if kind != Kind::Open && self.reads == Reads::Leased && self.has_applied(of) => {
                 self.clients.answer(Basis::State, client, number, Status::NoSession, &[]);
             }
             Seen::NoSession | Seen::New | Seen::Done(_) => {
