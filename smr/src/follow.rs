@@ -21,6 +21,8 @@ const REPORT_EVERY: Nanos = Nanos::from_millis(5);
 const REPORT_FIRST: Nanos = Nanos::from_micros(100);
 
 const HEAD_WORDS: usize = 6;
+/// Bytes of a head with its checksum.
+pub(crate) const HEAD_BYTES: usize = 8 * (HEAD_WORDS + 1);
 const HEADER_WORDS: usize = 6;
 const REPORT_WORDS: usize = 7;
 

@@ -122,7 +122,7 @@ impl Lead {
             let gap = header.gap && voter.at != own.1;
             let applied = if voter.at == own.1 { of.state.applied.index } else { header.applied.index };
             let (from, whole) = Peer::plan(applied, gap, lead.source.low, &of.log);
-            let ring = voter.rings.get(area.ring_in_rings(place)).unwrap_or_default();
+            let ring = voter.ring(area, place);
             let id = lead.id();
             let mut peer = Peer::new(voter.at, id);
             peer.feed(from, whole, ring, &lead.source, &of.log);

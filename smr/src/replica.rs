@@ -12,7 +12,7 @@ use crate::preset::{Active, Detector, Guard, Known, Others, Turn, Views, Work};
 use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
 use crate::state::{self, State};
-use crate::takeover::{Adopted, Progress, Takeover, config_of};
+use crate::takeover::{Adopted, Progress, Reader, Takeover, config_of};
 use crate::tokens::{Part, bytes_of};
 use obol_fabric::{Address, Completion, Evidence, Fabric, Incarnation, Instant, LinkError, Nanos};
 use obol_membership::View;
@@ -731,7 +731,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 self.poll_at = Instant::ZERO;
             }
             (Role::TakingOver { takeover, .. }, Part::Adopt) => {
-                takeover.on_read(now, argument, read(result));
+                let State { log, floor, .. } = self.of.state;
+                let by = Reader { area: self.area, log, floor, place: self.place };
+                takeover.on_read(now, argument, read(result), &by, fabric);
                 self.poll_at = Instant::ZERO;
             }
             (_, Part::Pull) => self.detector.on_read(argument, read(result)),

@@ -1,20 +1,23 @@
 //! The takeover: a successor READs the memory of a majority of the voters, and adopts what may have
 //! been committed.
 //!
-//! Rings are READ before heads. A writer announces in a head which entries it gives up before it
+//! Heads are READ first: they say which rings can have what the successor lacks. Then these rings are
+//! READ, and then the heads again. A writer announces in a head which entries it gives up before it
 //! overwrites the first of them, so an entry that is missing in a ring although it was committed
 //! is below the `low` of the head that is READ afterwards.
 
 use crate::area::{Area, HEADS_BYTES, PLACES};
 use crate::config::Config;
 use crate::entry::{Entry, Expected, Kind};
-use crate::follow::{Head, Header, Replicated};
-use crate::log::{Index, Point, Record, Term};
+use crate::follow::{HEAD_BYTES, Head, Header, Replicated};
+use crate::log::{Index, Offset, Point, Record, Term};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::preset::Guard;
 use crate::service::Service;
 use crate::tokens::{Part, token};
-use obol_fabric::{Address, Fabric, Instant, LinkError, Nanos, Remote};
+use core::ops::Range;
+use obol_fabric::{Address, Fabric, Instant, LinkError, Nanos, Remote, Token};
+use strum::FromRepr;
 
 /// Pause after a READ that failed.
 const RETRY_AFTER: Nanos = Nanos::from_micros(200);
@@ -23,17 +26,26 @@ const RETRY_AFTER: Nanos = Nanos::from_micros(200);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Memory {
     pub(crate) at: Address,
-    pub(crate) rings: Vec<u8>,
+    /// The rings that were READ, of these places.
+    rings: Vec<u8>,
+    places: Range<u8>,
     /// The heads of its rings, those that are whole.
     pub(crate) heads: Vec<Head>,
     pub(crate) header: Option<Header>,
 }
 
 impl Memory {
-    /// From the bytes of its rings, and of its header with the heads.
-    pub(crate) fn new(at: Address, rings: Vec<u8>, heads: &[u8]) -> Self {
+    /// From the bytes of the rings of these places, and of its header with the heads.
+    pub(crate) fn new(at: Address, (rings, places): (Vec<u8>, Range<u8>), heads: &[u8]) -> Self {
         let head = |place| Head::decode(heads.get(Area::head_in_heads(place)..)?);
-        Self { at, rings, heads: (0..PLACES).filter_map(head).collect(), header: Header::decode(heads) }
+        let found = (0..PLACES).filter_map(head).collect();
+        Self { at, rings, places, heads: found, header: Header::decode(heads) }
+    }
+
+    /// A ring; empty if it was not READ.
+    pub(crate) fn ring(&self, area: Area, place: u8) -> &[u8] {
+        let nth = place.checked_sub(self.places.start).filter(|_| self.places.contains(&place));
+        nth.and_then(|nth| self.rings.get(area.ring_in_rings(nth))).unwrap_or_default()
     }
 
     /// The newest entry up to which this memory may lack committed ones.
@@ -75,9 +87,8 @@ pub(crate) fn adopt(area: Area, from: From, memories: &[&Memory]) -> Vec<Record>
         let expected = Expected { log, index: after.index.next(), at, mutant };
         let mut best: Option<Entry<'_>> = None;
         for memory in memories {
-            for place in 0..PLACES {
-                let ring = memory.rings.get(area.ring_in_rings(place)).unwrap_or_default();
-                let Some(bytes) = ring.get(area.in_ring(at)..) else { continue };
+            for place in memory.places.clone() {
+                let Some(bytes) = memory.ring(area, place).get(area.in_ring(at)..) else { continue };
                 let entry = Entry::decode(bytes, &expected).filter(|entry| entry.term >= floor);
                 let is_better = |entry: &Entry<'_>| match &best {
                     None => true,
@@ -97,6 +108,28 @@ pub(crate) fn adopt(area: Area, from: From, memories: &[&Memory]) -> Vec<Record>
     }
 }
 
+/// The places, from the first to the last one, whose rings can have what a successor lacks; given the
+/// heads of a replica, and the own place.
+///
+/// A ring whose head is of a term below `floor` is left out. All of its entries are of that term or
+/// lower ones, since a leader writes its head before the first entry, on the same link. The leader
+/// of the term `floor` has adopted what of them could be committed, and its blank entry is applied
+/// here: so what this replica lacks is in rings of that term or later ones. The own ring is needed
+/// because the leader looks what is there before it writes into it. A head that was just being
+/// written, so that it is torn, counts as needed; a ring that never had one is empty.
+fn needed(heads: &[u8], log: u64, floor: Term, own: Option<u8>) -> Range<u8> {
+    let is_needed = |place: &u8| {
+        let Some(bytes) = heads.get(Area::head_in_heads(*place)..) else { return false };
+        match Head::decode(bytes) {
+            Some(head) => head.log == log && (head.term >= floor || own.is_none_or(|own| own == *place)),
+            None => bytes.iter().take(HEAD_BYTES).any(|byte| *byte != 0),
+        }
+    };
+    let first = (0..PLACES).find(is_needed).unwrap_or_default();
+    let end = (0..PLACES).rfind(is_needed).map_or(first, |last| last + 1);
+    first..end
+}
+
 /// The configuration in force at the end of a log: its newest one, committed or not.
 pub(crate) fn config_of(records: &[Record], before: &Config) -> (Config, Index) {
     let newest = records.iter().rev().find_map(|record| {
@@ -110,10 +143,32 @@ pub(crate) fn config_of(records: &[Record], before: &Config) -> (Config, Index) 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reading {
     at: Address,
+    /// The rings that are READ, or were.
+    places: Range<u8>,
     rings: Option<Vec<u8>>,
     memory: Option<Memory>,
     outstanding: bool,
     retry_at: Instant,
+}
+
+/// One of the READs of a replica's memory, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromRepr)]
+#[repr(u8)]
+enum Step {
+    HeadsBefore = 0,
+    Rings = 1,
+    HeadsAfter = 2,
+}
+
+/// What the READs of a takeover depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reader {
+    pub(crate) area: Area,
+    pub(crate) log: u64,
+    /// As of the state: see [`needed`].
+    pub(crate) floor: Term,
+    /// The ring that the successor writes into, once it has one.
+    pub(crate) place: Option<u8>,
 }
 
 /// A takeover in progress.
@@ -175,7 +230,7 @@ impl Takeover {
         for at in self.wanted.clone() {
             let is_begun = self.readings.iter().any(|one| one.at == at);
             if is_begun || is_early || guard.seized(at, fabric) {
-                self.read(now, at, area, fabric);
+                self.begin_reading(now, at, area, fabric);
             }
         }
         Progress::Waits
@@ -218,39 +273,114 @@ impl Takeover {
     }
 
     /// READs the memory of a replica, unless that was done or is under way.
-    fn read<F: Fabric>(&mut self, now: Instant, at: Address, area: Area, fabric: &mut F) {
+    fn begin_reading<F: Fabric>(&mut self, now: Instant, at: Address, area: Area, fabric: &mut F) {
         let known = self.readings.iter().position(|one| one.at == at);
         let n = known.unwrap_or_else(|| {
-            let (rings, memory, outstanding, retry_at) = (None, None, false, Instant::ZERO);
-            self.readings.push(Reading { at, rings, memory, outstanding, retry_at });
+            let (places, rings, memory, outstanding, retry_at) = (0..0, None, None, false, Instant::ZERO);
+            self.readings.push(Reading { at, places, rings, memory, outstanding, retry_at });
             self.readings.len() - 1
         });
+        let token = self.token(n, Step::HeadsBefore);
         let Some(reading) = self.readings.get_mut(n) else { return };
         if reading.memory.is_none() && !reading.outstanding && now >= reading.retry_at {
             reading.outstanding = true;
-            let part = |which| token(Part::Adopt, (self.term.0 as u32) << 8 | (n as u32) << 1 | which);
-            fabric.read(Remote { at, offset: area.rings() }, area.rings_bytes(), part(0));
-            fabric.read(Remote { at, offset: area.header() }, HEADS_BYTES, part(1));
+            fabric.read(Remote { at, offset: area.header() }, HEADS_BYTES, token);
         }
     }
 
-    /// A READ completed: the rings, or the heads, which come after them.
-    pub(crate) fn on_read(&mut self, now: Instant, argument: u32, result: Result<&[u8], LinkError>) {
+    fn token(&self, reading: usize, step: Step) -> Token {
+        token(Part::Adopt, (self.term.0 as u32) << 8 | (reading as u32) << 2 | step as u32)
+    }
+
+    /// A READ completed. What follows is posted: the rings that are needed, and the heads after them.
+    pub(crate) fn on_read<F: Fabric>(
+        &mut self,
+        now: Instant,
+        argument: u32,
+        result: Result<&[u8], LinkError>,
+        by: &Reader,
+        fabric: &mut F,
+    ) {
+        let Some(step) = Step::from_repr((argument & 3) as u8) else { return };
         if argument >> 8 != (self.term.0 as u32 & 0xff_ffff) {
             return;
         }
-        let Some(reading) = self.readings.get_mut((argument >> 1 & 0x7f) as usize) else { return };
-        if argument & 1 == 0 {
-            reading.rings = result.ok().map(<[u8]>::to_vec);
-            return;
-        }
-        reading.outstanding = false;
-        match (reading.rings.take(), result) {
-            (Some(rings), Ok(heads)) => {
-                reading.memory = Some(Memory::new(reading.at, rings, heads));
+        let n = (argument >> 2 & 0x3f) as usize;
+        let tokens = [self.token(n, Step::Rings), self.token(n, Step::HeadsAfter)];
+        let Some(reading) = self.readings.get_mut(n) else { return };
+        let (area, at) = (by.area, reading.at);
+        match (step, result) {
+            (Step::HeadsBefore, Ok(heads)) => {
+                reading.places = needed(heads, by.log, by.floor, by.place);
+                let bytes = reading.places.len() as u32 * area.ring_bytes();
+                if bytes > 0 {
+                    let from = Remote { at, offset: area.entry(reading.places.start, Offset(0)) };
+                    fabric.read(from, bytes, tokens[0]);
+                } else {
+                    reading.rings = Some(Vec::new());
+                }
+                fabric.read(Remote { at, offset: area.header() }, HEADS_BYTES, tokens[1]);
+            }
+            (Step::Rings, result) => reading.rings = result.ok().map(<[u8]>::to_vec),
+            (Step::HeadsAfter, Ok(heads)) if reading.rings.is_some() => {
+                reading.outstanding = false;
+                let rings = reading.rings.take().unwrap_or_default();
+                reading.memory = Some(Memory::new(at, (rings, reading.places.clone()), heads));
                 self.is_news = true;
             }
-            _ => reading.retry_at = now + RETRY_AFTER,
+            (Step::HeadsBefore | Step::HeadsAfter, _) => {
+                (reading.outstanding, reading.retry_at) = (false, now + RETRY_AFTER);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: u64 = 7;
+
+    /// Header and heads with heads of these terms, at places from 0 on; 0 for none.
+    fn heads(terms: &[u64]) -> Vec<u8> {
+        let mut all = vec![0; HEADS_BYTES as usize];
+        for (place, term) in terms.iter().enumerate().filter(|(_, term)| **term != 0) {
+            let mut bytes = Vec::new();
+            Head { log: LOG, term: Term(*term), ..Head::default() }.encode(&mut bytes);
+            all[Area::head_in_heads(place as u8)..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        all
+    }
+
+    #[test]
+    fn rings_of_leaders_before_the_newest_blank_entry_are_not_read() {
+        let heads = heads(&[2, 5, 9, 3]);
+        assert_eq!(needed(&heads, LOG, Term(5), Some(7)), 1..3);
+        assert_eq!(needed(&heads, LOG, Term(6), Some(7)), 2..3);
+        assert_eq!(needed(&heads, LOG, Term(10), Some(7)), 0..0, "all are older");
+        assert_eq!(needed(&heads, LOG, Term(0), Some(7)), 0..4);
+        assert_eq!(needed(&heads, LOG + 1, Term(0), Some(7)), 0..0, "another log");
+    }
+
+    #[test]
+    fn the_own_ring_is_read_and_a_torn_head_hides_none() {
+        let mut heads = heads(&[2, 5, 9]);
+        assert_eq!(needed(&heads, LOG, Term(9), Some(0)), 0..3);
+        assert_eq!(needed(&heads, LOG, Term(9), None), 0..3, "the own place is not known yet");
+        heads[Area::head_in_heads(1) + 8] ^= 1;
+        assert_eq!(needed(&heads, LOG, Term(9), Some(7)), 1..3, "torn");
+        assert_eq!(needed(&heads[..100], LOG, Term(0), Some(7)), 0..1, "cut off");
+    }
+
+    #[test]
+    fn a_ring_that_was_not_read_is_empty() {
+        let limits =
+            obol_fabric::Limits { slots: 8, proposers: 7, value_bytes: 4096, ..obol_fabric::Limits::LEAST };
+        let area = Area::of(&obol_fabric::Layout::new(limits).expect("in bounds")).expect("there is room");
+        let len = area.ring_bytes() as usize;
+        let rings = [vec![1; len], vec![2; len]].concat();
+        let memory = Memory::new(Address::default(), (rings, 3..5), &[]);
+        let first = |place| memory.ring(area, place).first().copied();
+        assert_eq!([2, 3, 4, 5].map(first), [None, Some(1), Some(2), None]);
     }
 }
