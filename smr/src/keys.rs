@@ -12,6 +12,7 @@
 
 mod batch;
 mod commands;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,8 @@ pub(crate) use batch::{BATCH, stamp, stamped};
 
 use batch::{Replies, decode};
 use commands::Command;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use table::Table;
 
 /// What a command of Redis needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ impl Stored {
 /// Keys and values in memory, at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
-    stored: BTreeMap<Box<[u8]>, Stored>,
+    stored: Table<Stored>,
     /// What expires, the first one first.
     deadlines: BTreeSet<(u64, Box<[u8]>)>,
     /// In ms since 1970. Nothing in the state has expired by then.
@@ -80,7 +82,7 @@ impl Keys {
                 core::mem::replace(&mut stored.until, until)
             }
             None => {
-                self.stored.insert(key.into(), Stored { value: value.into(), until });
+                self.stored.insert(key, Stored { value: value.into(), until });
                 0
             }
         };
@@ -153,7 +155,7 @@ impl Keys {
 
     pub(crate) fn save(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.now.to_le_bytes());
-        for (key, Stored { value, until }) in &self.stored {
+        for (key, Stored { value, until }) in self.stored.iter() {
             to.extend_from_slice(&(key.len() as u32).to_le_bytes());
             to.extend_from_slice(&(value.len() as u32).to_le_bytes());
             to.extend_from_slice(&until.to_le_bytes());

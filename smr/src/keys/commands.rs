@@ -237,7 +237,7 @@ impl Keys {
             (Command::Expire, [key, span]) => self.expire(key, span, 1000, out)?,
             (Command::Pexpire, [key, span]) => self.expire(key, span, 1, out)?,
             (Command::Persist, [key]) => {
-                let value = self.stored.get(*key).filter(|stored| stored.until != 0);
+                let value = self.stored.get(key).filter(|stored| stored.until != 0);
                 let value = value.map(|stored| stored.value.clone());
                 if let Some(value) = &value {
                     self.set(key, value, 0);
@@ -334,7 +334,7 @@ impl Keys {
                 }
             }
             (Command::Exists, keys) if !keys.is_empty() => {
-                let count = keys.iter().filter(|key| self.stored.contains_key(**key)).count();
+                let count = keys.iter().filter(|key| self.stored.get(key).is_some()).count();
                 put_integer(count as i64, out);
             }
             (Command::Ttl | Command::Pttl, [key]) => {
