@@ -65,7 +65,7 @@ impl Source {
 
     /// Encodes an entry of the log.
     pub(crate) fn encode(&mut self, record: &crate::log::Record) {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(Entry::bytes_of(record.payload.len()));
         let term = if self.is_direct { record.term } else { self.term };
         record.entry(term, self.commit).encode(self.id, &mut bytes);
         let begin = self.area.in_ring(record.at);

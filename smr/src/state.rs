@@ -163,9 +163,8 @@ impl<S: Service> State<S> {
 /// Adds an entry to a digest of all before it.
 pub(crate) fn mix(before: u64, record: &Record) -> u64 {
     let mut hasher = crc32fast::Hasher::new_with_initial(before as u32);
-    for word in [record.index.0, record.kind as u64, record.client, record.number] {
-        hasher.update(&word.to_le_bytes());
-    }
+    let words = [record.index.0, record.kind as u64, record.client, record.number];
+    hasher.update(words.map(u64::to_le_bytes).as_flattened());
     hasher.update(&record.payload);
     before.rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(hasher.finalize())
 }
