@@ -1,11 +1,13 @@
 //! A replica's thread: a member that keeps the log, until it is stopped or cannot serve any more.
 
-use crate::{ReplicaError, area, join, marks};
+use crate::{AGAIN_EVERY, ReplicaError, area, join, marks};
 use obol_fabric::host::{Waker, clock, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_node::endpoint::Act;
-use obol_smr::{Actor, Detector, Guard, Node, Pace, Replica, ReplicaState, Service};
+use obol_smr::{
+    Actor, Area, Client, ClientError, Detector, Guard, Node, Pace, Replica, ReplicaState, Service,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +21,12 @@ const IDLE_EVERY: Nanos = Nanos::from_micros(500);
 /// How often a replica looks at the counters of others, with preset `mu`: one that stands still for 14
 /// looks has failed. On shared cores a process may get none for some ms.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+
+/// How often a client beside a replica looks for answers that it was not woken up for.
+const LOOK_BESIDE_EVERY: Nanos = Nanos::from_micros(100);
+
+/// Pause before a client beside a replica that can no longer be used is replaced.
+const REPLACE_AFTER: Duration = Duration::from_millis(500);
 
 /// Interval at which a leader's redundancy is reported at most.
 const LEADS_EVERY: Duration = Duration::from_millis(50);
@@ -51,6 +59,18 @@ pub trait Observer {
     ) {
     }
 
+    /// Whether a client is to run beside the replica, on its thread and endpoint.
+    fn needs_client(&self) -> bool {
+        false
+    }
+
+    /// Uses that client, after each turn of the thread, which sleeps then: if it is not to,
+    /// [`Client::look_soon`] says so.
+    fn work<D: Drive>(&mut self, _client: &mut Client, _endpoint: &mut D) {}
+
+    /// That client can no longer be used. Another one follows.
+    fn client_failed(&mut self, _error: ClientError) {}
+
     /// This host cannot note that it has the store. It serves all the same; a later replica may then
     /// begin a new log.
     fn unmarked(&mut self, _error: ReplicaError) {}
@@ -63,17 +83,53 @@ struct Turns<'a, S, E, G, O> {
     settings: &'a Settings,
     stop: &'a AtomicBool,
     observer: &'a mut O,
+    area: Area,
+    /// When a client that failed is replaced.
+    replace_at: Option<Instant>,
+}
+
+impl<S: Service, E: Detector, G: Guard, O: Observer> Turns<'_, S, E, G, O> {
+    /// Has the client beside the replica used.
+    fn use_client<D: Drive>(
+        node: &mut Node<S, E, G>,
+        observer: &mut O,
+        (area, replace_at): (Area, &mut Option<Instant>),
+        endpoint: &mut D,
+    ) {
+        let Some(client) = node.client() else { return };
+        match (client.error(), *replace_at) {
+            (None, _) => {
+                client.look(clock::now(), endpoint);
+                observer.work(client, endpoint);
+            }
+            (Some(error), None) => {
+                *replace_at = Some(Instant::now() + REPLACE_AFTER);
+                observer.client_failed(error);
+            }
+            (Some(_), Some(at)) if Instant::now() >= at => {
+                *replace_at = None;
+                node.replace_client(clock::now(), client_beside(area), endpoint);
+            }
+            (Some(_), Some(_)) => {}
+        }
+    }
+}
+
+/// A client that runs beside a replica.
+fn client_beside(area: Area) -> Client {
+    Client::new(area, obol_agent::seed(), LOOK_BESIDE_EVERY, AGAIN_EVERY)
 }
 
 impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, O> {
     type Output = ReplicaState;
 
     fn on<D: Drive>(self, endpoint: &mut D) -> ReplicaState {
-        let Self { node, site, settings, stop, observer } = self;
+        let Self { node, site, settings, stop, observer, area, mut replace_at } = self;
         observer.joined(endpoint.waker());
         let (done, mut reported) = (AtomicBool::new(false), None);
         let (mut last, mut at) = (ReplicaState::Out, Instant::now());
-        endpoint.run(node, &done, |node, _| {
+        endpoint.run(node, &done, |node, endpoint| {
+            Self::use_client(node, observer, (area, &mut replace_at), endpoint);
             let Some(replica) = node.replica() else { return };
             last = replica.state();
             // Those of a leader change without its redundancy when one is dead.
@@ -133,15 +189,23 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
         // Without the right to it the replica works all the same; `obol status` shows who has none.
         let _ = sched::run_fifo_alone(priority);
     }
+    let area = area(site)?;
+    let mut client = observer.needs_client().then(|| client_beside(area));
     loop {
         let poll_every = settings.poll_every;
         let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every: LOOK_EVERY };
-        let replica = Replica::<S, E, G>::new(area(site)?, pace, empty()?).with_epoch(epoch_ms());
+        let replica = Replica::<S, E, G>::new(area, pace, empty()?).with_epoch(epoch_ms());
         let voters = if settings.unreplicated { 1 } else { settings.voters };
         let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };
         let replica = if settings.unreplicated { replica.unreplicated() } else { replica };
         let (mut endpoint, mut node) = join(site, name, Actor::Replica(Box::new(replica)))?;
-        let last = endpoint.each(Turns { node: &mut node, site, settings, stop, observer: &mut *observer });
+        if let Some(client) = client.take() {
+            node = node.with_client(client);
+        }
+        let (observer, replace_at) = (&mut *observer, None);
+        let turns = Turns { node: &mut node, site, settings, stop, observer, area, replace_at };
+        let last = endpoint.each(turns);
+        client = node.take_client();
         endpoint.serve(&mut node, &AtomicBool::new(true));
         if stop.load(Ordering::Relaxed) {
             marks::clear(site, name.as_str());

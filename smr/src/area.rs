@@ -54,6 +54,18 @@ pub(crate) const HEADS_BYTES: u32 = REPORTS_AT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Block(u32);
 
+/// Who may send requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Caller {
+    pub(crate) who: Incarnation,
+    pub(crate) at: Address,
+    /// Where its requests are, at the leader.
+    pub(crate) block: Block,
+    /// It is a replica with a client beside it: answers go into the block in its own region, which has
+    /// no other place for them.
+    pub(crate) is_replica: bool,
+}
+
 /// Offsets in the regions of replicas and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Area {
@@ -191,18 +203,20 @@ impl Area {
         self.rings() + place as u32 * self.ring + self.in_ring(at) as u32
     }
 
-    /// The clients of a view that have a block, with their addresses. Each client takes the first
-    /// block, from its incarnation modulo their number on, that no older client has. So all who
+    /// The clients of a view that have a block. Each client takes the first block, from its incarnation
+    /// modulo their number on, that no older client has; then replicas take from the rest. So all who
     /// know the view agree.
-    pub(crate) fn clients(&self, view: &View) -> Vec<(Incarnation, Address, Block)> {
+    pub(crate) fn clients(&self, view: &View) -> Vec<Caller> {
         let mut taken = vec![false; self.blocks as usize];
-        let find = |client: &Member| {
+        let find = |(client, is_replica): (&Member, bool)| {
             let first = (client.incarnation.0 % u64::from(self.blocks)) as u32;
             let block = (first..self.blocks).chain(0..first).find(|block| !taken[*block as usize])?;
             taken[block as usize] = true;
-            Some((client.incarnation, client.address, Block(block)))
+            let (who, at, block) = (client.incarnation, client.address, Block(block));
+            Some(Caller { who, at, block, is_replica })
         };
-        crate::clients(view).map_while(find).collect()
+        let clients = crate::clients(view).map(|client| (client, false));
+        clients.chain(crate::replicas(view).map(|replica| (replica, true))).map_while(find).collect()
     }
 
     /// Offset of a client's head.
@@ -217,6 +231,12 @@ impl Area {
     /// In the client's own region.
     pub(crate) const fn answer(&self, number: u64) -> u32 {
         self.begin + (number % WINDOW) as u32 * MESSAGE_PLACE
+    }
+
+    /// In the region of a replica with a client beside it: where its request is at the leader, which may
+    /// be this replica, so an answer replaces the request.
+    pub(crate) const fn answer_beside(&self, of: Block, number: u64) -> u32 {
+        self.request(of, number)
     }
 }
 
@@ -270,6 +290,39 @@ mod tests {
     #[test]
     fn a_region_without_room_has_no_area() {
         assert_eq!(area(Limits { slots: 4, proposers: 1, ..LIMITS }), None);
+    }
+
+    /// A view of so many clients and replicas, replicas first.
+    fn view(replicas: u64, clients: u64) -> View {
+        let mut view = View::genesis(&[], obol_fabric::Nanos(1), obol_fabric::Nanos(1));
+        view.members.extend((1..=replicas + clients).map(|n| {
+            let prefix = if n <= replicas { crate::REPLICA_PREFIX } else { crate::CLIENT_PREFIX };
+            Member {
+                incarnation: Incarnation(n),
+                kind: obol_membership::Kind::App,
+                name: obol_fabric::Name::new(&format!("{prefix}{n}")).expect("a name"),
+                address: Address::region(n as u32),
+                host: Incarnation::NONE,
+                token: n,
+                proposer: 0,
+                release: obol_fabric::Release::THIS,
+            }
+        }));
+        view
+    }
+
+    #[test]
+    fn replicas_take_the_blocks_that_clients_leave() {
+        let area = area(LIMITS).expect("there is room");
+        for (clients, left) in [(0, 3), (9, 3), (10, 2), (12, 0), (13, 0)] {
+            let all = area.clients(&view(3, clients));
+            let blocks: std::collections::BTreeSet<Block> = all.iter().map(|one| one.block).collect();
+            assert_eq!(blocks.len(), all.len(), "{clients} clients: no block has two of them");
+            assert_eq!(all.iter().filter(|one| one.is_replica).count(), left, "{clients} clients");
+            let with = all.iter().filter(|one| !one.is_replica).count() as u64;
+            let most = u64::from(area.clients_max());
+            assert_eq!(with, clients.min(most), "{clients} clients: a replica takes no block from one");
+        }
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use crate::PAYLOAD_BYTES_MAX;
 use crate::area::{Area, Block, HEADER_BYTES, WINDOW};
-use crate::clients::{Request, Status, WAKEUP};
+use crate::clients::{BESIDE, Request, Status, WAKEUP};
 use crate::config::{Config, VOTERS_MAX};
 use crate::follow::{Activity, Header};
 use crate::log::Term;
 use crate::preset::Preset;
 use crate::sealed::{self, MESSAGE_BYTES_MAX, Message};
 use crate::tokens::{Part, token};
+use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, ViewId};
 use obol_membership::View;
 use std::collections::VecDeque;
@@ -110,6 +111,10 @@ pub struct Client {
     id: u64,
     /// It sleeps while it waits, and so may the leader.
     wakes: bool,
+    /// It is in the process of a replica, and shares its region.
+    is_beside: bool,
+    /// That replica leads, and has requests to look for.
+    is_called: bool,
     poll_every: Nanos,
     retry_every: Nanos,
     own: Option<Incarnation>,
@@ -154,6 +159,8 @@ impl Client {
             area,
             id: id.max(1),
             wakes: false,
+            is_beside: false,
+            is_called: false,
             poll_every,
             retry_every,
             own: None,
@@ -184,6 +191,21 @@ impl Client {
     pub const fn with_wakeups(mut self) -> Self {
         self.wakes = true;
         self
+    }
+
+    /// The same for one that shares the process and the region of a replica: see
+    /// [`crate::Node::with_client`].
+    #[must_use]
+    pub(crate) const fn beside(mut self) -> Self {
+        (self.is_beside, self.wakes) = (true, true);
+        self
+    }
+
+    /// Whether the replica beside it has requests to look for: new ones, or some for which its ring had no
+    /// room.
+    pub(crate) fn take_call(&mut self, own: Address) -> bool {
+        let waits = !self.pending.is_empty() && self.leader_at() == Some(own);
+        core::mem::replace(&mut self.is_called, false) || waits
     }
 
     /// Begins an operation; returns its number. A leader that sleeps is woken up by
@@ -225,6 +247,13 @@ impl Client {
         self.poll_at = Instant::ZERO;
     }
 
+    /// Looks for answers now.
+    pub fn look<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if !self.pending.is_empty() {
+            self.poll(now, fabric);
+        }
+    }
+
     /// Wakes up the leader for the operations that were begun since.
     pub fn flush<F: Fabric>(&mut self, fabric: &mut F) {
         if core::mem::take(&mut self.wake_due) && self.wakes {
@@ -248,6 +277,11 @@ impl Client {
         self.leader.map(|leader| leader.who)
     }
 
+    /// Where that leader is.
+    pub fn leader_at(&self) -> Option<Address> {
+        self.leader.map(|leader| leader.at)
+    }
+
     /// Whether its session has begun.
     pub const fn is_open(&self) -> bool {
         self.is_open
@@ -269,7 +303,8 @@ impl Client {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        if self.wake_due { Instant::ZERO } else { self.poll_at.min(self.retry_at) }
+        let is_due = self.wake_due || self.is_called;
+        if is_due { Instant::ZERO } else { self.poll_at.min(self.retry_at) }
     }
 
     /// Installs the newest view: outstanding requests are sent to a new leader.
@@ -285,8 +320,9 @@ impl Client {
         let is_anew = own != self.own;
         self.own = own;
         let clients = self.area.clients(view);
-        let block = own.and_then(|own| clients.iter().find_map(|(who, _, at)| (*who == own).then_some(*at)));
-        let is_here = |own: &Incarnation| crate::clients(view).any(|client| client.incarnation == *own);
+        let block = own.and_then(|own| clients.iter().find(|it| it.who == own)).map(|it| it.block);
+        let able = || crate::clients(view).chain(crate::replicas(view));
+        let is_here = |own: &Incarnation| able().any(|client| client.incarnation == *own);
         if own.filter(|own| block.is_none() && is_here(own)).is_some() {
             self.error = self.error.or(Some(ClientError::Crowded(self.area.clients_max())));
         }
@@ -340,13 +376,22 @@ impl Client {
     fn poll<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
         let (mut any, mut opened) = (false, false);
         for pending in self.pending.iter_mut().filter(|pending| !pending.is_done) {
-            let place = self.area.answer(pending.number);
+            let place = match (self.is_beside, self.block) {
+                (false, _) => self.area.answer(pending.number),
+                (true, Some(block)) => self.area.answer_beside(block, pending.number),
+                (true, None) => break,
+            };
             let Some(words) = fabric.own(place, MESSAGE_BYTES_MAX) else { break };
+            // What an earlier answer has left there is not read.
+            if words.first().is_none_or(|word| word.load(Ordering::Relaxed) != pending.number) {
+                continue;
+            }
             let Some(answer) = Message::read(words, &mut self.buffer) else { continue };
             if answer.client != self.id || answer.number != pending.number {
                 continue;
             }
-            match Status::from_repr(answer.kind) {
+            let mark = if self.is_beside { BESIDE } else { 0 };
+            match Status::from_repr(answer.kind ^ mark) {
                 Some(Status::Done) => {}
                 Some(Status::NoSession) => {
                     self.error = self.error.or(Some(ClientError::SessionEnded));
@@ -451,9 +496,11 @@ impl Client {
         self.retry(now, fabric);
     }
 
-    fn wake_leader<F: Fabric>(&self, fabric: &mut F) {
-        if let Some(leader) = self.leader {
-            fabric.send(leader.at.owner(), WAKEUP);
+    fn wake_leader<F: Fabric>(&mut self, fabric: &mut F) {
+        match self.leader {
+            Some(leader) if leader.at == fabric.address() => self.is_called = true,
+            Some(leader) => fabric.send(leader.at.owner(), WAKEUP),
+            None => {}
         }
     }
 

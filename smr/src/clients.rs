@@ -1,12 +1,12 @@
 //! The leader's side of its clients: requests in its own memory, answers into theirs.
 
-use crate::area::{Area, Block, WINDOW};
+use crate::area::{Area, Caller, WINDOW};
 use crate::log::Index;
 use crate::preset::Look;
 use crate::sealed::{self, MESSAGE_BYTES_MAX, Message};
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
-use obol_fabric::{Address, Fabric, Incarnation, Remote};
+use obol_fabric::{Address, Fabric, Remote};
 use std::collections::VecDeque;
 use strum::FromRepr;
 
@@ -30,6 +30,10 @@ pub(crate) enum Request {
     Resize = 4,
 }
 
+/// In the kind of an answer to a client beside a replica: it lies where the request was, which must
+/// not be taken for an answer, nor the answer for a request.
+pub(crate) const BESIDE: u8 = 0x80;
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromRepr)]
 #[repr(u8)]
@@ -42,8 +46,7 @@ pub(crate) enum Status {
 /// The leader's state of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Conversation {
-    at: Address,
-    block: Block,
+    with: Caller,
     /// Random id of the client; zero until it has connected.
     id: u64,
     /// Number of its connection.
@@ -81,7 +84,7 @@ pub(crate) struct Query {
     pub(crate) ticket: u64,
     pub(crate) client: u64,
     pub(crate) number: u64,
-    pub(crate) query: Vec<u8>,
+    pub(crate) query: Box<[u8]>,
 }
 
 /// All clients.
@@ -102,14 +105,15 @@ impl Clients {
     }
 
     /// Installs the clients of a view. One that moves to another block connects anew there.
-    pub(crate) fn install(&mut self, clients: &[(Incarnation, Address, Block)]) {
-        let is_of = |client: &Conversation, at, block| (client.at, client.block) == (at, block);
-        self.all.retain(|client| clients.iter().any(|&(_, at, block)| is_of(client, at, block)));
-        for &(_, at, block) in clients {
-            if !self.all.iter().any(|client| is_of(client, at, block)) {
+    pub(crate) fn install(&mut self, clients: &[Caller]) {
+        let is_of =
+            |client: &Conversation, of: &Caller| (client.with.at, client.with.block) == (of.at, of.block);
+        self.all.retain(|client| clients.iter().any(|of| is_of(client, of)));
+        for &with in clients {
+            if !self.all.iter().any(|client| is_of(client, &with)) {
                 let fresh = (0, 0, 1, 0, false);
                 let (id, connection, next, appended, wakes) = fresh;
-                self.all.push(Conversation { at, block, id, connection, next, appended, wakes });
+                self.all.push(Conversation { with, id, connection, next, appended, wakes });
             }
         }
     }
@@ -132,7 +136,8 @@ impl Clients {
     /// Whether a client has connected anew.
     fn poll_head<F: Fabric>(&mut self, at: usize, fabric: &F) {
         let Some(client) = self.all.get_mut(at) else { return };
-        let Some(head) = fabric.own(self.area.client_head(client.block), 8 * (CLIENT_HEAD_WORDS + 1)) else {
+        let Some(head) = fabric.own(self.area.client_head(client.with.block), 8 * (CLIENT_HEAD_WORDS + 1))
+        else {
             return;
         };
         let is_known = [(0, client.id), (2, client.connection)]
@@ -160,7 +165,7 @@ impl Clients {
     ) -> Option<(Request, Message<'b>)> {
         self.poll_head(at, fabric);
         let client = self.all.get_mut(at).filter(|client| client.id != 0)?;
-        let words = fabric.own(self.area.request(client.block, client.next), MESSAGE_BYTES_MAX)?;
+        let words = fabric.own(self.area.request(client.with.block, client.next), MESSAGE_BYTES_MAX)?;
         if words.first()?.load(Ordering::Relaxed) < client.next {
             return None;
         }
@@ -186,9 +191,15 @@ impl Clients {
     /// id may be that of several: only the right one takes the answer.
     pub(crate) fn answer(&mut self, basis: Basis, id: u64, number: u64, status: Status, payload: &[u8]) {
         for client in self.all.iter().filter(|client| client.id == id) {
+            let Caller { at, block, is_replica, .. } = client.with;
+            let (offset, mark) = if is_replica {
+                (self.area.answer_beside(block, number), BESIDE)
+            } else {
+                (self.area.answer(number), 0)
+            };
             let mut bytes = Vec::new();
-            Message { number, kind: status as u8, client: id, payload }.encode(&mut bytes);
-            let to = Remote { at: client.at, offset: self.area.answer(number) };
+            Message { number, kind: status as u8 | mark, client: id, payload }.encode(&mut bytes);
+            let to = Remote { at, offset };
             self.outbox.push(Held { to, bytes, wakes: client.wakes, basis });
         }
     }
@@ -215,7 +226,9 @@ impl Clients {
                 *answered += 1;
                 // If it is lost, the client repeats its request.
                 fabric.write_unsignaled(held.to, &held.bytes, token(Part::Send, 0));
-                if held.wakes && !sleepers.contains(&held.to.at) {
+                // A client beside this leader looks after each of its turns.
+                let sleeps = held.wakes && held.to.at != fabric.address();
+                if sleeps && !sleepers.contains(&held.to.at) {
                     sleepers.push(held.to.at);
                 }
             }

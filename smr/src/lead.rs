@@ -2,7 +2,7 @@
 //! voters has in memory, and answers.
 
 use crate::REPLICAS_MAX;
-use crate::area::{Area, Block};
+use crate::area::{Area, Caller};
 use crate::clients::{Basis, Clients, Query, Request, Status, WAKEUP};
 use crate::config::Config;
 use crate::direct::committed;
@@ -158,8 +158,8 @@ impl Lead {
     }
 
     /// Gives a command or a query its time: that of this process, but none before one that was given.
-    fn stamp<S: Service>(&mut self, now: Instant, command: &[u8]) -> Vec<u8> {
-        let mut command = command.to_vec();
+    fn stamp<S: Service>(&mut self, now: Instant, command: &[u8]) -> Box<[u8]> {
+        let mut command: Box<[u8]> = command.into();
         self.stamped = self.stamped.max(self.epoch_ms.saturating_add(now.0 / NANOS_PER_MS));
         if !self.mutant.has(Mutant::StampsOfClients) {
             S::stamp(&mut command, self.stamped);
@@ -223,11 +223,7 @@ impl Lead {
     }
 
     /// Installs a view in which this replica leads.
-    pub(crate) fn install(
-        &mut self,
-        replicas: &[(Incarnation, Address)],
-        clients: &[(Incarnation, Address, Block)],
-    ) {
+    pub(crate) fn install(&mut self, replicas: &[(Incarnation, Address)], clients: &[Caller]) {
         self.clients.install(clients);
         self.replicas = replicas.to_vec();
         let is_in = |at: Address| replicas.iter().any(|(_, address)| *address == at);
@@ -285,7 +281,7 @@ impl Lead {
         self.recycle(of);
         if self.blank.is_none() && self.has_room(&of.log) {
             let term = self.source.term.0;
-            self.blank = Some(self.append(Kind::Blank, (0, term), &[], &mut of.log));
+            self.blank = Some(self.append(Kind::Blank, (0, term), Box::default(), &mut of.log));
         }
         self.watch(now, fabric);
         self.adjust(dead, &mut of.log);
@@ -395,11 +391,17 @@ impl Lead {
     }
 
     /// Appends an entry.
-    fn append(&mut self, kind: Kind, (client, number): (u64, u64), payload: &[u8], log: &mut Log) -> Index {
+    fn append(
+        &mut self,
+        kind: Kind,
+        (client, number): (u64, u64),
+        payload: Box<[u8]>,
+        log: &mut Log,
+    ) -> Index {
         let Point { index, at } = log.end();
         let (index, at) = (index.next(), self.source.area.begin(at));
         let term = self.source.term;
-        let record = Record { index, term, at, kind, client, number, payload: payload.into() };
+        let record = Record { index, term, at, kind, client, number, payload };
         if !self.unreplicated {
             self.source.encode(&record);
         }
@@ -433,7 +435,7 @@ impl Lead {
         let Some(next) = next else { return };
         let mut bytes = Vec::new();
         next.encode(&mut bytes);
-        self.config_index = self.append(Kind::Config, (0, 0), &bytes, log);
+        self.config_index = self.append(Kind::Config, (0, 0), bytes.into(), log);
         self.config = next;
     }
 
@@ -479,7 +481,7 @@ impl Lead {
             Request::Query => {
                 let query = self.stamp::<S>(now, payload);
                 if self.is_logged() {
-                    self.append(Kind::Read, (client, number), &query, &mut of.log);
+                    self.append(Kind::Read, (client, number), query.clone(), &mut of.log);
                 }
                 // After all that the client has sent before.
                 let is_early = self.mutant.has(Mutant::ReadBeforeBlank);
@@ -505,8 +507,8 @@ impl Lead {
             Seen::NoSession | Seen::New | Seen::Done(_) => {
                 if !self.clients.append(at, number) {
                     let is_command = kind == Kind::Command;
-                    let payload = if is_command { self.stamp::<S>(now, payload) } else { payload.to_vec() };
-                    self.append(kind, (client, number), &payload, &mut of.log);
+                    let payload = if is_command { self.stamp::<S>(now, payload) } else { payload.into() };
+                    self.append(kind, (client, number), payload, &mut of.log);
                 }
             }
         }

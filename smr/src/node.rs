@@ -24,6 +24,8 @@ pub enum Actor<S, D = Views, G = Active> {
 pub struct Node<S, D = Views, G = Active> {
     member: Box<Member>,
     actor: Actor<S, D, G>,
+    /// A client in a replica's process.
+    beside: Option<Box<Client>>,
     /// The view that the actor knows, and its own incarnation in it.
     known: Option<(ViewId, Option<Incarnation>)>,
     /// Peers to which links have been made.
@@ -33,7 +35,30 @@ pub struct Node<S, D = Views, G = Active> {
 impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
     /// A member of kind [`obol_membership::Kind::App`].
     pub fn new(member: Member, actor: Actor<S, D, G>) -> Self {
-        Self { member: Box::new(member), actor, known: None, linked: Vec::new() }
+        Self { member: Box::new(member), actor, beside: None, known: None, linked: Vec::new() }
+    }
+
+    /// The same replica with a client beside it, on the same thread and endpoint: when this replica
+    /// leads, a request of that client takes no switch to another thread. It has a block as any client
+    /// has, as long as clients of their own leave one.
+    #[must_use]
+    pub fn with_client(mut self, client: Client) -> Self {
+        if matches!(self.actor, Actor::Replica(_)) {
+            self.beside = Some(Box::new(client.beside()));
+        }
+        self
+    }
+
+    /// Takes the client beside the replica, with its session, for a replica that takes its place.
+    pub fn take_client(&mut self) -> Option<Client> {
+        self.beside.take().map(|client| *client)
+    }
+
+    /// Puts another client beside the replica, in the place of one that can no longer be used.
+    pub fn replace_client<F: Fabric>(&mut self, now: Instant, client: Client, fabric: &mut F) {
+        let mut client = Box::new(client.beside());
+        client.install(now, self.member.view(), self.member.incarnation(), fabric);
+        self.beside = Some(client);
     }
 
     /// The member.
@@ -58,11 +83,20 @@ impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
         }
     }
 
-    /// The client, if it is one.
-    pub const fn client(&mut self) -> Option<&mut Client> {
+    /// The client, if it is one or has one beside its replica.
+    pub fn client(&mut self) -> Option<&mut Client> {
         match &mut self.actor {
-            Actor::Replica(_) => None,
+            Actor::Replica(_) => self.beside.as_deref_mut(),
             Actor::Client(client) => Some(client),
+        }
+    }
+
+    /// Has the replica look for the requests of the client beside it.
+    fn pass_call(&mut self, own: Address) {
+        if let (Actor::Replica(replica), Some(client)) = (&mut self.actor, &mut self.beside)
+            && client.take_call(own)
+        {
+            replica.on_call();
         }
     }
 
@@ -83,7 +117,12 @@ impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
         }
         self.linked = peers;
         match &mut self.actor {
-            Actor::Replica(replica) => replica.install(view, own, fabric),
+            Actor::Replica(replica) => {
+                replica.install(view, own, fabric);
+                if let Some(client) = &mut self.beside {
+                    client.install(now, view, own, fabric);
+                }
+            }
             Actor::Client(client) => client.install(now, view, own, fabric),
         }
     }
@@ -117,18 +156,25 @@ impl<S: Service, D: Detector, G: Guard> Machine for Node<S, D, G> {
         match event {
             Event::Completion { token, result } if part_of(token).is_some() => {
                 match (part_of(token), &mut self.actor) {
+                    (Some((Part::Seek, argument)), _) => {
+                        if let Some(client) = self.client() {
+                            client.on_sought(now, argument, bytes_of(result), fabric);
+                        }
+                    }
                     (Some((part, argument)), Actor::Replica(replica)) => {
                         replica.on_completion(now, part, argument, result, fabric);
-                    }
-                    (Some((Part::Seek, argument)), Actor::Client(client)) => {
-                        client.on_sought(now, argument, bytes_of(result), fabric);
                     }
                     _ => {}
                 }
             }
             // Its only meaning is that there is something to poll.
             Event::Datagram { bytes: WAKEUP, .. } => match &mut self.actor {
-                Actor::Replica(replica) => replica.on_wakeup(),
+                Actor::Replica(replica) => {
+                    replica.on_wakeup();
+                    if let Some(client) = &mut self.beside {
+                        client.on_wakeup();
+                    }
+                }
                 Actor::Client(client) => client.on_wakeup(),
             },
             event => {
@@ -146,10 +192,14 @@ impl<S: Service, D: Detector, G: Guard> Machine for Node<S, D, G> {
             self.member.tick(now, fabric);
             self.update(now, fabric);
         }
-        match &mut self.actor {
-            Actor::Replica(replica) if now >= replica.deadline() => replica.tick(now, fabric),
-            Actor::Replica(_) => {}
-            Actor::Client(client) => client.tick(now, fabric),
+        if let Some(client) = self.client() {
+            client.tick(now, fabric);
+        }
+        self.pass_call(fabric.address());
+        if let Actor::Replica(replica) = &mut self.actor
+            && now >= replica.deadline()
+        {
+            replica.tick(now, fabric);
         }
     }
 
@@ -158,6 +208,7 @@ impl<S: Service, D: Detector, G: Guard> Machine for Node<S, D, G> {
             Actor::Replica(replica) => replica.deadline(),
             Actor::Client(client) => client.deadline(),
         };
-        self.member.deadline().min(actor)
+        let beside = self.beside.as_ref().map_or(Instant::NEVER, |client| client.deadline());
+        self.member.deadline().min(actor).min(beside)
     }
 }

@@ -1,7 +1,7 @@
 //! A replica: its role in the newest view, and what it does in it.
 
 use crate::REPLICAS_MAX;
-use crate::area::{Area, Block};
+use crate::area::{Area, Caller};
 use crate::config::Config;
 use crate::direct::{self, Prefix};
 use crate::follow::{Activity, Follow, Header, Replicated, Report};
@@ -104,7 +104,7 @@ pub struct Replica<S, D = Views, G = Active> {
     /// Its place among the replicas of the view.
     at: usize,
     replicas: Vec<(Incarnation, Address)>,
-    clients: Vec<(Incarnation, Address, Block)>,
+    clients: Vec<Caller>,
     /// Replicas of earlier views whose deaths are proved.
     dead: BTreeSet<Address>,
     /// Its ring at others, once it has voted.
@@ -681,6 +681,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     pub(crate) const fn on_wakeup(&mut self) {
         self.poll_at = Instant::ZERO;
         self.follow.report_soon();
+    }
+
+    /// The client beside it has requests, if this replica leads.
+    pub(crate) const fn on_call(&mut self) {
+        self.poll_at = Instant::ZERO;
     }
 
     /// A process has died.

@@ -1,5 +1,7 @@
 //! A cluster with replicas and clients in virtual time, and the faults that are injected.
 
+mod work;
+
 use crate::history::{Act, History, Watched, bytes, stamped_by_client};
 use crate::oracle::{Oracle, Seen};
 use obol_fabric::memory::copy_out;
@@ -11,6 +13,7 @@ use obol_smr::Mutant;
 use obol_smr::{
     Actor, Area, Client, Detector, Guard, KeyValue, Node, Operation, Pace, Replica, ReplicaState, Standing,
 };
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -72,6 +75,8 @@ pub(crate) enum Faults {
 pub(crate) struct Plan {
     pub(crate) fault_count: u32,
     pub(crate) faults: Faults,
+    /// The clients that work are beside replicas, and die with them.
+    pub(crate) beside: bool,
     /// The bug of all replicas.
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<Mutant>,
@@ -93,6 +98,7 @@ impl Plan {
         Self {
             fault_count: 1 + (seed % 3) as u32,
             faults,
+            beside: false,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -198,6 +204,8 @@ fn timing(fencing: bool) -> Timing {
     }
 }
 
+/// `value_bytes` where replicas need blocks, too.
+const BESIDE_BYTES: u32 = 6400;
 const LIMITS: Limits = Limits {
     slots: 8,
     proposers: COORDINATORS,
@@ -237,6 +245,8 @@ struct ClientState {
     next_at: u64,
     /// It begins none.
     is_held: bool,
+    /// What is added to its node's number in the history.
+    name: u32,
 }
 
 /// The cluster and what its clients do.
@@ -249,8 +259,9 @@ pub(crate) struct Cluster<D, G> {
     genesis: Arc<View>,
     history: History,
     oracle: Oracle,
-    /// By client.
-    asked: [ClientState; CLIENTS.end as usize - CLIENTS.start as usize],
+    /// By node.
+    asked: BTreeMap<u32, ClientState>,
+    beside: bool,
     next_value: u64,
     /// Operations that each client may begin.
     operations_max: u32,
@@ -302,7 +313,8 @@ impl Run {
 
 impl<D: Detector, G: Guard> Cluster<D, G> {
     fn start(seed: u64, plan: &Plan) -> Self {
-        let layout = Layout::new(LIMITS).expect("within the bounds");
+        let value_bytes = if plan.beside { BESIDE_BYTES } else { LIMITS.value_bytes };
+        let layout = Layout::new(Limits { value_bytes, ..LIMITS }).expect("within the bounds");
         let config = Config {
             release: obol_fabric::Release::THIS,
             timing: plan.timing(seed),
@@ -313,8 +325,6 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             .map(|n| (name("coord-", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
         let genesis = Arc::new(View::genesis(&seats, LEASE, LEASE));
-        #[cfg(not(feature = "mutants"))]
-        let _ = plan;
         let mut cluster = Self {
             world: World::new(layout, network(seed), seed),
             rng: Rng::new(seed ^ 0x736d_7200_0000_0000),
@@ -324,7 +334,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             genesis: Arc::clone(&genesis),
             history: History::default(),
             oracle: Oracle::default(),
-            asked: Default::default(),
+            asked: BTreeMap::new(),
+            beside: plan.beside,
             next_value: 1,
             operations_max: OPERATIONS_MAX,
             yields: 0,
@@ -373,7 +384,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             (name("smrc-", node), Actor::Client(Box::new(client)))
         };
         let member = Start::new(config, &genesis, [], seed).member(Kind::App, name);
-        Role::Node(Box::new(Node::new(member, actor)))
+        let machine = Node::new(member, actor);
+        Role::Node(Box::new(if self.beside { self.with_client(node, area, machine) } else { machine }))
     }
 
     fn replica(&self, node: u32) -> Option<&Replica<Watched, D, G>> {
@@ -466,7 +478,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     /// Lets clients work until a time.
     fn work_until(&mut self, end: u64) -> Result<(), String> {
         while self.world.now() < end {
-            for client in CLIENTS {
+            for client in self.callers() {
                 self.work(client)?;
             }
             if !self.step()? {
@@ -479,7 +491,10 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     /// Runs until all clients have their answers, which includes the longest retry interval.
     fn all_answered(&mut self) -> Result<(), String> {
         let end = self.world.now() + 2 * AGAIN_EVERY_MAX.0;
-        while let Some(client) = self.asked.iter().position(|asked| asked.waits_for.is_some()) {
+        let waits = |cluster: &Self| {
+            cluster.asked.iter().find(|(_, asked)| asked.waits_for.is_some()).map(|(client, _)| *client)
+        };
+        while let Some(client) = waits(self) {
             let now = self.world.now();
             if now >= end {
                 return Err(format!("invariant 12: client {client} has no answer although no fault is left"));
@@ -508,7 +523,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         let leader =
             self.leader().ok_or_else(|| format!("no replica leads after all faults: {}", self.states()))?;
         let known = self.replica(leader).ok_or("the leader is a replica")?;
-        let area = Area::of(&Layout::new(LIMITS).expect("within the bounds")).expect("there is room");
+        let area = Area::of(&self.config.layout).expect("there is room");
         let part = area.shared();
         for voter in &known.config().voters {
             let node = voter.address.region;
@@ -537,46 +552,6 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             if read.accepted == read.applied && read.ring_used != 0 {
                 return Err(format!("{node}: {read:?}"));
             }
-        }
-        Ok(())
-    }
-
-    /// Takes a client's answer, and begins its next operation.
-    fn work(&mut self, client: u32) -> Result<(), String> {
-        let at = (client - CLIENTS.start) as usize;
-        let now = self.world.now();
-        let Role::Node(machine) = self.world.machine_mut(client) else { return Ok(()) };
-        if let Some(done) = machine.client().and_then(Client::take)
-            && let Some(asked) = self.asked[at].waits_for.take()
-        {
-            self.history.ends(client, asked, &done)?;
-            // Mostly at once, to detect lost or stale values.
-            let pause = if self.rng.coin() { 0 } else { self.rng.below(THINK) };
-            self.asked[at].next_at = now + if self.reader == Some(client) { 0 } else { pause };
-        }
-        let asked = &self.asked[at];
-        let may_begin = !asked.is_held && asked.begun < self.operations_max && now >= asked.next_at;
-        if asked.waits_for.is_some() || !may_begin {
-            return Ok(());
-        }
-        let key = self.rng.below(KEYS);
-        let writes = self.rng.coin() && self.reader != Some(client);
-        let (act, operation) = if writes {
-            self.next_value += 1;
-            let put = KeyValue::put(&[key as u8], &bytes(self.next_value)).map_err(|e| e.to_string())?;
-            (Act::Put(key, self.next_value), Operation::Propose(stamped_by_client(&put)))
-        } else {
-            let get = KeyValue::get(&[key as u8]).map_err(|error| error.to_string())?;
-            (Act::Get(key), Operation::Query(stamped_by_client(&get)))
-        };
-        let begun = self.world.with_machine(client, |role, now, port| match role {
-            Role::Node(node) => node.client().map(|it| it.begin(now, operation, port).is_ok()),
-            Role::Coordinator(_) => None,
-        });
-        if begun.flatten() == Some(true) {
-            self.history.begins(client, act)?;
-            self.asked[at].waits_for = Some(act);
-            self.asked[at].begun += 1;
         }
         Ok(())
     }
@@ -646,7 +621,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         self.hold(leader, true);
         let (begun, before) = (self.world.now(), self.begun());
         while self.begun() < before + 2 * u32::from(CLIENTS.end as u8 - CLIENTS.start as u8) {
-            if self.asked.iter().all(|asked| asked.begun >= self.operations_max) {
+            if self.asked.values().all(|asked| asked.begun >= self.operations_max) {
                 break;
             }
             if self.world.now() > begun + RECOVERY_MAX {
@@ -688,7 +663,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
 
     /// Operations that clients have begun.
     fn begun(&self) -> u32 {
-        self.asked.iter().map(|asked| asked.begun).sum()
+        self.asked.values().map(|asked| asked.begun).sum()
     }
 
     fn any_replica(&mut self) -> u32 {

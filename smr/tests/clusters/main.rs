@@ -50,6 +50,18 @@ fn every_history_is_linearizable<D: Detector, G: Guard>() {
     assert!(sum.recycled > 10_000 * count, "{sum:?}");
 }
 
+/// The same for clients that are beside replicas, and die with them.
+fn clients_beside_replicas_are_served<D: Detector, G: Guard>() {
+    let mut operations = 0;
+    for (seed, faults) in seeds().step_by(2).zip([Faults::Single, Faults::Overlapping].into_iter().cycle()) {
+        let plan = Plan { beside: true, ..Plan::of(seed, faults) };
+        let run =
+            Run::of::<D, G>(seed, plan).unwrap_or_else(|fault| panic!("seed {seed}, {faults:?}: {fault}"));
+        operations += run.operations;
+    }
+    assert!(operations > 70 * seeds().count(), "{operations}");
+}
+
 fn nothing_is_lost<D: Detector, G: Guard>() {
     let (sum, count) = (all::<D, G>(Faults::Overlapping), seeds().count() as u64);
     assert!(sum.operations as u64 > 100 * count && sum.failovers >= count / 2, "{sum:?}");
@@ -68,6 +80,16 @@ fn the_same_seed_repeats<D: Detector, G: Guard>() {
 #[test]
 fn every_history_is_linearizable_and_redundancy_comes_back() {
     every_history_is_linearizable::<Views, Active>();
+}
+
+#[test]
+fn histories_of_clients_beside_replicas_are_linearizable() {
+    clients_beside_replicas_are_served::<Views, Active>();
+}
+
+#[test]
+fn with_mu_histories_of_clients_beside_replicas_are_linearizable() {
+    clients_beside_replicas_are_served::<PullScore, Unleased>();
 }
 
 #[test]

@@ -2,18 +2,18 @@
 
 use super::failure;
 use super::preset::PresetName;
-use super::resp::Front;
+use super::resp::{Front, Server};
 use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::sched;
-use obol_fabric::{Name, Nanos};
+use obol_fabric::host::{Waker, sched};
+use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{Observer, ReplicaError, Settings, named};
 use obol_smr::{
-    Active, Beats, Detector, Grants, Guard, KeyValue, OrderBook, PullScore, REPLICA_PREFIX, Replica,
-    ReplicaState, Service, VOTERS_MAX, Views, Votes,
+    Active, Beats, Client, ClientError, Detector, Grants, Guard, KeyValue, OrderBook, PullScore,
+    REPLICA_PREFIX, Replica, ReplicaState, Service, VOTERS_MAX, Views, Votes,
 };
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -111,13 +111,36 @@ fn standing(state: ReplicaState) -> (&'static str, bool, usize) {
     }
 }
 
-/// Prints a replica's state.
-struct Printer {
+/// Prints a replica's state, and serves connections between its turns.
+struct Printer<'a> {
     json: bool,
     name: Name,
+    server: Option<Server<'a>>,
 }
 
-impl Observer for Printer {
+impl Observer for Printer<'_> {
+    fn joined(&mut self, waker: Waker) {
+        if let Some(server) = &self.server {
+            server.joined(waker);
+        }
+    }
+
+    fn needs_client(&self) -> bool {
+        self.server.is_some()
+    }
+
+    fn work<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) {
+        if let Some(server) = &mut self.server {
+            server.work_beside(client, endpoint);
+        }
+    }
+
+    fn client_failed(&mut self, error: ClientError) {
+        if let Some(server) = &mut self.server {
+            server.client_failed(error);
+        }
+    }
+
     fn changed<S: Service, E: Detector, G: Guard>(
         &mut self,
         replica: &Replica<S, E, G>,
@@ -167,12 +190,22 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let front = options.resp.map(|address| Front::bind(address, options.name)).transpose()?;
     let ended = AtomicBool::new(false);
+    // With a priority, or without a pause, connections would take the core from all others.
+    let may_serve = site.deployment.profile.scheduling.priority().is_none() && !options.poll_every.is_zero();
     std::thread::scope(|scope| {
+        let flags = [&stop, &ended];
         // Before this thread gets its priority, which new threads would have as well.
-        let started = front.map_or(Ok(()), |front| front.start(scope, site, [&stop, &ended]));
-        let code = started.and_then(|()| match options.service {
-            Kept::Keys => serve_as::<KeyValue>(site, options, &stop),
-            Kept::OrderBook => serve_as::<OrderBook>(site, options, &stop),
+        let server = match front {
+            Some(front) if may_serve => front.beside(scope, flags).map(Some).map_err(Failure::failed),
+            Some(front) => front.start(scope, site, flags).map(|()| None),
+            None => Ok(None),
+        };
+        let code = server.and_then(|server| {
+            let mut printer = Printer { json: options.json, name: options.name, server };
+            match options.service {
+                Kept::Keys => serve_as::<KeyValue>(site, options, &stop, &mut printer),
+                Kept::OrderBook => serve_as::<OrderBook>(site, options, &stop, &mut printer),
+            }
         });
         ended.store(true, Ordering::Relaxed);
         code
@@ -184,12 +217,13 @@ fn serve_as<S: Service + Default>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
+    printer: &mut Printer<'_>,
 ) -> Result<ExitCode, Failure> {
     match options.preset {
-        PresetName::View => serve::<S, Views, Active>(site, options, stop),
-        PresetName::MuViews => serve::<S, Views, Grants>(site, options, stop),
-        PresetName::Mu => serve::<S, PullScore, Grants<false>>(site, options, stop),
-        PresetName::Dare => serve::<S, Beats, Votes>(site, options, stop),
+        PresetName::View => serve::<S, Views, Active>(site, options, stop, printer),
+        PresetName::MuViews => serve::<S, Views, Grants>(site, options, stop, printer),
+        PresetName::Mu => serve::<S, PullScore, Grants<false>>(site, options, stop, printer),
+        PresetName::Dare => serve::<S, Beats, Votes>(site, options, stop, printer),
     }
 }
 
@@ -198,6 +232,7 @@ fn serve<S: Service + Default, E: Detector, G: Guard>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
+    printer: &mut Printer<'_>,
 ) -> Result<ExitCode, Failure> {
     let settings = Settings {
         name: options.name,
@@ -206,8 +241,6 @@ fn serve<S: Service + Default, E: Detector, G: Guard>(
         force_empty: options.force_empty,
         poll_every: Nanos::from_std(options.poll_every),
     };
-    let mut printer = Printer { json: options.json, name: options.name };
-    obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::default()), stop, &mut printer)
-        .map_err(failure)?;
+    obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::default()), stop, printer).map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -35,14 +35,13 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     fn depose(&mut self, reader: u32) -> Result<(), String> {
         self.operations_max += MORE_OPERATIONS;
         // A write that the leader cannot commit would hold up its reads.
-        self.asked.iter_mut().for_each(|asked| asked.is_held = true);
+        self.asked.values_mut().for_each(|asked| asked.is_held = true);
         self.all_answered()?;
         let leader = self.recover()?;
         self.lingers = true;
         let others = REPLICAS.chain(CLIENTS).filter(|peer| ![leader, reader].contains(peer));
         others.for_each(|peer| self.cut(leader, peer));
-        let reads = (reader - CLIENTS.start) as usize;
-        self.asked.iter_mut().enumerate().for_each(|(at, asked)| asked.is_held = at == reads);
+        self.asked.iter_mut().for_each(|(client, asked)| asked.is_held = *client == reader);
         let begun = self.world.now();
         while !self.answers_beside(leader) {
             if self.world.now() > begun + RECOVERY_MAX {
@@ -53,7 +52,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             }
             self.work_until(self.world.now() + 20_000)?;
         }
-        self.asked[reads].is_held = false;
+        self.asked.entry(reader).or_default().is_held = false;
         self.reader = Some(reader);
         self.pause(400_000)
     }

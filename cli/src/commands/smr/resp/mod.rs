@@ -1,16 +1,20 @@
 //! A front of the store for clients of Redis, in each server that is started with `--resp`.
 //!
-//! One thread serves the connections and drives a client of the store, which sends what they ask for
+//! One thread serves the connections and has a client of the store, which sends what they ask for
 //! to the leader, whichever replica that is: so a client of Redis stays connected to any server, and
 //! need not know who leads. (Redirections as those of Redis Cluster would need a client in cluster
 //! mode.) Commands of several connections travel in one entry. A connection has commands in one batch at
 //! a time, so they are executed in its order.
 //!
-//! While batches are on the way, the thread looks for answers in its memory and for what connections
+//! Where a replica's thread may serve connections, it does (`beside`). Otherwise a thread of its own
+//! does, with a client that is a member.
+//!
+//! While batches are on the way, that thread looks for answers in its memory and for what connections
 //! have sent, and sleeps, when there is nothing of either, until the leader wakes it up. While there
 //! are none, it sleeps until a connection has sent something; it is a member, so not for long.
 
 mod batches;
+mod beside;
 mod connection;
 mod local;
 mod parse;
@@ -18,6 +22,7 @@ mod parse;
 mod tests;
 
 use batches::{Batches, Connections, Way};
+use beside::Sleeper;
 use connection::{Connection, READ_BYTES};
 use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
@@ -93,7 +98,7 @@ impl Front {
 }
 
 /// What serves the connections.
-struct Server<'a> {
+pub(super) struct Server<'a> {
     front: Front,
     /// Reports what is ready, by number: the listener, or a connection.
     epoll: OwnedFd,
@@ -110,6 +115,8 @@ struct Server<'a> {
     touched: Vec<u64>,
     ready: Vec<(u64, EventFlags)>,
     buffer: Vec<u8>,
+    /// On the thread of a replica.
+    sleeper: Option<Sleeper>,
     flags: [&'a AtomicBool; 2],
 }
 
@@ -129,6 +136,7 @@ impl<'a> Server<'a> {
             touched: Vec::new(),
             ready: Vec::with_capacity(READY_MAX),
             buffer: vec![0; READ_BYTES],
+            sleeper: None,
             flags,
         })
     }
@@ -155,14 +163,17 @@ impl<'a> Server<'a> {
         Ok(client.run(self, &AtomicBool::new(false))?)
     }
 
-    /// Waits until a connection has sent something: not at all if there is other work.
+    /// Waits until a connection has sent something: not at all if there is other work, or if the thread
+    /// is a replica's.
     fn wait(&mut self) {
         self.ready.clear();
-        let is_idle = !self.batches.are_held() && !self.batches.are_sent();
+        let is_beside = self.sleeper.is_some();
+        let is_idle = !is_beside && !self.batches.are_held() && !self.batches.are_sent();
         let time = if is_idle { SLEEP_MAX } else { Timespec { tv_sec: 0, tv_nsec: 0 } };
         let mut events = [const { MaybeUninit::uninit() }; READY_MAX];
+        let most = if is_beside { beside::READY_MAX } else { READY_MAX };
         // After an error nothing is ready.
-        if let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events[..], Some(&time)) {
+        if let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events[..most], Some(&time)) {
             self.ready.extend(ready.iter().map(|event| (event.data.u64(), event.flags)));
         }
     }
@@ -213,6 +224,32 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Takes answers, sends replies, and begins what the connections have sent. Returns whether there was
+    /// anything. `at_once`: the leader's turn is next, so nothing is gained by waiting for more.
+    fn exchange<D: Drive>(&mut self, at_once: bool, through: &mut Through<'_, D>) -> bool {
+        let mut any = false;
+        while let Some(done) = through.client.take() {
+            any = true;
+            self.batches.finish(done.number, &done.reply, &mut self.connections, &mut self.touched);
+        }
+        self.wait();
+        for n in 0..self.ready.len() {
+            let (id, flags) = self.ready[n];
+            self.on_ready(id, flags);
+        }
+        let Self { front, connections, batches, touched, .. } = self;
+        let count = connections.len();
+        batches.fill(connections, touched, &|| info(front, count));
+        let now = Instant::now();
+        let is_late = self.held.is_some_and(|since| now.duration_since(since) >= HELD_FOR);
+        let is_quiet = at_once || self.ready.is_empty() && !self.expects_more(now);
+        self.batches.send(is_quiet || is_late, through);
+        self.held = self.held.or(Some(now)).filter(|_| self.batches.are_held());
+        through.client.flush(through.endpoint);
+        self.settle();
+        any || !self.ready.is_empty()
+    }
+
     /// Sends replies, ends connections, and has the kernel report what is of interest now.
     fn settle(&mut self) {
         for id in self.touched.drain(..) {
@@ -256,28 +293,11 @@ impl<D: Drive> Way for Through<'_, D> {
 
 impl Work for Server<'_> {
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
-        while let Some(done) = client.take() {
-            self.batches.finish(done.number, &done.reply, &mut self.connections, &mut self.touched);
-        }
-        self.wait();
-        for n in 0..self.ready.len() {
-            let (id, flags) = self.ready[n];
-            self.on_ready(id, flags);
-        }
-        let Self { front, connections, batches, touched, .. } = self;
-        let count = connections.len();
-        batches.fill(connections, touched, &|| info(front, count));
-        let now = Instant::now();
-        let is_late = self.held.is_some_and(|since| now.duration_since(since) >= HELD_FOR);
-        let is_quiet = self.ready.is_empty() && !self.expects_more(now);
-        self.batches.send(is_quiet || is_late, &mut Through { client, endpoint });
-        self.held = self.held.or(Some(now)).filter(|_| self.batches.are_held());
-        client.flush(endpoint);
+        self.exchange(false, &mut Through { client, endpoint });
         // While there may be something at the connections, it does not sleep anywhere else.
         if !self.ready.is_empty() || self.batches.are_held() || !self.batches.are_sent() {
             client.look_soon();
         }
-        self.settle();
         if self.ready.is_empty() && self.batches.are_held() {
             // Whoever sends them may need this core.
             std::thread::yield_now();
