@@ -32,7 +32,7 @@ use std::time::Duration;
 const KEYS_EACH: u64 = 16;
 /// How long the replicas have to serve at first, and to be redundant again.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Wrong answers that are printed; the others are counted.
 const WRONG_EXAMPLES: usize = 10;
 
@@ -96,8 +96,8 @@ impl Drop for Replicas<'_> {
         let count = self.running.len();
         let_leave(self.running.iter_mut().map(|replica| &mut replica.child));
         self.running.clear();
-        // The keys belonged to this command only.
-        (0..count).for_each(|place| obol_replica::clear_mark(self.site, &name(place)));
+        // The keys belonged to this command only. The first one may not be one of these.
+        (0..=count).for_each(|place| obol_replica::clear_mark(self.site, &name(place)));
     }
 }
 
@@ -137,6 +137,24 @@ impl<'a> Replicas<'a> {
             if first {
                 all.until(|standing| standing == "leading")?;
             }
+        }
+        Ok(all)
+    }
+
+    /// Starts all but the first one of so many, which leads and is not one of these.
+    pub(crate) fn behind(
+        root: &'a Path,
+        site: &'a Site,
+        count: u32,
+        poll_every: &str,
+        of_all: &[&str],
+    ) -> Result<Self, Failure> {
+        let of_all = of_all.iter().map(|word| (*word).to_owned()).collect();
+        let poll_every = poll_every.to_owned();
+        let mut all = Self { root, site, poll_every, of_all, running: Vec::new() };
+        for place in 1..count as usize {
+            let replica = all.replica(place, &[])?;
+            all.running.push(replica);
         }
         Ok(all)
     }

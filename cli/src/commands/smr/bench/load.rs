@@ -38,7 +38,7 @@ pub(super) enum Kind {
 /// What is measured of keys and values.
 pub(super) const KEYS: [Kind; 4] = [Kind::Put, Kind::Get, Kind::Puts, Kind::Gets];
 /// What is measured of replicas only.
-pub(super) const RING: [Kind; 2] = [Kind::Bytes, Kind::Bursts];
+pub(super) const RING: [Kind; 1] = [Kind::Bursts];
 
 /// Writes of a burst: of some hundred bytes each, so that they take less than half of a ring.
 const BURST: u64 = 40;
@@ -50,10 +50,10 @@ const PRICE: u64 = 100;
 
 impl Kind {
     /// The operation of this number.
-    fn operation(self, number: u64) -> Result<Operation, EncodeError> {
+    fn operation(self, number: u64, longest: &[u8]) -> Result<Operation, EncodeError> {
         Ok(match self {
             Self::Put | Self::Puts | Self::Bursts => Operation::Propose(KeyValue::put(KEY, VALUE)?),
-            Self::Bytes => Operation::Propose(longest()),
+            Self::Bytes => Operation::Propose(longest.into()),
             Self::Get | Self::Gets => Operation::Query(KeyValue::get(KEY)?),
             Self::Order => {
                 let side = if number.is_multiple_of(2) { Side::Sell } else { Side::Buy };
@@ -95,12 +95,21 @@ impl Measured {
 }
 
 /// Operations, so many at a time, until a time.
-struct Load {
+pub(super) struct Load {
     kind: Kind,
-    until: std::time::Instant,
+    pub(super) until: std::time::Instant,
     number: u64,
     begun: VecDeque<Instant>,
-    times: Histogram<u64>,
+    pub(super) times: Histogram<u64>,
+    /// The command of [`Kind::Bytes`], made once.
+    longest: Box<[u8]>,
+}
+
+impl Load {
+    pub(super) fn of(kind: Kind, until: std::time::Instant) -> Result<Self, Failure> {
+        let times = Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(Failure::failed)?;
+        Ok(Self { kind, until, number: 0, begun: VecDeque::new(), times, longest: longest() })
+    }
 }
 
 impl Work for Load {
@@ -118,7 +127,7 @@ impl Work for Load {
         while !is_over && client.is_open() && self.begun.len() < self.kind.window() {
             let now = clock::now();
             // A short key and value.
-            let Ok(operation) = self.kind.operation(self.number) else { return true };
+            let Ok(operation) = self.kind.operation(self.number, &self.longest) else { return true };
             self.number += 1;
             if client.begin(now, operation, endpoint).is_err() {
                 break;
@@ -141,8 +150,7 @@ pub(super) fn measure(
     let mut all = Vec::new();
     for &kind in kinds {
         let begun = std::time::Instant::now();
-        let times = Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(Failure::failed)?;
-        let mut load = Load { kind, until: begun + time, number: 0, begun: VecDeque::new(), times };
+        let mut load = Load::of(kind, begun + time)?;
         client.run(&mut load, &AtomicBool::new(false)).map_err(Failure::failed)?;
         if load.times.is_empty() {
             return Err(Failure::Failed(format!("no answer within {time:?}; measure for longer: --for")));

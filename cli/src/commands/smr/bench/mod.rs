@@ -3,6 +3,7 @@
 mod failover;
 mod load;
 mod memory;
+mod propose;
 mod resp;
 
 use super::check::Replicas;
@@ -175,7 +176,7 @@ fn own_figures(replicas: u32, turns: &[Turn], copied: f64, outages: &Outages) ->
     let tails = (tail(turns, Kind::Put), tail(turns, Kind::Bursts));
     let bytes = f64::from(replicas) * PAYLOAD_BYTES_MAX as f64;
     let replicated = of(turns, Kind::Bytes, |one| one.per_s) * bytes;
-    let name = format!("bytes to all replicas, 7 x {PAYLOAD_BYTES_MAX} at once");
+    let name = format!("bytes to all, by the leader's process, 7 x {PAYLOAD_BYTES_MAX} at once");
     [
         Figure::against("PUT, p99.9, ring laps / never half full", "us", tails.0, tails.1, 1.2),
         Figure::at_least_times(name, "MB/s", replicated / 1e6, copied / 1e6, 0.5),
@@ -203,7 +204,7 @@ fn figures(replicated: &[Turn], alone: &[Turn]) -> Vec<Figure> {
 /// Measures replicas of a preset, or one server without copies, once.
 fn measure(
     root: &Path,
-    site: &Site,
+    site: &Arc<Site>,
     engine: Option<PresetName>,
     options: &Options,
     poll_interval: Nanos,
@@ -228,6 +229,10 @@ fn measure(
         if engine.is_some() && service.is_empty() {
             turns.push(load::measure(site, poll_interval, options.time, &RING)?);
         }
+    }
+    if let Some(engine) = engine {
+        let of_all = (*replicas, poll_every.as_str(), engine);
+        turns.push(vec![propose::measure(root, site, of_all, poll_interval, options.time)?]);
     }
     Ok(turns)
 }
