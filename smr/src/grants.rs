@@ -30,15 +30,14 @@
 use crate::REPLICAS_MAX;
 use crate::area::Area;
 use crate::clients::WAKEUP;
+use crate::lines::Lines;
 use crate::log::Term;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::preset::{Guard, Look, Reads, Turn};
 use crate::sealed;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
-use obol_fabric::{
-    Address, Fabric, Incarnation, Instant, LinkError, Nanos, Permission, Remote, ViewId, Writers,
-};
+use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Permission, ViewId, Writers};
 use obol_membership::View;
 use std::collections::BTreeSet;
 
@@ -61,9 +60,9 @@ struct Line {
 }
 
 impl Line {
-    fn encode(&self, out: &mut Vec<u8>) {
+    const fn words(&self) -> [u64; LINE_WORDS] {
         let Self { who, to, asks, turn, grants } = *self;
-        sealed::seal([who.0, to.0, asks.0, turn, grants.0], out);
+        [who.0, to.0, asks.0, turn, grants.0]
     }
 
     fn of([who, to, asks, turn, grants]: [u64; LINE_WORDS]) -> Self {
@@ -103,10 +102,7 @@ enum Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Grants<const VIEWS: bool = true> {
     view: ViewId,
-    own: Option<Incarnation>,
-    /// Its place among the replicas of the view.
-    place: usize,
-    replicas: Vec<(Incarnation, Address)>,
+    lines: Lines,
     /// The term that it leads or is to lead.
     term: Option<Term>,
     /// Those who have granted it their permission in that term.
@@ -119,33 +115,14 @@ pub struct Grants<const VIEWS: bool = true> {
     switching: Option<(Grant, Step)>,
     /// The highest request that waits.
     wanted: Option<Grant>,
-    turn: u64,
-    /// The checksums of the lines that were handled.
-    seen: [u64; REPLICAS_MAX],
     is_unsupported: bool,
     mutant: ActiveMutant,
 }
 
 impl<const VIEWS: bool> Grants<VIEWS> {
-    /// The lines of other replicas that have changed.
-    fn poll_lines<F: Fabric>(&mut self, own: Incarnation, area: Area, fabric: &mut F) {
-        for place in 0..self.replicas.len().min(REPLICAS_MAX) {
-            let words = fabric.own(area.permission(place), 8 * (LINE_WORDS + 1));
-            let sum = words.and_then(|words| words.get(LINE_WORDS)).map(|sum| sum.load(Ordering::Relaxed));
-            if sum.is_none() || sum == Some(self.seen[place]) {
-                continue;
-            }
-            let Some(line) = sealed::unseal_own::<LINE_WORDS>(words).map(Line::of) else { continue };
-            self.seen[place] = sum.unwrap_or_default();
-            if line.to == own {
-                self.on_line(&line, area, fabric);
-            }
-        }
-    }
-
     fn on_line<F: Fabric>(&mut self, line: &Line, area: Area, fabric: &mut F) {
-        // Lines are looked at again with each view: it may be in a newer one.
-        let Some(&(who, at)) = self.replicas.iter().find(|(who, _)| *who == line.who) else { return };
+        let who = line.who;
+        let Some(at) = self.lines.address(who) else { return };
         if self.term == Some(line.grants) {
             self.confirmed.insert(at);
         }
@@ -191,7 +168,7 @@ impl<const VIEWS: bool> Grants<VIEWS> {
 
     /// Answers a request that was granted.
     fn confirm<F: Fabric>(&mut self, grant: Grant, area: Area, fabric: &mut F) {
-        if Some(grant.who) == self.own {
+        if Some(grant.who) == self.lines.own() {
             if self.term == Some(grant.term) {
                 self.confirmed.insert(grant.at);
             }
@@ -202,15 +179,11 @@ impl<const VIEWS: bool> Grants<VIEWS> {
 
     /// Writes the line for another replica.
     fn send<F: Fabric>(&mut self, (to, at): (Incarnation, Address), area: Area, fabric: &mut F) {
-        let Some(who) = self.own.filter(|_| self.place < REPLICAS_MAX) else { return };
-        self.turn += 1;
+        let Some((who, turn)) = self.lines.next_line() else { return };
         let asks = self.term.filter(|_| !self.confirmed.contains(&at)).unwrap_or_default();
         let of_it = self.granted.filter(|grant| (grant.who, grant.at) == (to, at));
         let grants = of_it.map(|grant| grant.term).unwrap_or_default();
-        let mut bytes = Vec::new();
-        Line { who, to, asks, turn: self.turn, grants }.encode(&mut bytes);
-        let to = Remote { at, offset: area.permission(self.place) };
-        fabric.write_unsignaled(to, &bytes, token(Part::Send, 0));
+        self.lines.write(at, Line { who, to, asks, turn, grants }.words(), area, fabric);
     }
 }
 
@@ -227,11 +200,7 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
 
     fn install(&mut self, view: &View, own: Option<Incarnation>) {
         self.view = view.id;
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
-        let place = self.replicas.iter().position(|(who, _)| Some(*who) == own);
-        self.own = own.filter(|_| place.is_some());
-        self.place = place.unwrap_or(REPLICAS_MAX);
-        self.seen = [0; REPLICAS_MAX];
+        self.lines.install(view, own);
         self.ask_at = Instant::ZERO;
     }
 
@@ -248,9 +217,10 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
     }
 
     fn poll<F: Fabric>(&mut self, now: Instant, turn: &Turn, fabric: &mut F) {
-        let Some(own) = self.own else { return };
+        let Some(own) = self.lines.own() else { return };
         let area = turn.area;
-        self.poll_lines(own, area, fabric);
+        let lines = self.lines.changed(area, fabric).into_iter().map(Line::of);
+        lines.filter(|line| line.to == own).for_each(|line| self.on_line(&line, area, fabric));
         if let Some(term) = self.term {
             let at = fabric.address();
             if !self.confirmed.contains(&at) {
@@ -259,8 +229,8 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
             if now >= self.ask_at {
                 let is_first = self.ask_at == Instant::ZERO;
                 self.ask_at = now + ASK_EVERY;
-                for (who, at) in self.replicas.clone() {
-                    if who != own && !self.confirmed.contains(&at) {
+                for (who, at) in self.lines.others() {
+                    if !self.confirmed.contains(&at) {
                         self.send((who, at), area, fabric);
                         if is_first {
                             // An owner that is idle does not look at its lines.

@@ -27,6 +27,7 @@ mod follow;
 mod grants;
 mod keys;
 mod lead;
+mod lines;
 mod log;
 #[cfg(test)]
 mod model;

@@ -23,15 +23,15 @@
 #[cfg(test)]
 mod model;
 
-use crate::REPLICAS_MAX;
 use crate::area::Area;
 use crate::clients::WAKEUP;
 use crate::direct::Last;
 use crate::grants::change;
+use crate::lines::Lines;
 use crate::log::{Index, Term};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::preset::{Election, Guard, Look, Reads, Turn};
-use crate::sealed::{self, word};
+use crate::sealed::word;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Permission, Remote, Writers};
@@ -63,10 +63,10 @@ struct Line {
 }
 
 impl Line {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn words(&self) -> [u64; LINE_WORDS] {
         let Self { who, to, term, stands, leads, turn, grants, last } = *self;
         let turn = turn << 2 | u64::from(stands) << 1 | u64::from(leads);
-        sealed::seal([who.0, to.0, term.0, turn, grants.0, last.term.0, last.index.0], out);
+        [who.0, to.0, term.0, turn, grants.0, last.term.0, last.index.0]
     }
 
     fn of([who, to, term, turn, grants, last_term, last_index]: [u64; LINE_WORDS]) -> Self {
@@ -131,10 +131,7 @@ struct Check {
 /// Terms and votes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Votes {
-    own: Option<Incarnation>,
-    /// Its place among the replicas of the view.
-    place: usize,
-    replicas: Vec<(Incarnation, Address)>,
+    lines: Lines,
     term: Term,
     /// The highest term of others by which it, as a candidate or leader, is outdated.
     higher: Term,
@@ -153,32 +150,14 @@ pub struct Votes {
     election: Election,
     check: Check,
     send_at: Instant,
-    turn: u64,
-    /// The checksums of the lines that were handled.
-    seen: [u64; REPLICAS_MAX],
     is_unsupported: bool,
     mutant: ActiveMutant,
 }
 
 impl Votes {
-    /// The lines of other servers that have changed.
-    fn poll_lines<F: Fabric>(&mut self, own: Incarnation, turn: &Turn, fabric: &mut F) {
-        for place in 0..self.replicas.len().min(REPLICAS_MAX) {
-            let words = fabric.own(turn.area.permission(place), 8 * (LINE_WORDS + 1));
-            let sum = words.and_then(|words| words.get(LINE_WORDS)).map(|sum| sum.load(Ordering::Relaxed));
-            if sum.is_none() || sum == Some(self.seen[place]) {
-                continue;
-            }
-            let Some(line) = sealed::unseal_own::<LINE_WORDS>(words).map(Line::of) else { continue };
-            self.seen[place] = sum.unwrap_or_default();
-            if line.to == own && line.who != own && line.term <= TERM_MAX {
-                self.on_line(&line, turn, fabric);
-            }
-        }
-    }
-
     fn on_line<F: Fabric>(&mut self, line: &Line, turn: &Turn, fabric: &mut F) {
-        let Some(&(who, at)) = self.replicas.iter().find(|(who, _)| *who == line.who) else { return };
+        let who = line.who;
+        let Some(at) = self.lines.address(who) else { return };
         let chief = Chief { term: line.term, who, at, leads: line.leads, last: line.last };
         if let Some(stands) = self.stands {
             if line.grants == stands {
@@ -281,7 +260,7 @@ impl Votes {
     /// The log is open: the answer follows.
     fn answer<F: Fabric>(&mut self, chief: Chief, area: Area, fabric: &mut F) {
         self.access = Access::Leader(chief.term, chief.at);
-        if Some(chief.who) != self.own {
+        if Some(chief.who) != self.lines.own() {
             self.send((chief.who, chief.at), area, fabric);
         } else if self.stands == Some(chief.term) {
             self.confirmed.insert(chief.at);
@@ -290,19 +269,16 @@ impl Votes {
 
     /// Writes the line for another server.
     fn send<F: Fabric>(&mut self, (to, at): (Incarnation, Address), area: Area, fabric: &mut F) {
-        let Some(who) = self.own.filter(|_| self.place < REPLICAS_MAX) else { return };
-        self.turn += 1;
+        let Some((who, turn)) = self.lines.next_line() else { return };
         let grants = match self.access {
             Access::Leader(term, leader) if leader == at && term == self.term => term,
             _ => Term(0),
         };
-        let (term, turn, leads, last) = (self.term, self.turn, self.leads, self.last.unwrap_or_default());
+        let (term, leads, last) = (self.term, self.leads, self.last.unwrap_or_default());
         let asks = self.last.is_some() && self.stands == Some(term);
         let stands = asks && !self.confirmed.contains(&at);
-        let mut bytes = Vec::new();
-        Line { who, to, term, stands, leads, turn, grants, last }.encode(&mut bytes);
-        let to = Remote { at, offset: area.permission(self.place) };
-        fabric.write_unsignaled(to, &bytes, token(Part::Send, 0));
+        let line = Line { who, to, term, stands, leads, turn, grants, last };
+        self.lines.write(at, line.words(), area, fabric);
     }
 }
 
@@ -319,18 +295,14 @@ impl Guard for Votes {
     const READS: Reads = Reads::Confirmed;
 
     fn install(&mut self, view: &View, own: Option<Incarnation>) {
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
-        let place = self.replicas.iter().position(|(who, _)| Some(*who) == own);
-        self.own = own.filter(|_| place.is_some());
-        self.place = place.unwrap_or(REPLICAS_MAX);
-        self.seen = [0; REPLICAS_MAX];
+        self.lines.install(view, own);
         self.send_at = Instant::ZERO;
     }
 
     /// Becomes a candidate (DARE, 3.2.2): it closes its own log first.
     fn seize<F: Fabric>(&mut self, term: Term, fabric: &mut F) {
         self.release();
-        let Some(who) = self.own else { return };
+        let Some(who) = self.lines.own() else { return };
         self.stands = Some(term);
         let (at, last) = (fabric.address(), Last::default());
         self.wanted = Some(Chief { term, who, at, leads: false, last });
@@ -339,7 +311,8 @@ impl Guard for Votes {
 
     fn release(&mut self) {
         if let Some(stands) = self.stands.take() {
-            self.wanted = self.wanted.filter(|wanted| Some(wanted.who) != self.own || wanted.term != stands);
+            let own = self.lines.own();
+            self.wanted = self.wanted.filter(|wanted| Some(wanted.who) != own || wanted.term != stands);
         }
         (self.leads, self.last, self.higher) = (false, None, Term(0));
         self.confirmed.clear();
@@ -353,16 +326,20 @@ impl Guard for Votes {
     }
 
     fn poll<F: Fabric>(&mut self, now: Instant, turn: &Turn, fabric: &mut F) {
-        let Some(own) = self.own else { return };
-        self.poll_lines(own, turn, fabric);
+        let Some(own) = self.lines.own() else { return };
+        for line in self.lines.changed(turn.area, fabric).into_iter().map(Line::of) {
+            if line.to == own && line.who != own && line.term <= TERM_MAX {
+                self.on_line(&line, turn, fabric);
+            }
+        }
         self.work(own, turn, fabric);
         let speaks = self.leads || self.last.is_some() && self.stands == Some(self.term);
         if speaks && now >= self.send_at {
             let is_first = self.send_at == Instant::ZERO;
             self.send_at = now + turn.every;
-            for (who, at) in self.replicas.clone() {
+            for (who, at) in self.lines.others() {
                 let asks = !self.confirmed.contains(&at);
-                if who != own && (self.leads || asks) {
+                if self.leads || asks {
                     self.send((who, at), turn.area, fabric);
                     if is_first && asks {
                         // A server that is idle does not look at its lines.
