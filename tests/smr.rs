@@ -209,13 +209,19 @@ fn with_permissions_over_ip_a_store_survives_the_gateway_of_its_leader() {
     until("all vote and have everything", || {
         std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
     });
+    // Each host reads the replicas of all.
+    until("all are read by the second host", || {
+        let status = says(&root, &["status", "--json", "--cluster", "default.2"]).json();
+        (&status["leader"], &status["redundancy"]) == (&"smr-1".into(), &3.into())
+            && figures(&status, "accepted").len() == 3
+    });
     assert_eq!(root.run(&["kill", "gateway-3"]).code, Some(0));
     // What is answered from now on is answered by another leader, and the first one's WRITEs are
     // refused.
     assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "smr-3");
     assert_eq!(says(&root, &["put", "a", "2"]).code, Some(0));
     let status = says(&root, &["status", "--json"]).json();
-    assert_eq!(figures(&status, "granted"), [status["term"].as_u64().unwrap_or_default()], "{status}");
+    assert_eq!(figures(&status, "granted"), [status["term"].as_u64().unwrap_or_default(); 2], "{status}");
     assert_eq!(root.run(&["start", "gateway-3"]).code, Some(0));
     root.until("it is a member again", |status| status.is_active("smr-1"));
     assert_eq!(says(&root, &["get", "a", "--cluster", "default.3"]).ends(0).out.trim(), "2");

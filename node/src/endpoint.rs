@@ -20,6 +20,7 @@ use obol_fabric::{
 use obol_membership::{Kind, Role};
 use obol_profiles::{Profile, Pulse, Rdma};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -292,6 +293,15 @@ impl RegionReader {
         match self {
             Self::Rdma(observer) => observer.read(at),
             Self::Ip(observer) => observer.read(at),
+        }
+    }
+
+    /// Reads a part of the space of a region's values once, in ascending order, after the region.
+    /// Blocks as [`RegionReader::read`] does.
+    pub fn read_values(&mut self, at: Address, part: Range<u32>) -> Result<Vec<u8>, LinkError> {
+        match self {
+            Self::Rdma(observer) => observer.read_values(at, part),
+            Self::Ip(observer) => observer.read_values(at, part),
         }
     }
 }

@@ -120,6 +120,8 @@ pub struct Observer {
     remote_interval: Duration,
     /// Whether they are left out.
     of_this_host: bool,
+    /// Whether the memory of their replicas is read as well.
+    reads_replicas: bool,
     /// Why other hosts cannot be read.
     trouble: Option<String>,
     /// Why those of other hosts that were not seen by the last look may run all the same.
@@ -161,6 +163,7 @@ impl Observer {
             remotes: None,
             remote_interval: remote_reader::POLL_INTERVAL,
             of_this_host: false,
+            reads_replicas: false,
             trouble: None,
             doubt: None,
             silent: BTreeSet::new(),
@@ -195,6 +198,13 @@ impl Observer {
     /// caller that polls as rarely. To be called before the first poll.
     pub const fn read_elsewhere_every(&mut self, interval: Duration) {
         self.remote_interval = interval;
+    }
+
+    /// Reads the memory of the replicas of other hosts as well, some 100 KB of each with the limits of
+    /// the profiles: for a caller that shows them ([`crate::replicas::Replicas`]).
+    #[must_use]
+    pub fn read_replicas(self) -> Self {
+        Self { reads_replicas: true, ..self }
     }
 
     /// Counts everything in the histograms that the first poll finds as new, so that the sums over

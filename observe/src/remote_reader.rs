@@ -8,6 +8,7 @@ use obol_fabric::{Address, Instant, LinkError};
 use obol_node::endpoint::RegionReader;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{self, Duration};
@@ -27,6 +28,15 @@ const IDLE_AFTER: Duration = FIRST_READ_TIMEOUT.saturating_add(Duration::from_se
 /// gateway that is not there, are reported at once.
 const UNANSWERED_AFTER: Duration = Duration::from_millis(250);
 
+/// What is READ of another host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The region's address.
+    pub(crate) whom: Address,
+    /// A part of the space of its values; mostly empty.
+    pub(crate) values: Range<u32>,
+}
+
 /// The result of a READ of a region.
 #[derive(Debug)]
 pub(crate) struct RemoteCopy {
@@ -36,6 +46,8 @@ pub(crate) struct RemoteCopy {
     asked_at: Instant,
     /// The region, or why it cannot be READ.
     pub(crate) copy: Result<RegionCopy, LinkError>,
+    /// The part of its values that was wanted. READ again only after [`RemoteReader::refresh`].
+    pub(crate) values: Arc<[u8]>,
 }
 
 impl RemoteCopy {
@@ -43,23 +55,50 @@ impl RemoteCopy {
     pub(crate) const fn is_silent(&self) -> bool {
         matches!(self.copy, Err(LinkError::PeerDead))
     }
+
+    /// Whether it has what is wanted, or a reason why not.
+    fn is_of(&self, wanted: &Wanted) -> bool {
+        self.whom == wanted.whom && (self.copy.is_err() || self.values.len() == wanted.values.len())
+    }
 }
 
 /// Reads a region once.
 pub(crate) trait ReadRegion: Send + 'static {
     /// Blocks until the region's host has answered, or is given up.
     fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError>;
+
+    /// Reads a part of the space of its values, after that.
+    fn read_values(&mut self, at: Address, part: Range<u32>) -> Result<Vec<u8>, LinkError>;
 }
 
 impl ReadRegion for RegionReader {
     fn read(&mut self, at: Address) -> Result<RegionCopy, LinkError> {
         Self::read(self, at)
     }
+
+    fn read_values(&mut self, at: Address, part: Range<u32>) -> Result<Vec<u8>, LinkError> {
+        Self::read_values(self, at, part)
+    }
+}
+
+/// Reads what is wanted of a region, once. `known` are its values, if they need not be READ.
+fn read_one(
+    reader: &mut impl ReadRegion,
+    Wanted { whom, values }: &Wanted,
+    known: Option<Arc<[u8]>>,
+) -> Result<(RegionCopy, Arc<[u8]>), LinkError> {
+    let copy = reader.read(*whom)?;
+    let values = match known {
+        Some(known) => known,
+        None if values.is_empty() => Arc::default(),
+        None => reader.read_values(*whom, values.clone())?.into(),
+    };
+    Ok((copy, values))
 }
 
 #[derive(Default)]
 struct State {
-    wanted: Vec<Address>,
+    wanted: Vec<Wanted>,
     wanted_at: Instant,
     /// Copies must be of this moment or later.
     fresh_from: Instant,
@@ -78,18 +117,20 @@ struct Shared {
 }
 
 impl State {
-    fn has_all(&self) -> bool {
-        let is_fresh = |found: &RemoteCopy| found.asked_at >= self.fresh_from;
-        let has = |whom: &Address| {
-            self.copies.get(&whom.region).is_some_and(|found| found.whom == *whom && is_fresh(found))
-        };
-        self.wanted.iter().all(has)
+    /// The last copy of a region, if it is not too old.
+    fn fresh(&self, wanted: &Wanted) -> Option<&RemoteCopy> {
+        let found = self.copies.get(&wanted.whom.region)?;
+        (found.is_of(wanted) && found.asked_at >= self.fresh_from).then_some(found)
     }
 
-    /// Takes the result of a READ that began at `asked_at`.
-    fn take(&mut self, whom: Address, asked_at: Instant, copy: Result<RegionCopy, LinkError>) {
-        if self.wanted.contains(&whom) {
-            self.copies.insert(whom.region, Arc::new(RemoteCopy { whom, asked_at, copy }));
+    fn has_all(&self) -> bool {
+        self.wanted.iter().all(|wanted| self.fresh(wanted).is_some())
+    }
+
+    /// Takes the result of a READ.
+    fn take(&mut self, wanted: &Wanted, found: RemoteCopy) {
+        if self.wanted.contains(wanted) {
+            self.copies.insert(wanted.whom.region, Arc::new(found));
         }
     }
 }
@@ -111,7 +152,7 @@ impl RemoteReader {
     /// first READ of newly requested regions, except of hosts that do not answer.
     pub(crate) fn copies<R: ReadRegion>(
         &mut self,
-        wanted: &BTreeMap<u8, Vec<Address>>,
+        wanted: &BTreeMap<u8, Vec<Wanted>>,
         by_gateway: bool,
         mut open: impl FnMut() -> Result<R, String>,
     ) -> Result<BTreeMap<u32, Arc<RemoteCopy>>, String> {
@@ -131,6 +172,11 @@ impl RemoteReader {
         }
         // Taken at the end, so that a host that was waited for makes no copy of another one old.
         Ok(self.threads.values().flat_map(HostReader::copies).collect())
+    }
+
+    /// The last copy of a region, if it is wanted.
+    pub(crate) fn copy(&self, region: u32) -> Option<Arc<RemoteCopy>> {
+        self.threads.values().find_map(|host| host.shared.state.lock().copies.get(&region).cloned())
     }
 
     /// Makes the next call of [`RemoteReader::copies`] wait until every region was READ after this
@@ -167,13 +213,13 @@ impl HostReader {
     }
 
     /// Requests these regions, and no others.
-    fn want(&self, wanted: &[Address]) {
+    fn want(&self, wanted: &[Wanted]) {
         let mut state = self.shared.state.lock();
         state.wanted_at = clock::now();
         if state.wanted != wanted {
             wanted.clone_into(&mut state.wanted);
             let State { wanted, copies, .. } = &mut *state;
-            copies.retain(|_, found| wanted.contains(&found.whom));
+            copies.retain(|_, found| wanted.iter().any(|wanted| found.is_of(wanted)));
         }
         self.shared.changed.notify_all();
     }
@@ -216,22 +262,24 @@ fn read(mut reader: impl ReadRegion, interval: Duration, by_gateway: bool, share
         let is_idle = clock::now().since(state.wanted_at).to_std() >= idle_after;
         let round = if is_idle && state.has_all() { Vec::new() } else { state.wanted.clone() };
         let (mut all_answer, mut unanswered) = (true, None);
-        for whom in round {
+        for wanted in round {
             let asked_at = clock::now();
-            let copy = match unanswered {
+            let read = match unanswered {
                 // The gateway serves all regions of its host.
                 Some(error) if by_gateway => Err(error),
                 _ => {
+                    let known = state.fresh(&wanted).filter(|found| found.copy.is_ok());
+                    let known = known.map(|found| Arc::clone(&found.values));
                     state.reads = true;
                     drop(state);
-                    let copy = reader.read(whom);
+                    let read = read_one(&mut reader, &wanted, known);
                     state = shared.state.lock();
                     state.reads = false;
-                    copy
+                    read
                 }
             };
-            all_answer &= copy.is_ok();
-            match &copy {
+            all_answer &= read.is_ok();
+            match &read {
                 Ok(_) => state.given_up = false,
                 Err(LinkError::PeerDead) if clock::now().since(asked_at).to_std() >= UNANSWERED_AFTER => {
                     unanswered = Some(LinkError::PeerDead);
@@ -239,7 +287,11 @@ fn read(mut reader: impl ReadRegion, interval: Duration, by_gateway: bool, share
                 }
                 Err(_) => (),
             }
-            state.take(whom, asked_at, copy);
+            let (copy, values) = match read {
+                Ok((copy, values)) => (Ok(copy), values),
+                Err(error) => (Err(error), Arc::default()),
+            };
+            state.take(&wanted, RemoteCopy { whom: wanted.whom, asked_at, copy, values });
             shared.changed.notify_all();
             if state.stop {
                 return;
@@ -272,12 +324,20 @@ mod tests {
             }
             Err(LinkError::PeerReplaced)
         }
+
+        fn read_values(&mut self, _at: Address, _part: Range<u32>) -> Result<Vec<u8>, LinkError> {
+            Err(LinkError::PeerReplaced)
+        }
+    }
+
+    const fn wanted(region: u32) -> Wanted {
+        Wanted { whom: Address::region(region), values: 0..0 }
     }
 
     /// A reader of hosts 1 to 3, each with the region of its number. Region 2 answers on release.
     struct Fixture {
         reader: RemoteReader,
-        wanted: BTreeMap<u8, Vec<Address>>,
+        wanted: BTreeMap<u8, Vec<Wanted>>,
         hosts: Vec<Host>,
         release: Sender<()>,
         asked: Receiver<(u32, Instant)>,
@@ -287,7 +347,7 @@ mod tests {
         fn new() -> Self {
             let ((release, released), (asking, asked)) = (channel(), channel());
             let hosts = [None, Some(released), None].map(|release| Host { release, asked: asking.clone() });
-            let wanted = (1..=3).map(|host| (host, vec![Address::region(host.into())])).collect();
+            let wanted = (1..=3).map(|host| (host, vec![wanted(host.into())])).collect();
             let reader = RemoteReader::new(Duration::from_millis(1));
             Self { reader, wanted, hosts: hosts.into(), release, asked }
         }
@@ -332,7 +392,7 @@ mod tests {
         assert!(given_up(&fixture));
         assert!(!fixture.reader.threads[&3].shared.state.lock().given_up);
         // New regions of it do not change that.
-        fixture.wanted.insert(2, vec![Address::region(2), Address::region(4)]);
+        fixture.wanted.insert(2, vec![wanted(2), wanted(4)]);
         fixture.copies();
         assert!(given_up(&fixture));
     }
@@ -340,7 +400,7 @@ mod tests {
     #[test]
     fn the_other_regions_of_a_silent_gateway_are_not_tried_one_by_one() {
         let mut fixture = Fixture::new();
-        fixture.wanted.insert(2, vec![Address::region(2), Address::region(4)]);
+        fixture.wanted.insert(2, vec![wanted(2), wanted(4)]);
         fixture.copies();
         fixture.release.send(()).expect("the thread waits");
         let state = &fixture.reader.threads[&2].shared;

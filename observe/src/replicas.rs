@@ -36,13 +36,13 @@ pub struct Replica {
     pub member: bool,
     /// It leads, and serves.
     pub leads: bool,
-    /// What it does. Absent if it is of another host.
+    /// What it does. Absent if its host has not answered.
     pub activity: Option<Doing>,
     /// Whether it is stopped by a signal.
     pub frozen: bool,
-    /// Of another host, whose memory is read there.
+    /// Of another host.
     pub elsewhere: bool,
-    /// Absent if it has no log, or if it is of another host.
+    /// Absent if it has no log, or if its host has not answered.
     pub log: Option<Log>,
 }
 
@@ -112,7 +112,7 @@ struct Found {
     is_member: bool,
     frozen: bool,
     elsewhere: bool,
-    /// `None` if its memory is of another host.
+    /// `None` if its host has not answered.
     activity: Option<Activity>,
     standing: Option<Standing>,
 }
@@ -125,6 +125,23 @@ impl Found {
     }
 }
 
+/// Whoever leads, or is to: without views, it says so itself.
+fn leader_of(found: &[Found], eldest: Option<Incarnation>) -> Option<Incarnation> {
+    let leads_itself = |one: &&Found| {
+        let preset = one.standing.and_then(|standing| standing.preset());
+        let without_views = matches!(preset, Some(Preset::Mu | Preset::Dare));
+        one.is_member && without_views && one.activity == Some(Activity::Leads)
+    };
+    let by_itself =
+        found.iter().filter(leads_itself).max_by_key(|one| one.standing.map(|standing| standing.granted));
+    by_itself.map(|one| one.incarnation).or(eldest)
+}
+
+/// What a replica does and where it stands, by its memory.
+fn decode(area: &Area, memory: &[u8]) -> Option<(Activity, Option<Standing>)> {
+    Some((Activity::of(memory)?, Standing::of(area, memory)))
+}
+
 /// Copies the memory of a replica of this host.
 fn memory(cluster: &Cluster, area: &Area, region: u32) -> Option<(Activity, Option<Standing>)> {
     // It may have ended in between.
@@ -132,15 +149,37 @@ fn memory(cluster: &Cluster, area: &Area, region: u32) -> Option<(Activity, Opti
     let mut memory = Vec::new();
     let mut read = || {
         let is_held = observed.reader().values(area.shared(), &mut memory);
-        let activity = is_held.then(|| Activity::of(&memory)).flatten()?;
-        Some((activity, Standing::of(area, &memory)))
+        is_held.then(|| decode(area, &memory)).flatten()
     };
     (0..TRIES).find_map(|_| read())
 }
 
+/// Reads a replica.
+fn read_one(observer: &mut Observer, area: &Area, process: &Process, snapshot: &Snapshot) -> Found {
+    let elsewhere = process.elsewhere.is_some();
+    let read = if elsewhere {
+        let copy = observer.replica_elsewhere(process.region);
+        copy.and_then(|copy| decode(area, &copy.values))
+    } else {
+        memory(observer.cluster(), area, process.region)
+    };
+    observer.count_read(area.shared().len());
+    Found {
+        name: process.name,
+        incarnation: process.incarnation,
+        is_member: snapshot.is_member(process),
+        frozen: process.frozen,
+        elsewhere,
+        // What was not read of this host leads nothing.
+        activity: read.map(|(activity, _)| activity).or((!elsewhere).then_some(Activity::Follows)),
+        standing: read.and_then(|(_, standing)| standing),
+    }
+}
+
 impl Replicas {
     /// Reads the replicas of a snapshot that run; `None` if the regions of the cluster have no room for a
-    /// log.
+    /// log. Those of other hosts have logs only for an observer that reads them
+    /// ([`Observer::read_replicas`]).
     pub fn read(observer: &mut Observer, snapshot: &Snapshot) -> Option<Self> {
         let area = Area::of(observer.cluster().layout())?;
         let eldest = snapshot.view.as_ref().and_then(|view| obol_smr::replicas(view).next());
@@ -150,38 +189,25 @@ impl Replicas {
         let mut processes: Vec<&Process> = snapshot.all_processes().filter(is_replica).collect();
         // The leader first: what it has committed by then the others have when they are read.
         processes.sort_by_key(|process| Some(process.incarnation) != eldest);
-        let mut found = Vec::new();
-        for process in processes {
-            let elsewhere = process.elsewhere.is_some();
-            let read = (!elsewhere).then(|| memory(observer.cluster(), &area, process.region)).flatten();
-            if !elsewhere {
-                observer.count_read(area.shared().len());
+        let mut found: Vec<Found> =
+            processes.iter().map(|process| read_one(observer, &area, process, snapshot)).collect();
+        // For the same reason: copies of other hosts may be older than what was read of the leader.
+        if found.iter().any(|one| one.elsewhere) {
+            observer.read_elsewhere_again();
+            let leader = leader_of(&found, eldest);
+            for (one, process) in found.iter_mut().zip(&processes) {
+                if Some(one.incarnation) != leader {
+                    let again = read_one(observer, &area, process, snapshot);
+                    *one = if again.activity.is_some() { again } else { *one };
+                }
             }
-            found.push(Found {
-                name: process.name,
-                incarnation: process.incarnation,
-                is_member: snapshot.is_member(process),
-                frozen: process.frozen,
-                elsewhere,
-                // What was not read leads nothing.
-                activity: read.map(|(activity, _)| activity).or((!elsewhere).then_some(Activity::Follows)),
-                standing: read.and_then(|(_, standing)| standing),
-            });
         }
         Some(Self::of(found, eldest, area.ring_bytes()))
     }
 
     fn of(mut found: Vec<Found>, eldest: Option<Incarnation>, ring_bytes: u32) -> Self {
         found.sort_by_key(|one| (one.name, one.incarnation));
-        // Without views, whoever leads says so itself.
-        let leads_itself = |one: &&Found| {
-            let preset = one.standing.and_then(|standing| standing.preset());
-            let without_views = matches!(preset, Some(Preset::Mu | Preset::Dare));
-            one.is_member && without_views && one.activity == Some(Activity::Leads)
-        };
-        let by_itself =
-            found.iter().filter(leads_itself).max_by_key(|one| one.standing.map(|standing| standing.granted));
-        let leader = by_itself.map(|one| one.incarnation).or(eldest);
+        let leader = leader_of(&found, eldest);
         // The leader has the whole log; without one, whoever has most of it.
         let of_leader = found.iter().find(|one| one.leads(leader));
         let newest = of_leader.and_then(|one| one.standing).or_else(|| {
@@ -262,10 +288,15 @@ impl Replicas {
 }
 
 impl Replica {
+    /// Whether its host has not answered.
+    pub const fn is_unread(&self) -> bool {
+        self.activity.is_none()
+    }
+
     /// What is remarkable about it.
     pub fn note(&self) -> &'static str {
         match &self.log {
-            None if self.elsewhere => "on another host: `obol smr status` there",
+            None if self.is_unread() => "its host does not answer",
             _ if self.frozen => "frozen",
             _ if !self.member => "no member",
             None if self.activity == Some(Doing::Waits) => "waits for a replica that has the log",

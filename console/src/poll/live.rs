@@ -64,7 +64,8 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(location: ClusterLocation) -> Self {
-        let source = Source::new(location.root, location.cluster, Observer::low_memory);
+        let set_up = |observer: Observer| observer.low_memory().read_replicas();
+        let source = Source::new(location.root, location.cluster, set_up);
         Self { source, spans_due: Instant::ZERO, notes: None, until: None, all_buckets: false }
     }
 

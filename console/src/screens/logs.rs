@@ -65,14 +65,11 @@ const NONE: &str = "no replica runs; start the first one: obol smr server --name
 /// Explanations of what the title and the column STATE have.
 const SIGNS: [(&str, &str); 3] = [
     ("preset", "how an earlier leader is excluded: by views and leases (view), or by permissions to write"),
-    (
-        "redundancy",
-        "members of this host that have every entry that the leader knows to be committed, itself included",
-    ),
+    ("redundancy", "members that have every entry that the leader knows to be committed, itself included"),
     (
         "states",
         "leads, follows, takes over (it collects what may be committed), waits (it is to lead and has no log), snapshot (it \
-         loads one), frozen, no member, no log, other host (its memory is read there)",
+         loads one), frozen, no member, no log, no answer (of its host)",
     ),
 ];
 
@@ -124,7 +121,7 @@ fn read(data: &Data) -> Option<&Replicas> {
 /// The state in a word, and how it is shown.
 fn state(row: &Replica) -> (&'static str, Role) {
     match &row.log {
-        None if row.elsewhere => ("other host", Role::Stale),
+        None if row.is_unread() => ("no answer", Role::Stale),
         _ if row.frozen => ("frozen", Role::Bad),
         _ if !row.member => ("no member", Role::Warn),
         None if row.activity == Some(Doing::Waits) => ("waits", Role::Bad),
@@ -220,7 +217,7 @@ fn title(data: &Data) -> Vec<Cell> {
         None => Cell::new("  no leader", Role::Bad),
     });
     cells.push(Cell::text(format!("  term {}", shown(all.term))));
-    let members = all.replicas.iter().filter(|row| row.member && !row.elsewhere).count() as u64;
+    let members = all.replicas.iter().filter(|row| row.member).count() as u64;
     let is_whole = all.redundancy.is_none_or(|n| n >= members);
     let role = if is_whole { Role::Text } else { Role::Warn };
     cells.push(Cell::new(format!("  redundancy {} of {members}", shown(all.redundancy)), role));
@@ -268,7 +265,7 @@ mod tests {
         }
         all.replicas[0].activity = Some(Doing::TakesOver);
         let text = text(&shown(all));
-        for said in ["no leader", "takes over", "No replica serves: one takes over", "redundancy -- of 3"] {
+        for said in ["no leader", "takes over", "No replica serves: one takes over", "redundancy -- of 4"] {
             assert!(text.contains(said), "{said}:\n{text}");
         }
     }

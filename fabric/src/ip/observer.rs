@@ -14,6 +14,7 @@ use crate::rights::Role;
 use crate::types::Address;
 use crate::version::Release;
 use core::mem::offset_of;
+use core::ops::Range;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Time};
@@ -77,6 +78,20 @@ impl Observer {
             self.gateways.insert(host, stream);
         }
         copied
+    }
+
+    /// Reads a part of the space of a region's values once, in ascending order. Blocks as
+    /// [`Observer::read`] does.
+    pub fn read_values(&mut self, at: Address, part: Range<u32>) -> Result<Vec<u8>, LinkError> {
+        let host = self.config.host_of(at.region).ok_or(LinkError::PeerReplaced)?;
+        let until = Time::now() + self.patience();
+        let mut stream = self.stream(host, self.patience())?;
+        let len = part.len();
+        let mut raw = Vec::with_capacity(len);
+        let count = ask_for(&mut stream, Seat::of(at), 1, part);
+        take_parts(&mut stream, count, until, &mut raw)??;
+        self.gateways.insert(host, stream);
+        if raw.len() == len { Ok(raw) } else { Err(LinkError::PeerDead) }
     }
 
     fn patience(&self) -> Duration {
@@ -148,33 +163,17 @@ impl Observer {
         for tries in 1.. {
             let read_at = clock::now();
             Request::Ping.encode(&mut stream.output);
-            let mut ranges: Vec<(u32, u32)> = (0..bytes)
-                .step_by(OPERATION_BYTES_MAX)
-                .map(|start| (start, (bytes - start).min(OPERATION_BYTES_MAX as u32)))
-                .collect();
-            ranges.push((self.layout.page(), page_bytes));
-            for (offset, len) in &ranges {
-                Request::Read { at: Target { seat, offset: *offset, epoch: tries }, len: *len }
-                    .encode(&mut stream.output);
-            }
+            let page = self.layout.page();
+            let count = ask_for(stream, seat, tries, 0..bytes)
+                + ask_for(stream, seat, tries, page..page + page_bytes);
             let until = Time::now() + patience;
             let relation = answer(stream, until, |reply| match reply {
                 Reply::Pong { clock: theirs } => Some(ClockRelation::measured(read_at, theirs, clock::now())),
                 _ => None,
             })?;
             let mut raw = Vec::with_capacity((bytes + page_bytes) as usize);
-            for _ in &ranges {
-                let read = answer(stream, until, |reply| match reply {
-                    Reply::Read(part) => {
-                        raw.extend_from_slice(part);
-                        Some(Ok(()))
-                    }
-                    Reply::Failed(error) => Some(Err(error)),
-                    _ => None,
-                })?;
-                if let Err(error) = read {
-                    return Ok(Err(error));
-                }
+            if let Err(error) = take_parts(stream, count, until, &mut raw)? {
+                return Ok(Err(error));
             }
             let Some((region, again)) = raw.split_at_checked(bytes as usize) else { break };
             let whole = RegionCopy::is_whole(region, again, &self.layout);
@@ -187,6 +186,39 @@ impl Observer {
         }
         Err(LinkError::PeerDead)
     }
+}
+
+/// Asks for some bytes of a region. Returns in how many parts they come.
+fn ask_for(stream: &mut Stream, seat: Seat, epoch: u32, bytes: Range<u32>) -> usize {
+    let starts = bytes.clone().step_by(OPERATION_BYTES_MAX);
+    for offset in starts.clone() {
+        let len = (bytes.end - offset).min(OPERATION_BYTES_MAX as u32);
+        Request::Read { at: Target { seat, offset, epoch }, len }.encode(&mut stream.output);
+    }
+    starts.count()
+}
+
+/// Waits for these parts. The outer error is the connection's, the inner one the operation's.
+fn take_parts(
+    stream: &mut Stream,
+    count: usize,
+    until: Time,
+    to: &mut Vec<u8>,
+) -> Result<Result<(), LinkError>, LinkError> {
+    for _ in 0..count {
+        let read = answer(stream, until, |reply| match reply {
+            Reply::Read(part) => {
+                to.extend_from_slice(part);
+                Some(Ok(()))
+            }
+            Reply::Failed(error) => Some(Err(error)),
+            _ => None,
+        })?;
+        if read.is_err() {
+            return Ok(read);
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Waits for the next message, which must be what `take` expects.

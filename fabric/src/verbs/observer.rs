@@ -22,6 +22,7 @@ use crate::layout::Layout;
 use crate::page;
 use crate::remote::{ClockRelation, RegionCopy, TORN_READS_MAX};
 use crate::types::{Address, Nanos};
+use core::ops::Range;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -136,6 +137,31 @@ impl Observer {
         copied
     }
 
+    /// Reads a part of the space of a region's values once, in ascending order, after
+    /// [`Observer::read`] of the same owner. Blocks as that does.
+    pub fn read_values(&mut self, at: Address, part: Range<u32>) -> Result<Vec<u8>, LinkError> {
+        let read = self.read_parts(at.region, part);
+        if read.is_err() {
+            self.forget(at.region);
+        }
+        read
+    }
+
+    fn read_parts(&mut self, region: u32, part: Range<u32>) -> Result<Vec<u8>, LinkError> {
+        let mut all = vec![0; part.len()];
+        for (offset, to) in part.step_by(self.bytes as usize).zip(all.chunks_mut(self.bytes as usize)) {
+            let peer = self.peers.get(&region).ok_or(LinkError::PeerDead)?;
+            let bytes = to.len() as u32;
+            let from = peer.keys.read(&self.layout, offset, bytes).ok_or(LinkError::Denied)?;
+            self.posts += 1;
+            let posted = peer.pair.read(self.posts, self.buffers.local(self.copy, bytes), from, true);
+            posted.map_err(|_| LinkError::PeerDead)?;
+            self.settle(1)?;
+            self.buffers.copy(self.copy, 0, to);
+        }
+        Ok(all)
+    }
+
     fn connect(&mut self, at: Address) -> Result<(), LinkError> {
         let to = self.config.place(at).ok_or(LinkError::PeerReplaced)?;
         self.attempts += 1;
@@ -190,7 +216,7 @@ impl Observer {
                 let posted = peer.pair.read(self.posts, self.buffers.local(block, bytes), from, true);
                 posted.map_err(|_| LinkError::PeerDead)?;
             }
-            self.settle()?;
+            self.settle(READS)?;
             let mut raw = vec![0; self.bytes as usize];
             self.buffers.copy(self.copy, 0, &mut raw);
             let mut again = vec![0; page_bytes as usize];
@@ -202,10 +228,10 @@ impl Observer {
         }
     }
 
-    /// Waits for both READs.
-    fn settle(&self) -> Result<(), LinkError> {
+    /// Waits for so many READs, the last ones.
+    fn settle(&self, count: u32) -> Result<(), LinkError> {
         let until = Time::now() + self.config.detection.to_std() + GRACE;
-        let mut left = READS;
+        let mut left = count;
         loop {
             // Armed before polling, so that no completion is missed.
             self.completions.arm().map_err(|_| LinkError::PeerDead)?;
@@ -213,7 +239,7 @@ impl Observer {
             let n = self.completions.poll(&mut done).map_err(|_| LinkError::PeerDead)?;
             for completion in &done[..n] {
                 // Of an earlier READ: flushed when its queue pair ended.
-                if completion.id() + u64::from(READS) <= self.posts {
+                if completion.id() + u64::from(count) <= self.posts {
                     continue;
                 }
                 if completion.status() != Status::SUCCESS {

@@ -312,6 +312,10 @@ fn an_observer_reads_every_process_without_its_help_and_names_the_owner() {
     let other = Address { generation: member.generation + 1, ..member };
     assert_eq!(observer.read(other).map(drop), Err(LinkError::PeerReplaced));
     assert!(observer.read(member).is_ok());
+    // More than one READ takes at once.
+    let values = layout.values();
+    let read = observer.read_values(member, values.clone()).map(|bytes| bytes.len());
+    assert_eq!(read, Ok(values.len()));
     drop(two.peer.take());
     while observer.read(TWO).is_ok() {
         std::thread::yield_now();

@@ -5,13 +5,14 @@ use crate::absence::why_silent;
 use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms};
 use crate::owner::{Owner, Time};
-use crate::remote_reader::{RemoteCopy, RemoteReader};
+use crate::remote_reader::{RemoteCopy, RemoteReader, Wanted};
 use crate::snapshot::Process;
 use obol_fabric::host::clock;
 use obol_fabric::remote::ClockRelation;
 use obol_fabric::{Address, Instant, Nanos};
 use obol_membership::View;
 use obol_membership::view::Member;
+use obol_smr::{Area, REPLICA_PREFIX};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -54,11 +55,15 @@ impl Observer {
             return BTreeMap::new();
         }
         let by_gateway = self.deployment.has_gateways();
-        let mut wanted: BTreeMap<u8, Vec<Address>> = BTreeMap::new();
+        let area = self.reads_replicas.then(|| Area::of(self.cluster.layout())).flatten();
+        let mut wanted: BTreeMap<u8, Vec<Wanted>> = BTreeMap::new();
         for member in owners {
             // One RDMA device reads all hosts.
             let host = self.deployment.host_of(member.address.region).filter(|_| by_gateway);
-            wanted.entry(host.unwrap_or_default()).or_default().push(member.address);
+            let is_replica = member.name.as_str().starts_with(REPLICA_PREFIX);
+            let values = area.filter(|_| is_replica).map_or(0..0, |area| area.shared());
+            let of_host = wanted.entry(host.unwrap_or_default()).or_default();
+            of_host.push(Wanted { whom: member.address, values });
         }
         let remotes = self.remotes.get_or_insert_with(|| Remotes {
             reader: RemoteReader::new(self.remote_interval),
@@ -78,6 +83,13 @@ impl Observer {
                 BTreeMap::new()
             }
         }
+    }
+
+    /// The last copy of a region of another host; `None` if there is none. It has the memory of a
+    /// replica if that was asked for: see [`Observer::read_replicas`].
+    pub(crate) fn replica_elsewhere(&self, region: u32) -> Option<Arc<RemoteCopy>> {
+        let copy = self.remotes.as_ref()?.reader.copy(region)?;
+        copy.copy.is_ok().then_some(copy)
     }
 
     /// The hosts of these owners of which no region can be read, because there is no answer.
@@ -122,6 +134,15 @@ impl Observer {
         if let Some(remotes) = &self.remotes {
             remotes.reader.refresh();
         }
+    }
+
+    /// READs other hosts again, and waits for those that answer.
+    pub(crate) fn read_elsewhere_again(&mut self) {
+        self.refresh_elsewhere();
+        let newest = self.newest_known();
+        let owners = self.owners_elsewhere(newest.as_ref());
+        // They are kept: see `Observer::replica_elsewhere`.
+        drop(self.remote_copies(&owners));
     }
 
     /// READs nothing of other hosts until the next snapshot or events.

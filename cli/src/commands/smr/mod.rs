@@ -33,7 +33,7 @@ pub(crate) const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 pub(crate) enum Smr {
     /// Keep the store: one replica leads, and a majority has every answered command
     Server(server::Options),
-    /// Show how far each replica of this host is, as its memory says
+    /// Show how far each replica is, as its memory says
     #[command(
         after_help = "The figures are read from the memory of the replicas; none of them has to answer, so a frozen one is shown as \
         well. They are numbers of entries: ACCEPTED of the newest one that is there, COMMITTED of the newest one that it knows to \

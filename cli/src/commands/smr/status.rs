@@ -1,4 +1,4 @@
-//! `obol smr status`: how far each replica of this host is, read from its memory.
+//! `obol smr status`: how far each replica is, read from its memory.
 
 use super::failure;
 use clap::Args;
@@ -82,7 +82,8 @@ fn none_runs(left: &[String]) -> String {
 }
 
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
-    let mut observer = Observer::open(root, site.cluster.name()).map_err(Failure::refused)?;
+    let observer = Observer::open(root, site.cluster.name()).map_err(Failure::refused)?;
+    let mut observer = observer.read_replicas();
     let snapshot = observer.snapshot();
     let of = Replicas::read(&mut observer, &snapshot).ok_or_else(|| failure(ReplicaError::NoRoom))?;
     let view = snapshot.view.as_ref().map(|view| view.id.0);
