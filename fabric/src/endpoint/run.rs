@@ -160,7 +160,7 @@ impl<W: Transport> Endpoint<W> {
         let (mut now, mut sharing) = (Instant::ZERO, 0);
         while let Some((token, done)) = self.transport.complete() {
             if sharing == 0 {
-                sharing = 1 + self.transport.waiting();
+                sharing = 1 + self.transport.waiting_first();
                 now = clock::now();
             }
             sharing -= 1;

@@ -94,6 +94,11 @@ pub trait Transport {
     fn settle(&mut self) {}
     /// The number of pending completions.
     fn waiting(&self) -> usize;
+    /// How many of them come before those of whatever is posted from now on: they may share a reading of
+    /// the clock.
+    fn waiting_first(&self) -> usize {
+        self.waiting()
+    }
 
     /// Takes a datagram. A round of calls ends with [`Received::Nothing`] and takes a bounded
     /// number.

@@ -397,8 +397,9 @@ impl Transport for Ip {
         links.fold(self.local.due(), Instant::min)
     }
 
+    /// Those of other hosts first: see [`Transport::waiting_first`].
     fn complete(&mut self) -> Option<(Token, Done)> {
-        self.local.complete().or_else(|| self.outcome.done.pop_front())
+        self.outcome.done.pop_front().or_else(|| self.local.complete())
     }
 
     fn recycle(&mut self, done: Done) {
@@ -416,6 +417,11 @@ impl Transport for Ip {
 
     fn waiting(&self) -> usize {
         self.local.waiting() + self.outcome.done.len()
+    }
+
+    /// Not local ones: what fails at once of what is posted to other hosts comes before them.
+    fn waiting_first(&self) -> usize {
+        self.outcome.done.len()
     }
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Received {

@@ -3,10 +3,11 @@
 use crate::hosts::Plan;
 use crate::keys::Authority;
 use crate::support::{Child, FLOOD, FLOOD_WORDS, Probe, Root, Seen, coordinator, kill, live, until};
-use obol_fabric::host::Cluster;
+use obol_fabric::host::{Cluster, clock};
 use obol_fabric::ip::{Config, Endpoint};
 use obol_fabric::{
-    Address, Drive, Evidence, Fabric, LinkError, Nanos, Permission, Remote, Token, Wait, Writers,
+    Address, Drive, Event, Evidence, Fabric, Instant, LinkError, Machine, Nanos, Permission, Remote, Token,
+    Wait, Writers,
 };
 use std::sync::atomic::Ordering;
 
@@ -147,6 +148,60 @@ impl Bed {
         let peer = Writers::Process(Address::region(PEER));
         self.me.permit(peer, 0..u32::MAX, permission, Token(9));
         self.me.flush();
+    }
+}
+
+/// Posts an operation on the own host when the first completion of a round comes, some time after it.
+#[derive(Default)]
+struct PostsLate {
+    completed: u32,
+    posted: Option<Instant>,
+    dated: Option<Instant>,
+}
+
+impl PostsLate {
+    /// READs of the peer in a round, so that several completions are pending at once.
+    const READS: u32 = 8;
+    const LOCAL: Token = Token(7);
+    const LATER: Nanos = Nanos::from_micros(200);
+}
+
+impl Machine for PostsLate {
+    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
+        match event {
+            Event::Completion { token: Self::LOCAL, .. } => self.dated = Some(now),
+            Event::Completion { .. } => {
+                self.completed += 1;
+                if self.posted.is_none() {
+                    while clock::now() < now + Self::LATER {
+                        std::hint::spin_loop();
+                    }
+                    self.posted = Some(clock::now());
+                    fabric.read(Remote { at: fabric.address(), offset: 0 }, 8, Self::LOCAL);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A coordinator counts leases from when it learns of a decision, which must not be before the decision:
+/// completions that share a reading of the clock are those that were pending then.
+#[test]
+fn no_completion_is_dated_before_its_operation_was_posted() {
+    let mut bed = Bed::new();
+    for _ in 0..20 {
+        let mut late = PostsLate::default();
+        for n in 0..PostsLate::READS {
+            bed.me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(100 + u64::from(n)));
+        }
+        bed.me.flush();
+        let start = std::time::Instant::now();
+        while late.completed < PostsLate::READS || late.dated.is_none() {
+            assert!(start.elapsed() < crate::support::HANG, "this hangs");
+            bed.me.poll_once(&mut late);
+        }
+        assert!(late.dated >= late.posted, "{:?}, posted at {:?}", late.dated, late.posted);
     }
 }
 
