@@ -94,16 +94,18 @@ impl Lease {
     /// succeed, unless those of the lease suffice for the new view as well: then this returns true.
     ///
     /// They do for the next view. They found its slot empty, so it was decided later, and whatever
-    /// follows it later still. So a lease on it may be dated from them.
+    /// follows it later still. So a lease on it may be dated from them. It is no longer than one on the
+    /// view before: if only this holder knows the new view, whoever recovers from the loss of all
+    /// acceptors waits for the leases of the view before.
     pub fn learn(&mut self, view: &View, now: Instant) -> bool {
         let at = if self.mutant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
         let (wait, lease) = (view.wait, view.lease_of(self.kind));
         let careless = self.mutant.has(Mutant::UncachedShortWait) && self.kind == Kind::App;
         let wait = if careless { wait.min(view.lease) } else { wait };
         let known = Known { view: view.id, base: view.base, wait, lease, at };
-        self.known = Some(known);
+        let before = self.known.replace(known).map_or(lease, |before| before.lease);
         let from = if self.mutant.has(Mutant::CarryFromLearning) { now } else { self.verified };
-        let end = self.end(from, &known);
+        let end = self.end(from, lease.min(before));
         // A recovered view is not decided by those who were READ.
         let follows = view.id == self.page.view.next() && !view.is_recovered();
         let carries = follows && self.verified != Instant::ZERO && now < end;
@@ -114,9 +116,9 @@ impl Lease {
     }
 
     /// When a lease ends that is dated from `from`.
-    fn end(&self, from: Instant, known: &Known) -> Instant {
+    fn end(&self, from: Instant, lease: Nanos) -> Instant {
         let undrifted = self.mutant.has(Mutant::UndriftedEnd);
-        from + shortened(known.lease, if undrifted { 0 } else { self.drift_ppm })
+        from + shortened(lease, if undrifted { 0 } else { self.drift_ppm })
     }
 
     /// Resets everything: the holder is no longer a member.
@@ -140,7 +142,7 @@ impl Lease {
     pub fn renewed(&mut self, view: ViewId, (by, posted): (Voucher, Instant), now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
         let from = if self.mutant.has(Mutant::DateFromCompletion) { now } else { posted };
-        let end = self.end(from, &known);
+        let end = self.end(from, known.lease);
         let how = if self.page.view == view && self.page.end != Instant::ZERO {
             let how = if now < self.page.end { Renewed::OnTime } else { Renewed::Late };
             self.page.end = self.page.end.max(end);
@@ -203,6 +205,24 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever recovers from the loss of all acceptors may know the view before only, and waits for its
+    /// leases.
+    #[test]
+    fn a_lease_that_goes_over_to_a_view_with_longer_leases_is_no_longer_than_before() {
+        let timing = Timing { drift_ppm: 0, ..Timing::default() };
+        let (short, posted) = (Nanos(100), Instant(1_000));
+        for (next, ends) in [(Nanos(500), 100), (short, 100), (Nanos(60), 60)] {
+            let before = View::genesis(&[], short, short);
+            let id = before.id.next();
+            let next = View { id, base: id, lease: next, ..before.clone() };
+            let mut lease = Lease::new(&timing, Kind::App, ActiveMutant::NONE);
+            assert!(!lease.learn(&before, Instant(900)));
+            lease.renewed(before.id, (Voucher::Acceptors, posted), Instant(1_010));
+            assert!(lease.learn(&next, Instant(1_020)));
+            assert_eq!((lease.page().view, lease.page().end), (id, posted + Nanos(ends)));
+        }
+    }
 
     #[test]
     fn a_lease_on_a_slow_clock_ends_before_a_wait_on_a_fast_one() {
