@@ -6,7 +6,7 @@ use super::{Accusation, Coordinator, cliques};
 use crate::detectors::links;
 use crate::metrics::Counter;
 use crate::peer::MembershipState;
-use crate::view::{Newcomer, Reason, View};
+use crate::view::{Acceptor, Newcomer, Reason, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Coordinator {
         match message {
             Message::View { frame, cleared } => self.on_view(from, frame, cleared, now, fabric),
             Message::Step { id, cleared, step } => {
-                self.on_step(id, step, now, fabric);
+                self.on_step(from, (id, step), now, fabric);
                 self.learn_clear(cleared, fabric);
             }
             Message::Decided(id) if id > self.view().id => self.poll_views(now, fabric),
@@ -106,12 +106,20 @@ impl Coordinator {
     }
 
     /// A datagram with what differs in a decided view from its predecessor.
-    fn on_step<F: Fabric>(&mut self, id: ViewId, step: &[u8], now: Instant, fabric: &mut F) {
+    fn on_step<F: Fabric>(
+        &mut self,
+        from: Address,
+        (id, step): (ViewId, &[u8]),
+        now: Instant,
+        fabric: &mut F,
+    ) {
         let applied = wire::apply_step(self.view(), step);
         if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
             self.install(&Arc::new(view), &frame, now, fabric);
-        } else if id > self.view().id {
-            self.poll_views(now, fabric);
+        } else if let Some(acceptors) = wire::acceptors_of_step(step) {
+            self.follow_announced(from, (id, acceptors), now, fabric);
+        } else {
+            fabric.count(Counter::DatagramsRefused, 1);
         }
     }
 
@@ -130,16 +138,30 @@ impl Coordinator {
         let base = view.base;
         if view.id == self.view().id.next() {
             self.install(&Arc::new(view), frame, now, fabric);
-        } else if view.id > self.view().id && view.acceptors == self.view().acceptors {
-            self.poll_views(now, fabric);
-        } else if view.id > self.view().id {
-            self.poll_others(view.acceptors, now, fabric);
-        } else if view.acceptors.iter().any(|a| self.view().retired.contains(a.proposer)) {
-            // Retired coordinators are back and decide among themselves: inform them.
-            fabric.send(from, &wire::deciders(self.view()));
+        } else {
+            self.follow_announced(from, (view.id, view.acceptors), now, fabric);
         }
         if cleared {
             self.learn_clear(base, fabric);
+        }
+    }
+
+    /// A view was announced that does not follow the own one: reads later ones. If retired coordinators
+    /// are back and decide among themselves, informs the sender.
+    fn follow_announced<F: Fabric>(
+        &mut self,
+        from: Address,
+        (id, acceptors): (ViewId, Vec<Acceptor>),
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        let own = self.view();
+        if id > own.id && acceptors == own.acceptors {
+            self.poll_views(now, fabric);
+        } else if id > own.id {
+            self.poll_others(acceptors, now, fabric);
+        } else if acceptors.iter().any(|a| own.retired.contains(a.proposer)) {
+            fabric.send(from, &wire::deciders(own));
         }
     }
 

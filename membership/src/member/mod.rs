@@ -21,7 +21,7 @@ use crate::renewal_source::RenewalSource;
 use crate::rng::Rng;
 use crate::timers::Timer;
 use crate::tokens::{Labelled, Part};
-use crate::view::{Kind, Reason, View};
+use crate::view::{Acceptor, Kind, Reason, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, Release, ViewId};
 use renewal::Lapses;
@@ -255,8 +255,10 @@ impl Member {
                 let applied = wire::apply_step(&self.view, step);
                 if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
                     self.install(Arc::new(view), &frame, false, now, fabric);
-                } else if id > self.view.id {
-                    self.catch_up(now, fabric);
+                } else if let Some(acceptors) = wire::acceptors_of_step(step) {
+                    self.follow_announced((id, acceptors), now, fabric);
+                } else {
+                    fabric.count(Counter::DatagramsRefused, 1);
                 }
                 if cleared > ViewId::GENESIS {
                     self.clear(cleared, now, fabric);
@@ -317,13 +319,25 @@ impl Member {
             || self.peer.config.mutant.has(Mutant::AcceptLateView) && view.id < self.view.id;
         if next || careless {
             self.install(Arc::new(view), frame, false, now, fabric);
-        } else if view.id > self.view.id && view.acceptors != self.view.acceptors {
-            self.peer.poll_others(view.acceptors, &self.view, now, fabric);
-        } else if view.id > self.view.id {
-            self.catch_up(now, fabric);
+        } else {
+            self.follow_announced((view.id, view.acceptors), now, fabric);
         }
         if cleared {
             self.clear(base, now, fabric);
+        }
+    }
+
+    /// A view was announced that does not follow the own one: reads later ones.
+    fn follow_announced<F: Fabric>(
+        &mut self,
+        (id, acceptors): (ViewId, Vec<Acceptor>),
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        if id > self.view.id && acceptors != self.view.acceptors {
+            self.peer.poll_others(acceptors, &self.view, now, fabric);
+        } else if id > self.view.id {
+            self.catch_up(now, fabric);
         }
     }
 

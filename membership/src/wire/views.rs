@@ -134,6 +134,12 @@ pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
     (frame::sum(&frame) == r.rest()).then_some((view, frame))
 }
 
+/// The acceptors of the view described by [`encode_step`], whatever its predecessor is. Only a process
+/// that can apply the step can check them.
+pub fn acceptors_of_step(bytes: &[u8]) -> Option<Vec<Acceptor>> {
+    read_head(&mut Reader(bytes)).ok().map(|view| view.acceptors)
+}
+
 /// The number of bytes by which a view can grow, except for new members, when some of its members
 /// are removed or the lease changes.
 pub fn removal_reserve(view: &View) -> usize {

@@ -27,6 +27,7 @@ pub(crate) enum Post {
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) posts: Vec<(Post, Token)>,
+    pub(crate) sent: Vec<(Address, Vec<u8>)>,
 }
 
 impl Fabric for Noted {
@@ -45,7 +46,9 @@ impl Fabric for Noted {
     fn permit(&mut self, _: Writers, _: Range<u32>, _: Permission, _: Token) {
         unreachable!("the membership changes no permissions");
     }
-    fn send(&mut self, _: Address, _: &[u8]) {}
+    fn send(&mut self, to: Address, bytes: &[u8]) {
+        self.sent.push((to, bytes.to_vec()));
+    }
     fn multicast(&mut self, _: Group, _: &[u8]) {}
     fn watch(&mut self, _: Address) {}
     fn unwatch(&mut self, _: Address) {}
