@@ -203,9 +203,9 @@ impl Area {
         self.rings() + place as u32 * self.ring + self.in_ring(at) as u32
     }
 
-    /// The clients of a view that have a block. Each client takes the first block, from its incarnation
-    /// modulo their number on, that no older client has; then replicas take from the rest. So all who
-    /// know the view agree.
+    /// The clients and replicas of a view that have a block. Each takes the first one, from its
+    /// incarnation modulo their number on, that none older than it has, so all who know the view agree,
+    /// and nobody takes the block of one that was there before.
     pub(crate) fn clients(&self, view: &View) -> Vec<Caller> {
         let mut taken = vec![false; self.blocks as usize];
         let find = |(client, is_replica): (&Member, bool)| {
@@ -216,7 +216,9 @@ impl Area {
             Some(Caller { who, at, block, is_replica })
         };
         let clients = crate::clients(view).map(|client| (client, false));
-        clients.chain(crate::replicas(view).map(|replica| (replica, true))).map_while(find).collect()
+        let mut all: Vec<_> = clients.chain(crate::replicas(view).map(|replica| (replica, true))).collect();
+        all.sort_by_key(|(member, _)| member.incarnation);
+        all.into_iter().map_while(find).collect()
     }
 
     /// Offset of a client's head.
@@ -293,35 +295,40 @@ mod tests {
     }
 
     /// A view of so many clients and replicas, replicas first.
-    fn view(replicas: u64, clients: u64) -> View {
+    /// With members that begin with these names, the oldest first.
+    fn view(names: impl IntoIterator<Item = &'static str>) -> View {
         let mut view = View::genesis(&[], obol_fabric::Nanos(1), obol_fabric::Nanos(1));
-        view.members.extend((1..=replicas + clients).map(|n| {
-            let prefix = if n <= replicas { crate::REPLICA_PREFIX } else { crate::CLIENT_PREFIX };
-            Member {
-                incarnation: Incarnation(n),
-                kind: obol_membership::Kind::App,
-                name: obol_fabric::Name::new(&format!("{prefix}{n}")).expect("a name"),
-                address: Address::region(n as u32),
-                host: Incarnation::NONE,
-                token: n,
-                proposer: 0,
-                release: obol_fabric::Release::THIS,
-            }
+        view.members.extend((1..).zip(names).map(|(n, prefix)| Member {
+            incarnation: Incarnation(n),
+            kind: obol_membership::Kind::App,
+            name: obol_fabric::Name::new(&format!("{prefix}{n}")).expect("a name"),
+            address: Address::region(n as u32),
+            host: Incarnation::NONE,
+            token: n,
+            proposer: 0,
+            release: obol_fabric::Release::THIS,
         }));
         view
     }
 
     #[test]
-    fn replicas_take_the_blocks_that_clients_leave() {
+    fn blocks_are_given_by_age_to_clients_and_replicas() {
         let area = area(LIMITS).expect("there is room");
-        for (clients, left) in [(0, 3), (9, 3), (10, 2), (12, 0), (13, 0)] {
-            let all = area.clients(&view(3, clients));
-            let blocks: std::collections::BTreeSet<Block> = all.iter().map(|one| one.block).collect();
-            assert_eq!(blocks.len(), all.len(), "{clients} clients: no block has two of them");
-            assert_eq!(all.iter().filter(|one| one.is_replica).count(), left, "{clients} clients");
-            let with = all.iter().filter(|one| !one.is_replica).count() as u64;
-            let most = u64::from(area.clients_max());
-            assert_eq!(with, clients.min(most), "{clients} clients: a replica takes no block from one");
+        let (replicas, clients) = ([crate::REPLICA_PREFIX; 3], [crate::CLIENT_PREFIX; 20]);
+        let most = area.clients_max() as usize;
+        for count in [0, 1, 8, 9, 10, 12, 20] {
+            let clients = &clients[..count];
+            let last_replica = [&replicas[..2], clients, &replicas[2..]].concat();
+            for names in [[&replicas[..], clients].concat(), [clients, &replicas[..]].concat(), last_replica]
+            {
+                let all = area.clients(&view(names.clone()));
+                let blocks: std::collections::BTreeSet<Block> = all.iter().map(|one| one.block).collect();
+                assert_eq!(blocks.len(), all.len(), "{count} clients: no block has two of them");
+                let with: Vec<(u64, bool)> = all.iter().map(|one| (one.who.0, one.is_replica)).collect();
+                let is_replica = |name: &&str| **name == *crate::REPLICA_PREFIX;
+                let eldest = (1..).zip(names.iter().map(is_replica)).take(most).collect::<Vec<_>>();
+                assert_eq!(with, eldest, "{count} clients");
+            }
         }
     }
 

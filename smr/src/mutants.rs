@@ -10,6 +10,8 @@ pub enum Mutant {
     TakeoverBeforeActive,
     /// A successor continues from its own log, without those of a majority. (2, 11)
     NoDrain,
+    /// A successor does not read the ring of the leader whose blank entry it has applied last. (2)
+    FloorUnread,
     /// All leaders write into one ring. (1)
     SharedRing,
     /// A majority is one of the voters in the view, not of all in the configuration. (2)

@@ -737,7 +737,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             }
             (Role::TakingOver { takeover, .. }, Part::Adopt) => {
                 let State { log, floor, .. } = self.of.state;
-                let by = Reader { area: self.area, log, floor, place: self.place };
+                let by = Reader { area: self.area, log, floor, place: self.place, mutant };
                 takeover.on_read(now, argument, read(result), &by, fabric);
                 self.poll_at = Instant::ZERO;
             }

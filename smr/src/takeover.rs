@@ -117,11 +117,13 @@ pub(crate) fn adopt(area: Area, from: From, memories: &[&Memory]) -> Vec<Record>
 /// here: so what this replica lacks is in rings of that term or later ones. The own ring is needed
 /// because the leader looks what is there before it writes into it. A head that was just being
 /// written, so that it is torn, counts as needed; a ring that never had one is empty.
-fn needed(heads: &[u8], log: u64, floor: Term, own: Option<u8>) -> Range<u8> {
+fn places(heads: &[u8], by: &Reader) -> Range<u8> {
+    let Reader { log, floor, place: own, mutant, .. } = *by;
+    let is_late = |term: Term| term > floor || term == floor && !mutant.has(Mutant::FloorUnread);
     let is_needed = |place: &u8| {
-        let Some(bytes) = heads.get(Area::head_in_heads(*place)..) else { return false };
+        let Some(bytes) = heads.get(Area::head_in_heads(*place)..) else { return true };
         match Head::decode(bytes) {
-            Some(head) => head.log == log && (head.term >= floor || own.is_none_or(|own| own == *place)),
+            Some(head) => head.log == log && (is_late(head.term) || own.is_none_or(|own| own == *place)),
             None => bytes.iter().take(HEAD_BYTES).any(|byte| *byte != 0),
         }
     };
@@ -165,10 +167,11 @@ enum Step {
 pub(crate) struct Reader {
     pub(crate) area: Area,
     pub(crate) log: u64,
-    /// As of the state: see [`needed`].
+    /// As of the state: see [`places`].
     pub(crate) floor: Term,
     /// The ring that the successor writes into, once it has one.
     pub(crate) place: Option<u8>,
+    pub(crate) mutant: ActiveMutant,
 }
 
 /// A takeover in progress.
@@ -311,7 +314,7 @@ impl Takeover {
         let (area, at) = (by.area, reading.at);
         match (step, result) {
             (Step::HeadsBefore, Ok(heads)) => {
-                reading.places = needed(heads, by.log, by.floor, by.place);
+                reading.places = places(heads, by);
                 let bytes = reading.places.len() as u32 * area.ring_bytes();
                 if bytes > 0 {
                     let from = Remote { at, offset: area.entry(reading.places.start, Offset(0)) };
@@ -329,6 +332,7 @@ impl Takeover {
                 self.is_news = true;
             }
             (Step::HeadsBefore | Step::HeadsAfter, _) => {
+                reading.rings = None;
                 (reading.outstanding, reading.retry_at) = (false, now + RETRY_AFTER);
             }
         }
@@ -352,31 +356,40 @@ mod tests {
         all
     }
 
-    #[test]
-    fn rings_of_leaders_before_the_newest_blank_entry_are_not_read() {
-        let heads = heads(&[2, 5, 9, 3]);
-        assert_eq!(needed(&heads, LOG, Term(5), Some(7)), 1..3);
-        assert_eq!(needed(&heads, LOG, Term(6), Some(7)), 2..3);
-        assert_eq!(needed(&heads, LOG, Term(10), Some(7)), 0..0, "all are older");
-        assert_eq!(needed(&heads, LOG, Term(0), Some(7)), 0..4);
-        assert_eq!(needed(&heads, LOG + 1, Term(0), Some(7)), 0..0, "another log");
+    fn area() -> Area {
+        let limits =
+            obol_fabric::Limits { slots: 8, proposers: 7, value_bytes: 4096, ..obol_fabric::Limits::LEAST };
+        Area::of(&obol_fabric::Layout::new(limits).expect("in bounds")).expect("there is room")
+    }
+
+    fn read(heads: &[u8], log: u64, floor: u64, place: Option<u8>) -> Range<u8> {
+        let (area, floor, mutant) = (area(), Term(floor), ActiveMutant::default());
+        places(heads, &Reader { area, log, floor, place, mutant })
     }
 
     #[test]
-    fn the_own_ring_is_read_and_a_torn_head_hides_none() {
+    fn rings_of_leaders_before_the_newest_blank_entry_are_not_read() {
+        let heads = heads(&[2, 5, 9, 3]);
+        assert_eq!(read(&heads, LOG, 5, Some(7)), 1..3);
+        assert_eq!(read(&heads, LOG, 6, Some(7)), 2..3);
+        assert_eq!(read(&heads, LOG, 10, Some(7)), 0..0, "all are older");
+        assert_eq!(read(&heads, LOG, 0, Some(7)), 0..4);
+        assert_eq!(read(&heads, LOG + 1, 0, Some(7)), 0..0, "another log");
+    }
+
+    #[test]
+    fn the_own_ring_is_read_and_a_head_that_is_not_whole_hides_none() {
         let mut heads = heads(&[2, 5, 9]);
-        assert_eq!(needed(&heads, LOG, Term(9), Some(0)), 0..3);
-        assert_eq!(needed(&heads, LOG, Term(9), None), 0..3, "the own place is not known yet");
+        assert_eq!(read(&heads, LOG, 9, Some(0)), 0..3);
+        assert_eq!(read(&heads, LOG, 9, None), 0..3, "the own place is not known yet");
         heads[Area::head_in_heads(1) + 8] ^= 1;
-        assert_eq!(needed(&heads, LOG, Term(9), Some(7)), 1..3, "torn");
-        assert_eq!(needed(&heads[..100], LOG, Term(0), Some(7)), 0..1, "cut off");
+        assert_eq!(read(&heads, LOG, 9, Some(7)), 1..3, "torn");
+        assert_eq!(read(&heads[..100], LOG, 0, Some(7)), 0..PLACES, "cut off");
     }
 
     #[test]
     fn a_ring_that_was_not_read_is_empty() {
-        let limits =
-            obol_fabric::Limits { slots: 8, proposers: 7, value_bytes: 4096, ..obol_fabric::Limits::LEAST };
-        let area = Area::of(&obol_fabric::Layout::new(limits).expect("in bounds")).expect("there is room");
+        let area = area();
         let len = area.ring_bytes() as usize;
         let rings = [vec![1; len], vec![2; len]].concat();
         let memory = Memory::new(Address::default(), (rings, 3..5), &[]);

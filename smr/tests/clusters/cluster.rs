@@ -204,13 +204,12 @@ fn timing(fencing: bool) -> Timing {
     }
 }
 
-/// `value_bytes` where replicas need blocks, too.
-const BESIDE_BYTES: u32 = 6400;
 const LIMITS: Limits = Limits {
     slots: 8,
     proposers: COORDINATORS,
-    // Rings of some fifteen entries, and a few blocks, so that some clients collide.
-    value_bytes: 3456,
+    // Rings of some thirty entries, and one block more than there are replicas and clients, so that some
+    // begin at the same one.
+    value_bytes: 6400,
     lanes: 16,
     lane_slots: 64,
     datagram_bytes: 4096,
@@ -313,8 +312,7 @@ impl Run {
 
 impl<D: Detector, G: Guard> Cluster<D, G> {
     fn start(seed: u64, plan: &Plan) -> Self {
-        let value_bytes = if plan.beside { BESIDE_BYTES } else { LIMITS.value_bytes };
-        let layout = Layout::new(Limits { value_bytes, ..LIMITS }).expect("within the bounds");
+        let layout = Layout::new(LIMITS).expect("within the bounds");
         let config = Config {
             release: obol_fabric::Release::THIS,
             timing: plan.timing(seed),

@@ -295,6 +295,11 @@ mod mutants {
     }
 
     #[test]
+    fn a_successor_that_does_not_read_the_newest_ring() {
+        is_caught(Mutant::FloorUnread, &[1, 2, 7]);
+    }
+
+    #[test]
     fn one_ring_for_all_leaders() {
         is_caught(Mutant::SharedRing, &[1, 2, 7, 12]);
     }

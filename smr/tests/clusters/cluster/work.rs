@@ -2,7 +2,7 @@
 
 use super::{
     AGAIN_EVERY, Act, Area, CLIENTS, Client, Cluster, Detector, Guard, KEYS, KeyValue, Node, Operation,
-     POLL_EVERY, REPLICAS, Role, State, THINK, Watched, bytes, stamped_by_client,
+    POLL_EVERY, REPLICAS, Role, State, THINK, Watched, bytes, stamped_by_client,
 };
 
 /// In a history, clients that follow each other beside a replica have numbers that differ by this.
