@@ -100,7 +100,10 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Turns<'_, S, E, G, O> {
         match (client.error(), *replace_at) {
             (None, _) => {
                 client.look(clock::now(), endpoint);
-                observer.work(client, endpoint);
+                // An answer may have ended it.
+                if client.error().is_none() {
+                    observer.work(client, endpoint);
+                }
             }
             (Some(error), None) => {
                 *replace_at = Some(Instant::now() + REPLACE_AFTER);

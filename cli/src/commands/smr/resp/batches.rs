@@ -5,12 +5,15 @@
 //! share an entry and a wakeup of the leader, and a command that is alone does not wait.
 
 use super::connection::Connection;
-use super::parse::Args;
+use super::parse::Requests;
 use obol_smr::{Access, Batch, Operation, PAYLOAD_BYTES_MAX, WINDOW};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Full batches that are sent though connections have sent more.
 const ROUND: usize = 3;
+/// Commands that are taken in a turn, those that need no store included: half a ms of work at most. The
+/// thread may be a replica's, which has its own turns in between.
+const COMMANDS_MAX: usize = 1024;
 
 /// The way of batches to the store.
 pub(super) trait Way {
@@ -48,7 +51,9 @@ pub(super) struct Batches {
     sent: BTreeMap<u64, Sent>,
     /// Connections that may have commands in no batch, in the order of their turns.
     queue: VecDeque<u64>,
-    args: Args,
+    requests: Requests,
+    /// The last turn has left commands because it may not take more.
+    is_spent: bool,
 }
 
 pub(super) type Connections = BTreeMap<u64, Connection>;
@@ -59,6 +64,16 @@ enum Outcome {
     All,
     /// The batch has no room for the next one.
     Full,
+}
+
+/// How the turn of a connection ended.
+enum Ended {
+    /// It has no commands that can be taken now.
+    Over,
+    /// No batch has room.
+    NoRoom,
+    /// No more commands are taken in this turn.
+    Spent,
 }
 
 impl Batches {
@@ -89,39 +104,55 @@ impl Batches {
         touched: &mut Vec<u64>,
         info: &impl Fn() -> String,
     ) {
-        let mut args = core::mem::take(&mut self.args);
+        let mut requests = core::mem::take(&mut self.requests);
+        requests.begin(COMMANDS_MAX);
         while let Some(&id) = self.queue.front() {
-            if let Some(connection) = connections.get_mut(&id)
-                && !self.fill_from(id, connection, &mut args, info)
-            {
-                break;
+            let ended = connections
+                .get_mut(&id)
+                .map(|connection| self.fill_from(id, connection, &mut requests, info));
+            match ended {
+                Some(Ended::NoRoom) => break,
+                Some(Ended::Spent) => {
+                    // The others have their turns first.
+                    self.queue.rotate_left(1);
+                    touched.push(id);
+                    break;
+                }
+                None | Some(Ended::Over) => {
+                    self.queue.pop_front();
+                    touched.push(id);
+                }
             }
-            self.queue.pop_front();
-            touched.push(id);
         }
-        self.args = args;
+        self.is_spent = requests.is_spent() && !self.queue.is_empty();
+        self.requests = requests;
+    }
+
+    /// Whether commands were left only because of their number.
+    pub(super) const fn are_left(&self) -> bool {
+        self.is_spent
     }
 
     /// Puts the commands of a connection into a batch: all of a pipeline into the same one, where they
-    /// fit. Returns whether its turn is over.
+    /// fit.
     fn fill_from(
         &mut self,
         id: u64,
         connection: &mut Connection,
-        args: &mut Args,
+        requests: &mut Requests,
         info: &impl Fn() -> String,
-    ) -> bool {
-        while let Some((len, access)) = connection.next(args, info) {
+    ) -> Ended {
+        while let Some((len, access)) = connection.next(requests, info) {
             let open = self.open(access);
             let is_better_alone = open.batch.room() < connection.untaken() && open.batch.is_half_full();
             let outcome = if is_better_alone {
                 Outcome::Full
             } else {
-                open.push_all(id, connection, args, (len, access), info)
+                open.push_all(id, connection, requests, (len, access), info)
             };
             match outcome {
                 Outcome::All => break,
-                Outcome::Full if open.batch.is_empty() => refuse(connection, len, args),
+                Outcome::Full if open.batch.is_empty() => refuse(connection, len, requests),
                 Outcome::Full if self.has_room() => {
                     self.close(access);
                     if connection.in_flight > 0 {
@@ -129,12 +160,15 @@ impl Batches {
                     }
                 }
                 // In its turn when there is room.
-                Outcome::Full if connection.in_flight == 0 => return false,
+                Outcome::Full if connection.in_flight == 0 => return Ended::NoRoom,
                 Outcome::Full => break,
             }
         }
+        if requests.is_spent() && connection.in_flight == 0 && connection.untaken() > 0 {
+            return Ended::Spent;
+        }
         connection.is_queued = false;
-        true
+        Ended::Over
     }
 
     /// Whether batches wait only for the connections to have sent all.
@@ -181,6 +215,7 @@ impl Batches {
                 Access::Read => Operation::Query(batch.bytes()),
                 Access::Write => Operation::Propose(batch.bytes()),
             };
+            // It is not busy, and no batch is too long.
             if let Some(number) = way.begin(operation) {
                 self.sent.insert(number, Sent { access, owners, lens });
             }
@@ -232,6 +267,12 @@ impl Batches {
         }
     }
 
+    /// Drops the commands that were not sent, whose connections end.
+    pub(super) fn drop_unsent(&mut self) {
+        (self.writes, self.reads) = (Open::default(), Open::default());
+        self.full.clear();
+    }
+
     /// The client of the store has ended: what its batches did is unknown.
     pub(super) fn abandon(&mut self, why: &str, connections: &mut Connections, touched: &mut Vec<u64>) {
         let sent = core::mem::take(&mut self.sent).into_values().flat_map(|sent| sent.owners);
@@ -254,19 +295,19 @@ impl Open {
         &mut self,
         id: u64,
         connection: &mut Connection,
-        args: &mut Args,
+        requests: &mut Requests,
         (first, access): (usize, Access),
         info: &impl Fn() -> String,
     ) -> Outcome {
         let (mut len, mut count) = (first, 0);
         let outcome = loop {
-            if !self.batch.push_each(connection.texts(args)) {
+            if !self.batch.push_each(connection.texts(requests)) {
                 break Outcome::Full;
             }
             connection.take(len);
             self.lens.push(len);
             count += 1;
-            match connection.next(args, info) {
+            match connection.next(requests, info) {
                 Some((next, needs)) if needs == access => len = next,
                 _ => break Outcome::All,
             }
@@ -279,9 +320,9 @@ impl Open {
 }
 
 /// A command that is too long for any batch.
-fn refuse(connection: &mut Connection, len: usize, args: &Args) {
-    let bytes: usize = args.iter().map(|arg| arg.len()).sum();
-    let count = args.len().min(255);
+fn refuse(connection: &mut Connection, len: usize, requests: &Requests) {
+    let bytes: usize = requests.lens().sum();
+    let count = requests.lens().len().min(255);
     let most = PAYLOAD_BYTES_MAX - 10 - 2 * count;
     let why = format!(
         "-ERR a command has at most {most} bytes in {count} arguments here, this one has {bytes}\r\n"

@@ -1,17 +1,17 @@
 //! The front on the thread of its replica: it works between two turns of that thread, by a client beside
 //! the replica. So while the replica leads, a command takes no switch to another thread and no wakeup.
 //!
-//! That thread sleeps on the futexes of its endpoint. Another one, the *guard of the sockets*, sleeps
-//! until a connection has sent something, and wakes it up. It is armed once for each sleep, so it
-//! costs nothing while commands follow each other.
+//! That thread sleeps on the futexes of its endpoint. Another one, the *socket watcher*, sleeps until a
+//! connection has sent something, and wakes it up. It is armed once for each sleep, so it costs nothing
+//! while commands follow each other.
 
 use super::{Front, Server, Through};
 use obol_console::output;
 use obol_fabric::Drive;
 use obol_fabric::host::Waker;
 use obol_smr::{Client, ClientError};
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -21,18 +21,18 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 /// What is taken at once of what is ready: the replica has its turns in between.
-pub(super) const READY_MAX: usize = 64;
+pub(super) const READY_MAX_BESIDE: usize = 64;
 /// Bytes that are read of a connection at once, for the same reason.
-pub(super) const READ_BYTES: usize = 16 * 1024;
+const READ_BYTES_BESIDE: usize = 16 * 1024;
 /// How long the thread waits for its connections before it sleeps on the futexes of its endpoint: a
-/// client that sends one command at a time is back before that, and a wakeup by the guard costs more.
+/// client that sends one command at a time is back before that, and a wakeup by the watcher costs more.
 const AWAKE_FOR: Duration = Duration::from_micros(200);
 /// So long meanwhile, at most, the replica does not hear of what others send it.
 const IDLE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 30_000 };
-/// How often the guard looks whether it is to end.
+/// How often the watcher looks whether it is to end.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// What the guard of the sockets shares with the thread that it wakes up.
+/// What the socket watcher shares with the thread that it wakes up.
 struct Shared {
     /// Reports once, when it is armed, that the set of sockets has something.
     epoll: OwnedFd,
@@ -50,7 +50,7 @@ pub(super) struct Sleeper {
 }
 
 impl Shared {
-    /// The thread of the guard.
+    /// The thread of the watcher.
     fn watch(&self, flags: [&AtomicBool; 2]) {
         let mut events = [const { MaybeUninit::uninit() }; 1];
         while !flags.iter().any(|flag| flag.load(Ordering::Relaxed)) {
@@ -68,7 +68,7 @@ impl Shared {
 }
 
 impl Sleeper {
-    /// Starts the guard of a set of sockets.
+    /// Starts the watcher of a set of sockets.
     fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         sockets: &OwnedFd,
@@ -96,15 +96,15 @@ impl Sleeper {
 }
 
 impl Front {
-    /// Serves on the thread of the replica, which calls [`Server::work_beside`]. Starts the guard of the
-    /// sockets, which ends with `stop` or `ended`.
+    /// Serves on the thread of the replica, which calls [`Server::work_beside`]. Starts the socket
+    /// watcher, which ends with `stop` or `ended`.
     pub(in crate::commands::smr) fn beside<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
         flags: [&'scope AtomicBool; 2],
     ) -> io::Result<Server<'scope>> {
         let mut server = Server::new(self, flags)?;
-        server.buffer.truncate(READ_BYTES);
+        server.buffer.truncate(READ_BYTES_BESIDE);
         server.sleeper = Some(Sleeper::start(scope, &server.epoll, flags)?);
         Ok(server)
     }
@@ -145,16 +145,22 @@ impl Server<'_> {
     /// Sleeps until a connection has sent something, but not for long: nothing else ends this sleep. It is
     /// left to the next turn to take that.
     fn wait_idle(&self) {
-        let mut events = [const { MaybeUninit::uninit() }; 1];
-        // After an error the next turn looks.
-        let _ = epoll::wait(&self.epoll, &mut events[..], Some(&IDLE_WAIT));
+        // `epoll_wait` counts milliseconds. After an error the next turn looks.
+        let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&IDLE_WAIT));
     }
 
-    /// The client of the store has ended: what its batches did is unknown.
+    /// The client of the store has ended: what its batches did is unknown, and nothing can be done before
+    /// there is another one. All connections get an error, also those that wait to be accepted.
     pub(in crate::commands::smr) fn client_failed(&mut self, error: ClientError) {
         // The server goes on whether or not this is read.
         let _ = output::remark(format_args!("obol: {}: {error}", self.front.name));
         self.batches.abandon(&error.to_string(), &mut self.connections, &mut self.touched);
+        self.batches.drop_unsent();
+        self.accept();
+        for (id, connection) in &mut self.connections {
+            connection.fail(&format!("ERR no command can be taken: {error}"));
+            self.touched.push(*id);
+        }
         self.settle();
     }
 }

@@ -1,16 +1,20 @@
 //! One connection: its bytes, and how many of them belong to commands that are done or on the way.
 
 use super::local::{self, Local};
-use super::parse::{self, Args, Found};
+use super::parse::Requests;
 use obol_smr::Access;
 use rustix::event::epoll::EventFlags;
+use rustix::net::sockopt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 /// Bytes of commands that wait; more are read when these are done.
 const INPUT_MAX: usize = 64 * 1024;
 /// Bytes that wait to be sent; no command is taken meanwhile.
-const OUTPUT_MAX: usize = 1024 * 1024;
+const OUTPUT_MAX: usize = 64 * 1024;
+/// A client that was silent for this long is asked whether it is there, as by Redis.
+const KEEPALIVE: Duration = Duration::from_secs(300);
 /// Replies to a pipeline are held until it is done, up to so many bytes.
 const HELD_MAX: usize = 16 * 1024;
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -49,6 +53,8 @@ impl Connection {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, KEEPALIVE)?;
         Ok(Self {
             stream,
             input: Vec::new(),
@@ -124,40 +130,38 @@ impl Connection {
 
     /// The next command for the store: its bytes, and what it needs. Commands before it that need no
     /// store are answered, in order: not while others are on the way.
-    pub(super) fn next(&mut self, args: &mut Args, info: impl Fn() -> String) -> Option<(usize, Access)> {
+    pub(super) fn next(
+        &mut self,
+        requests: &mut Requests,
+        info: impl Fn() -> String,
+    ) -> Option<(usize, Access)> {
         loop {
             if self.closing || self.is_full() {
                 return None;
             }
-            let len = match parse::parse(&self.input[self.taken..], args) {
-                Ok(Found::Nothing) => return None,
-                Ok(Found::Request(len)) => len,
-                Ok(Found::Line(len, array)) => {
-                    drop(self.input.splice(self.taken..self.taken + len, array));
-                    continue;
-                }
+            let len = match requests.parse(&self.input[self.taken..]) {
+                Ok(Some(len)) => len,
+                Ok(None) => return None,
                 Err(_) if self.in_flight > 0 => return None,
                 Err(why) => {
                     self.end_with(&local::error(&why));
                     return None;
                 }
             };
-            let name = args.first().map(|name| &self.input[self.taken..][name.clone()]);
-            if let Some(access) = name.and_then(obol_smr::access) {
+            if let Some(access) = self.texts(requests).next().and_then(obol_smr::access) {
                 return Some((len, if self.promoted { Access::Write } else { access }));
             }
             if self.in_flight > 0 {
                 return None;
             }
-            self.answer_locally(args, &info);
+            self.answer_locally(requests, &info);
             self.taken += len;
             self.answered = self.taken;
         }
     }
 
-    fn answer_locally(&mut self, args: &Args, info: &impl Fn() -> String) {
-        let bytes = &self.input[self.taken..];
-        let args: Vec<&[u8]> = args.iter().map(|arg| &bytes[arg.clone()]).collect();
+    fn answer_locally(&mut self, requests: &Requests, info: &impl Fn() -> String) {
+        let args: Vec<&[u8]> = self.texts(requests).collect();
         match local::answer(&args, info) {
             None => {}
             Some(Local::Reply(reply)) => self.output.extend_from_slice(&reply),
@@ -169,9 +173,11 @@ impl Connection {
     }
 
     /// The arguments of the next command.
-    pub(super) fn texts<'a>(&'a self, args: &'a Args) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
-        let bytes = &self.input[self.taken..];
-        args.iter().map(|arg| &bytes[arg.clone()])
+    pub(super) fn texts<'a>(
+        &'a self,
+        requests: &'a Requests,
+    ) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        requests.texts(&self.input[self.taken..])
     }
 
     /// The next command is in a batch.
@@ -202,10 +208,12 @@ impl Connection {
         self.output.extend_from_slice(reply);
     }
 
-    /// Ends it after an error, because it is unknown what took effect.
+    /// Ends it after an error, because it is unknown what took effect, or nothing can be done.
     pub(super) fn fail(&mut self, why: &str) {
         self.in_flight = 0;
-        self.end_with(&local::error(why));
+        if !self.closing {
+            self.end_with(&local::error(why));
+        }
     }
 
     fn end_with(&mut self, reply: &[u8]) {
@@ -244,8 +252,10 @@ impl Connection {
         self.gone
     }
 
-    /// Whether it has ended. One whose client is gone is kept while a batch has commands of it.
+    /// Whether it has ended. One whose client is gone is kept while a batch has commands of it. Of the last
+    /// replies, a client that does not read gets what the kernel takes.
     pub(super) const fn is_over(&self) -> bool {
-        self.in_flight == 0 && (self.gone && !self.is_queued || self.closing && self.unsent() == 0)
+        let is_sent = self.unsent() == 0 || self.is_blocked;
+        self.in_flight == 0 && (self.gone && !self.is_queued || self.closing && is_sent)
     }
 }

@@ -32,7 +32,8 @@ use obol_replica::{ClientMember, ReplicaError, Work, named};
 use obol_smr::{CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use std::io::Write;
+use rustix::io::Errno;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -115,18 +116,22 @@ pub(super) struct Server<'a> {
     touched: Vec<u64>,
     ready: Vec<(u64, EventFlags)>,
     buffer: Vec<u8>,
+    /// A descriptor for when there are no more: see [`Server::refuse_one`].
+    spare: Option<OwnedFd>,
     /// On the thread of a replica.
     sleeper: Option<Sleeper>,
     flags: [&'a AtomicBool; 2],
 }
 
 impl<'a> Server<'a> {
-    fn new(front: Front, flags: [&'a AtomicBool; 2]) -> rustix::io::Result<Self> {
+    fn new(front: Front, flags: [&'a AtomicBool; 2]) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &front.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let spare = Some(epoll.try_clone()?);
         Ok(Self {
             front,
             epoll,
+            spare,
             connections: Connections::new(),
             newest: LISTENER,
             batches: Batches::default(),
@@ -168,10 +173,11 @@ impl<'a> Server<'a> {
     fn wait(&mut self) {
         self.ready.clear();
         let is_beside = self.sleeper.is_some();
-        let is_idle = !is_beside && !self.batches.are_held() && !self.batches.are_sent();
+        let is_due = self.batches.are_held() || self.batches.are_sent() || self.batches.are_left();
+        let is_idle = !is_beside && !is_due;
         let time = if is_idle { SLEEP_MAX } else { Timespec { tv_sec: 0, tv_nsec: 0 } };
         let mut events = [const { MaybeUninit::uninit() }; READY_MAX];
-        let most = if is_beside { beside::READY_MAX } else { READY_MAX };
+        let most = if is_beside { beside::READY_MAX_BESIDE } else { READY_MAX };
         // After an error nothing is ready.
         if let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events[..most], Some(&time)) {
             self.ready.extend(ready.iter().map(|event| (event.data.u64(), event.flags)));
@@ -209,8 +215,12 @@ impl<'a> Server<'a> {
 
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
-            // Refused or ended meanwhile: its client tries again.
-            let Ok((stream, _)) = self.front.listener.accept() else { return };
+            let stream = match self.front.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if is_without_descriptor(&error) && self.refuse_one() => continue,
+                // Refused or ended meanwhile: its client tries again.
+                Err(_) => return,
+            };
             if self.connections.len() >= CONNECTIONS_MAX {
                 refuse(stream);
                 continue;
@@ -222,6 +232,18 @@ impl<'a> Server<'a> {
                 self.connections.insert(self.newest, connection);
             }
         }
+    }
+
+    /// Without a descriptor, a connection could neither be accepted nor refused, and would be reported
+    /// for ever: the spare one is used to refuse it. Returns whether that was done.
+    fn refuse_one(&mut self) -> bool {
+        let had = self.spare.take().is_some();
+        if had && let Ok((stream, _)) = self.front.listener.accept() {
+            refuse(stream);
+        }
+        // Without it further connections wait.
+        self.spare = self.epoll.try_clone().ok();
+        had && self.spare.is_some()
     }
 
     /// Takes answers, sends replies, and begins what the connections have sent. Returns whether there was
@@ -247,7 +269,7 @@ impl<'a> Server<'a> {
         self.held = self.held.or(Some(now)).filter(|_| self.batches.are_held());
         through.client.flush(through.endpoint);
         self.settle();
-        any || !self.ready.is_empty()
+        any || !self.ready.is_empty() || self.batches.are_left()
     }
 
     /// Sends replies, ends connections, and has the kernel report what is of interest now.
@@ -293,9 +315,9 @@ impl<D: Drive> Way for Through<'_, D> {
 
 impl Work for Server<'_> {
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
-        self.exchange(false, &mut Through { client, endpoint });
+        let any = self.exchange(false, &mut Through { client, endpoint });
         // While there may be something at the connections, it does not sleep anywhere else.
-        if !self.ready.is_empty() || self.batches.are_held() || !self.batches.are_sent() {
+        if any || self.batches.are_held() || !self.batches.are_sent() {
             client.look_soon();
         }
         if self.ready.is_empty() && self.batches.are_held() {
@@ -316,7 +338,12 @@ fn info(front: &Front, connections: usize) -> String {
     )
 }
 
-/// Tells a client that there are too many, as Redis does: it would not find out by waiting.
+/// Whether this process or the host has no more descriptors.
+fn is_without_descriptor(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Reports to a client that there are too many, as Redis does: it would not find out by waiting.
 fn refuse(mut stream: TcpStream) {
     // The buffer of a new connection has room for it. Its client may have gone.
     let _ = stream.write_all(FULL);

@@ -3,42 +3,84 @@
 use core::ops::Range;
 
 /// Longest line.
-const LINE_BYTES_MAX: usize = 64 * 1024;
-/// Longest bulk string. What the store cannot take is refused with its reason; more than this ends
-/// the connection, as 512 MB do at Redis.
-const BULK_BYTES_MAX: i64 = 1024 * 1024;
+const LINE_BYTES_MAX: usize = 32 * 1024;
+/// Longest bulk string. What the store cannot take, more than a KB, is refused with its reason; more
+/// than this ends the connection, as 512 MB do at Redis.
+const BULK_BYTES_MAX: i64 = 256 * 1024;
 /// Most arguments.
 const ARGS_MAX: i64 = 1024;
 /// Longest request.
-pub(super) const REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
+const REQUEST_BYTES_MAX: usize = 320 * 1024;
 
-/// Where each argument of a request is.
-pub(super) type Args = Vec<Range<usize>>;
-
-/// What is at the beginning of some bytes.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// No complete request yet.
-    Nothing,
-    /// A request of so many bytes. One without arguments is to be ignored.
-    Request(usize),
-    /// A line of so many bytes, and the same request as an array.
-    Line(usize, Vec<u8>),
+/// Parses the requests of a turn, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// The arguments of the newest one: in the bytes that were parsed, or in the words of a line.
+    args: Vec<Range<usize>>,
+    /// The words of a line, without quotes and escapes.
+    words: Vec<u8>,
+    is_line: bool,
+    /// How many more may be parsed in this turn.
+    left: usize,
 }
 
-/// Looks for a request at the beginning of some bytes, and for its arguments. The error is for the
-/// client, in the words of Redis; nothing after it can be understood.
-pub(super) fn parse(bytes: &[u8], args: &mut Args) -> Result<Found, String> {
-    args.clear();
-    let found = match bytes.first() {
-        None => return Ok(Found::Nothing),
-        Some(b'*') => array(bytes, args)?.map_or(Found::Nothing, Found::Request),
-        Some(_) => inline(bytes)?.map_or(Found::Nothing, |(len, array)| Found::Line(len, array)),
-    };
-    if found == Found::Nothing && bytes.len() >= REQUEST_BYTES_MAX {
-        return Err("ERR Protocol error: too big request".to_owned());
+impl Requests {
+    /// Begins a turn.
+    pub(super) const fn begin(&mut self, most: usize) {
+        self.left = most;
     }
-    Ok(found)
+
+    /// Whether no more may be parsed in this turn.
+    pub(super) const fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Looks for a request at the beginning of some bytes; returns its length, or `None` if it is not
+    /// complete. One without arguments is to be ignored. The error is for the client, in the words of
+    /// Redis; nothing after it can be understood.
+    pub(super) fn parse(&mut self, bytes: &[u8]) -> Result<Option<usize>, String> {
+        self.args.clear();
+        self.words.clear();
+        self.is_line = bytes.first().is_some_and(|first| *first != b'*');
+        if bytes.is_empty() || self.is_spent() {
+            return Ok(None);
+        }
+        let found = if self.is_line { self.line(bytes)? } else { array(bytes, &mut self.args)? };
+        if found.is_none() && bytes.len() >= REQUEST_BYTES_MAX {
+            return Err("ERR Protocol error: too big request".to_owned());
+        }
+        self.left -= usize::from(found.is_some());
+        Ok(found)
+    }
+
+    /// The length of a complete line, which has its arguments as words.
+    fn line(&mut self, bytes: &[u8]) -> Result<Option<usize>, String> {
+        let Some((text, end)) = line(bytes, 0, "inline request")? else { return Ok(None) };
+        let words = words(text).ok_or("ERR Protocol error: unbalanced quotes in request")?;
+        if words.len() as i64 > ARGS_MAX {
+            return Err("ERR Protocol error: invalid multibulk length".to_owned());
+        }
+        for word in words {
+            let begin = self.words.len();
+            self.words.extend_from_slice(&word);
+            self.args.push(begin..self.words.len());
+        }
+        Ok(Some(end))
+    }
+
+    /// The arguments of the newest request, which is at the beginning of these bytes.
+    pub(super) fn texts<'a>(
+        &'a self,
+        bytes: &'a [u8],
+    ) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        let from = if self.is_line { &self.words[..] } else { bytes };
+        self.args.iter().map(move |arg| &from[arg.clone()])
+    }
+
+    /// The lengths of its arguments.
+    pub(super) fn lens(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.args.iter().map(ExactSizeIterator::len)
+    }
 }
 
 /// The line at a position without its end, and where the next one begins.
@@ -69,7 +111,7 @@ fn number(text: &[u8], most: i64, what: &str) -> Result<i64, String> {
 }
 
 /// The length of a complete array.
-fn array(bytes: &[u8], args: &mut Args) -> Result<Option<usize>, String> {
+fn array(bytes: &[u8], args: &mut Vec<Range<usize>>) -> Result<Option<usize>, String> {
     let Some((text, mut at)) = line(bytes, 1, "mbulk count string")? else { return Ok(None) };
     let count = number(text, ARGS_MAX, "multibulk")?;
     for _ in 0..count {
@@ -91,22 +133,6 @@ fn array(bytes: &[u8], args: &mut Args) -> Result<Option<usize>, String> {
         at = begin + len + 2;
     }
     Ok(Some(at))
-}
-
-/// The length of a complete line, and its words as an array.
-fn inline(bytes: &[u8]) -> Result<Option<(usize, Vec<u8>)>, String> {
-    let Some((text, end)) = line(bytes, 0, "inline request")? else { return Ok(None) };
-    let words = words(text).ok_or("ERR Protocol error: unbalanced quotes in request")?;
-    if words.len() as i64 > ARGS_MAX {
-        return Err("ERR Protocol error: invalid multibulk length".to_owned());
-    }
-    let mut array = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        array.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        array.extend_from_slice(&word);
-        array.extend_from_slice(b"\r\n");
-    }
-    Ok(Some((end, array)))
 }
 
 /// Words of a line, which may be quoted; `None` if a quote is not closed or not followed by a space.
@@ -189,16 +215,21 @@ mod tests {
 
     /// The request at the beginning of these bytes; `None` if it is not complete.
     fn parsed(bytes: &[u8]) -> Result<Parsed, String> {
-        let mut args = Args::new();
-        let texts = |bytes: &[u8], args: &Args| args.iter().map(|arg| bytes[arg.clone()].to_vec()).collect();
-        Ok(match parse(bytes, &mut args)? {
-            Found::Nothing => None,
-            Found::Request(len) => Some((texts(bytes, &args), len)),
-            Found::Line(len, array) => {
-                assert_eq!(parse(&array, &mut args), Ok(Found::Request(array.len())));
-                Some((texts(&array, &args), len))
-            }
-        })
+        let mut requests = Requests::default();
+        requests.begin(1);
+        let found = requests.parse(bytes)?;
+        Ok(found.map(|len| (requests.texts(bytes).map(<[u8]>::to_vec).collect(), len)))
+    }
+
+    #[test]
+    fn no_more_requests_are_parsed_than_a_turn_may() {
+        let bytes = b"PING\r\nPING\r\nPING\r\n";
+        let mut requests = Requests::default();
+        requests.begin(2);
+        assert_eq!((requests.parse(bytes), requests.is_spent()), (Ok(Some(6)), false));
+        assert_eq!(requests.parse(&bytes[..3]), Ok(None), "what is not complete does not count");
+        assert_eq!((requests.parse(&bytes[6..]), requests.is_spent()), (Ok(Some(6)), true));
+        assert_eq!(requests.parse(&bytes[12..]), Ok(None));
     }
 
     fn args(words: &[&[u8]]) -> Vec<Vec<u8>> {
@@ -239,13 +270,14 @@ mod tests {
             (b"*1025\r\n", "ERR Protocol error: invalid multibulk length"),
             (b"*1\r\n:1\r\n", "ERR Protocol error: expected '$', got ':'"),
             (b"*1\r\n$-1\r\n", "ERR Protocol error: invalid bulk length"),
-            (b"*1\r\n$1048577\r\n", "ERR Protocol error: invalid bulk length"),
+            (b"*1\r\n$262145\r\n", "ERR Protocol error: invalid bulk length"),
         ] {
             assert_eq!(parsed(bytes), Err(why.to_owned()));
         }
         let long = vec![b'a'; LINE_BYTES_MAX];
         assert_eq!(parsed(&long), Err("ERR Protocol error: too big inline request".to_owned()));
-        let many = [&b"*1024\r\n$1048576\r\n"[..], &vec![0; REQUEST_BYTES_MAX]].concat();
+        let value = [&b"$200000\r\n"[..], &vec![0; 200_000], b"\r\n"].concat();
+        let many = [&b"*3\r\n"[..], &value, &value, b"$200000\r\n"].concat();
         assert!(parsed(&many).is_err(), "a request has a bound");
     }
 

@@ -167,6 +167,31 @@ fn each_connection_has_its_replies_in_order_however_its_commands_are_batched() {
 }
 
 #[test]
+fn a_connection_that_sends_thousands_of_commands_leaves_their_turns_to_others() {
+    const PINGS: usize = 5000;
+    let (mut batches, mut touched, mut buffer) = (Batches::default(), Vec::new(), vec![0; READ_BYTES]);
+    let (mut clients, mut connections) = connect(2);
+    clients[0].write_all(&b"PING\r\n".repeat(PINGS)).expect("there is room");
+    clients[1].write_all(&request(&["GET", "a"])).expect("there is room");
+    while connections[&0].untaken() < 6 * PINGS || connections[&1].untaken() == 0 {
+        for (id, connection) in &mut connections {
+            connection.receive(&mut buffer);
+            batches.enqueue(*id, connection);
+        }
+    }
+    batches.fill(&mut connections, &mut touched, &info);
+    assert_eq!((batches.are_left(), batches.owners()), (true, (0, 0)));
+    batches.fill(&mut connections, &mut touched, &info);
+    assert_eq!((batches.are_left(), batches.owners()), (true, (1, 0)), "the other's command is in a batch");
+    let turns = (0..).take_while(|_| {
+        batches.fill(&mut connections, &mut touched, &info);
+        batches.are_left()
+    });
+    assert_eq!(turns.count(), 2);
+    assert_eq!(connections[&0].untaken(), 0);
+}
+
+#[test]
 fn commands_of_many_connections_share_operations() {
     let (mut rng, mut store, mut batches) = (Rng::new(1), Store::default(), Batches::default());
     let sends: Vec<Vec<u8>> = (0..40).map(|n| request(&["SET", &format!("key:{n:012}"), "xxx"])).collect();
