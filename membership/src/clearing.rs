@@ -347,24 +347,27 @@ impl Clearing {
         if done.round != self.round {
             return;
         }
-        let Some(at) = self.holders.iter().position(|holder| holder.label == done.peer) else { return };
-        let holder = &mut self.holders[at];
-        let State::Outstanding(guess) = holder.state else { return };
-        match done.result {
+        let waits = |holder: &Holder| match holder.state {
+            State::Outstanding(guess) if holder.label == done.peer => Some(guess),
+            _ => None,
+        };
+        let outstanding = self.holders.iter().enumerate().find_map(|(at, holder)| Some((at, waits(holder)?)));
+        let Some((at, guess)) = outstanding else { return };
+        let state = match done.result {
             Ok(Completion::Swapped(found)) if found == guess.0 || found >= self.base.0 => {
-                holder.state = State::Fenced;
                 fabric.count(Counter::FencesRaised, 1);
+                State::Fenced
             }
-            Ok(Completion::Swapped(_)) if config.mutant.has(Mutant::FailedFenceIsAck) => {
-                holder.state = State::Fenced;
-            }
-            Ok(Completion::Swapped(found)) => {
-                holder.state = State::Outstanding(ViewId(found));
-                self.raise(at, config, fabric);
-            }
-            Ok(Completion::Written) => holder.state = State::Fenced,
-            Ok(Completion::Read(_) | Completion::Permitted) | Err(_) => holder.state = State::Unreachable,
+            Ok(Completion::Swapped(_)) if config.mutant.has(Mutant::FailedFenceIsAck) => State::Fenced,
+            Ok(Completion::Swapped(found)) => State::Outstanding(ViewId(found)),
+            Ok(Completion::Written) => State::Fenced,
+            Ok(Completion::Read(_) | Completion::Permitted) | Err(_) => State::Unreachable,
+        };
+        // A member that was excluded and admitted again is two holders of one page.
+        for holder in self.holders.iter_mut().filter(|holder| waits(holder).is_some()) {
+            holder.state = state;
         }
+        self.raise(at, config, fabric);
     }
 
     /// Takes new proofs of death.

@@ -86,6 +86,10 @@ impl Member {
                 fabric.count(Counter::ViewsFetched, 1);
                 let frame = view.to_frame();
                 self.install(view, &frame, false, now, fabric);
+                if !self.peer.poll.is_busy() {
+                    // Later views may exist.
+                    self.peer.timers.set(Timer::Poll, now);
+                }
             }
             Found::Newer(view, _) => {
                 let frame = view.to_frame();
