@@ -174,7 +174,8 @@ typedef void (*obol_on_save)(void *context, struct obol_output *state);
 
 /**
  * Replaces the state by one that `on_save` wrote. Length 0 means the initial state, which it has to
- * accept. Returns false, and changes nothing, if it is no state of this service.
+ * accept. Returns false, and changes nothing, if it is no state of this service: the replica then takes
+ * no part any more, and calls end with `OBOL_STATUS_CLUSTER`.
  */
 typedef bool (*obol_on_load)(void *context, const uint8_t *state, size_t length);
 

@@ -35,7 +35,8 @@ pub type OnRead =
 pub type OnSave = Option<unsafe extern "C" fn(context: *mut c_void, state: *mut Output)>;
 
 /// Replaces the state by one that `on_save` wrote. Length 0 means the initial state, which it has to
-/// accept. Returns false, and changes nothing, if it is no state of this service.
+/// accept. Returns false, and changes nothing, if it is no state of this service: the replica then takes
+/// no part any more, and calls end with `OBOL_STATUS_CLUSTER`.
 pub type OnLoad = Option<unsafe extern "C" fn(context: *mut c_void, state: *const u8, length: usize) -> bool>;
 
 /// A deterministic service. One thread of the replica calls all functions, one at a time, each with

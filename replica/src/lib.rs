@@ -42,6 +42,12 @@ pub enum ReplicaError {
          keep another --service or have another --preset; end those of one of the two"
     )]
     Misfit(Name),
+    /// Its service refuses their state.
+    #[error(
+        "{0}: its service refuses the state of the other replicas (`on_load` in C): it is another service than theirs, or a \
+         version that cannot read it; end those of one of the two"
+    )]
+    Refuses(Name),
     /// The fabric lacks what the preset needs.
     #[error(
         "{0}: its preset needs permissions to write that can be revoked, which this cluster does not have: over RDMA there \

@@ -156,8 +156,13 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                 // It polls without a pause, so it yields its core to other processes.
                 std::thread::yield_now();
             }
-            let is_over =
-                matches!(last, ReplicaState::Yields | ReplicaState::Misfit | ReplicaState::Unsupported);
+            let is_over = matches!(
+                last,
+                ReplicaState::Yields
+                    | ReplicaState::Misfit
+                    | ReplicaState::Unsupported
+                    | ReplicaState::Refuses
+            );
             if is_over || stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
@@ -216,6 +221,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
         }
         match last {
             ReplicaState::Misfit => return Err(ReplicaError::Misfit(name)),
+            ReplicaState::Refuses => return Err(ReplicaError::Refuses(name)),
             ReplicaState::Unsupported => return Err(ReplicaError::Unsupported(name)),
             // As the oldest without a place it gives way to a replica that has the log, and returns
             // with nothing: it had nothing.

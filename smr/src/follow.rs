@@ -8,7 +8,7 @@ use crate::log::{Index, Log, Offset, Point, Record, Term};
 use crate::mutants::Mutant;
 use crate::sealed;
 use crate::service::Service;
-use crate::state::State;
+use crate::state::{NotLoaded, State};
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, memory};
@@ -212,17 +212,15 @@ impl<S: Service> Replicated<S> {
         }
     }
 
-    /// Loads a snapshot. False if it is of no use.
-    pub(crate) fn load(&mut self, snapshot: &[u8]) -> bool {
-        if self.state.load(snapshot).is_none() {
-            return false;
-        }
+    /// Loads a snapshot.
+    pub(crate) fn load(&mut self, snapshot: &[u8]) -> Result<(), NotLoaded> {
+        self.state.load(snapshot)?;
         let applied = self.state.applied;
         if applied.index > self.log.end().index {
             self.log.restart(applied);
         }
         self.gap = self.log.base().index > applied.index;
-        true
+        Ok(())
     }
 
     /// Up to where others may overwrite rings here.

@@ -11,7 +11,7 @@ use crate::mutants::Mutant;
 use crate::preset::{Active, Detector, Guard, Known, Others, Turn, Views, Work};
 use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
-use crate::state::{self, State};
+use crate::state::{self, NotLoaded, State};
 use crate::takeover::{Adopted, Progress, Reader, Takeover, config_of};
 use crate::tokens::{Part, bytes_of};
 use obol_fabric::{Address, Completion, Evidence, Fabric, Incarnation, Instant, LinkError, Nanos};
@@ -50,6 +50,8 @@ pub enum ReplicaState {
     Misfit,
     /// The fabric cannot change permissions, which the preset needs.
     Unsupported,
+    /// Its service refuses the state of the other replicas. Without it, it cannot follow.
+    Refuses,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -94,6 +96,8 @@ pub struct Replica<S, D = Views, G = Active> {
     loader: Loader,
     detector: D,
     guard: G,
+    /// Its service has refused the state of the others.
+    refuses: bool,
     /// The newest term in which it was excluded while it led. It leads a term once: what it wrote at
     /// an index may be in some memory, and must not be followed by another entry of the same term.
     lost: Term,
@@ -130,6 +134,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             loader: Loader::default(),
             detector: D::default(),
             guard: G::default(),
+            refuses: false,
             lost: Term(0),
             turns: 0,
             is_held: false,
@@ -192,6 +197,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::Yields => ReplicaState::Yields,
             _ if self.follow.misfit => ReplicaState::Misfit,
             _ if !self.guard.is_supported() => ReplicaState::Unsupported,
+            _ if self.refuses => ReplicaState::Refuses,
             _ if self.own.is_none() => ReplicaState::Out,
             Role::Following => ReplicaState::Following { whole: self.is_whole() },
             Role::Waiting => ReplicaState::Waiting,
@@ -609,6 +615,22 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         self.loader.poll(now, own, &self.replicas, least, area, pauses, fabric);
     }
 
+    fn load_snapshot(&mut self, snapshot: &[u8]) {
+        match self.of.load(snapshot) {
+            Ok(()) => {
+                self.founds = None;
+                if let Role::TakingOver { takeover, behind } = &mut self.role {
+                    *behind = None;
+                    takeover.touch();
+                }
+            }
+            Err(NotLoaded::Refused) => self.refuses = true,
+            // Another one follows.
+            Err(NotLoaded::OfNoUse) => return,
+        }
+        self.poll_at = Instant::ZERO;
+    }
+
     /// Leads if a majority of the voters has voted for it (DARE, 3.2.2). Nobody else can write to its log
     /// any more, and a majority has found that it is recent enough.
     fn poll_election<F: Fabric>(&mut self, fabric: &mut F) -> bool {
@@ -749,14 +771,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             (_, Part::Chunk) => {
                 let own = self.own.unwrap_or_default();
                 let Some(snapshot) = self.loader.on_read(now, own, argument, read(result)) else { return };
-                let is_leader = matches!(self.role, Role::Leading(_));
-                if !is_leader && self.of.load(&snapshot) {
-                    self.founds = None;
-                    if let Role::TakingOver { takeover, behind } = &mut self.role {
-                        *behind = None;
-                        takeover.touch();
-                    }
-                    self.poll_at = Instant::ZERO;
+                if !matches!(self.role, Role::Leading(_)) {
+                    self.load_snapshot(&snapshot);
                 }
             }
             // Lost messages are sent again.

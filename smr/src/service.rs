@@ -43,7 +43,7 @@ pub trait Service: Clone + Debug + Eq + Hash {
     /// Appends the whole state.
     fn save(&self, to: &mut Vec<u8>);
 
-    /// Replaces the state by a saved one. After an error the state is unspecified, and a snapshot
-    /// is loaded again.
+    /// Replaces the state by one that was saved on another replica. After an error the state is
+    /// unspecified, and the replica takes no part any more: it has to be one of another service.
     fn load(&mut self, from: &[u8]) -> Result<(), LoadError>;
 }

@@ -6,7 +6,7 @@ use crate::entry::Kind;
 use crate::log::{Index, Offset, Point, Record, Term};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::sealed::word;
-use crate::service::Service;
+use crate::service::{LoadError, Service};
 use crate::session::{Seen, Sessions};
 
 /// Words of a snapshot before its configuration.
@@ -131,9 +131,18 @@ impl<S: Service> State<S> {
         out
     }
 
-    /// Replaces the state by that of a snapshot. `None`, and no change, if it is not a whole one of
-    /// this log, or not newer than what is there.
-    pub(crate) fn load(&mut self, bytes: &[u8]) -> Option<()> {
+    /// Replaces the state by that of a snapshot, or changes nothing.
+    pub(crate) fn load(&mut self, bytes: &[u8]) -> Result<(), NotLoaded> {
+        let (next, state) = self.decode(bytes).ok_or(NotLoaded::OfNoUse)?;
+        let mut service = self.service.clone();
+        // All of the bytes were saved by a service of this kind: their checksum says so.
+        service.load(state).map_err(|LoadError| NotLoaded::Refused)?;
+        *self = Self { service, ..next };
+        Ok(())
+    }
+
+    /// The snapshot with the present service, and the bytes of its own one.
+    fn decode<'a>(&self, bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let mut words = [0; SNAPSHOT_WORDS];
         for (n, to) in words.iter_mut().enumerate() {
             *to = word(bytes, n)?;
@@ -152,12 +161,19 @@ impl<S: Service> State<S> {
         if applied.index <= self.applied.index {
             return None;
         }
-        let mut service = self.service.clone();
-        service.load(rest).ok()?;
         let Self { guard, mutant, .. } = *self;
-        *self = Self { log, applied, floor: Term(floor), digest, config, sessions, service, guard, mutant };
-        Some(())
+        let (floor, service) = (Term(floor), self.service.clone());
+        Some((Self { log, applied, floor, digest, config, sessions, service, guard, mutant }, rest))
     }
+}
+
+/// Why a snapshot was not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotLoaded {
+    /// It is not a whole one of this log, or not newer than what is there.
+    OfNoUse,
+    /// The service refuses its state.
+    Refused,
 }
 
 /// Adds an entry to a digest of all before it.
@@ -167,4 +183,44 @@ pub(crate) fn mix(before: u64, record: &Record) -> u64 {
     hasher.update(words.map(u64::to_le_bytes).as_flattened());
     hasher.update(&record.payload);
     before.rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(hasher.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Refuses a state that begins with 0.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+    struct Choosy(Vec<u8>);
+
+    impl Service for Choosy {
+        const KIND: u8 = 9;
+
+        fn apply(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+        fn read(&self, _: &[u8], _: &mut Vec<u8>) {}
+
+        fn save(&self, to: &mut Vec<u8>) {
+            to.extend_from_slice(&self.0);
+        }
+
+        fn load(&mut self, from: &[u8]) -> Result<(), LoadError> {
+            self.0 = from.to_vec();
+            if from.first() == Some(&0) { Err(LoadError) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn a_state_that_the_service_refuses_is_not_one_of_no_use() {
+        let mut other = State::new(Choosy(vec![0, 1]), 0);
+        (other.log, other.applied.index) = (other.identity(0x77_0000), Index(5));
+        let mut own = State::new(Choosy::default(), 0);
+        let before = own.clone();
+        assert_eq!((own.load(&other.save()), &own), (Err(NotLoaded::Refused), &before));
+        let mut torn = other.save();
+        torn[9] ^= 1;
+        assert_eq!((own.load(&torn), &own), (Err(NotLoaded::OfNoUse), &before));
+        other.service.0[0] = 1;
+        assert_eq!((own.load(&other.save()), &own), (Ok(()), &other));
+        assert_eq!(own.load(&other.save()), Err(NotLoaded::OfNoUse), "not newer");
+    }
 }

@@ -108,6 +108,7 @@ fn standing(state: ReplicaState) -> (&'static str, bool, usize) {
         ReplicaState::Yields => ("yields", false, 0),
         ReplicaState::Misfit => ("misfit", false, 0),
         ReplicaState::Unsupported => ("unsupported", false, 0),
+        ReplicaState::Refuses => ("refuses", false, 0),
     }
 }
 
