@@ -7,7 +7,7 @@
 //! | target frozen | succeeds | succeeds | succeeds | succeeds |
 //! | target dead | [`LinkError::PeerDead`] after a drawn delay | [`LinkError::PeerDead`] at once | [`LinkError::PeerDead`] within the bound of detection | [`LinkError::PeerDead`]; so does a gateway that does not answer within that bound |
 //! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it | a full lane loses it, counted; so does a broken connection, uncounted |
-//! | [`Fabric::permit`] | takes a drawn time | waits for WRITEs that have begun; one part of the memory, some exceptions | not supported | as `shm`; WRITEs of the own host's gateway are waited for as well |
+//! | [`Fabric::permit`] | takes a drawn time | waits for WRITEs that have begun; one part of the memory, some exceptions | ends the connections of those who may not WRITE any more; one part of the memory, named at the start | as `shm`; WRITEs of the own host's gateway are waited for as well |
 //! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) | the other host's gateway passes both on; of a silent gateway nothing is known but the silence |
 //!
 //! Operations posted to one peer are executed in the order of the posts. After one of them has
@@ -237,8 +237,9 @@ pub trait Fabric {
     /// up until it continues or is dead. One that is refused fails with [`LinkError::Denied`], or as
     /// those of a broken link do. READs, CASs and datagrams are not affected.
     ///
-    /// `sim` implements it and, for one part and a few exceptions, `shm`. What a backend cannot do it
-    /// completes with [`LinkError::Unsupported`], and changes nothing.
+    /// `sim` implements it; `shm` and `ip` do for one part and a few exceptions; `verbs` does for the
+    /// part that the process named when it opened its endpoint. What a backend cannot do it completes
+    /// with [`LinkError::Unsupported`], and changes nothing.
     fn permit(&mut self, whom: Writers, part: Range<u32>, permission: Permission, token: Token);
 
     /// Sends a datagram of at most [`DATAGRAM_BYTES_MAX`] bytes to the owner of a region.

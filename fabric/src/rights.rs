@@ -147,7 +147,8 @@ impl PartPermissions {
         }
     }
 
-    fn allow(&self, writer: RegionOwner) -> bool {
+    /// Whether WRITEs of the process that is, or was, this owner of a region are executed.
+    pub(crate) fn allow(&self, writer: RegionOwner) -> bool {
         let matches = |&&(region, generation, _): &&(u32, u32, bool)| {
             region == writer.region && (generation == 0 || generation == writer.generation)
         };

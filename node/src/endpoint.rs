@@ -143,6 +143,15 @@ pub enum EndpointError {
     },
 }
 
+/// What other members may WRITE of a process's value areas.
+enum Written {
+    Nothing,
+    /// All.
+    Mailbox,
+    /// All, with a part for which the process gives permissions.
+    MailboxWithLog(Range<u32>),
+}
+
 impl From<HostError> for EndpointError {
     fn from(error: HostError) -> Self {
         Self::Open(error.into())
@@ -174,24 +183,30 @@ impl Site {
         }
         let groups = Group::Coordinators.bit() | Group::Everyone.bit();
         let kind = Kind::Coordinator as u32;
-        self.open_as(Owner { kind, name, region: Some(address.region), groups }, false)
+        self.open_as(Owner { kind, name, region: Some(address.region), groups }, Written::Nothing)
     }
 
     /// Opens the endpoint of an agent, a lease cache or an embedded app.
     pub fn member(&self, kind: Kind, name: Name) -> Result<Endpoint, EndpointError> {
-        self.open_member(kind, name, false)
+        self.open_member(kind, name, Written::Nothing)
     }
 
     /// As [`Site::member`]; other members may WRITE the value areas of its region, over an RDMA
     /// device as over shared memory.
     pub fn mailbox(&self, kind: Kind, name: Name) -> Result<Endpoint, EndpointError> {
-        self.open_member(kind, name, true)
+        self.open_member(kind, name, Written::Mailbox)
+    }
+
+    /// As [`Site::mailbox`]; this process changes who may WRITE into a part of the value areas
+    /// ([`obol_fabric::Fabric::permit`]), which over RDMA has to be known in advance.
+    pub fn log(&self, kind: Kind, name: Name, part: Range<u32>) -> Result<Endpoint, EndpointError> {
+        self.open_member(kind, name, Written::MailboxWithLog(part))
     }
 
     /// Opens the endpoint of a process that only sends to the cluster: no member, and of no
     /// member's kind.
     pub fn operator(&self, name: Name) -> Result<Endpoint, EndpointError> {
-        self.place(Owner { kind: NO_KIND, name, region: None, groups: 0 }, false)
+        self.place(Owner { kind: NO_KIND, name, region: None, groups: 0 }, Written::Nothing)
     }
 
     /// Opens the endpoint of a drill's runner or fault agent: no member, and of this kind. Over RDMA,
@@ -199,45 +214,49 @@ impl Site {
     pub fn drill(&self, kind: u32, name: Name, groups: u32) -> Result<Endpoint, EndpointError> {
         let owner = Owner { kind, name, region: None, groups };
         if self.deployment.has_gateways() {
-            return self.place_waiting(owner, false, Wait::Block);
+            return self.place_waiting(owner, Written::Nothing, Wait::Block);
         }
         Ok(Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, Wait::Block)?)))
     }
 
-    fn open_member(&self, kind: Kind, name: Name, mailbox: bool) -> Result<Endpoint, EndpointError> {
+    fn open_member(&self, kind: Kind, name: Name, written: Written) -> Result<Endpoint, EndpointError> {
         self.deployment.check_name(kind, name)?;
         let groups = Group::Everyone.bit();
-        self.open_as(Owner { kind: kind as u32, name, region: None, groups }, mailbox)
+        self.open_as(Owner { kind: kind as u32, name, region: None, groups }, written)
     }
 
-    fn open_as(&self, owner: Owner, mailbox: bool) -> Result<Endpoint, EndpointError> {
+    fn open_as(&self, owner: Owner, written: Written) -> Result<Endpoint, EndpointError> {
         if self.deployment.network.is_some()
             && let Some(core) = self.deployment.profile.rdma.core
         {
             pin_to_core(core).map_err(|error| EndpointError::Core { core, error })?;
         }
-        self.place(owner, mailbox)
+        self.place(owner, written)
     }
 
-    fn place(&self, owner: Owner, mailbox: bool) -> Result<Endpoint, EndpointError> {
-        self.place_waiting(owner, mailbox, self.deployment.profile.wait)
+    fn place(&self, owner: Owner, written: Written) -> Result<Endpoint, EndpointError> {
+        self.place_waiting(owner, written, self.deployment.profile.wait)
     }
 
-    fn place_waiting(&self, owner: Owner, mailbox: bool, wait: Wait) -> Result<Endpoint, EndpointError> {
+    fn place_waiting(&self, owner: Owner, written: Written, wait: Wait) -> Result<Endpoint, EndpointError> {
         let profile = &self.deployment.profile;
         let mut endpoint = match &self.deployment.network {
             None => Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, wait)?)),
             Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) => {
                 let config = ip::Config {
                     raises_fences: owner.kind == Kind::LeaseCache as u32,
-                    keeps_mailbox: mailbox,
+                    keeps_mailbox: !matches!(written, Written::Nothing),
                     ..ip_config(network, keys, profile)
                 };
                 Endpoint::Ip(Box::new(ip::Endpoint::open(&self.cluster, owner, wait, &config)?))
             }
             Some(network) => {
-                let config =
-                    verbs::Config { keeps_mailbox: mailbox, ..config(network, &profile.rdma, &owner) };
+                let keeps_mailbox = !matches!(written, Written::Nothing);
+                let log = match written {
+                    Written::MailboxWithLog(part) => Some(part),
+                    Written::Nothing | Written::Mailbox => None,
+                };
+                let config = verbs::Config { keeps_mailbox, log, ..config(network, &profile.rdma, &owner) };
                 Endpoint::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, wait, &config)?))
             }
         };
@@ -378,6 +397,7 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
         detection: rdma.detection,
         raises_fences: owner.kind == Kind::LeaseCache as u32,
         keeps_mailbox: false,
+        log: None,
         keys: network
             .rdma_keys
             .clone()

@@ -4,6 +4,7 @@ use super::arena::HugePages;
 use super::device::DeviceSelector;
 use super::pair::Retry;
 use crate::types::Nanos;
+use core::ops::Range;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -16,8 +17,8 @@ pub struct HostKeys {
     pub coordinators: Vec<u8>,
 }
 
-/// A process's configuration in a cluster over RDMA. Except for `listen`, `raises_fences` and
-/// `keeps_mailbox` it is the same for all processes.
+/// A process's configuration in a cluster over RDMA. Except for `listen`, `raises_fences`,
+/// `keeps_mailbox` and `log` it is the same for all processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The address of coordinator `n`, at index `n - 1`.
@@ -40,6 +41,9 @@ pub struct Config {
     /// Whether members may WRITE the value areas of this process's region. Not for a coordinator,
     /// where these areas hold views.
     pub keeps_mailbox: bool,
+    /// The part of the value areas, in bytes of the region, for which [`crate::Fabric::permit`] changes
+    /// who may WRITE there; `None` if it changes nothing. WRITEs into it use a connection of their own.
+    pub log: Option<Range<u32>>,
     /// The keys by which connections are authenticated. `None` trusts the network: whoever can send
     /// packets there and knows the cluster's nonce can connect, with any role.
     pub keys: Option<HostKeys>,

@@ -10,14 +10,16 @@
 use super::cm::{Event, EventChannel, Id, Joined, Key, Offer, Peer, Space, What};
 use super::config::{Config, HostKeys, retry_within};
 use super::error::VerbsError;
-use super::exposed::{Exposed, Role};
+use super::exposed::{Exposed, Plane, Role};
 use super::handshake::{Hello, Identity, Refusal, Welcome};
 use super::introduction::{Introduced, MESSAGE_BYTES_MAX, Ticket, TicketError, Tickets};
 use super::nic::Nic;
 use super::pair::{AddressHandle, Kind, QueuePair, Retry, Size};
+use super::permits::Permits;
 use super::queue::CompletionQueue;
 use super::registration::Rights;
 use super::sealing::{DatagramKey, PeerKey};
+use crate::contract::{LinkError, Token};
 use crate::deadbeat::VerbsGroup;
 use crate::host::clock;
 use crate::host::region::Region;
@@ -25,6 +27,7 @@ use crate::host::wake::Wake;
 use crate::identity::{Route, host_of};
 use crate::layout::PROPOSERS_MAX;
 use crate::remote::ClockRelation;
+use crate::rights::Change;
 use crate::types::{Address, Instant, Nanos};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -49,11 +52,11 @@ const CONNECT_MIN: Nanos = Nanos::from_millis(500);
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Connect to a region's owner.
-    Connect { attempt: u64, to: SocketAddr, region: u32, generation: u32 },
+    Connect { attempt: u64, to: SocketAddr, region: u32, generation: u32, plane: Plane },
     /// Release an unused connection.
     Bury { attempt: u64, pair: QueuePair },
-    /// Set the rights of a region's owner from now on.
-    Permit { region: u32, rights: Rights, done: Sender<Result<(), VerbsError>> },
+    /// Change who may write into the own log.
+    Permit { change: Change, token: Token },
 }
 
 /// Why there is no connection.
@@ -82,6 +85,10 @@ pub(crate) enum ConnectorEvent {
         /// Where the hosts have keys.
         datagram_key: Option<Box<PeerKey>>,
     },
+    /// A connection to the log of a region's owner is established.
+    LogUp { attempt: u64, region: u32, pair: QueuePair },
+    /// A change of permissions is in force, or was refused.
+    Permitted { token: Token, result: Result<(), LinkError> },
     /// A peer has connected, and this is its datagram key.
     Met { from: Address, datagram_key: Box<PeerKey> },
     /// An attempt has failed, or a connection has ended.
@@ -101,6 +108,12 @@ fn log(event: &ConnectorEvent) {
         ConnectorEvent::Up { region, .. } => {
             tracing::info!(target: "fabric", region, "connected to the owner of region {region}");
         }
+        ConnectorEvent::LogUp { region, .. } => {
+            tracing::info!(target: "fabric", region, "connected to the log of the owner of region {region}");
+        }
+        ConnectorEvent::Permitted { result: Err(error), .. } => {
+            tracing::warn!(target: "fabric", "permissions cannot be changed: {error}");
+        }
         ConnectorEvent::Down { region, cause: Cause::Refused(refusal), .. } => {
             tracing::warn!(target: "fabric", region, "the owner of region {region} refuses a connection: {refusal:?}");
         }
@@ -110,7 +123,10 @@ fn log(event: &ConnectorEvent) {
         ConnectorEvent::GroupLost { index, error } => {
             tracing::warn!(target: "fabric", "the multicast group {index} is lost: {error}");
         }
-        ConnectorEvent::Released { .. } | ConnectorEvent::Group { .. } | ConnectorEvent::Met { .. } => {}
+        ConnectorEvent::Released { .. }
+        | ConnectorEvent::Group { .. }
+        | ConnectorEvent::Met { .. }
+        | ConnectorEvent::Permitted { .. } => {}
     }
 }
 
@@ -120,6 +136,7 @@ pub(crate) struct Own {
     pub(crate) address: Address,
     pub(crate) role: Role,
     pub(crate) exposed: Exposed,
+    pub(crate) permits: Permits,
     /// The destination of its datagrams.
     pub(crate) datagrams: Arc<QueuePair>,
     pub(crate) qkey: u32,
@@ -139,6 +156,7 @@ struct Wanted {
     to: SocketAddr,
     region: u32,
     generation: u32,
+    plane: Plane,
 }
 
 /// How this process introduces itself, where the hosts have keys.
@@ -165,6 +183,7 @@ struct Attempt {
     attempt: u64,
     region: u32,
     generation: u32,
+    plane: Plane,
     /// Where the hosts have keys.
     ticket: Option<Ticket>,
     /// `None` before the route is resolved, and after the endpoint has taken it.
@@ -177,8 +196,13 @@ struct Attempt {
 #[derive(Debug)]
 struct Served {
     id: Id,
-    pair: QueuePair,
+    /// `None` once it was ended, until the peer has taken note.
+    pair: Option<QueuePair>,
     from: Address,
+    role: Role,
+    plane: Plane,
+    /// Those of the peer on the pair.
+    rights: Rights,
 }
 
 #[derive(Debug)]
@@ -210,7 +234,6 @@ pub(crate) struct Connector {
     size: Size,
     attempts: BTreeMap<Key, Attempt>,
     served: BTreeMap<Key, Served>,
-    permits: BTreeMap<u32, Rights>,
     members: BTreeMap<Key, Member>,
     commands: Receiver<Command>,
     events: Sender<ConnectorEvent>,
@@ -257,7 +280,6 @@ impl Connector {
             size: start.size,
             attempts: BTreeMap::new(),
             served: BTreeMap::new(),
-            permits: BTreeMap::new(),
             members: BTreeMap::new(),
             commands: start.commands,
             events: start.events,
@@ -337,8 +359,8 @@ impl Connector {
 
     fn handle(&mut self, command: Command) {
         match command {
-            Command::Connect { attempt, to, region, generation } => {
-                let wanted = Wanted { attempt, to, region, generation };
+            Command::Connect { attempt, to, region, generation, plane } => {
+                let wanted = Wanted { attempt, to, region, generation, plane };
                 if self.introductions.is_some() {
                     self.introduce(wanted);
                 } else {
@@ -351,30 +373,45 @@ impl Connector {
                 drop(pair);
                 self.report(ConnectorEvent::Released { attempt });
             }
-            Command::Permit { region, rights, done } => {
-                self.permits.insert(region, rights);
-                let _ = done.send(self.permit(region, rights));
+            Command::Permit { change, token } => {
+                let result = self.permit(&change);
+                self.report(ConnectorEvent::Permitted { token, result });
             }
         }
     }
 
-    /// Changes the rights of a region's owner on established connections. A connection that cannot
-    /// be changed is closed: the peer reconnects with the new rights.
-    fn permit(&mut self, region: u32, rights: Rights) -> Result<(), VerbsError> {
-        let closed: Vec<Key> = self
-            .served
-            .iter()
-            .filter(|(_, served)| served.from.region == region && served.pair.permit(rights).is_err())
-            .map(|(key, _)| *key)
-            .collect();
-        let mut switched = Ok(());
-        for key in closed {
-            if let Some(served) = self.served.remove(&key) {
-                // All others are closed, whatever its result.
-                switched = switched.and(served.pair.reset());
+    /// Changes who may write into the own log. Who may do so from now on is given the right on its
+    /// connection. The connection of who may not any more is ended, and so is one whose device refuses the
+    /// change; they connect again, with the rights that they have then.
+    fn permit(&mut self, change: &Change) -> Result<(), LinkError> {
+        let own = self.own.as_mut().ok_or(LinkError::Unsupported)?;
+        own.permits.change(change)?;
+        let mut ended = Vec::new();
+        for (key, served) in &mut self.served {
+            let (Plane::Log, Some(pair)) = (served.plane, &served.pair) else { continue };
+            let rights = own.permits.rights(&own.exposed, served.from, served.role).unwrap_or_default();
+            if rights == served.rights {
+                continue;
+            }
+            if rights.allows(Rights::WRITE) && pair.permit(rights).is_ok() {
+                served.rights = rights;
+            } else {
+                ended.push(*key);
             }
         }
-        switched
+        // All are ended, whatever the result of one.
+        let results: Vec<_> = ended.into_iter().map(|key| self.end(key)).collect();
+        results.into_iter().collect()
+    }
+
+    /// Ends a peer's connection: when this has succeeded, nothing more is executed that came by it.
+    fn end(&mut self, key: Key) -> Result<(), LinkError> {
+        let Some(served) = self.served.get_mut(&key) else { return Ok(()) };
+        // Informs the peer, which otherwise finds out by a timeout. The id stays until it knows.
+        let _ = served.id.disconnect();
+        let Some(Err(error)) = served.pair.take().map(QueuePair::destroy) else { return Ok(()) };
+        tracing::error!(target: "fabric", "a queue pair is not destroyed, so nothing is revoked: {error}");
+        Err(LinkError::Unsupported)
     }
 
     fn datagram_key(&self) -> Option<&DatagramKey> {
@@ -388,10 +425,12 @@ impl Connector {
 
     /// Gets a ticket for a connection. That blocks, so a thread of its own does it.
     fn introduce(&mut self, wanted: Wanted) {
-        let Wanted { attempt, to, region, generation } = wanted;
-        let hello = Hello { cluster: self.cluster, region, generation, from: self.from, role: self.role };
+        let Wanted { attempt, to, region, generation, plane } = wanted;
+        let (cluster, from, role) = (self.cluster, self.from, self.role);
+        let hello = Hello { cluster, region, generation, from, role, plane };
         let (from, patience, wake) = (self.own_ip, self.patience, Arc::clone(&self.wake));
-        let datagram_key = self.datagram_key().cloned();
+        // It was given by the other connection.
+        let datagram_key = self.datagram_key().filter(|_| plane == Plane::Common).cloned();
         let Some(introductions) = &mut self.introductions else { return };
         let (keys, done) = (introductions.keys.clone(), introductions.done.clone());
         let Some(host) = host_of(region, &keys.coordinators) else {
@@ -441,14 +480,24 @@ impl Connector {
     }
 
     fn resolve(&mut self, wanted: Wanted, ticket: Option<Ticket>) -> Result<(), VerbsError> {
-        let Wanted { attempt, to, region, generation } = wanted;
+        let Wanted { attempt, to, region, generation, plane } = wanted;
         let id = Id::new(&self.channel, Space::Connections)?;
         id.set_traffic_class(self.traffic_class)?;
         id.resolve_address(Some(self.own_ip), to, self.patience)?;
         let until = Some(Time::now() + self.patience);
         self.attempts.insert(
             id.key(),
-            Attempt { id, attempt, region, generation, ticket, pair: None, asked: Instant::ZERO, until },
+            Attempt {
+                id,
+                attempt,
+                region,
+                generation,
+                plane,
+                ticket,
+                pair: None,
+                asked: Instant::ZERO,
+                until,
+            },
         );
         Ok(())
     }
@@ -534,9 +583,9 @@ impl Connector {
         let data = match &attempt.ticket {
             Some(ticket) => ticket.request(),
             None => {
-                let (region, generation) = (attempt.region, attempt.generation);
+                let (region, generation, plane) = (attempt.region, attempt.generation, attempt.plane);
                 let (cluster, from, role) = (self.cluster, self.from, self.role);
-                Hello { cluster, region, generation, from, role }.encode()
+                Hello { cluster, region, generation, from, role, plane }.encode()
             }
         };
         attempt.asked = clock::now();
@@ -560,6 +609,11 @@ impl Connector {
         attempt.id.ready(&pair, self.reads, self.retry)?;
         attempt.id.establish()?;
         attempt.until = None;
+        if attempt.plane == Plane::Log {
+            let (attempt, region) = (attempt.attempt, attempt.region);
+            self.report(ConnectorEvent::LogUp { attempt, region, pair });
+            return Ok(());
+        }
         let handle = AddressHandle::new(self.nic.domain(), &self.nic.path(welcome.gid, welcome.lid))?;
         let clock = ClockRelation::measured(attempt.asked, welcome.clock, answered);
         let (attempt, region) = (attempt.attempt, attempt.region);
@@ -583,9 +637,11 @@ impl Connector {
             Ok((hello, role, rights)) => {
                 // A later connection of the same process, or of its successor, replaces the earlier
                 // one, which ends first: none of its operations arrives after a post on the new
-                // one.
+                // one. With the common one, that to the log ends, too.
                 if hello.from.region != 0 {
-                    self.served.retain(|_, s| s.from.region != hello.from.region);
+                    let is_kept =
+                        |served: &Served| hello.plane == Plane::Log && served.plane == Plane::Common;
+                    self.served.retain(|_, s| s.from.region != hello.from.region || is_kept(s));
                 }
                 if let Some(introduced) = &mut introduced
                     && let Some(datagram_key) = introduced.datagram_key.take()
@@ -593,9 +649,11 @@ impl Connector {
                     // First: it may send as soon as it is admitted.
                     self.report(ConnectorEvent::Met { from: hello.from, datagram_key });
                 }
-                match self.admit(&id, role, rights, introduced) {
+                let plane = hello.plane;
+                match self.admit(&id, plane, role, rights, introduced) {
                     Ok(pair) => {
-                        self.served.insert(id.key(), Served { id, pair, from: hello.from });
+                        let (pair, from) = (Some(pair), hello.from);
+                        self.served.insert(id.key(), Served { id, pair, from, role, plane, rights });
                         return;
                     }
                     Err(_) => Refusal::Full,
@@ -619,25 +677,29 @@ impl Connector {
             Role::Member if hello.from.region == 0 => Role::Reader,
             role => role,
         };
-        Ok((*hello, role, self.rights(own, hello.from, role)))
-    }
-
-    /// A peer's rights here: as set for its region, or those of its role.
-    fn rights(&self, own: &Own, from: Address, role: Role) -> Rights {
-        let permitted = self.permits.get(&from.region).filter(|_| from.region != 0);
-        permitted.copied().unwrap_or_else(|| role.rights(own.exposed.purpose()))
+        let rights = match hello.plane {
+            Plane::Common => role.rights(own.exposed.purpose()),
+            Plane::Log => own.permits.rights(&own.exposed, hello.from, role).ok_or(Refusal::NoLog)?,
+        };
+        Ok((*hello, role, rights))
     }
 
     fn admit(
         &self,
         id: &Id,
+        plane: Plane,
         role: Role,
         rights: Rights,
         introduced: Option<Introduced>,
     ) -> Result<QueuePair, VerbsError> {
-        let own = self.own.as_ref().ok_or(VerbsError::failed("rdma_accept", "a request", libc::ENOTCONN))?;
+        let refused = |errno| VerbsError::failed("rdma_accept", "a request", errno);
+        let own = self.own.as_ref().ok_or(refused(libc::ENOTCONN))?;
         let size = Size { sends: 1, receives: 1, inline_bytes: 0 };
-        let pair = QueuePair::new(self.nic.domain(), Kind::Reliable, &self.idle, &self.idle, size)?;
+        let domain = match plane {
+            Plane::Common => self.nic.domain(),
+            Plane::Log => own.exposed.log_domain().ok_or(refused(libc::ENOTCONN))?,
+        };
+        let pair = QueuePair::new(domain, Kind::Reliable, &self.idle, &self.idle, size)?;
         id.init(&pair, rights)?;
         id.ready(&pair, self.reads, self.retry)?;
         let welcome = Welcome {

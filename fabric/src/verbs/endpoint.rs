@@ -16,8 +16,9 @@ use super::nic::Nic;
 use super::ops::{OPS_MAX, Ops};
 use super::outbox::Outbox;
 use super::pair::Size;
+use super::permits::Permits;
 use super::queue::{CompletionChannel, CompletionQueue, WorkCompletion};
-use super::registration::{Memory, Rights};
+use super::registration::Memory;
 use super::sealing::DatagramKey;
 use super::sys::RDMA_UDP_QKEY;
 use super::threads::Threads;
@@ -32,6 +33,7 @@ use crate::host::{Cluster, HostError};
 use crate::identity::{Admit, Duty, ServerKeys};
 use crate::layout::{Layout, PROPOSERS_MAX};
 use crate::metrics::{self, COUNTER_WORDS, CounterSlot, FabricCounter};
+use crate::rights::lies_in;
 use crate::types::{Address, Instant, RegionOwner};
 use core::sync::atomic::AtomicU64;
 use std::collections::VecDeque;
@@ -148,13 +150,6 @@ impl Endpoint<Rdma> {
         }
     }
 
-    /// Changes the rights of a region's owner on the own region, from now on, whatever its role:
-    /// Mu's permission switch (OSDI 2020, section 5.2). A connection that its device cannot change
-    /// is closed and re-established.
-    pub fn permit(&self, region: u32, rights: Rights) -> Result<(), VerbsError> {
-        self.transport.permit(region, rights)
-    }
-
     /// Whether the port has joined both groups. Until then, datagrams to a group are lost.
     pub fn is_in_groups(&self) -> bool {
         self.transport.has_groups()
@@ -169,6 +164,25 @@ impl Endpoint<Rdma> {
     pub fn link_status(&self) -> Vec<LinkStatus> {
         self.transport.status()
     }
+}
+
+/// Whether the log, if there is one, lies where peers may WRITE.
+fn check_log(config: &Config, purpose: Purpose, layout: &Layout) -> Result<(), OpenError> {
+    let Some(part) = &config.log else { return Ok(()) };
+    let (values, begin, end) = (layout.values(), part.start, part.end);
+    let fits = begin < end
+        && lies_in(&values, begin, end - begin)
+        && begin.is_multiple_of(8)
+        && end.is_multiple_of(8);
+    let fault = match purpose {
+        Purpose::Plain => "a process without a mailbox has no log; set keeps_mailbox".to_owned(),
+        _ if fits => return Ok(()),
+        _ => format!(
+            "bytes {begin} to {end} are no words of the value areas, which are bytes {} to {}",
+            values.start, values.end
+        ),
+    };
+    Err(OpenError::Config { field: "log", fault })
 }
 
 /// The address of this process for peers.
@@ -261,6 +275,8 @@ impl Rdma {
         config: &Config,
     ) -> Result<Self, OpenError> {
         let layout = *cluster.layout();
+        let (purpose, role) = duties(owner, config);
+        check_log(config, purpose, &layout)?;
         let identity = Identity::new(cluster.nonce(), &layout);
         let place = (config.pages, nic.choice().numa_node);
         let channel = CompletionChannel::new(nic.context())?;
@@ -295,13 +311,13 @@ impl Rdma {
         if let Some(introductions) = &introductions {
             datagrams.seal_with(introductions.datagram_key.clone(), Arc::clone(&introductions.count));
         }
-        let (purpose, role) = duties(owner, &config);
         let memory = Arc::new(taken.region.clone()) as Arc<dyn Memory>;
         let own_side = Own {
             cluster: identity,
             address: own,
             role,
-            exposed: Exposed::new(nic.domain(), &memory, &layout, purpose)?,
+            exposed: Exposed::with_log(nic.domain(), &memory, &layout, purpose, config.log.clone())?,
+            permits: Permits::new(&layout, config.log.clone()),
             datagrams: Arc::clone(&datagrams.pair),
             qkey: RDMA_UDP_QKEY,
             groups: owner.groups,

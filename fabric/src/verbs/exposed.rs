@@ -7,6 +7,10 @@
 //! | `slots` | the slot ring, of an acceptor | CAS | coordinators |
 //! | `values` | the value areas, of an acceptor | WRITE | coordinators |
 //! | `values` | the value areas, of a mailbox | WRITE | members |
+//! | `log` | a part of the value areas, if there is a log | READ, WRITE | those who have a key for `values` |
+//!
+//! The log is registered in a protection domain of its own, and `values` are without it: so its key is
+//! good only on a queue pair of that domain, whose rights its owner changes ([`super::permits`]).
 //!
 //! Keys are not secret: they can be guessed. So the queue pair of a peer also limits it to its role
 //! ([`Role::rights`]), and both must allow an operation. A coordinator can CAS the words for which
@@ -34,6 +38,32 @@ impl Role {
     }
 }
 
+/// The connection of a link that carries an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Plane {
+    /// All but the log.
+    Common,
+    /// WRITEs into the peer's log.
+    Log,
+}
+
+/// A peer's key for a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogKey {
+    /// The key, on a queue pair for the log.
+    pub key: u32,
+    /// The log's first byte in the region.
+    pub begin: u32,
+    /// The end of its last one.
+    pub end: u32,
+}
+
+impl LogKey {
+    const fn part(&self) -> Range<u32> {
+        self.begin..self.end
+    }
+}
+
 /// A peer's keys for a region; `None` for keys that it was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
@@ -45,8 +75,12 @@ pub struct Keys {
     pub fence: Option<u32>,
     /// Of the slot ring, for CAS.
     pub slots: Option<u32>,
-    /// Of the value areas, for WRITE.
+    /// Of the value areas, for WRITE; where there is a log, of what lies before it.
     pub values: Option<u32>,
+    /// Of the value areas behind the log.
+    pub behind: Option<u32>,
+    /// Of the log.
+    pub log: Option<LogKey>,
 }
 
 impl Keys {
@@ -60,9 +94,32 @@ impl Keys {
         self.target(self.read.filter(|_| inside), offset)
     }
 
-    /// For a WRITE: only the value areas can be written, if at all.
+    /// For a WRITE: only the value areas can be written, if at all, and the log only by itself.
     pub fn write(&self, layout: &Layout, offset: u32, bytes: u32) -> Option<Target> {
-        self.target(self.values.filter(|_| lies_in(&layout.values(), offset, bytes)), offset)
+        let values = layout.values();
+        let key = match self.log {
+            _ if !lies_in(&values, offset, bytes) => None,
+            Some(log) if lies_in(&log.part(), offset, bytes) => Some(log.key),
+            Some(log) if lies_in(&(values.start..log.begin), offset, bytes) => self.values,
+            Some(log) if lies_in(&(log.end..values.end), offset, bytes) => self.behind,
+            Some(_) => None,
+            None => self.values,
+        };
+        self.target(key, offset)
+    }
+
+    /// The connection for a WRITE.
+    pub fn plane_of_write(&self, offset: u32, bytes: u32) -> Plane {
+        let is_log = self.log.is_some_and(|log| lies_in(&log.part(), offset, bytes));
+        if is_log { Plane::Log } else { Plane::Common }
+    }
+
+    /// For a READ of any word, by this connection.
+    pub fn probe(&self, plane: Plane) -> Option<Target> {
+        match plane {
+            Plane::Common => self.target(self.read, 0),
+            Plane::Log => self.log.and_then(|log| self.target(Some(log.key), log.begin)),
+        }
     }
 
     /// For a CAS: only slots and the fence word can be swapped.
@@ -83,9 +140,18 @@ pub struct Exposed {
     fence: Registration,
     /// For an acceptor.
     slots: Option<Registration>,
-    /// For an acceptor or a mailbox.
-    values: Option<Registration>,
+    /// For an acceptor or a mailbox: before the log, or all, and behind it.
+    values: [Option<Registration>; 2],
+    log: Option<Log>,
     purpose: Purpose,
+}
+
+/// The part of the value areas that a process permits others to WRITE, or not.
+#[derive(Debug)]
+struct Log {
+    registration: Registration,
+    domain: Arc<ProtectionDomain>,
+    part: Range<u32>,
 }
 
 impl Exposed {
@@ -96,19 +162,43 @@ impl Exposed {
         layout: &Layout,
         purpose: Purpose,
     ) -> Result<Self, VerbsError> {
-        let register = |range: Range<u32>, rights| {
+        Self::with_log(domain, region, layout, purpose, None)
+    }
+
+    /// The same with a log in this part of the value areas, if any.
+    pub fn with_log(
+        domain: &Arc<ProtectionDomain>,
+        region: &Arc<dyn Memory>,
+        layout: &Layout,
+        purpose: Purpose,
+        log: Option<Range<u32>>,
+    ) -> Result<Self, VerbsError> {
+        let register_in = |domain: &Arc<ProtectionDomain>, range: Range<u32>, rights| {
             Registration::new(domain, Arc::clone(region), range.start as usize..range.end as usize, rights)
         };
-        let fence = layout.fence();
+        let register = |range, rights| register_in(domain, range, rights);
+        let values = |range: Range<u32>| {
+            let is_written = purpose != Purpose::Plain && !range.is_empty();
+            is_written.then(|| register(range, Rights::WRITE)).transpose()
+        };
+        let (fence, all) = (layout.fence(), layout.values());
+        let (before, behind) = match &log {
+            Some(part) => (all.start..part.start, part.end..all.end),
+            None => (all, 0..0),
+        };
+        let exposed_log = |part: Range<u32>| {
+            let domain = ProtectionDomain::new(domain.context())?;
+            let registration = register_in(&domain, part.clone(), Rights::READ | Rights::WRITE)?;
+            Ok::<_, VerbsError>(Log { registration, domain, part })
+        };
         Ok(Self {
             read: register(0..layout.bytes() as u32, Rights::READ)?,
             fence: register(fence..fence + 8, Rights::CAS)?,
             slots: (purpose == Purpose::Acceptor)
                 .then(|| register(layout.slots(), Rights::CAS))
                 .transpose()?,
-            values: (purpose != Purpose::Plain)
-                .then(|| register(layout.values(), Rights::WRITE))
-                .transpose()?,
+            values: [values(before)?, values(behind)?],
+            log: log.map(exposed_log).transpose()?,
             purpose,
         })
     }
@@ -116,6 +206,11 @@ impl Exposed {
     /// Its use.
     pub const fn purpose(&self) -> Purpose {
         self.purpose
+    }
+
+    /// The protection domain of queue pairs for the log, if there is one.
+    pub fn log_domain(&self) -> Option<&Arc<ProtectionDomain>> {
+        self.log.as_ref().map(|log| &log.domain)
     }
 
     /// The keys for a peer of this role.
@@ -129,7 +224,12 @@ impl Exposed {
             read: key(Some(&self.read), Rights::READ),
             fence: key(Some(&self.fence), Rights::CAS),
             slots: key(self.slots.as_ref().filter(|_| role == Role::Proposer), Rights::CAS),
-            values: key(self.values.as_ref(), Rights::WRITE),
+            values: key(self.values[0].as_ref(), Rights::WRITE),
+            behind: key(self.values[1].as_ref(), Rights::WRITE),
+            log: self.log.as_ref().and_then(|log| {
+                let Range { start: begin, end } = log.part;
+                key(Some(&log.registration), Rights::WRITE).map(|key| LogKey { key, begin, end })
+            }),
         }
     }
 }
@@ -144,7 +244,16 @@ mod tests {
     #[test]
     fn an_operation_gets_the_key_of_what_it_touches_or_none() {
         let layout = Layout::new(LIMITS).expect("in bounds");
-        let all = Keys { base: 1 << 20, read: Some(1), fence: Some(2), slots: Some(3), values: Some(4) };
+        let (behind, log) = (None, None);
+        let all = Keys {
+            base: 1 << 20,
+            read: Some(1),
+            fence: Some(2),
+            slots: Some(3),
+            values: Some(4),
+            behind,
+            log,
+        };
         let rkey = |target: Option<Target>| target.map(|t| t.rkey);
         assert_eq!(all.read(&layout, 64, 8), Some(Target { address: (1 << 20) + 64, rkey: 1 }));
         assert_eq!(rkey(all.read(&layout, layout.bytes() as u32 - 8, 16)), None);
@@ -159,6 +268,38 @@ mod tests {
         let reader = Keys { fence: None, slots: None, values: None, ..all };
         assert_eq!(rkey(reader.cas(&layout, layout.fence())), None);
         assert_eq!(rkey(reader.write(&layout, layout.value(0, 1), 8)), None);
+    }
+
+    #[test]
+    fn a_write_into_the_log_has_a_key_and_a_connection_of_its_own() {
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        let values = layout.values();
+        let log = LogKey { key: 6, begin: values.start + 64, end: values.end - 64 };
+        let keys = Keys {
+            base: 0,
+            read: Some(1),
+            fence: None,
+            slots: None,
+            values: Some(4),
+            behind: Some(5),
+            log: Some(log),
+        };
+        for (offset, bytes, key, plane) in [
+            (values.start, 64, Some(4), Plane::Common),
+            (values.start, 72, None, Plane::Common),
+            (log.begin - 8, 16, None, Plane::Common),
+            (log.begin, 8, Some(6), Plane::Log),
+            (log.begin, log.end - log.begin, Some(6), Plane::Log),
+            (log.end - 8, 16, None, Plane::Common),
+            (log.end, 64, Some(5), Plane::Common),
+            (log.end, 72, None, Plane::Common),
+            (values.start - 8, 8, None, Plane::Common),
+        ] {
+            let found = keys.write(&layout, offset, bytes).map(|target| target.rkey);
+            assert_eq!((found, keys.plane_of_write(offset, bytes)), (key, plane), "{offset} {bytes}");
+        }
+        assert_eq!(keys.probe(Plane::Common), Some(Target { address: 0, rkey: 1 }));
+        assert_eq!(keys.probe(Plane::Log), Some(Target { address: u64::from(log.begin), rkey: 6 }));
     }
 
     #[test]

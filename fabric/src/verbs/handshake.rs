@@ -3,7 +3,7 @@
 
 use super::cm::{ACCEPT_BYTES_MAX, REJECT_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::context::Gid;
-use super::exposed::{Keys, Role};
+use super::exposed::{Keys, LogKey, Plane, Role};
 use crate::layout::Layout;
 use crate::types::{Address, Instant};
 use crate::version::Release;
@@ -41,6 +41,8 @@ pub(crate) struct Hello {
     /// The sender; region 0 for an observer.
     pub(crate) from: Address,
     pub(crate) role: Role,
+    /// What the connection is for.
+    pub(crate) plane: Plane,
 }
 
 /// 0 also stood for a member before there were mailboxes.
@@ -69,7 +71,8 @@ struct RawHello {
     magic: u32,
     version: u16,
     role: u8,
-    spare: u8,
+    /// 1 for a connection to the log.
+    plane: u8,
     nonce: u64,
     layout: u32,
     release: u16,
@@ -108,7 +111,8 @@ struct RawWelcome {
     lid: u16,
     base: u64,
     gid: [u8; 16],
-    /// Whole region, fence, slots, values; the bits of `given` mark those present.
+    /// Whole region, fence, slots, values; the bits of `given` mark those present, and those of
+    /// `log_keys`.
     keys: [u32; 4],
     given: u32,
     generation: u32,
@@ -116,6 +120,9 @@ struct RawWelcome {
     qkey: u32,
     tokens: [u64; 2],
     clock: u64,
+    /// Values behind the log, and the log, with its part of the region.
+    log_keys: [u32; 2],
+    log: [u32; 2],
 }
 
 /// Why a process rejects another one.
@@ -156,6 +163,9 @@ pub enum Refusal {
          `obol host keys` makes new ones"
     )]
     Certificate,
+    /// It has no log, or none that a process of this role writes to.
+    #[error("it keeps no log that this process may write to")]
+    NoLog,
     /// It is of this release, which does not work with that of the connecting process.
     #[error("{}", Release::own().advice(*.release))]
     Release {
@@ -209,7 +219,7 @@ impl Hello {
             magic: MAGIC,
             version: VERSION,
             role: code(self.role),
-            spare: 0,
+            plane: u8::from(self.plane == Plane::Log),
             nonce: self.cluster.nonce,
             layout: self.cluster.layout,
             release: self.cluster.release.number(),
@@ -244,6 +254,7 @@ impl Hello {
                 generation: raw.from_generation,
             },
             role: role(raw.role),
+            plane: if raw.plane == 1 { Plane::Log } else { Plane::Common },
         }))
     }
 }
@@ -254,8 +265,9 @@ impl Welcome {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let keys = [self.keys.read, self.keys.fence, self.keys.slots, self.keys.values];
-        let given =
-            keys.iter().enumerate().fold(0, |given, (at, key)| given | u32::from(key.is_some()) << at);
+        let log_keys = [self.keys.behind, self.keys.log.map(|log| log.key)];
+        let all = keys.iter().chain(&log_keys).enumerate();
+        let given = all.fold(0, |given, (at, key)| given | u32::from(key.is_some()) << at);
         let raw = RawWelcome {
             magic: MAGIC,
             version: VERSION,
@@ -269,14 +281,26 @@ impl Welcome {
             qkey: self.qkey,
             tokens: self.tokens,
             clock: self.clock.0,
+            log_keys: log_keys.map(Option::unwrap_or_default),
+            log: self.keys.log.map(|log| [log.begin, log.end]).unwrap_or_default(),
         };
         raw.as_bytes().to_vec()
     }
 
     pub(crate) fn decode(data: &[u8]) -> Option<Self> {
         let (raw, _) = RawWelcome::read_from_prefix(data).ok()?;
-        let key = |at: usize| (raw.given & 1 << at != 0).then_some(raw.keys[at]);
-        let keys = Keys { base: raw.base, read: key(0), fence: key(1), slots: key(2), values: key(3) };
+        let [read, fence, slots, values] = raw.keys;
+        let ([behind, log], [begin, end]) = (raw.log_keys, raw.log);
+        let given = |at: u32, key: u32| (raw.given & 1 << at != 0).then_some(key);
+        let keys = Keys {
+            base: raw.base,
+            read: given(0, read),
+            fence: given(1, fence),
+            slots: given(2, slots),
+            values: given(3, values),
+            behind: given(4, behind),
+            log: given(5, log).map(|key| LogKey { key, begin, end }),
+        };
         (raw.magic == MAGIC && raw.version == VERSION).then_some(Self {
             generation: raw.generation,
             keys,
@@ -300,6 +324,7 @@ impl Refusal {
             Self::Generation { generation } => (5, generation),
             Self::Full => (6, 0),
             Self::Certificate => (8, 0),
+            Self::NoLog => (9, 0),
             Self::Release { release } => (7, u32::from(release.number())),
         };
         RawRefusal { magic: MAGIC, version: VERSION, reason, value }.as_bytes().to_vec()
@@ -320,6 +345,7 @@ impl Refusal {
             6 => Some(Self::Full),
             7 => Some(Self::Release { release: Release::of(raw.value as u16) }),
             8 => Some(Self::Certificate),
+            9 => Some(Self::NoLog),
             _ => None,
         }
     }
@@ -332,7 +358,12 @@ mod tests {
     fn hello() -> Hello {
         let from = Address { host: 7 << 80 | 5, port: 65_001, seat: 0, region: 1023, generation: 9 };
         let cluster = Identity { nonce: u64::MAX - 1, layout: 3, release: Release::THIS };
-        Hello { cluster, region: 1022, generation: 4, from, role: Role::Fencer }
+        Hello { cluster, region: 1022, generation: 4, from, role: Role::Fencer, plane: Plane::Log }
+    }
+
+    const fn keys() -> Keys {
+        let log = Some(LogKey { key: 0, begin: 64, end: 128 });
+        Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4), behind: None, log }
     }
 
     #[test]
@@ -344,7 +375,7 @@ mod tests {
         let hello = hello();
         assert_eq!(Hello::decode(&padded(hello.encode(), REQUEST_BYTES_MAX)), Some(Ok(hello)));
         let gid = Gid([3; 16]);
-        let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
+        let keys = keys();
         let (tokens, clock) = ([8, 9], Instant(10));
         let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7, tokens, clock };
         assert_eq!(Welcome::decode(&padded(welcome.encode(), ACCEPT_BYTES_MAX)), Some(welcome));
@@ -356,6 +387,7 @@ mod tests {
             Refusal::Generation { generation: 8 },
             Refusal::Full,
             Refusal::Certificate,
+            Refusal::NoLog,
             Refusal::Release { release: Release::of(2) },
         ];
         for refusal in all {
@@ -365,7 +397,7 @@ mod tests {
 
     #[test]
     fn all_releases_are_understood() {
-        let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
+        let keys = keys();
         let (gid, tokens, clock) = (Gid([3; 16]), [8, 9], Instant(10));
         let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7, tokens, clock };
         let mut first = hello();
@@ -408,7 +440,7 @@ mod tests {
     /// Any foreign input is rejected, or encodes again to the same.
     #[test]
     fn fuzz_what_is_said() {
-        let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
+        let keys = keys();
         let (gid, tokens, clock) = (Gid([3; 16]), [8, 9], Instant(10));
         let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7, tokens, clock };
         obol_fuzz::Target::new("handshake", obol_fuzz::Shape::Bytes, 200_000)

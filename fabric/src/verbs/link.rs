@@ -1,7 +1,12 @@
 //! A link to a peer: its queue pair, the posted operations in order, and the queued ones.
+//!
+//! A peer that keeps a log has a second queue pair for WRITEs into it, because one that is refused
+//! breaks its queue pair. Operations are executed in the order of the posts nevertheless: one for the
+//! other queue pair waits here until all before it have completed.
 
 use super::connector::Cause;
 use super::datagrams::Datagrams;
+use super::exposed::Plane;
 use super::handshake::{Refusal, Welcome};
 use super::ops::{Ops, Slot, What};
 use super::pair::{AddressHandle, QueuePair};
@@ -60,7 +65,25 @@ enum State {
     /// The earliest time of the next attempt.
     Down(Instant),
     Connecting(u64),
-    Up(Connection),
+    Up(Box<Connection>),
+}
+
+/// The connection for WRITEs into the peer's log.
+#[derive(Debug)]
+enum LogState {
+    /// The earliest time of the next attempt.
+    Down(Instant),
+    Connecting(u64),
+    /// The attempt that made it.
+    Up(u64, QueuePair),
+}
+
+/// A queue pair that is given up, and the operations on it that the device may still execute.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    pub(crate) attempt: u64,
+    pub(crate) pair: QueuePair,
+    pub(crate) slots: Vec<Slot>,
 }
 
 /// A link.
@@ -72,6 +95,10 @@ pub(crate) struct Link {
     pub(crate) generation: u32,
     layout: Layout,
     state: State,
+    log: LogState,
+    log_back_off: Nanos,
+    /// The connection of all that is posted to the device.
+    current: Plane,
     under_way: VecDeque<Entry>,
     /// Those of them that are, or will be, posted to the device.
     posted: u32,
@@ -108,6 +135,9 @@ impl Link {
             generation: 0,
             layout,
             state: State::Down(Instant::ZERO),
+            log: LogState::Down(Instant::ZERO),
+            log_back_off: BACK_OFF_MIN,
+            current: Plane::Common,
             under_way: VecDeque::with_capacity(DEPTH as usize * 2),
             posted: 0,
             ended: 0,
@@ -137,6 +167,43 @@ impl Link {
         }
     }
 
+    /// The attempt to connect to the log, or the one that has succeeded.
+    pub(crate) const fn log_attempt(&self) -> Option<u64> {
+        match &self.log {
+            LogState::Down(_) => None,
+            LogState::Connecting(attempt) | LogState::Up(attempt, _) => Some(*attempt),
+        }
+    }
+
+    /// Whether a connection to the log should be requested now: an operation waits for it, or `keeps`
+    /// is set.
+    pub(crate) fn wants_log(&self, keeps: bool, now: impl FnOnce() -> Instant) -> bool {
+        let (State::Up(connection), LogState::Down(from)) = (&self.state, &self.log) else { return false };
+        let awaits = |job: &Job| match job {
+            Job::Op { what, offset, .. } => connection.plane(*what, *offset) == Plane::Log,
+            Job::Failed(..) | Job::Datagram(_) => false,
+        };
+        let is_wanted =
+            keeps && connection.welcome.keys.log.is_some() || self.waiting.front().is_some_and(awaits);
+        is_wanted && *from <= now()
+    }
+
+    /// Whether it is connected to the peer's log, if the peer is known to keep one.
+    pub(crate) fn log_status(&self) -> Option<bool> {
+        let State::Up(connection) = &self.state else { return None };
+        connection.welcome.keys.log.map(|_| matches!(self.log, LogState::Up(..)))
+    }
+
+    /// Records that a connection to the log was requested.
+    pub(crate) fn connecting_log(&mut self, attempt: u64) {
+        self.log = LogState::Connecting(attempt);
+    }
+
+    /// Whether the operations under way are WRITEs into the log.
+    pub(crate) fn is_on_log(&self) -> bool {
+        self.posted > 0 && self.current == Plane::Log
+    }
+
     pub(crate) const fn trouble(&self) -> Option<&Cause> {
         self.trouble.as_ref()
     }
@@ -148,7 +215,37 @@ impl Link {
 
     /// Whether the peer gave no key for this, so that it fails without an attempt.
     fn is_denied(&self, what: What, offset: u32) -> bool {
-        matches!(&self.state, State::Up(connection) if connection.target(&self.layout, what, offset).is_none())
+        let State::Up(connection) = &self.state else { return false };
+        connection.target(&self.layout, what, offset, Plane::Common).is_none()
+    }
+
+    fn plane(&self, what: What, offset: u32) -> Plane {
+        match &self.state {
+            State::Up(connection) => connection.plane(what, offset),
+            State::Down(_) | State::Connecting(_) => Plane::Common,
+        }
+    }
+
+    /// Whether the device can take an operation now.
+    fn may_post(&self, what: What, offset: u32) -> bool {
+        let plane = self.plane(what, offset);
+        let is_up = match plane {
+            Plane::Common => self.is_up(),
+            Plane::Log => matches!(self.log, LogState::Up(..)),
+        };
+        is_up && self.posted < DEPTH && (self.posted == 0 || plane == self.current)
+    }
+
+    /// Whether there is no connection for an operation, and no attempt is due.
+    fn backs_off(&self, what: What, offset: u32, now: impl FnOnce() -> Instant) -> bool {
+        let from = match (&self.state, &self.log) {
+            (State::Down(from), _) => *from,
+            (State::Up(connection), LogState::Down(from)) if connection.plane(what, offset) == Plane::Log => {
+                *from
+            }
+            _ => return false,
+        };
+        from > now()
     }
 
     /// Accepts an operation. A WRITE stays here until [`Link::flush`] or the next operation.
@@ -165,20 +262,14 @@ impl Link {
             self.refuse(token, LinkError::Denied, ops);
             return Ok(PostOutcome::Accepted);
         }
-        if self.is_up()
-            && self.waiting.is_empty()
-            && self.posted < DEPTH
+        if self.waiting.is_empty()
+            && self.may_post(what, offset)
             && let Some(slot) = ops.start(self.region, token, what, offset, payload)
         {
             self.submit(slot, ops)?;
             return Ok(PostOutcome::Accepted);
         }
-        if let State::Down(from) = self.state
-            && from > now()
-        {
-            return Ok(PostOutcome::Refused);
-        }
-        if self.waiting.len() >= WAITING_MAX {
+        if self.backs_off(what, offset, now) || self.waiting.len() >= WAITING_MAX {
             return Ok(PostOutcome::Refused);
         }
         self.waiting.push_back(Job::Op { token, what, offset, payload: payload.to_vec() });
@@ -225,10 +316,15 @@ impl Link {
     }
 
     fn submit(&mut self, slot: Slot, ops: &Ops) -> Result<(), PostError> {
+        let what = ops.what(slot);
+        if what != What::Probe {
+            // A probe is sent behind the rest.
+            self.current = self.plane(what, ops.offset(slot));
+        }
         self.under_way.push_back(Entry::Op(slot));
         self.posted += 1;
         let write = self.held.take();
-        if matches!(ops.what(slot), What::Write(_)) {
+        if matches!(what, What::Write(_)) {
             self.held = Some(slot);
             return write.map_or(Ok(()), |write| self.post(write, false, ops));
         }
@@ -268,16 +364,30 @@ impl Link {
     }
 
     fn post(&self, slot: Slot, signal: bool, ops: &Ops) -> Result<(), PostError> {
-        let connection = self.connection()?;
-        connection.pair.post(&connection.work(slot, signal, &self.layout, ops)?)
+        let (pair, there) = (self.pair()?, self.target(slot, ops)?);
+        pair.post(&work(pair, slot, there, signal, ops))
     }
 
     /// Posts a WRITE and its successor, whose completion covers both.
     fn post_both(&self, write: Slot, behind: Slot, ops: &Ops) -> Result<(), PostError> {
-        let connection = self.connection()?;
-        let first = connection.work(write, false, &self.layout, ops)?;
-        let second = connection.work(behind, true, &self.layout, ops)?;
-        connection.pair.post_both(&first, &second)
+        let pair = self.pair()?;
+        let first = work(pair, write, self.target(write, ops)?, false, ops);
+        let second = work(pair, behind, self.target(behind, ops)?, true, ops);
+        pair.post_both(&first, &second)
+    }
+
+    /// The queue pair of what is under way.
+    const fn pair(&self) -> Result<&QueuePair, PostError> {
+        match (self.current, &self.state, &self.log) {
+            (Plane::Common, State::Up(connection), _) => Ok(&connection.pair),
+            (Plane::Log, _, LogState::Up(_, pair)) => Ok(pair),
+            _ => Err(PostError(libc::ENOTCONN)),
+        }
+    }
+
+    fn target(&self, slot: Slot, ops: &Ops) -> Result<Target, PostError> {
+        let target = self.connection()?.target(&self.layout, ops.what(slot), ops.offset(slot), self.current);
+        target.ok_or(PostError(libc::EACCES))
     }
 
     const fn connection(&self) -> Result<&Connection, PostError> {
@@ -318,7 +428,7 @@ impl Link {
                     self.fail_in_order(token, LinkError::Denied, ops);
                 }
                 Job::Op { token, what, offset, payload } => {
-                    if self.posted >= DEPTH {
+                    if !self.may_post(*what, *offset) {
                         return Ok(());
                     }
                     let Some(slot) = ops.start(self.region, *token, *what, *offset, payload) else {
@@ -346,25 +456,22 @@ impl Link {
         !self.waiting.is_empty()
     }
 
+    /// Whether there are failures that are reported after what is under way.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.waiting.iter().any(|job| matches!(job, Job::Failed(..)))
+    }
+
     /// The connection is established.
     pub(crate) fn up(&mut self, attempt: u64, pair: QueuePair, welcome: Welcome, handle: AddressHandle) {
         self.generation = welcome.generation;
         self.back_off = BACK_OFF_MIN;
         self.trouble = None;
-        self.state = State::Up(Connection { attempt, pair, welcome, handle });
+        self.state = State::Up(Box::new(Connection { attempt, pair, welcome, handle }));
     }
 
-    /// There is no connection (any more). Pending and queued operations fail: `first`, if given,
-    /// with its own error, all others with `error`. Returns the connection, and the operations that
-    /// the device may still execute.
-    pub(crate) fn down(
-        &mut self,
-        cause: Cause,
-        first: Option<(Slot, LinkError)>,
-        error: LinkError,
-        now: Instant,
-        ops: &mut Ops,
-    ) -> Option<(Connection, Vec<Slot>)> {
+    /// Fails what is under way: `first`, if given, with its own error, all others with `error`.
+    /// Returns the operations that the device may still execute.
+    fn give_up(&mut self, first: Option<(Slot, LinkError)>, error: LinkError, ops: &mut Ops) -> Vec<Slot> {
         let mut left = Vec::new();
         for entry in self.under_way.drain(..) {
             match entry {
@@ -376,6 +483,61 @@ impl Link {
                 Entry::Failed(token, error) => ops.refuse(token, error),
             }
         }
+        (self.posted, self.held, self.seen, self.probes) = (0, None, None, 0);
+        left
+    }
+
+    /// The connection to the log is established.
+    pub(crate) fn log_up(&mut self, attempt: u64, pair: QueuePair) {
+        self.log_back_off = BACK_OFF_MIN;
+        self.log = LogState::Up(attempt, pair);
+    }
+
+    /// There is no connection to the log (any more). WRITEs on it fail with this error; so does what is
+    /// queued, in its turn, unless a refusal by the peer says only of those that they are not allowed.
+    /// Returns the connection, and whether anything fails that is not said to be denied.
+    pub(crate) fn log_down(
+        &mut self,
+        error: LinkError,
+        now: Instant,
+        ops: &mut Ops,
+    ) -> (Option<Abandoned>, bool) {
+        let is_denied = error == LinkError::Denied;
+        let mut fails = self.is_on_log();
+        let slots = if fails { self.give_up(None, error, ops) } else { Vec::new() };
+        let abandoned = match core::mem::replace(&mut self.log, LogState::Down(now)) {
+            // A broken connection is retried at once.
+            LogState::Up(attempt, pair) => Some(Abandoned { attempt, pair, slots }),
+            LogState::Down(_) | LogState::Connecting(_) => {
+                self.log = LogState::Down(now + self.log_back_off);
+                self.log_back_off = self.log_back_off.saturating_mul(2).min(BACK_OFF_MAX);
+                None
+            }
+        };
+        let Self { waiting, state, .. } = self;
+        for job in waiting {
+            let Job::Op { token, what, offset, .. } = job else { continue };
+            let is_of_log = matches!(&*state, State::Up(up) if up.plane(*what, *offset) == Plane::Log);
+            if !is_denied || is_of_log && abandoned.is_none() {
+                *job = Job::Failed(*token, error);
+                fails = true;
+            }
+        }
+        (abandoned, fails && !is_denied)
+    }
+
+    /// There is no connection (any more). Pending and queued operations fail: `first`, if given,
+    /// with its own error, all others with `error`. Returns the connections.
+    pub(crate) fn down(
+        &mut self,
+        cause: Cause,
+        first: Option<(Slot, LinkError)>,
+        error: LinkError,
+        now: Instant,
+        ops: &mut Ops,
+    ) -> Vec<Abandoned> {
+        let was_on_log = self.is_on_log();
+        let mut left = self.give_up(first, error, ops);
         for job in self.waiting.drain(..) {
             match job {
                 Job::Op { token, .. } => ops.refuse(token, error),
@@ -383,18 +545,25 @@ impl Link {
                 Job::Datagram(_) => {}
             }
         }
-        (self.posted, self.held, self.seen, self.probes) = (0, None, None, 0);
+        let mut abandoned = Vec::new();
+        if let LogState::Up(attempt, pair) = core::mem::replace(&mut self.log, LogState::Down(now)) {
+            let slots = if was_on_log { core::mem::take(&mut left) } else { Vec::new() };
+            abandoned.push(Abandoned { attempt, pair, slots });
+        }
         let was = core::mem::replace(&mut self.state, State::Down(now));
         self.trouble = Some(cause);
         match was {
             // A broken connection is retried at once.
-            State::Up(connection) => Some((connection, left)),
+            State::Up(connection) => {
+                let Connection { attempt, pair, .. } = *connection;
+                abandoned.push(Abandoned { attempt, pair, slots: left });
+            }
             State::Down(_) | State::Connecting(_) => {
                 self.state = State::Down(now + self.back_off);
                 self.back_off = self.back_off.saturating_mul(2).min(BACK_OFF_MAX);
-                None
             }
         }
+        abandoned
     }
 
     /// Resets the back-off: the peer is known to be reachable.
@@ -408,37 +577,41 @@ impl Link {
 
 impl Connection {
     /// The target of an operation, as addressed by the peer's device; `None` if the peer gave no
-    /// key for it.
-    fn target(&self, layout: &Layout, what: What, offset: u32) -> Option<Target> {
+    /// key for it. A probe has that of the probed connection.
+    fn target(&self, layout: &Layout, what: What, offset: u32, probed: Plane) -> Option<Target> {
         let keys = &self.welcome.keys;
         match what {
             What::Read(bytes) => keys.read(layout, offset, bytes),
             What::Write(bytes) => keys.write(layout, offset, bytes),
             What::Cas(..) => keys.cas(layout, offset),
-            What::Probe => keys.read(layout, offset, 8),
+            What::Probe => keys.probe(probed),
         }
     }
 
-    /// An operation in the device's form.
-    fn work(&self, slot: Slot, signal: bool, layout: &Layout, ops: &Ops) -> Result<Work<'static>, PostError> {
-        let what = ops.what(slot);
-        let there = self.target(layout, what, ops.offset(slot)).ok_or(PostError(libc::EACCES))?;
-        let here = ops.local(slot);
-        let verb = match what {
-            What::Read(_) | What::Probe => Verb::Read(here),
-            What::Cas(expected, desired) => Verb::Cas { found: here, expected, desired },
-            // Inline, so that the device need not fetch it.
-            What::Write(bytes) if bytes <= INLINE_BYTES.min(self.pair.inline_bytes()) => {
-                Verb::WriteCopied(here)
-            }
-            What::Write(_) => Verb::Write(here),
-        };
-        Ok(Work { id: ops.id(slot), verb, there, signal })
+    /// The connection for an operation.
+    fn plane(&self, what: What, offset: u32) -> Plane {
+        match what {
+            What::Write(bytes) => self.welcome.keys.plane_of_write(offset, bytes),
+            What::Read(_) | What::Cas(..) | What::Probe => Plane::Common,
+        }
     }
 
     fn to(&self) -> To<'_> {
         To { handle: &self.handle, number: self.welcome.queue_pair, qkey: self.welcome.qkey }
     }
+}
+
+/// An operation in the device's form.
+fn work(pair: &QueuePair, slot: Slot, there: Target, signal: bool, ops: &Ops) -> Work<'static> {
+    let here = ops.local(slot);
+    let verb = match ops.what(slot) {
+        What::Read(_) | What::Probe => Verb::Read(here),
+        What::Cas(expected, desired) => Verb::Cas { found: here, expected, desired },
+        // Inline, so that the device need not fetch it.
+        What::Write(bytes) if bytes <= INLINE_BYTES.min(pair.inline_bytes()) => Verb::WriteCopied(here),
+        What::Write(_) => Verb::Write(here),
+    };
+    Work { id: ops.id(slot), verb, there, signal }
 }
 
 /// The link error for a failed completion.

@@ -26,6 +26,7 @@ mod observer;
 mod ops;
 mod outbox;
 pub mod pair;
+mod permits;
 pub mod post;
 pub mod queue;
 pub mod registration;

@@ -8,7 +8,7 @@ use super::config::Config;
 use super::connector::{Command, Connector, ConnectorEvent, Start};
 use super::device::DeviceSelector;
 use super::endpoint::OpenError;
-use super::exposed::Keys;
+use super::exposed::{Keys, Plane};
 use super::handshake::Identity;
 use super::link::{error_of, error_of_cause};
 use super::nic::Nic;
@@ -167,7 +167,8 @@ impl Observer {
         self.attempts += 1;
         let attempt = self.attempts;
         let generation = if at.seat == 0 { at.generation } else { 0 };
-        let command = Command::Connect { attempt, to, region: at.region, generation };
+        let (region, plane) = (at.region, Plane::Common);
+        let command = Command::Connect { attempt, to, region, generation, plane };
         self.commands.send(command).map_err(|_| LinkError::PeerDead)?;
         self.threads.wake();
         loop {

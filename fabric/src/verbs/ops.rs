@@ -217,6 +217,11 @@ impl Ops {
         self.done.push_back((token, Done::Failed(error)));
     }
 
+    /// Delivers the result of a change of permissions.
+    pub(crate) fn permitted(&mut self, token: Token, result: Result<(), LinkError>) {
+        self.done.push_back((token, result.map_or_else(Done::Failed, |()| Done::Permitted)));
+    }
+
     /// The next result.
     pub(crate) fn next(&mut self) -> Option<(Token, Done)> {
         self.done.pop_front()

@@ -97,6 +97,7 @@ pub struct QueuePair {
     number: u32,
     kind: Kind,
     inline_bytes: u32,
+    is_destroyed: bool,
     domain: Arc<ProtectionDomain>,
     /// The groups that it is attached to.
     groups: Mutex<Vec<(Gid, u16)>>,
@@ -167,6 +168,7 @@ impl QueuePair {
             number,
             kind,
             inline_bytes,
+            is_destroyed: false,
             domain: Arc::clone(domain),
             groups: Mutex::default(),
             _queues: [Arc::clone(sends), Arc::clone(receives)],
@@ -264,8 +266,9 @@ impl QueuePair {
     }
 
     /// Changes the peer's rights on a connected pair (RTS). According to Mu (OSDI 2020, section
-    /// 5.2) this is the fast way to switch permissions. A device may refuse it while operations are
-    /// pending; then the pair must go through RESET.
+    /// 5.2) this is the fast way to switch permissions, and fails now and then while operations are
+    /// pending. An operation that the device has begun may be executed after this has returned: to
+    /// revoke a right, see [`Self::destroy`].
     pub fn permit(&self, rights: Rights) -> Result<(), VerbsError> {
         let mut attr = ibv_qp_attr { qp_access_flags: rights.flags(), ..Default::default() };
         self.modify(&mut attr, IBV_QP_ACCESS_FLAGS)
@@ -308,17 +311,36 @@ impl QueuePair {
     }
 }
 
-impl Drop for QueuePair {
-    fn drop(&mut self) {
+impl QueuePair {
+    /// Destroys it. When this has succeeded, the device executes no operation of the peer any more,
+    /// nor the rest of one that it had begun.
+    pub fn destroy(mut self) -> Result<(), VerbsError> {
+        match self.end() {
+            0 => Ok(()),
+            errno => Err(VerbsError::failed("ibv_destroy_qp", self.domain.context().device(), errno)),
+        }
+    }
+
+    fn end(&mut self) -> c_int {
         let verbs = self.domain.context().verbs();
         // A pair that is attached to a group is not destroyed (EBUSY), and goes on receiving.
         for (group, lid) in self.groups.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // SAFETY: the pair lives; the GID is only read.
             unsafe { (verbs.detach_mcast)(self.raw.as_ptr(), &group.raw(), lid) };
         }
-        // SAFETY: the pair is destroyed once; the device has let go of all it was given when the
-        // call returns.
-        unsafe { (verbs.destroy_qp)(self.raw.as_ptr()) };
+        // SAFETY: the pair is destroyed once, also if this fails and is repeated; the device has let go
+        // of all it was given when the call succeeds.
+        let errno = unsafe { (verbs.destroy_qp)(self.raw.as_ptr()) };
+        self.is_destroyed = errno == 0;
+        errno
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if !self.is_destroyed {
+            self.end();
+        }
     }
 }
 

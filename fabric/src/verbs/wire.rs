@@ -4,7 +4,8 @@
 //! Posts to a peer without a connection are queued, up to a limit, until the connector thread has
 //! established one or failed. A failed completion breaks the link: all pending and queued
 //! operations on it fail, and so do posts until those failures are delivered. Then the link is
-//! re-established, with back-off while the peer does not answer.
+//! re-established, with back-off while the peer does not answer. One of a WRITE into a peer's log breaks
+//! the connection to that log alone, which says nothing of the peer.
 //!
 //! Operations on the own region use a connection of the device with itself: the device's CAS is
 //! atomic among its own operations, not with those of the CPU.
@@ -12,15 +13,14 @@
 use super::config::Config;
 use super::connector::{Cause, Command, ConnectorEvent};
 use super::datagrams::Datagrams;
-use super::error::VerbsError;
+use super::exposed::Plane;
 use super::handshake::Refusal;
-use super::link::{Link, PostOutcome, error_of, error_of_cause};
+use super::link::{Abandoned, Link, PostOutcome, error_of, error_of_cause};
 use super::ops::{Ops, Slot, What};
 use super::outbox::{Destination, Outbox};
 use super::pair::{AddressHandle, QueuePair};
 use super::post::To;
 use super::queue::{CompletionQueue, Status, WorkCompletion};
-use super::registration::Rights;
 use super::sealing::PeerKey;
 use super::threads::Threads;
 use super::watch::Watches;
@@ -32,12 +32,13 @@ use crate::host::mapped::MappedRegions;
 use crate::host::table::{FIRST_FREE, PER_HOST, REGIONS};
 use crate::layout::Layout;
 use crate::notice::Notice;
+use crate::rights::Change;
 use crate::types::{Address, Instant, Nanos, mapped};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender};
 
 /// How often coordinators without a link are tried, where the hosts have keys: the first and the last
 /// interval. They connect as well, to the members of the view, and most numbers have no process.
@@ -116,8 +117,15 @@ pub struct LinkStatus {
     pub to: SocketAddr,
     /// Whether it is connected.
     pub connected: bool,
+    /// Whether it is connected to the log that the peer keeps; `None` if it is not known to keep one.
+    pub log: Option<bool>,
     /// The reason why it is not, if an error occurred.
     pub trouble: Option<String>,
+}
+
+/// The link to a region, if there is one.
+fn known(links: &[Option<Box<Link>>], region: u32) -> Option<&Link> {
+    links.get(region as usize)?.as_deref()
 }
 
 /// An address without host and port, as in a host's table.
@@ -155,7 +163,8 @@ impl Rdma {
                 Cause::Refused(refusal) => refusal.to_string(),
                 Cause::Ended => "the peer has ended it".to_owned(),
             });
-            Some(LinkStatus { region: region as u32, to: link.to, connected: link.is_up(), trouble })
+            let (region, connected, log) = (region as u32, link.is_up(), link.log_status());
+            Some(LinkStatus { region, to: link.to, connected, log, trouble })
         };
         self.links.iter().enumerate().filter_map(shown).collect()
     }
@@ -168,15 +177,6 @@ impl Rdma {
     /// Whether the port has joined both groups.
     pub(super) const fn has_groups(&self) -> bool {
         matches!(self.groups.0, [Some(_), Some(_)])
-    }
-
-    /// As [`super::Endpoint::permit`].
-    pub(super) fn permit(&self, region: u32, rights: Rights) -> Result<(), VerbsError> {
-        let gone = || VerbsError::failed("ibv_modify_qp", "the connector thread", libc::ESRCH);
-        let (done, answer) = mpsc::channel();
-        self.commands.send(Command::Permit { region, rights, done }).map_err(|_| gone())?;
-        self.threads.wake();
-        answer.recv().map_err(|_| gone())?
     }
 
     /// The address of a region's owner.
@@ -258,19 +258,21 @@ impl Rdma {
             return self.refuse(at, token, LinkError::PeerReplaced);
         };
         let handed = link.hand(token, what, remote.offset, payload, &mut self.ops, clock::now);
-        if link.is_up() && link.is_waiting() && !self.starved.contains(&at.region) {
+        let waits = link.is_up() && link.is_waiting();
+        if waits && !self.starved.contains(&at.region) {
             self.starved.push_back(at.region);
         }
         if link.holds() && !self.held.contains(&at.region) {
             self.held.push(at.region);
         }
+        let trouble = link.trouble().map_or(LinkError::PeerDead, error_of_cause);
+        if waits {
+            self.connect_log(at.region, false);
+        }
         match handed {
             Ok(PostOutcome::Accepted) => {}
             Ok(PostOutcome::Connect) => self.connect(at),
-            Ok(PostOutcome::Refused) => {
-                let error = link.trouble().map_or(LinkError::PeerDead, error_of_cause);
-                self.refuse(at, token, error);
-            }
+            Ok(PostOutcome::Refused) => self.refuse(at, token, trouble),
             Err(error) => self.lose(at.region, Cause::Silent(error.to_string()), None, LinkError::PeerDead),
         }
     }
@@ -286,11 +288,41 @@ impl Rdma {
         // For a coordinator, any owner is meant, and a seat's generation is not its region's.
         let any = region < FIRST_FREE || at.seat != 0;
         let generation = if any { 0 } else { at.generation };
-        let sent = self.commands.send(Command::Connect { attempt, to, region, generation });
+        let plane = Plane::Common;
+        let sent = self.commands.send(Command::Connect { attempt, to, region, generation, plane });
         self.threads.wake();
         if sent.is_err() {
             self.lose(region, Cause::Silent("the connector has ended".to_owned()), None, LinkError::PeerDead);
         }
+    }
+
+    /// Requests a connection to the log of a region's owner, if an operation waits for it, or `keeps`
+    /// says that there is to be one.
+    fn connect_log(&mut self, region: u32, keeps: bool) {
+        let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
+        if !link.wants_log(keeps, clock::now) {
+            return;
+        }
+        self.attempts += 1;
+        let attempt = self.attempts;
+        link.connecting_log(attempt);
+        let (to, generation, plane) = (link.to, link.generation, Plane::Log);
+        // If the connector has ended, the whole link is lost with its next connection.
+        let _ = self.commands.send(Command::Connect { attempt, to, region, generation, plane });
+        self.threads.wake();
+    }
+
+    /// Whether this process keeps connections to the logs of others, as it has one itself.
+    const fn keeps_logs(&self) -> bool {
+        self.config.log.is_some()
+    }
+
+    /// Has the connector release a connection that is not used any more.
+    fn bury(&mut self, Abandoned { attempt, pair, slots }: Abandoned) {
+        self.limbo.push((attempt, slots));
+        // If the connector has ended, its end has released everything.
+        let _ = self.commands.send(Command::Bury { attempt, pair });
+        self.threads.wake();
     }
 
     /// A link is broken, or could not be established.
@@ -303,12 +335,8 @@ impl Rdma {
             _ => None,
         };
         let denied = first.is_some_and(|(_, error)| error == LinkError::Denied);
-        if let Some((connection, slots)) = link.down(cause, first, error, now, &mut self.ops) {
-            let attempt = connection.attempt;
-            self.limbo.push((attempt, slots));
-            // If the connector has ended, its end has released everything.
-            let _ = self.commands.send(Command::Bury { attempt, pair: connection.pair });
-            self.threads.wake();
+        for abandoned in link.down(cause, first, error, now, &mut self.ops) {
+            self.bury(abandoned);
         }
         if !self.broken.contains(&region) {
             self.broken.push(region);
@@ -317,6 +345,44 @@ impl Rdma {
             self.watches.replaced(region, known, generation);
         } else if !denied {
             self.watches.suspect(region);
+        }
+    }
+
+    /// The connection to a peer's log is broken, or could not be established. That says nothing of the
+    /// peer: it ends the connection of whoever may not write there any more.
+    fn lose_log(&mut self, region: u32, error: LinkError) {
+        let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
+        let (abandoned, fails) = link.log_down(error, clock::now(), &mut self.ops);
+        if let Some(abandoned) = abandoned {
+            self.bury(abandoned);
+        }
+        if fails && !self.broken.contains(&region) {
+            self.broken.push(region);
+        }
+        self.pump(region);
+        self.connect_log(region, self.keeps_logs());
+    }
+
+    /// The connection to a peer's log is established.
+    fn log_up(&mut self, attempt: u64, region: u32, pair: QueuePair) {
+        match self.links.get_mut(region as usize) {
+            Some(Some(link)) if link.log_attempt() == Some(attempt) => {
+                link.log_up(attempt, pair);
+                self.pump(region);
+            }
+            // It is no longer wanted.
+            _ => self.bury(Abandoned { attempt, pair, slots: Vec::new() }),
+        }
+    }
+
+    /// A connection, or an attempt at one, has ended.
+    fn ended(&mut self, attempt: u64, region: u32, cause: Cause) {
+        let Some(link) = known(&self.links, region) else { return };
+        let error = error_of_cause(&cause);
+        if link.attempt() == Some(attempt) {
+            self.lose(region, cause, None, error);
+        } else if link.log_attempt() == Some(attempt) {
+            self.lose_log(region, error);
         }
     }
 
@@ -331,13 +397,9 @@ impl Rdma {
                     self.welcome((attempt, region), pair, welcome, handle, datagram_key);
                 }
                 ConnectorEvent::Met { from, datagram_key } => self.datagrams.learn(from, *datagram_key),
-                ConnectorEvent::Down { attempt, region, cause } => {
-                    let current = self.links.get(region as usize).and_then(|l| l.as_ref()?.attempt());
-                    if current == Some(attempt) {
-                        let error = error_of_cause(&cause);
-                        self.lose(region, cause, None, error);
-                    }
-                }
+                ConnectorEvent::LogUp { attempt, region, pair } => self.log_up(attempt, region, pair),
+                ConnectorEvent::Permitted { token, result } => self.ops.permitted(token, result),
+                ConnectorEvent::Down { attempt, region, cause } => self.ended(attempt, region, cause),
                 ConnectorEvent::Released { attempt } => {
                     if let Some(at) = self.limbo.iter().position(|(one, _)| *one == attempt) {
                         let (_, slots) = self.limbo.swap_remove(at);
@@ -372,9 +434,7 @@ impl Rdma {
             Some(Some(link)) if link.attempt() == Some(attempt) => link,
             _ => {
                 // It is no longer wanted.
-                let _ = self.commands.send(Command::Bury { attempt, pair });
-                self.threads.wake();
-                return;
+                return self.bury(Abandoned { attempt, pair, slots: Vec::new() });
             }
         };
         let known = link.generation;
@@ -385,6 +445,7 @@ impl Rdma {
         }
         self.watches.met(region, known, welcome.generation, welcome.tokens);
         self.pump(region);
+        self.connect_log(region, self.keeps_logs());
     }
 
     /// Connects to coordinators without a link. Only who has a connection can open the datagrams of
@@ -405,11 +466,15 @@ impl Rdma {
     fn pump(&mut self, region: u32) {
         let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
         let pumped = link.pump(&mut self.ops, &mut self.datagrams);
-        if link.is_up() && link.is_waiting() && !self.starved.contains(&region) {
+        let waits = link.is_up() && link.is_waiting();
+        if waits && !self.starved.contains(&region) {
             self.starved.push_back(region);
         }
         if link.holds() && !self.held.contains(&region) {
             self.held.push(region);
+        }
+        if waits {
+            self.connect_log(region, false);
         }
         if let Err(error) = pumped {
             self.lose(region, Cause::Silent(error.to_string()), None, LinkError::PeerDead);
@@ -487,6 +552,10 @@ impl Rdma {
                 }
             } else {
                 let error = error_of(completion.status());
+                if known(&self.links, region).is_some_and(Link::is_on_log) {
+                    self.lose_log(region, error);
+                    continue;
+                }
                 let cause = Cause::Silent(completion.status().name().to_owned());
                 self.lose(region, cause, Some((slot, error)), LinkError::PeerDead);
             }
@@ -516,6 +585,14 @@ impl Transport for Rdma {
 
     fn refuse_permit(&mut self, token: Token) {
         self.ops.refuse(token, LinkError::Unsupported);
+    }
+
+    fn permit(&mut self, change: Change, token: Token) {
+        if self.commands.send(Command::Permit { change, token }).is_err() {
+            // The connector has ended, and nobody else has the queue pairs of peers.
+            return self.refuse_permit(token);
+        }
+        self.threads.wake();
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
@@ -587,7 +664,10 @@ impl Transport for Rdma {
     }
 
     fn settle(&mut self) {
-        self.broken.clear();
+        let links = &self.links;
+        // Failures that come after what is under way are not delivered yet.
+        let fails = |region: &u32| known(links, *region).is_some_and(Link::has_failures);
+        self.broken.retain(fails);
     }
 
     fn waiting(&self) -> usize {
@@ -669,8 +749,11 @@ impl Transport for Rdma {
         self.watches.next()
     }
 
-    /// Retries links of watched peers.
+    /// Retries links of watched peers, and to logs.
     fn tidy(&mut self, now: Instant) {
+        if self.keeps_logs() {
+            (0..self.links.len() as u32).for_each(|region| self.connect_log(region, true));
+        }
         for index in 0..self.watches.len() {
             let Some(whom) = self.watches.unproved(index) else { continue };
             if let Some(Some(link)) = self.links.get(whom.region as usize)

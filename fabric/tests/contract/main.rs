@@ -9,6 +9,7 @@ mod ip;
 #[path = "../support/keys.rs"]
 #[allow(dead_code, reason = "the tests of identity use the rest")]
 mod keys;
+mod planted;
 mod processes;
 mod sim;
 mod suite;

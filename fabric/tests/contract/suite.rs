@@ -31,6 +31,8 @@ pub(crate) enum Feature {
     Rights,
     /// A process changes whose WRITEs are executed.
     Permits,
+    /// It names the part of its memory, to which that applies, by the change, not before.
+    Parts,
     /// Links can be made to lose datagrams.
     Loss,
     /// Links can be cut.
@@ -138,6 +140,10 @@ pub(crate) trait Testbed: Sized {
     fn kill(&mut self, region: u32);
     fn freeze(&mut self, region: u32);
     fn thaw(&mut self, region: u32);
+    /// Whether all connections to a peer are made, after it has answered.
+    fn is_connected(&self, _to: u32) -> bool {
+        true
+    }
     /// Sets the impairment of a coordinator's links.
     fn impair(&mut self, region: u32, fault: Fault);
 }
@@ -217,11 +223,13 @@ impl<B: Testbed> Case<B> {
         }
     }
 
-    /// READs until there is an answer.
+    /// READs until there is an answer, and all connections are made.
     #[track_caller]
     fn reach(&mut self, at: Address) {
         let start = self.bed.now();
-        while self.run(&[Post::Read(Remote { at, offset: 0 }, 8, 0)])[0].1.is_err() {
+        while self.run(&[Post::Read(Remote { at, offset: 0 }, 8, 0)])[0].1.is_err()
+            || !self.bed.is_connected(at.region)
+        {
             assert!(self.bed.now().0 - start.0 < B::PATIENCE.0, "{}: {at} is not reached", B::NAME);
             self.bed.turn();
         }

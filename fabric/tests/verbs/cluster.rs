@@ -9,6 +9,7 @@ use obol_fabric::verbs::device::DeviceSelector;
 use obol_fabric::verbs::{Config, Endpoint, HostKeys};
 use obol_fabric::{Limits, Nanos, Owner, Wait};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) nonce: u64,
     /// The directory of all hosts' keys; `None` in a cluster without.
     pub(crate) keys: Option<PathBuf>,
+    /// The log of coordinators, if they keep one.
+    log: Option<Range<u32>>,
     _keys: Option<Arc<Root>>,
 }
 
@@ -42,7 +45,7 @@ impl Plan {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let first_port = 20_000 + (std::process::id() % 2_000) as u16 * 8 + n * 4 % 16_000;
         let nonce = u64::from(std::process::id()) << 32 | NONCE.fetch_add(1, Ordering::Relaxed);
-        Some(Self { ip, first_port, nonce, keys: None, _keys: None })
+        Some(Self { ip, first_port, nonce, keys: None, log: None, _keys: None })
     }
 
     /// The same with keys for hosts 1 to 4, and their authority.
@@ -52,6 +55,11 @@ impl Plan {
         let plan = Self { keys: Some(root.to_path_buf()), _keys: Some(root), ..plan };
         (1..=4).for_each(|host| authority.issue(&plan.keys_of(host), plan.ip, plan.nonce, host, &DUTIES));
         Some((plan, authority))
+    }
+
+    /// The same where coordinators keep this log, or none.
+    pub(crate) fn with_log(self, log: Option<Range<u32>>) -> Self {
+        Self { log, ..self }
     }
 
     /// Where a host has its keys.
@@ -90,6 +98,7 @@ impl Plan {
             detection: DETECTION,
             raises_fences: false,
             keeps_mailbox: false,
+            log: self.log.clone().filter(|_| region.is_some()),
             keys: None,
         }
     }
@@ -110,13 +119,21 @@ impl Plan {
     pub(crate) fn child(&self, root: &Path, role: &str, name: &str, region: Option<u32>) -> Child {
         let plan = format!("{} {} {}", self.ip, self.first_port, self.nonce);
         let keys = self.keys.as_deref().unwrap_or(Path::new(""));
+        let log = self.log.clone();
         Child::start_with(
             "links::child",
             root,
             role,
             name,
             region,
-            &[("OBOL_TEST_VERBS", plan), ("OBOL_TEST_KEYS", keys.display().to_string())],
+            &[
+                ("OBOL_TEST_VERBS", plan),
+                ("OBOL_TEST_KEYS", keys.display().to_string()),
+                (
+                    "OBOL_TEST_LOG",
+                    log.map(|Range { start, end }| format!("{start} {end}")).unwrap_or_default(),
+                ),
+            ],
         )
     }
 }
@@ -127,11 +144,13 @@ pub(crate) fn play() {
     let var = |key: &str| std::env::var(key).expect("set by the parent");
     let words: Vec<&str> = plan.split(' ').collect();
     let [ip, port, nonce] = words[..] else { panic!("three words: {plan}") };
+    let (log, number) = (var("OBOL_TEST_LOG"), |text: &str| text.parse().expect("a number"));
     let plan = Plan {
         ip: ip.parse().expect("an address"),
         first_port: port.parse().expect("a port"),
         nonce: nonce.parse().expect("a number"),
         keys: Some(PathBuf::from(var("OBOL_TEST_KEYS"))).filter(|keys| *keys != Path::new("")),
+        log: log.split_once(' ').map(|(start, end)| number(start)..number(end)),
         _keys: None,
     };
     support::end_with_parent();

@@ -2,11 +2,12 @@
 //! its peers. The peers are this test binary, started again with a role in its environment.
 
 use crate::cluster::{Plan, play};
-use crate::support::{Child, Probe, Root, coordinator, kill, process, until};
+use crate::support::{Child, Probe, Root, Seen, coordinator, kill, process, until};
 use obol_fabric::host::Cluster;
-use obol_fabric::verbs::registration::Rights;
 use obol_fabric::verbs::{Config, Endpoint, Observer};
-use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Page, Remote, Token, ViewId, Wait};
+use obol_fabric::{
+    Address, Drive, Evidence, Fabric, LinkError, Page, Permission, Remote, Token, ViewId, Wait, Writers,
+};
 use std::sync::atomic::Ordering;
 
 /// The start of every child process of these tests.
@@ -243,44 +244,99 @@ fn until_looked(me: &mut Endpoint, probe: &mut Probe, mut seen: impl FnMut(&Endp
     }
 }
 
-#[test]
-fn a_permission_is_switched_off_and_on_again() {
-    let Some(two) = Two::new() else { return };
-    let Two { plan, clusters, me, .. } = &two;
-    let (plan, cluster, layout) = (plan.clone(), clusters[1].clone(), *clusters[0].layout());
-    // Coordinator 3, on a separate thread, swaps words of coordinator 1.
-    let (ask, asked) = std::sync::mpsc::channel::<()>();
-    let (tx, rx) = std::sync::mpsc::channel();
-    let swapper = std::thread::spawn(move || {
-        let mut probe = Probe::default();
-        let mut three = plan.open(&cluster, coordinator("three", 3));
-        let slot = Remote { at: Address::region(1), offset: layout.slot(6) };
-        for n in 0.. {
-            if asked.recv().is_err() {
-                return;
-            }
-            three.cas(slot, n, n + 1, Token(n));
-            until(&mut three, &mut probe, |p| !p.completions.is_empty());
-            let swapped = probe.swapped(Token(n)).is_some();
-            probe.completions.clear();
-            tx.send((swapped, n)).expect("the test waits");
-        }
-    });
-    let try_once = || {
-        ask.send(()).expect("it runs");
-        rx.recv().expect("it answers").0
-    };
-    assert!(try_once());
-    me.permit(3, Rights::READ).expect("switched");
-    assert!(!try_once());
-    assert!(!try_once(), "a new connection changes nothing");
-    me.permit(3, Rights::ALL).expect("switched");
-    // The link is re-established after its back-off.
-    while !try_once() {
-        std::thread::yield_now();
+/// Permits or forbids everybody to WRITE into a log each time the test says so, and says when that is in
+/// force; and READs the log in the end.
+fn keep_log(
+    mut me: Endpoint,
+    log: &std::ops::Range<u32>,
+    orders: &std::sync::mpsc::Receiver<Permission>,
+    done: &std::sync::mpsc::Sender<Address>,
+) -> Vec<u8> {
+    let mut probe = Probe::default();
+    while let Ok(permission) = orders.recv() {
+        me.permit(Writers::Everyone, log.clone(), permission, Token(0));
+        until(&mut me, &mut probe, |p| !p.completions.is_empty());
+        assert_eq!(probe.completions, [(Token(0), Ok(Seen::Permitted))]);
+        probe.completions.clear();
+        done.send(me.address()).expect("the test waits");
     }
-    drop(ask);
-    swapper.join().expect("no panic");
+    me.read(Remote { at: me.address(), offset: log.start }, 8, Token(0));
+    until(&mut me, &mut probe, |p| !p.completions.is_empty());
+    probe.read(Token(0)).expect("the own memory is read")
+}
+
+#[test]
+fn a_refused_write_into_a_log_leaves_the_rest_of_the_link_alone() {
+    let Some(plan) = Plan::new() else { return };
+    let roots = [Root::new(), Root::new()];
+    let (there, here) = (plan.host(&roots[0], 4), plan.host(&roots[1], 5));
+    let values = there.layout().values();
+    let log = values.start + 64..values.end - 64;
+    let config = Config { keeps_mailbox: true, log: Some(log.clone()), ..plan.config(None) };
+    let ((order, orders), (tx, done)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+    let part = log.clone();
+    let owner = std::thread::spawn(move || {
+        let me = Endpoint::open(&there, process("owner"), Wait::Block, &config).expect("opened");
+        keep_log(me, &part, &orders, &tx)
+    });
+    let switch = |permission| {
+        order.send(permission).expect("it runs");
+        done.recv().expect("it is in force")
+    };
+    let owner_at = switch(Permission::Revoked);
+    let mut probe = Probe::default();
+    let mut me = plan.open(&here, process("member"));
+    let at = |offset| Remote { at: owner_at, offset };
+    let mut write_around = |me: &mut Endpoint, word: u64| {
+        let bytes = word.to_le_bytes();
+        me.write(at(values.start), &bytes, Token(0));
+        me.write(at(log.start), &bytes, Token(1));
+        me.write(at(log.end), &bytes, Token(2));
+        me.read(at(values.start), 8, Token(3));
+        me.read(at(log.end), 8, Token(4));
+        until(me, &mut probe, |p| p.completions.len() >= 5);
+        let seen = std::mem::take(&mut probe.completions);
+        assert!(probe.deaths.is_empty(), "{:?}", probe.deaths);
+        seen.into_iter().map(|(token, result)| (token.0, result)).collect::<Vec<_>>()
+    };
+    let seen = |word: u64, in_log| {
+        let read = || Ok(Seen::Read(word.to_le_bytes().to_vec()));
+        vec![(0, Ok(Seen::Written)), (1, in_log), (2, Ok(Seen::Written)), (3, read()), (4, read())]
+    };
+    me.watch(owner_at);
+    assert_eq!(write_around(&mut me, 1), seen(1, Err(LinkError::Denied)));
+    assert_eq!(write_around(&mut me, 2), seen(2, Err(LinkError::Denied)));
+    assert_eq!(switch(Permission::Granted), owner_at);
+    assert_eq!(write_around(&mut me, 3), seen(3, Ok(Seen::Written)));
+    assert_eq!(switch(Permission::Revoked), owner_at);
+    // It may learn first that the connection has ended, with what was posted behind the WRITE.
+    let mut word = 4;
+    while write_around(&mut me, word) != seen(word, Err(LinkError::Denied)) {
+        word += 1;
+    }
+    assert!(me.link_status().iter().all(|link| link.connected), "{:?}", me.link_status());
+    drop(order);
+    assert_eq!(owner.join().expect("no panic"), 3u64.to_le_bytes(), "what was refused is not there");
+}
+
+#[test]
+fn a_log_lies_in_the_value_areas_of_who_keeps_a_mailbox() {
+    let Some(plan) = Plan::new() else { return };
+    let root = Root::new();
+    let cluster = plan.host(&root, 1);
+    let values = cluster.layout().values();
+    for (mailbox, log, said) in [
+        (false, values.clone(), "set keeps_mailbox"),
+        (true, values.start - 8..values.end, "are no words of the value areas"),
+        (true, values.start..values.end + 8, "are no words of the value areas"),
+        (true, values.start + 4..values.end, "are no words of the value areas"),
+        (true, values.start..values.start, "are no words of the value areas"),
+    ] {
+        let config = Config { keeps_mailbox: mailbox, log: Some(log.clone()), ..plan.config(None) };
+        let refused = Endpoint::open(&cluster, process("one"), Wait::Block, &config).map(drop);
+        let fault = refused.expect_err("it cannot have such a log").to_string();
+        assert!(fault.starts_with("log: ") && fault.contains(said), "{log:?}: {fault}");
+    }
 }
 
 #[test]

@@ -14,6 +14,9 @@ mod identity;
 #[path = "../support/keys.rs"]
 mod keys;
 mod links;
+#[path = "../contract/planted.rs"]
+#[allow(dead_code, reason = "the tests of the simulator use the rest")]
+mod planted;
 mod rights;
 #[path = "../contract/suite.rs"]
 mod suite;

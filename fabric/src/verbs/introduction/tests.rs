@@ -3,7 +3,7 @@ use crate::host::wake::Wake;
 use crate::identity::{Admit, Identity, ServerKeys};
 use crate::types::Instant;
 use crate::verbs::context::Gid;
-use crate::verbs::exposed::Keys;
+use crate::verbs::exposed::{Keys, Plane};
 use crate::version::Release;
 use keys::Authority;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -29,11 +29,13 @@ fn identity() -> super::Identity {
 
 fn member(region: u32) -> Hello {
     let from = Address { host: crate::types::mapped(LOCAL).into(), port: 9, seat: 0, region, generation: 3 };
-    Hello { cluster: identity(), region: HERE, generation: 0, from, role: Role::Member }
+    let plane = Plane::Common;
+    Hello { cluster: identity(), region: HERE, generation: 0, from, role: Role::Member, plane }
 }
 
 fn welcome() -> Welcome {
-    let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
+    let (behind, log) = (None, None);
+    let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4), behind, log };
     let (tokens, clock) = ([8, 9], Instant(10));
     Welcome { generation: 1, keys, gid: Gid([3; 16]), lid: 5, queue_pair: 6, qkey: 7, tokens, clock }
 }
