@@ -44,6 +44,9 @@ use std::sync::{Arc, mpsc};
 /// The minimum size of operations whatever the limits: members also write to mailboxes, not only
 /// views.
 const OPERATION_BYTES: u32 = 4096;
+/// The maximum size of the few operations of a process with a mailbox that concern more of the value
+/// areas at once: a replica READs all rings of another one.
+const BULK_BYTES_MAX: u32 = 4 << 20;
 
 // SAFETY: a region's mapping is never moved or replaced, is held by every clone of it, and was made
 // for writing: one that is mapped for reading only is an `Observed` and gives no `Region` away.
@@ -326,6 +329,8 @@ impl Rdma {
         };
         connector.serve(own_side, config.groups)?;
         let bytes_max = layout.view_bytes().max(layout.limits().value_bytes).max(OPERATION_BYTES) as usize;
+        let values = layout.values();
+        let bulk = config.keeps_mailbox.then(|| (values.end - values.start).min(BULK_BYTES_MAX) as usize);
         let mut threads = Threads::start(connector, &wake).map_err(kernel)?;
         if let Some(introductions) = introductions {
             threads.admit(introductions.admit(identity, own)).map_err(kernel)?;
@@ -337,7 +342,7 @@ impl Rdma {
             layout,
             local: MappedRegions::new(cluster.clone(), taken.sender, taken.region.clone()),
             links: (0..REGIONS).map(|_| None).collect(),
-            ops: Ops::new(nic.domain(), bytes_max, place)?,
+            ops: Ops::new(nic.domain(), bytes_max, bulk, place)?,
             completions,
             batch: vec![WorkCompletion::default(); BATCH].into(),
             datagrams,

@@ -18,6 +18,9 @@ const LONG_MAX: u32 = 512;
 /// their size.
 const LONG_BYTES_MAX: usize = 16 << 20;
 const LONG_MIN: u32 = 32;
+/// The maximum of pending operations that are longer than these, and their memory limit together.
+const BULK_MAX: u32 = 8;
+const BULK_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a CAS's result and of most READs.
 const WORD_BYTES: usize = 8;
 /// READ buffers that are kept for reuse.
@@ -62,18 +65,25 @@ pub(crate) struct Ops {
     free: Vec<u32>,
     words: Buffers,
     long: Buffers,
+    /// For longer ones, if this process has any.
+    bulk: Option<Buffers>,
     done: VecDeque<(Token, Done)>,
     spare: Vec<Vec<u8>>,
 }
 
 impl Ops {
-    /// Allocates for operations of at most `bytes` bytes.
+    /// Allocates for operations of at most `bytes` bytes, and for a few of `bulk` bytes.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         bytes: usize,
+        bulk: Option<usize>,
         placement: BufferPlacement,
     ) -> Result<Self, VerbsError> {
         let long = u32::try_from(LONG_BYTES_MAX / bytes.max(1)).unwrap_or(LONG_MAX).clamp(LONG_MIN, LONG_MAX);
+        let bulk = bulk.filter(|bulk| *bulk > bytes).map(|bulk| {
+            let blocks = u32::try_from(BULK_BYTES_MAX / bulk).unwrap_or(BULK_MAX).clamp(1, BULK_MAX);
+            Buffers::new(domain, blocks, bulk, placement)
+        });
         let nothing = Op {
             epoch: 0,
             region: 0,
@@ -88,14 +98,15 @@ impl Ops {
             free: (0..OPS_MAX).rev().collect(),
             words: Buffers::new(domain, OPS_MAX, WORD_BYTES, placement)?,
             long: Buffers::new(domain, long, bytes, placement)?,
+            bulk: bulk.transpose()?,
             done: VecDeque::with_capacity(OPS_MAX as usize),
             spare: (0..SPARE_MAX).map(|_| Vec::with_capacity(bytes)).collect(),
         })
     }
 
     /// The maximum length of an operation.
-    pub(crate) const fn bytes_max(&self) -> usize {
-        self.long.block_bytes
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bulk.as_ref().unwrap_or(&self.long).block_bytes
     }
 
     const fn bytes(what: What) -> usize {
@@ -105,8 +116,20 @@ impl Ops {
         }
     }
 
-    fn buffers(&mut self, what: What) -> &mut Buffers {
-        if Self::bytes(what) <= WORD_BYTES { &mut self.words } else { &mut self.long }
+    fn buffers(&self, what: What) -> &Buffers {
+        match (Self::bytes(what), &self.bulk) {
+            (..=WORD_BYTES, _) => &self.words,
+            (bytes, Some(bulk)) if bytes > self.long.block_bytes => bulk,
+            _ => &self.long,
+        }
+    }
+
+    fn buffers_mut(&mut self, what: What) -> &mut Buffers {
+        match (Self::bytes(what), &mut self.bulk) {
+            (..=WORD_BYTES, _) => &mut self.words,
+            (bytes, Some(bulk)) if bytes > self.long.block_bytes => bulk,
+            _ => &mut self.long,
+        }
     }
 
     /// Registers an operation; `payload` is the data of a WRITE. `None` if too many are pending.
@@ -118,10 +141,9 @@ impl Ops {
         offset: u32,
         payload: &[u8],
     ) -> Option<Slot> {
-        let buffers = self.buffers(what);
-        let block = buffers.take()?;
+        let block = self.buffers_mut(what).take()?;
         let Some(index) = self.free.pop() else {
-            self.buffers(what).give(block);
+            self.buffers_mut(what).give(block);
             return None;
         };
         self.buffers(what).fill(block, payload);
@@ -158,9 +180,7 @@ impl Ops {
     /// Its buffer.
     pub(crate) fn local(&self, slot: Slot) -> Local {
         let op = self.op(slot);
-        let bytes = Self::bytes(op.what);
-        let buffers = if bytes <= WORD_BYTES { &self.words } else { &self.long };
-        buffers.local(op.block, bytes as u32)
+        self.buffers(op.what).local(op.block, Self::bytes(op.what) as u32)
     }
 
     /// It succeeded: delivers its result and frees its memory.
@@ -176,7 +196,7 @@ impl Ops {
             What::Read(bytes) => {
                 let mut out = self.spare.pop().unwrap_or_default();
                 out.resize(bytes as usize, 0);
-                self.long.copy(block, 0, &mut out);
+                self.buffers(what).copy(block, 0, &mut out);
                 Done::Bytes(out)
             }
             What::Write(_) => Done::Written,
@@ -204,7 +224,7 @@ impl Ops {
     /// The device no longer uses it.
     pub(crate) fn release(&mut self, slot: Slot) {
         let Op { what, block, .. } = *self.op(slot);
-        self.buffers(what).give(block);
+        self.buffers_mut(what).give(block);
         if let Some(op) = self.all.get_mut(slot.0 as usize) {
             op.awaited = false;
             op.epoch = op.epoch.wrapping_add(1);
@@ -241,6 +261,7 @@ impl Ops {
     pub(crate) fn recycle(&mut self, done: Done) {
         if let Done::Bytes(bytes) = done
             && self.spare.len() < SPARE_MAX
+            && bytes.len() <= self.long.block_bytes
         {
             self.spare.push(bytes);
         }
