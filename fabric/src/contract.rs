@@ -12,7 +12,7 @@
 //!
 //! Operations posted to one peer are executed in the order of the posts. After one of them has
 //! failed, those posted before its completion was taken fail, too: a CAS is never executed when an
-//! earlier WRITE was lost. An operation that can never succeed ([`LinkError::PeerReplaced`],
+//! earlier WRITE was lost. (Over `verbs`, READs behind a WRITE into a log may succeed.) An operation that can never succeed ([`LinkError::PeerReplaced`],
 //! [`LinkError::OutOfBounds`], [`LinkError::Denied`]) may fail alone. Operations on the own address
 //! take the same path, so that a word is never changed from two atomicity domains.
 //!

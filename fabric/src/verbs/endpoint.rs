@@ -351,6 +351,7 @@ impl Rdma {
             groups: Groups::default(),
             watches: Watches::default(),
             broken: Vec::with_capacity(REGIONS as usize),
+            broken_logs: Vec::new(),
             starved: VecDeque::with_capacity(REGIONS as usize),
             held: Vec::with_capacity(REGIONS as usize),
             limbo: Vec::new(),

@@ -495,7 +495,8 @@ impl Link {
 
     /// There is no connection to the log (any more). WRITEs on it fail with this error; so does what is
     /// queued, in its turn, unless a refusal by the peer says only of those that they are not allowed.
-    /// Returns the connection, and whether anything fails that is not said to be denied.
+    /// READs go on: they change nothing, and a READ that fails says that the peer is dead. Returns the
+    /// connection, and whether anything fails that is not said to be denied.
     pub(crate) fn log_down(
         &mut self,
         error: LinkError,
@@ -518,7 +519,8 @@ impl Link {
         for job in waiting {
             let Job::Op { token, what, offset, .. } = job else { continue };
             let is_of_log = matches!(&*state, State::Up(up) if up.plane(*what, *offset) == Plane::Log);
-            if !is_denied || is_of_log && abandoned.is_none() {
+            let is_lost = !is_denied && !matches!(what, What::Read(_));
+            if is_lost || is_of_log && abandoned.is_none() {
                 *job = Job::Failed(*token, error);
                 fails = true;
             }

@@ -84,6 +84,8 @@ pub struct Rdma {
     pub(super) watches: Watches,
     /// Regions with undelivered failures.
     pub(super) broken: Vec<u32>,
+    /// Those whose log's connection has failed, which does not concern READs.
+    pub(super) broken_logs: Vec<u32>,
     /// Regions whose links wait for room that other links may free.
     pub(super) starved: VecDeque<u32>,
     /// Regions whose links hold a WRITE back.
@@ -227,10 +229,11 @@ impl Rdma {
     }
 
     /// The error of an operation that is known before it is posted.
-    fn check(&mut self, remote: Remote, bytes: usize) -> Result<(), LinkError> {
+    fn check(&mut self, remote: Remote, what: What, bytes: usize) -> Result<(), LinkError> {
         let at = remote.at;
         self.check_owner(at)?;
-        if self.broken.contains(&at.region) {
+        let is_log_broken = self.broken_logs.contains(&at.region) && !matches!(what, What::Read(_));
+        if is_log_broken || self.broken.contains(&at.region) {
             return Err(LinkError::PeerDead);
         }
         if self.is_local(at) {
@@ -250,7 +253,7 @@ impl Rdma {
             What::Read(bytes) | What::Write(bytes) => bytes as usize,
             What::Cas(..) | What::Probe => 8,
         };
-        if let Err(error) = self.check(remote, bytes) {
+        if let Err(error) = self.check(remote, what, bytes) {
             return self.refuse(remote.at, token, error);
         }
         let at = remote.at;
@@ -356,8 +359,8 @@ impl Rdma {
         if let Some(abandoned) = abandoned {
             self.bury(abandoned);
         }
-        if fails && !self.broken.contains(&region) {
-            self.broken.push(region);
+        if fails && !self.broken_logs.contains(&region) {
+            self.broken_logs.push(region);
         }
         self.pump(region);
         self.connect_log(region, self.keeps_logs());
@@ -668,6 +671,7 @@ impl Transport for Rdma {
         // Failures that come after what is under way are not delivered yet.
         let fails = |region: &u32| known(links, *region).is_some_and(Link::has_failures);
         self.broken.retain(fails);
+        self.broken_logs.retain(fails);
     }
 
     fn waiting(&self) -> usize {
