@@ -50,8 +50,8 @@ pub enum ReplicaError {
     Refuses(Name),
     /// The fabric lacks what the preset needs.
     #[error(
-        "{0}: its preset needs permissions to write that can be revoked, which this cluster does not have: over RDMA there \
-         are none yet; use preset {preset}, or a cluster whose hosts communicate over gateways",
+        "{0}: its preset needs permissions to write that can be revoked, which this host does not give: its kernel has no \
+         membarrier(2), or its RDMA device does not end a connection; use preset {preset}",
         preset = obol_smr::Preset::View
     )]
     Unsupported(Name),
@@ -96,7 +96,10 @@ pub(crate) fn join<S: Service, E: Detector, G: Guard>(
     name: Name,
     actor: Actor<S, E, G>,
 ) -> Result<(Endpoint, Node<S, E, G>), ReplicaError> {
-    let endpoint = site.mailbox(Kind::App, name)?;
+    let endpoint = match &actor {
+        Actor::Replica(_) if G::REVOKES => site.log(Kind::App, name, area(site)?.permitted())?,
+        Actor::Replica(_) | Actor::Client(_) => site.mailbox(Kind::App, name)?,
+    };
     let member = site.start(obol_agent::seed())?.member(Kind::App, name);
     Ok((endpoint, Node::new(member, actor)))
 }

@@ -2,9 +2,11 @@
 
 use crate::{AGAIN_EVERY, ReplicaError, area, join, marks};
 use obol_fabric::host::{Waker, clock, sched};
+use obol_fabric::verbs::{retry_within, timeout_of};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_node::endpoint::Act;
+use obol_node::network::{Fabric, Network};
 use obol_smr::{
     Actor, Area, Client, ClientError, Detector, Guard, Node, Pace, Replica, ReplicaState, Service,
 };
@@ -21,6 +23,22 @@ const IDLE_EVERY: Nanos = Nanos::from_micros(500);
 /// How often a replica looks at the counters of others, with preset `mu`: one that stands still for 14
 /// looks has failed. On shared cores a process may get none for some ms.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+/// Looks after which a counter that stands still has failed.
+const LOOKS_TO_FAIL: u64 = 14;
+
+/// The interval of looks, and of heartbeats with preset `dare`. A replica does not fail within a timeout
+/// of its RDMA device: a lost packet is sent again only after it, and the profile chose it longer than
+/// the pauses of processors.
+fn look_every(site: &Site) -> Nanos {
+    let deployment = &site.deployment;
+    match &deployment.network {
+        Some(Network { fabric: Fabric::Rdma, .. }) => {
+            let timeout = timeout_of(retry_within(deployment.profile.rdma.detection));
+            LOOK_EVERY.max(Nanos(timeout.0 / LOOKS_TO_FAIL))
+        }
+        _ => LOOK_EVERY,
+    }
+}
 
 /// How often a client beside a replica looks for answers that it was not woken up for.
 const LOOK_BESIDE_EVERY: Nanos = Nanos::from_micros(100);
@@ -201,7 +219,8 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
     let mut client = observer.needs_client().then(|| client_beside(area));
     loop {
         let poll_every = settings.poll_every;
-        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every: LOOK_EVERY };
+        let look_every = look_every(site);
+        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every };
         let replica = Replica::<S, E, G>::new(area, pace, empty()?).with_epoch(epoch_ms());
         let voters = if settings.unreplicated { 1 } else { settings.voters };
         let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };

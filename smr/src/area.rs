@@ -172,6 +172,12 @@ impl Area {
         PLACES as u32 * self.ring
     }
 
+    /// The part of a replica's region that its guard lets one leader write to, if it gives permissions
+    /// ([`crate::Guard::REVOKES`]): all rings.
+    pub const fn permitted(&self) -> Range<u32> {
+        self.rings()..self.rings() + self.rings_bytes()
+    }
+
     /// A ring in the bytes of all rings.
     pub(crate) const fn ring_in_rings(&self, place: u8) -> Range<usize> {
         let begin = place as usize * self.ring as usize;
@@ -279,6 +285,9 @@ mod tests {
         ];
         assert!(parts.is_sorted_by(|a, b| a < b), "{parts:?}");
         assert!(parts[0] >= values.start);
+        let permitted = area.permitted();
+        assert!(area.chunk() + Area::CHUNK_WHOLE <= permitted.start && permitted.contains(&area.pointers()));
+        assert_eq!((permitted.start, permitted.end), (area.entry(0, Offset(0)), area.client_head(Block(0))));
         assert!(area.chunk() + Area::CHUNK_WHOLE <= area.rings());
     }
 

@@ -189,8 +189,7 @@ impl<const VIEWS: bool> Grants<VIEWS> {
 
 /// Changes who may write into the rings.
 pub(crate) fn change<F: Fabric>(whom: Writers, permission: Permission, area: Area, fabric: &mut F) {
-    let part = area.rings()..area.rings() + area.rings_bytes();
-    fabric.permit(whom, part, permission, token(Part::Permit, 0));
+    fabric.permit(whom, area.permitted(), permission, token(Part::Permit, 0));
 }
 
 impl<const VIEWS: bool> Guard for Grants<VIEWS> {

@@ -72,9 +72,14 @@ pub fn retry_within(detection: Nanos) -> Retry {
     many.or_else(few).map_or(Retry { count: 0, timeout: 1 }, |(_, retry)| retry)
 }
 
+/// The time after which a device sends a packet again that was not acknowledged.
+pub const fn timeout_of(retry: Retry) -> Nanos {
+    Nanos(TRY.0 << retry.timeout)
+}
+
 /// The duration of all tries together.
 pub const fn detection_of(retry: Retry) -> Nanos {
-    Nanos((retry.count as u64 + 1) * (TRY.0 << retry.timeout))
+    Nanos((retry.count as u64 + 1) * timeout_of(retry).0)
 }
 
 /// How many times within a device's timeout a link is checked for completions: a probe then detects
@@ -86,7 +91,7 @@ const CHECK_INTERVAL_MIN: Nanos = Nanos::from_millis(1);
 /// The interval of checks of links with pending operations; `None` if the device's own timeout is
 /// as good.
 pub(crate) fn check_interval(retry: Retry) -> Option<Nanos> {
-    let every = Nanos((TRY.0 << retry.timeout) / CHECKS_PER_TIMEOUT);
+    let every = Nanos(timeout_of(retry).0 / CHECKS_PER_TIMEOUT);
     (every >= CHECK_INTERVAL_MIN).then_some(every)
 }
 

@@ -40,7 +40,7 @@ mod wire;
 /// The largest datagram of any RDMA port: its MTU less our header. Most Ethernets support 960.
 pub const DATAGRAM_PAYLOAD_MAX: u32 = (crate::contract::DATAGRAM_BYTES_MAX - datagrams::HEAD_BYTES) as u32;
 
-pub use config::{Config, HostKeys, detection_of, retry_within};
+pub use config::{Config, HostKeys, detection_of, retry_within, timeout_of};
 pub use endpoint::OpenError;
 pub use error::{Library, VerbsError};
 pub use handshake::Refusal;

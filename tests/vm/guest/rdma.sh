@@ -39,7 +39,8 @@ OBOL_TEST_UP="$OBOL_TEST_UP --rdma-keys" ./tests --test-threads 1 --exact \
   life::a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation \
   life::the_leader_can_be_killed_by_its_role_and_another_leads \
   faults::without_a_majority_nothing_is_active_and_with_it_all_is_again \
-  faults::an_agent_that_dies_takes_its_app_out_and_the_app_attaches_to_its_successor
+  faults::an_agent_that_dies_takes_its_app_out_and_the_app_attaches_to_its_successor \
+  smr::with_permissions_a_store_survives_its_leader_and_refuses_replicas_of_another_preset
 
 # Debian's kernel has netem, which a machine that runs the tests may lack.
 step "a drill delays the packets between hosts"
@@ -102,6 +103,38 @@ cat kv.json
 [ "$(field wrong kv.json)" = 0 ] || fail "answers of the cache are wrong"
 for what in kills failovers gets puts; do
   [ "$(field $what kv.json)" -ge 1 ] || fail "no $what"
+done
+
+step "replicated stores whose replicas give permissions, and whose leaders are killed"
+# leads REPLICAS PRESET: one of these (a regular expression) leads a log of this preset.
+leads() {
+  ./obol smr status --json >smr.json && grep -q "\"preset\":\"$2\"" smr.json && grep -Eq "\"leader\":\"($1)\"" smr.json
+}
+
+# holds VALUE: the store answers with it.
+holds() {
+  [ "$(./obol smr get a)" = "$1" ]
+}
+
+# With mu, replicas that get no processor for a while take the permissions from each other, so all of this may take some
+# attempts.
+for preset in mu+views mu dare; do
+  replicas=()
+  for name in smr-1 smr-2 smr-3; do
+    begin=()
+    [ "$name" != smr-1 ] || begin=(--force-empty)
+    ./obol smr server --name "$name" --preset "$preset" "${begin[@]}" --json >"$name.json" 2>"$name.log" &
+    replicas+=($!)
+    until_true "an answer of a store with $preset" ./obol smr put a "$preset"
+  done
+  until_true "three votes on all that is written" grep -q '"redundancy":3' smr-{1,2,3}.json
+  until_true "the first one leads" leads smr-1 "$preset"
+  kill -KILL "${replicas[0]}"
+  until_true "another one leads" leads "smr-2|smr-3" "$preset"
+  until_true "what was written is there" holds "$preset"
+  ./obol smr status
+  kill "${replicas[@]:1}"
+  wait "${replicas[@]}" || true
 done
 kill "$up"
 wait "$up"
