@@ -219,7 +219,7 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
         let Some(own) = self.lines.own() else { return };
         let area = turn.area;
         let lines = self.lines.changed(area, fabric).into_iter().map(Line::of);
-        lines.filter(|line| line.to == own).for_each(|line| self.on_line(&line, area, fabric));
+        lines.for_each(|line| self.on_line(&line, area, fabric));
         if let Some(term) = self.term {
             let at = fabric.address();
             if !self.confirmed.contains(&at) {

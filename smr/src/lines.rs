@@ -19,18 +19,25 @@ pub(crate) struct Lines {
     place: usize,
     /// Lines that were written to others.
     written: u64,
-    /// The checksums of the lines that were handled.
+    /// The checksums of the lines that were seen, and which of these were left out: their sender or their
+    /// receiver was not in the view.
     seen: [u64; REPLICAS_MAX],
+    left_out: [bool; REPLICAS_MAX],
 }
 
 impl Lines {
-    /// All lines are handled again: one may be of a replica that is in a newer view.
+    /// Lines that were left out are handled now, if this view has their sender. The others are not handled
+    /// again: the heartbeat of a leader that has died would seem to be new.
     pub(crate) fn install(&mut self, view: &View, own: Option<Incarnation>) {
         self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
         let place = self.replicas.iter().position(|(who, _)| Some(*who) == own);
         self.own = own.filter(|_| place.is_some());
         self.place = place.unwrap_or(REPLICAS_MAX);
-        self.seen = [0; REPLICAS_MAX];
+        for (seen, left_out) in self.seen.iter_mut().zip(&mut self.left_out) {
+            if core::mem::take(left_out) {
+                *seen = 0;
+            }
+        }
     }
 
     /// This replica; `None` if the newest view does not have it.
@@ -46,17 +53,22 @@ impl Lines {
         self.replicas.iter().find(|(who, _)| *who == of).map(|(_, at)| *at)
     }
 
-    /// The lines that have changed since the last call. One that is not complete yet comes later.
+    /// The lines for this replica that have changed since the last call. The first two words of each are
+    /// sender and receiver. One that is not complete yet comes later.
     pub(crate) fn changed<const N: usize, F: Fabric>(&mut self, area: Area, fabric: &F) -> Vec<[u64; N]> {
         let mut changed = Vec::new();
-        for (place, seen) in self.seen.iter_mut().enumerate().take(self.replicas.len()) {
+        for place in 0..self.replicas.len().min(REPLICAS_MAX) {
             let words = fabric.own(area.permission(place), 8 * (N + 1));
             let sum = words.and_then(|words| words.get(N)).map(|sum| sum.load(Ordering::Relaxed));
-            if let Some(sum) = sum.filter(|sum| sum != seen)
+            if let Some(sum) = sum.filter(|sum| *sum != self.seen[place])
                 && let Some(line) = sealed::unseal_own::<N>(words)
             {
-                *seen = sum;
-                changed.push(line);
+                let is_for_me = self.address(Incarnation(line[0])).is_some()
+                    && self.own.is_some_and(|own| own.0 == line[1] && own.0 != line[0]);
+                (self.seen[place], self.left_out[place]) = (sum, !is_for_me);
+                if is_for_me {
+                    changed.push(line);
+                }
             }
         }
         changed

@@ -328,7 +328,7 @@ impl Guard for Votes {
     fn poll<F: Fabric>(&mut self, now: Instant, turn: &Turn, fabric: &mut F) {
         let Some(own) = self.lines.own() else { return };
         for line in self.lines.changed(turn.area, fabric).into_iter().map(Line::of) {
-            if line.to == own && line.who != own && line.term <= TERM_MAX {
+            if line.term <= TERM_MAX {
                 self.on_line(&line, turn, fabric);
             }
         }
