@@ -38,7 +38,7 @@ fn a_canary_fails_because_two_incompatible_views_overlap() {
 fn planted_bugs_are_caught() {
     use obol_campaign::hunt;
     use obol_membership::Mutant;
-    const BUDGET: u64 = 400;
+    const BUDGET: u64 = 800;
     let mut survivors = Vec::new();
     for mutant in Mutant::ALL {
         let found = hunt(mutant.name(), mutant.row(), ActiveMutant::new(*mutant), 1, BUDGET, 2);

@@ -35,8 +35,8 @@ fn recovered() -> View {
 }
 
 /// The announcement of a view after this one.
-fn step(before: &View, edit: Edit) -> Vec<u8> {
-    let next = before.successor(&edit, ViewId::GENESIS, ActiveMutant::NONE);
+fn step(before: &View, edit: &Edit) -> Vec<u8> {
+    let next = before.successor(edit, ViewId::GENESIS, ActiveMutant::NONE);
     let step = wire::encode_step(before, &next, &next.to_frame());
     Message::Step { id: next.id, cleared: ViewId::GENESIS, step: &step }.encode()
 }
@@ -66,7 +66,7 @@ fn retired_coordinators_that_announce_a_step_are_informed() {
     let failed = genesis.members.iter().find(|member| member.proposer == 3).expect("a coordinator");
     let (accused, accuser, reason) = (failed.incarnation, failed.incarnation, Reason::Timeout);
     let edit = Edit { remove: vec![Change::Failed { accused, accuser, reason }], ..Edit::default() };
-    let noted = after(&mut recovered, &step(&genesis, edit));
+    let noted = after(&mut recovered, &step(&genesis, &edit));
     let informed = noted.sent.iter().filter(|(to, _)| *to == SENDER);
     let informed: Vec<_> = informed.map(|(_, bytes)| Message::decode(bytes)).collect();
     assert!(matches!(informed[..], [Ok(Message::Deciders { .. })]), "{informed:?}");
@@ -76,7 +76,7 @@ fn retired_coordinators_that_announce_a_step_are_informed() {
 fn a_step_of_the_recovered_cluster_leads_to_those_who_decide_there() {
     let genesis = genesis();
     let edit = Edit { lease: Some(Nanos(LEASE.0 / 2)), ..Edit::default() };
-    let announced = step(&recovered(), edit);
+    let announced = step(&recovered(), &edit);
     let start = || Start::new(config(), &genesis, [], 1);
     let new = u32::from(NEW);
     assert_eq!(read(&after(&mut start().coordinator(1), &announced)), [new]);

@@ -23,8 +23,8 @@ fn config() -> Config {
     Config { release: Release::THIS, timing, layout, mutant: ActiveMutant::NONE }
 }
 
-fn after(view: &View, edit: Edit) -> Arc<View> {
-    Arc::new(view.successor(&edit, ViewId::GENESIS, ActiveMutant::NONE))
+fn after(view: &View, edit: &Edit) -> Arc<View> {
+    Arc::new(view.successor(edit, ViewId::GENESIS, ActiveMutant::NONE))
 }
 
 fn with_agent(view: &View, token: u64) -> Arc<View> {
@@ -37,13 +37,13 @@ fn with_agent(view: &View, token: u64) -> Arc<View> {
         proposer: 0,
         release: Release::THIS,
     };
-    after(view, Edit { admit: vec![newcomer], ..Edit::default() })
+    after(view, &Edit { admit: vec![newcomer], ..Edit::default() })
 }
 
 fn without_agent(view: &View) -> Arc<View> {
     let agent = view.members.iter().find(|member| member.kind == Kind::Agent).expect("there is one");
     let (accused, accuser, reason) = (agent.incarnation, agent.incarnation, Reason::Timeout);
-    after(view, Edit { remove: vec![Change::Failed { accused, accuser, reason }], ..Edit::default() })
+    after(view, &Edit { remove: vec![Change::Failed { accused, accuser, reason }], ..Edit::default() })
 }
 
 /// An agent that is excluded, admitted again and excluded before there is a CLEAR is two holders, of one

@@ -16,10 +16,10 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     pub(super) fn deafen(&mut self) -> Result<(), String> {
         let reader = CLIENTS.end - 1;
         if D::OF_VIEWS {
-            self.keep_view_from_leader(reader)?
+            self.keep_view_from_leader(reader)?;
         } else {
-            self.depose(reader)?
-        };
+            self.depose(reader)?;
+        }
         self.reader = None;
         Ok(())
     }
@@ -40,6 +40,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     /// Another replica leads and answers the other clients; then the reader asks the leader that it
     /// knows.
     fn depose(&mut self, reader: u32) -> Result<(), String> {
+        self.recover()?;
         self.operations_max += MORE_OPERATIONS;
         // A write that the leader cannot commit would hold up its reads.
         self.asked.values_mut().for_each(|asked| asked.is_held = true);
