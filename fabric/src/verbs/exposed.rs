@@ -10,7 +10,7 @@
 //! | `log` | a part of the value areas, if there is a log | READ, WRITE | those who have a key for `values` |
 //!
 //! The log is registered in a protection domain of its own, and `values` are without it: so its key is
-//! good only on a queue pair of that domain, whose rights its owner changes ([`super::permits`]).
+//! good only on a queue pair of that domain, whose rights its owner changes (`permits.rs`).
 //!
 //! Keys are not secret: they can be guessed. So the queue pair of a peer also limits it to its role
 //! ([`Role::rights`]), and both must allow an operation. A coordinator can CAS the words for which
