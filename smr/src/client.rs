@@ -56,9 +56,9 @@ pub enum ClientError {
         crate::SESSIONS_MAX
     )]
     SessionEnded,
-    /// So many older clients exist that the replicas have no room for this one.
+    /// So many older clients and replicas exist that there is no room for this one.
     #[error(
-        "replicas have room for {0} clients, and as many older ones exist; stop some, or raise limits.slots or \
+        "replicas have room for {0} clients and replicas, and as many older ones exist; stop some, or raise limits.slots or \
          limits.value_bytes of the profile"
     )]
     Crowded(u32),

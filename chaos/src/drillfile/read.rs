@@ -41,10 +41,19 @@ pub(super) const STRATEGIES: [(&str, Strategy); 3] =
 
 /// Reads and checks a drill. `origin` names the text in errors.
 pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
+    document(text, origin, top)
+}
+
+/// Reads a document of this schema, or finds all of its problems.
+pub(super) fn document<T>(
+    text: &str,
+    origin: &str,
+    top: impl FnOnce(&mut Section<'_, '_>, &mut Faults) -> Option<T>,
+) -> Result<T, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let mut faults = Faults::default();
-    let drill = match schema_of(document.get_ref()) {
-        Ok(()) => file(document.get_ref(), &mut faults),
+    let read = match schema_of(document.get_ref()) {
+        Ok(()) => Section::new("", 0, document.get_ref()).read(&mut faults, top),
         Err((at, fault)) => {
             // Other problems may be none in that schema.
             faults.add(at, fault);
@@ -54,11 +63,11 @@ pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
     if !syntax.is_empty() {
         faults.with_syntax(text, &syntax);
     }
-    faults.judge(drill, text, origin)
+    faults.judge(read, text, origin)
 }
 
 /// Rejects an unknown schema before anything else is checked.
-pub(super) fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
+fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
     let table = document.iter().find(|(name, _)| name.get_ref() == "drill");
     let Some(keys) = table.and_then(|(_, value)| value.get_ref().as_table()) else { return Ok(()) };
     let Some((_, value)) = keys.iter().find(|(name, _)| name.get_ref() == "schema") else { return Ok(()) };
@@ -78,10 +87,6 @@ struct Context {
     /// Their byte offsets.
     places: Vec<usize>,
     count: u32,
-}
-
-fn file(document: &DeTable<'_>, faults: &mut Faults) -> Option<Drill> {
-    Section::new("", 0, document).read(faults, top)
 }
 
 fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {

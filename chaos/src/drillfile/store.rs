@@ -2,13 +2,12 @@
 //! write (`obol drill smr --script`).
 
 use super::SCHEMA;
-use super::read::schema_of;
+use super::read::document;
 use super::section::Section;
 use obol_fabric::Nanos;
 use obol_observe::named_enum;
 use obol_profiles::document::{BuiltIn, Faults};
 use obol_profiles::{Fault, FileError};
-use toml::de::DeTable;
 
 /// Bounds of a step's time: shorter ones say nothing of what follows a change.
 const TIME: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(60));
@@ -77,19 +76,7 @@ impl StoreDrill {
 
     /// Reads and checks a drill. `origin` names the text in errors.
     pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
-        let (document, syntax) = DeTable::parse_recoverable(text);
-        let mut faults = Faults::default();
-        let drill = match schema_of(document.get_ref()) {
-            Ok(()) => Section::new("", 0, document.get_ref()).read(&mut faults, top),
-            Err((at, fault)) => {
-                faults.add(at, fault);
-                None
-            }
-        };
-        if !syntax.is_empty() {
-            faults.with_syntax(text, &syntax);
-        }
-        faults.judge(drill, text, origin)
+        document(text, origin, top)
     }
 }
 
