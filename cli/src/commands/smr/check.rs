@@ -88,6 +88,8 @@ pub(crate) struct Replicas<'a> {
     site: &'a Site,
     poll_every: String,
     of_all: Vec<String>,
+    /// How many come before these, in the process of the command.
+    before: usize,
     running: Vec<Running>,
 }
 
@@ -96,8 +98,8 @@ impl Drop for Replicas<'_> {
         let count = self.running.len();
         let_leave(self.running.iter_mut().map(|replica| &mut replica.child));
         self.running.clear();
-        // The keys belonged to this command only. The first one may not be one of these.
-        (0..=count).for_each(|place| obol_replica::clear_mark(self.site, &name(place)));
+        // The keys belonged to this command only.
+        (0..self.before + count).for_each(|place| obol_replica::clear_mark(self.site, &name(place)));
     }
 }
 
@@ -127,7 +129,8 @@ impl<'a> Replicas<'a> {
             )));
         }
         let of_all = of_all.iter().map(|option| (*option).to_owned()).collect();
-        let mut all = Self { root, site, poll_every: poll_every.to_owned(), of_all, running: Vec::new() };
+        let mut all =
+            Self { root, site, poll_every: poll_every.to_owned(), of_all, before: 0, running: Vec::new() };
         for place in 0..count as usize {
             // It starts empty, whatever was there before. No replica may begin a log later.
             let first = place == 0;
@@ -151,8 +154,8 @@ impl<'a> Replicas<'a> {
     ) -> Result<Self, Failure> {
         let of_all = of_all.iter().map(|word| (*word).to_owned()).collect();
         let poll_every = poll_every.to_owned();
-        let mut all = Self { root, site, poll_every, of_all, running: Vec::new() };
-        for place in 1..count as usize {
+        let mut all = Self { root, site, poll_every, of_all, before: 1, running: Vec::new() };
+        for place in all.before..count as usize {
             let replica = all.replica(place, &[])?;
             all.running.push(replica);
         }
