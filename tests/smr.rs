@@ -38,12 +38,15 @@ fn says(root: &Root, words: &[&str]) -> Ran {
 }
 
 #[test]
-fn no_answer_is_wrong_while_leaders_are_killed_and_the_store_is_redundant_again_each_time() {
+fn no_answer_is_wrong_while_leaders_are_hit_and_the_store_is_redundant_again_each_time() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let check = ["check", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
+    let faults = ["--kill-every", "300ms", "--freeze-every", "300ms", "--cut-every", "300ms"];
+    let check = [&["check", "--for", "3s", "--clients", "1", "--json"], &faults[..]].concat();
     let said = says(&root, &check).ends(0).json();
-    assert_eq!(said["wrong"], 0, "{said}");
-    assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");
+    assert_eq!([&said["wrong"], &said["lost"]], [0, 0], "{said}");
+    for fault in ["kills", "freezes", "cuts", "failovers"] {
+        assert!(said[fault].as_u64() >= Some(1), "{fault}: {said}");
+    }
     assert!(said["puts"].as_u64() > Some(0) && said["gets"].as_u64() > Some(0), "{said}");
 }
 

@@ -14,6 +14,7 @@ mod running;
 mod saved;
 mod signals;
 mod table;
+mod usage;
 mod values;
 
 use commands::root::{Cli, ClusterArgs};

@@ -5,9 +5,9 @@
 //! elapsed time, because a busy machine stretches that.
 
 use super::console::synthetic::Synthetic;
-use super::idle::{resident, used};
 use super::{Figure, Report, print};
 use crate::running::dies_with_parent;
+use crate::usage::{resident, used};
 use clap::Args;
 use obol_chaos::drills::Host;
 use obol_console::output::{self, Failure};

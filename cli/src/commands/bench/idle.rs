@@ -2,28 +2,12 @@
 
 use super::Figure;
 use crate::running::Running;
+use crate::usage::{resident, used};
 use obol_console::output::Failure;
 use std::time::{Duration, Instant};
 
 /// How long the idle cluster is watched.
 const WATCH: Duration = Duration::from_secs(5);
-
-/// Processor time that all threads of a process have used, in nanoseconds.
-pub(super) fn used(pid: u32) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
-    tasks
-        .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok())
-        .filter_map(|stat| stat.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()))
-        .sum()
-}
-
-/// Resident memory in KiB.
-pub(super) fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|value| value.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0)
-}
 
 pub(super) fn run(running: &Running) -> Result<Vec<Figure>, Failure> {
     let snapshot = running.observer()?.snapshot();

@@ -2,24 +2,23 @@
 
 use super::timeline;
 use crate::commands::kv::failover::Actives;
-use crate::commands::smr::check::{self, Clients, PATIENCE, Replicas};
+use crate::commands::smr::clients::{self, Clients};
 use crate::commands::smr::preset::{PresetName, distinct};
+use crate::commands::smr::replicas::{self, Replicas};
+use crate::commands::smr::store::{Store, VictimName};
 use crate::running::{Running, START_TIMEOUT, Shape};
 use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::Host;
 use obol_chaos::drills::engines::{
-    Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS, Victim,
+    Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS,
 };
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::{Cluster, Impairment, clock};
+use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos, ViewId};
-use obol_node::Site;
-use obol_observe::Observer;
 use obol_profiles::Profile;
 use obol_smr::VOTERS_MAX;
-use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,14 +32,8 @@ const CLUSTER: &str = "drill-smr";
 const APPS: u16 = 1;
 /// Poll interval of the replicas.
 const POLL_EVERY: &str = "20us";
-/// Interval of looks at the cluster.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// From the first survivor's report of a view until those of all others are expected.
 const REPORTS: Duration = Duration::from_millis(50);
-/// A store is settled that has the same leader and everything at all replicas for this time.
-const SETTLED: Duration = Duration::from_millis(100);
-/// An island of its own, so that a replica reaches no one else.
-const ISLAND: u8 = 1;
 
 /// Compare presets of replicated state machines under the same faults
 #[derive(Debug, Args)]
@@ -66,8 +59,8 @@ pub(crate) struct DrillSmr {
     #[arg(long, value_name = "PRESETS", value_enum, value_delimiter = ',')]
     engines: Vec<PresetName>,
     /// Which replica is hit
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Which::Leader)]
-    victim: Which,
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = VictimName::Leader)]
+    victim: VictimName,
     /// What happens to it; several are separated by commas
     #[arg(long, value_name = "FAULTS", value_enum, value_delimiter = ',', default_value = "kill")]
     faults: Vec<What>,
@@ -98,15 +91,6 @@ pub(crate) struct DrillSmr {
     pub(super) json: bool,
 }
 
-/// Which replica is hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Which {
-    /// The one that leads
-    Leader,
-    /// Another one
-    Follower,
-}
-
 /// What happens to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
@@ -116,15 +100,6 @@ enum What {
     Freeze,
     /// It is cut off for a while
     Cut,
-}
-
-impl Which {
-    const fn victim(self) -> Victim {
-        match self {
-            Self::Leader => Victim::Leader,
-            Self::Follower => Victim::Follower,
-        }
-    }
 }
 
 impl What {
@@ -254,61 +229,42 @@ impl Run<'_> {
         let (of_first, of_all) = (["--voters", voters.as_str()], ["--preset", preset.as_str()]);
         let replicas = Replicas::start(self.root, &site, count, POLL_EVERY, &of_first, &of_all)?;
         let clients = Clients::start(&site, self.options.clients)?;
-        let mut store = Store {
-            site: &site,
-            replicas,
-            count: count as usize,
-            clients,
-            observer: running.observer()?,
-            actives: Actives::default(),
-            stop: self.stop,
-        };
-        let end = store.repeat(self, measuring);
-        answers.all = store.clients.answers.count();
-        let keys = Arc::clone(&store.clients.keys);
-        for tally in store.clients.end()? {
+        let observer = running.observer()?;
+        let store =
+            Store { site: &site, replicas, count: count as usize, clients, observer, stop: self.stop };
+        let mut trial = Trial { store, actives: Actives::default() };
+        let end = trial.repeat(self, measuring);
+        let Store { clients, replicas, .. } = trial.store;
+        answers.all = clients.answers.count();
+        let keys = Arc::clone(&clients.keys);
+        for tally in clients.end()? {
             answers.stale += tally.wrong;
             answers.examples.extend(tally.wrong_examples);
         }
         let end = end?;
         if end == End::Complete {
-            let (lost, examples) = check::lost(&site, &keys)?;
+            let (lost, examples) = clients::lost(&site, &keys)?;
             answers.lost = lost;
             answers.examples.extend(examples);
         }
-        drop(store.replicas);
+        drop(replicas);
         Ok(end)
     }
 }
 
-/// A store under faults.
-struct Store<'a> {
-    site: &'a Site,
-    replicas: Replicas<'a>,
-    count: usize,
-    clients: Clients,
-    observer: Observer,
+/// A store under faults, and when its members were active.
+struct Trial<'a> {
+    store: Store<'a>,
     actives: Actives,
-    stop: &'a AtomicBool,
 }
 
-/// A fault that lasts.
-enum Lasting {
-    Killed,
-    Frozen,
-    Cut { cluster: Cluster, region: u32, generation: u32 },
-}
-
-impl Store<'_> {
+impl Trial<'_> {
     fn repeat(&mut self, run: &Run<'_>, measuring: &mut Measuring) -> Result<End, Failure> {
-        let Some(mut leader) = self.settled()? else { return Ok(End::Interrupted) };
+        let Some(mut leader) = self.store.settled()? else { return Ok(End::Interrupted) };
         for number in 1..=run.options.count {
-            let victim = match run.options.victim {
-                Which::Leader => leader,
-                Which::Follower => (leader + 1) % self.count,
-            };
+            let victim = self.store.victim(leader, run.options.victim.victim());
             let once = self.once(victim, run.fault).map_err(|failure| {
-                let (fault, victim) = (run.fault.name(), check::name(victim));
+                let (fault, victim) = (run.fault.name(), replicas::name(victim));
                 Failure::Failed(format!("repetition {number} ({fault} {victim}): {failure}"))
             })?;
             let Some((repetition, next)) = once else { return Ok(End::Interrupted) };
@@ -320,116 +276,42 @@ impl Store<'_> {
 
     /// One repetition, and who leads after it; `None` if the operator stopped it.
     fn once(&mut self, victim: usize, fault: Fault) -> Result<Option<(Repetition, usize)>, Failure> {
-        self.actives.hear(&mut self.observer);
-        let view = self.observer.snapshot().view.as_ref().map(|view| view.id);
+        let Self { store, actives } = self;
+        actives.hear(&mut store.observer);
+        let view = store.observer.snapshot().view.as_ref().map(|view| view.id);
         let view = view.ok_or_else(|| Failure::Failed("no process knows a view".to_owned()))?;
-        self.replicas.forget(victim);
+        store.replicas.forget(victim);
         let injected = clock::now();
-        self.clients.answers.watch(injected);
-        let lasting = self.inject(victim, fault)?;
+        store.clients.answers.watch(injected);
+        let lasting = store.inject(victim, fault)?;
         let during = self.during(ViewId(view.0.saturating_add(1)), injected);
-        self.clients.answers.watch(clock::now());
-        self.lift(victim, lasting)?;
+        let store = &mut self.store;
+        store.clients.answers.watch(clock::now());
+        store.lift(victim, lasting)?;
         let Some((clients, members)) = during? else { return Ok(None) };
-        let Some(leader) = self.settled()? else { return Ok(None) };
-        let comeback = self.clients.answers.longest();
+        let Some(leader) = store.settled()? else { return Ok(None) };
+        let comeback = store.clients.answers.longest();
         Ok(Some((Repetition { clients, members, comeback }, leader)))
     }
 
     /// Waits until the members have excluded the victim, by this view or a later one, and all clients
     /// have answers again. Returns the longest wait of a client, and how long the members took.
     fn during(&mut self, next: ViewId, injected: Instant) -> Result<Option<(Nanos, Option<Nanos>)>, Failure> {
-        let excluded = self.until("no view excludes it", |store| {
-            store.actives.hear(&mut store.observer);
-            store.actives.any(next)
+        let Self { store, actives } = self;
+        let excluded = store.until("no view excludes it", |store| {
+            actives.hear(&mut store.observer);
+            actives.any(next)
         });
         if !excluded? {
             return Ok(None);
         }
         std::thread::sleep(REPORTS);
-        self.actives.hear(&mut self.observer);
-        let members = self.actives.take_last(next).map(|at| at.since(injected));
+        actives.hear(&mut store.observer);
+        let members = actives.take_last(next).map(|at| at.since(injected));
         let seen = clock::now();
-        if !self.until("a client has no answer", |store| store.clients.answers.all_after(seen))? {
+        if !store.until("a client has no answer", |store| store.clients.answers.all_after(seen))? {
             return Ok(None);
         }
-        Ok(Some((self.clients.answers.longest(), members)))
-    }
-
-    fn inject(&mut self, victim: usize, fault: Fault) -> Result<Lasting, Failure> {
-        match fault {
-            Fault::Kill => self.replicas.end(victim).map(|()| Lasting::Killed),
-            Fault::Freeze => self.replicas.signal(victim, Signal::STOP).map(|()| Lasting::Frozen),
-            Fault::Cut => {
-                let name = check::name(victim);
-                let cluster = self.site.cluster.clone();
-                let snapshot = self.observer.snapshot();
-                let process = snapshot.processes.iter().find(|p| p.alive && p.name.as_str() == name);
-                let info = process.and_then(|process| cluster.region_info(process.region));
-                let info = info.ok_or_else(|| Failure::Failed(format!("{name} has no links")))?;
-                let (region, generation) = (info.number, info.generation);
-                let cut = Impairment { island: ISLAND, ..Impairment::default() };
-                if !cluster.impair(region, generation, cut) {
-                    return Err(Failure::Failed(format!("{name} has ended by itself")));
-                }
-                Ok(Lasting::Cut { cluster, region, generation })
-            }
-        }
-    }
-
-    /// Ends a fault.
-    fn lift(&mut self, victim: usize, lasting: Lasting) -> Result<(), Failure> {
-        match lasting {
-            Lasting::Killed => self.replicas.restart(victim),
-            Lasting::Frozen => self.replicas.signal(victim, Signal::CONT),
-            Lasting::Cut { cluster, region, generation } => {
-                // A successor's links are not impaired.
-                cluster.impair(region, generation, Impairment::default());
-                Ok(())
-            }
-        }
-    }
-
-    /// Waits until all replicas are members, vote and have everything, and the same one leads for a
-    /// while. `None` if the operator stopped it.
-    fn settled(&mut self) -> Result<Option<usize>, Failure> {
-        let mut since: Option<(usize, std::time::Instant)> = None;
-        let settled = self.until("the store is not redundant", |store| {
-            let leader = store.replicas.redundant_leader().filter(|_| store.all_are_members());
-            since = match (leader, since) {
-                (Some(leader), Some((before, from))) if leader == before => Some((leader, from)),
-                (leader, _) => leader.map(|leader| (leader, std::time::Instant::now())),
-            };
-            since.is_some_and(|(_, from)| from.elapsed() >= SETTLED)
-        });
-        Ok(if settled? { since.map(|(leader, _)| leader) } else { None })
-    }
-
-    fn all_are_members(&mut self) -> bool {
-        let snapshot = self.observer.snapshot();
-        (0..self.count).all(|place| {
-            let name = check::name(place);
-            let mut named = snapshot.processes.iter().filter(|process| process.name.as_str() == name);
-            named.any(|process| process.alive && !process.frozen && snapshot.is_member(process))
-        })
-    }
-
-    /// Waits for something; `false` if the operator stopped it.
-    fn until(&mut self, missing: &str, mut is: impl FnMut(&mut Self) -> bool) -> Result<bool, Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
-        while !is(self) {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
-            if self.clients.has_ended() {
-                return Err(Failure::Failed("a client has ended by itself".to_owned()));
-            }
-            if std::time::Instant::now() > end {
-                let stand = self.replicas.stand();
-                return Err(Failure::Failed(format!("{missing} within {PATIENCE:?}: {stand}")));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        Ok(!self.stop.load(Ordering::Relaxed))
+        Ok(Some((store.clients.answers.longest(), members)))
     }
 }

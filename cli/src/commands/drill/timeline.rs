@@ -2,7 +2,7 @@
 //! write.
 
 use super::smr::DrillSmr;
-use crate::commands::smr::check::{PATIENCE, Replicas};
+use crate::commands::smr::replicas::{PATIENCE, Replicas};
 use crate::commands::smr::{POLL_INTERVAL, failure, resize};
 use crate::running::{Running, START_TIMEOUT, Shape};
 use crate::signals;

@@ -2,11 +2,14 @@
 
 mod bench;
 mod book;
-pub(crate) mod check;
+mod check;
+pub(crate) mod clients;
 pub(crate) mod preset;
+pub(crate) mod replicas;
 mod resp;
 mod server;
 mod status;
+pub(crate) mod store;
 
 use clap::{Args, Subcommand};
 use obol_console::options::duration;
@@ -91,14 +94,20 @@ pub(crate) enum Smr {
         obol smr book sell 10 --at 101; obol smr book buy 4 --at 102; obol smr book depth"
     )]
     Book(book::Book),
-    /// Start replicas, kill leaders, and check every answer against the writes
+    /// Start replicas, kill, freeze and cut them off, and check every answer against the writes
     #[command(
         after_help = "Each client writes keys of its own, larger values from time to time, and reads all keys. An answer is wrong \
-        if it is older than a write that was answered, or than a value that was read, before the read was begun. The leader is \
-        killed when all voters have everything, and is started again with empty memory.\n\
-        \nNeeds a cluster: obol up --apps 1 &  obol smr check --for 10s --kill-every 1s\n\
-        \nExit codes: 0 all answers are right, 1 some are wrong, or none came, 2 no such cluster, 6 inconclusive: no requested \
-        kill took place."
+        if it is older than a write that was answered, or than a value that was read, before the read was begun. At the end all \
+        keys are read once more; one without what was answered is lost.\n\
+        \nA replica is hit when all of them vote and have everything, and by one fault at a time. A killed one is started again \
+        with empty memory. A freeze or a cut lasts for a random time up to --fault-max, so some are over before the others \
+        notice. If the replicas do not have everything again within 20 seconds, the check fails. So it does if the memory of a \
+        process of the cluster grows by more than 2 MiB from the first fifth of the time to the last one, where these have ten \
+        seconds or more.\n\
+        \nNeeds a cluster: obol up --apps 1 &  obol smr check --for 10s --kill-every 1s\n  \
+        obol smr check --for 10m --kill-every 3s --freeze-every 3s --cut-every 3s --preset view,mu\n\
+        \nExit codes: 0 all answers are right, 1 some are wrong or lost, none came, the replicas did not recover, or memory \
+        grows, 2 no such cluster, 6 inconclusive: one of the requested faults did not take place."
     )]
     Check(check::Options),
     /// Measure a replicated store beside the same server without copies
@@ -173,7 +182,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
 /// Sets how many voters there are to be.
 pub(crate) fn resize(site: &Site, voters: u32) -> Result<(), Failure> {
     let name = Name::new("smrc-resize").map_err(Failure::failed)?;
-    let options = ClientOptions { name, timeout: check::PATIENCE };
+    let options = ClientOptions { name, timeout: replicas::PATIENCE };
     one(site, &options, Operation::Resize(voters)).map(drop)
 }
 

@@ -8,8 +8,8 @@
 mod pty;
 pub(super) mod synthetic;
 
-use super::idle::{resident, used};
 use super::{Figure, Report, print};
+use crate::usage::{resident, used};
 use clap::Args;
 use obol_chaos::drills::Host;
 use obol_console::HOUR;

@@ -1,9 +1,9 @@
 //! The outage of a client when the leader dies, beside that of the membership for the same deaths.
 
 use crate::commands::kv::failover::Actives;
-use crate::commands::smr::check::{PATIENCE, Replicas};
 use crate::commands::smr::failure;
 use crate::commands::smr::preset::PresetName;
+use crate::commands::smr::replicas::{PATIENCE, Replicas};
 use obol_console::output::Failure;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos, ViewId};

@@ -6,8 +6,8 @@ mod memory;
 mod propose;
 mod resp;
 
-use super::check::Replicas;
 use super::preset::{PresetName, distinct};
+use super::replicas::Replicas;
 use crate::commands::bench::{Figure, beside, code, table};
 use clap::{Args, Subcommand};
 use failover::Outages;

@@ -2,9 +2,9 @@
 //! what is measured is the replication, and not the way of requests to the leader.
 
 use super::load::{Kind, Load, Measured};
-use crate::commands::smr::check::{self, Replicas};
 use crate::commands::smr::failure;
 use crate::commands::smr::preset::PresetName;
+use crate::commands::smr::replicas::{self, Replicas};
 use obol_console::output::Failure;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
@@ -66,13 +66,13 @@ pub(super) fn measure(
     poll_interval: Nanos,
     time: Duration,
 ) -> Result<Measured, Failure> {
-    let name = Name::new(&check::name(0)).map_err(Failure::failed)?;
+    let name = Name::new(&replicas::name(0)).map_err(Failure::failed)?;
     let settings =
         Settings { name, voters: count, unreplicated: false, force_empty: true, poll_every: poll_interval };
     let stop = AtomicBool::new(false);
     let (tx, leads) = mpsc::channel();
     let mut proposer = Proposer {
-        load: Load::of(Kind::Bytes, Instant::now() + check::PATIENCE)?,
+        load: Load::of(Kind::Bytes, Instant::now() + replicas::PATIENCE)?,
         replicas: count as usize,
         time,
         begun: None,
@@ -93,15 +93,18 @@ pub(super) fn measure(
         let leader =
             std::thread::Builder::new().name("obol-smr-leader".to_owned()).spawn_scoped(scope, serve);
         let leader = leader.map_err(Failure::failed)?;
-        let others = leads.recv_timeout(check::PATIENCE).map_err(|_| {
-            Failure::Failed(format!("the replica of this process does not lead within {:?}", check::PATIENCE))
+        let others = leads.recv_timeout(replicas::PATIENCE).map_err(|_| {
+            Failure::Failed(format!(
+                "the replica of this process does not lead within {:?}",
+                replicas::PATIENCE
+            ))
         });
         let preset = engine.preset().to_string();
         let of_all = ["--preset", preset.as_str()];
         let others = others.and_then(|()| Replicas::behind(root, site, count, poll_every, &of_all));
-        let end = Instant::now() + check::PATIENCE + time;
+        let end = Instant::now() + replicas::PATIENCE + time;
         while others.is_ok() && !stop.load(Ordering::Relaxed) && Instant::now() < end {
-            std::thread::sleep(check::POLL_INTERVAL);
+            std::thread::sleep(replicas::POLL_INTERVAL);
         }
         stop.store(true, Ordering::Relaxed);
         let served = leader.join().map_err(|_| Failure::Failed("the leader panicked".to_owned()))?;

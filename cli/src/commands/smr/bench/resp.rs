@@ -2,7 +2,7 @@
 
 use super::{Common, Report, median, report};
 use crate::commands::bench::Figure;
-use crate::commands::smr::check::{PATIENCE, Replicas};
+use crate::commands::smr::replicas::{PATIENCE, Replicas};
 use crate::peer_server::{PeerServer, free_ports, is_installed};
 use clap::Args;
 use obol_chaos::drills::Host;
