@@ -263,6 +263,8 @@ mutants! {
         PathAlone = "path-alone",
         /// A gateway that was stopped judges before it takes the pulses that have arrived meanwhile.
         JudgedFirst = "judged-first",
+        /// Time in which a gateway was stopped counts as silence of the others.
+        AbsenceCounts = "absence-counts",
     }
 }
 

@@ -18,6 +18,8 @@ struct Heard {
     /// When it arrived, by the clock of the host.
     at: Instant,
     is_suspected: bool,
+    /// The host was stopped since, which has moved `at`.
+    is_excused: bool,
     /// When the newest pulse was sent that the network has delivered while the host was stopped.
     waits: u64,
     /// By path: newer pulses that others have delivered since it last delivered any.
@@ -79,6 +81,18 @@ impl Pulsed {
         }
     }
 
+    /// A host continues that had no turn for so long, which is no silence of the others: once until the
+    /// next pulse.
+    pub(crate) fn away(&mut self, host: u32, absence: Nanos) {
+        for of in 0..self.hosts {
+            let place = self.place(host, of);
+            let heard = self.heard[place].as_mut().filter(|heard| !heard.is_excused && !heard.is_suspected);
+            if let Some(heard) = heard {
+                (heard.at, heard.is_excused) = (heard.at + absence, true);
+            }
+        }
+    }
+
     /// A pulse was handed to a host. Returns whether it is newer than all before.
     pub(crate) fn arrived(&mut self, (host, of): (u32, u32), path: usize, sent: u64, at: Instant) -> bool {
         let (place, paths) = (self.place(host, of), self.paths);
@@ -87,13 +101,14 @@ impl Pulsed {
             sent,
             at,
             is_suspected: false,
+            is_excused: false,
             waits: 0,
             missed: vec![0; paths],
             lost: vec![false; paths],
         });
         let is_newer = is_first || sent > heard.sent;
         if is_newer {
-            (heard.sent, heard.at) = (sent, at);
+            (heard.sent, heard.at, heard.is_excused) = (sent, at, false);
             heard.missed.iter_mut().for_each(|missed| *missed += 1);
         }
         heard.missed[path] = 0;

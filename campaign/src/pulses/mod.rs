@@ -15,9 +15,11 @@ pub use plan::PulsePlan;
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Verdict, Violation, broken};
-use obol_fabric::pulse::{Bug, Death, Finding, Frame, FrameKind, Numbers, PathState, Receiver, Sender, Turn};
+use obol_fabric::pulse::{
+    Bug, Death, Finding, Frame, FrameKind, Numbers, PathState, Presence, Receiver, Sender, Turn,
+};
 use obol_fabric::sim::{Clock, Delay, Rng, State};
-use obol_fabric::{Address, Evidence, Instant};
+use obol_fabric::{Address, Evidence, Instant, Nanos};
 use obol_membership::ActiveMutant;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -68,12 +70,14 @@ struct Host {
     is_paused: bool,
     numbers: Numbers,
     sender: Sender,
+    presence: Presence,
     /// By number; its own is not used.
     peers: Vec<Peer>,
     /// What has arrived while it was paused.
     inbox: VecDeque<Flight>,
     deaths: Vec<Death>,
-    /// True time of the thread's next turn.
+    /// True time of the thread's last turn, and of its next one.
+    turned_at: Option<u64>,
     wake_at: u64,
 }
 
@@ -122,6 +126,7 @@ fn planted(mutant: ActiveMutant) -> Option<Bug> {
         (Mutant::SilenceByPolling, Bug::Polls),
         (Mutant::PathAlone, Bug::PathAlone),
         (Mutant::JudgedFirst, Bug::JudgesFirst),
+        (Mutant::AbsenceCounts, Bug::AbsenceCounts),
     ];
     all.into_iter().find(|(planted, _)| mutant.has(*planted)).map(|(_, bug)| bug)
 }
@@ -179,9 +184,11 @@ impl Pulses {
             is_paused: false,
             numbers,
             sender: Sender::new(timing.period, clock.local(now)),
+            presence: Presence::new(timing),
             peers: (0..hosts).map(peer).collect(),
             inbox: VecDeque::new(),
             deaths: Vec::new(),
+            turned_at: None,
             wake_at: now,
         }
     }
@@ -284,6 +291,7 @@ impl Pulses {
         }
         self.publish_alive(at, driver);
         Thread { pulses: self, at, driver }.turn()?;
+        self.host(at).turned_at = Some(now);
         self.arm(at, now);
         Ok(())
     }
@@ -557,7 +565,16 @@ impl Driver {
             self.thaw(node);
         }
         // Before anything is judged, it takes what has arrived.
-        self.with_pulses(|pulses, driver| pulses.turn(host, driver))
+        self.with_pulses(|pulses, driver| {
+            let now = driver.world.now();
+            let Host { clock, turned_at, .. } = *pulses.host(host);
+            let absence = turned_at.map(|at| clock.local(now).since(clock.local(at)));
+            let absence = absence.filter(|absence| *absence > pulses.plan.timing.away());
+            if let Some((pulsed, absence)) = driver.oracle.pulses.as_mut().zip(absence) {
+                pulsed.away(host, absence);
+            }
+            pulses.turn(host, driver)
+        })
     }
 
     /// Starts the gateway of a host that runs again.
@@ -596,6 +613,16 @@ impl Turn for Thread<'_> {
         self.pulses.send(self.at, frame, self.driver.world.now());
         if frame.sequence >= WRAPS_FROM && frame.sequence.is_power_of_two() {
             self.driver.oracle.marks.hit(Mark::PulseNumbersWrapped);
+        }
+    }
+
+    fn presence(&mut self) -> &mut Presence {
+        &mut self.pulses.host(self.at).presence
+    }
+
+    fn away(&mut self, absence: Nanos) {
+        for of in self.pulses.others(self.at) {
+            self.pulses.peer(self.at, of).receiver.away(absence);
         }
     }
 

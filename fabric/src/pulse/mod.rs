@@ -20,7 +20,7 @@ mod turn;
 pub use frame::{Death, Frame, FrameKind, PLAIN_BYTES_MAX};
 pub use receiver::{Bug, Finding, PathState, Receiver};
 pub use sender::{Numbers, Sender};
-pub use turn::Turn;
+pub use turn::{Presence, Turn};
 
 use crate::types::Nanos;
 
@@ -43,6 +43,11 @@ pub const PERIOD_MAX: Nanos = Nanos::from_secs(1);
 /// arrives two periods after the one before it.
 pub const TIMEOUT_PERIODS_MIN: u64 = 3;
 
+/// The longest time between two turns of a host, if the period is longer.
+pub const TURN_EVERY: Nanos = Nanos::from_millis(10);
+/// A host that has missed more turns than this was away itself.
+pub const TURNS_MISSED_MAX: u64 = 3;
+
 /// How pulses are sent and judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
@@ -50,4 +55,11 @@ pub struct Timing {
     pub period: Nanos,
     /// A host from which no new pulse has arrived for this long, by any path, is suspected.
     pub timeout: Nanos,
+}
+
+impl Timing {
+    /// A host that had no turn for longer was away itself.
+    pub fn away(&self) -> Nanos {
+        self.period.min(TURN_EVERY).saturating_mul(TURNS_MISSED_MAX + 1)
+    }
 }

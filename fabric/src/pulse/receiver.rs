@@ -2,7 +2,7 @@
 
 use super::{Death, Frame, FrameKind, PATH_BACK_AFTER, PATH_BEHIND, Timing};
 use crate::contract::Evidence;
-use crate::types::Instant;
+use crate::types::{Instant, Nanos};
 use std::collections::VecDeque;
 
 /// Deaths that are remembered so that each is reported once.
@@ -62,6 +62,10 @@ pub enum Bug {
     NarrowNumbers,
     /// A host that was stopped judges before it takes what has arrived meanwhile.
     JudgesFirst,
+    /// Time in which the host itself was away counts as silence of others.
+    AbsenceCounts,
+    /// No time does, so a host that is away again and again suspects nobody.
+    AbsenceExcuses,
 }
 
 impl Bug {
@@ -131,6 +135,8 @@ pub struct Receiver {
     alive: u64,
     /// When the peer is suspected; never before its first pulse, and while it is.
     deadline: Instant,
+    /// An absence of this host was left out since the newest pulse.
+    is_excused: bool,
     is_silent: bool,
     held: VecDeque<Held>,
     reported: VecDeque<Death>,
@@ -147,6 +153,7 @@ impl Receiver {
             newest: 0,
             alive: 0,
             deadline: Instant::NEVER,
+            is_excused: false,
             is_silent: false,
             held: VecDeque::new(),
             reported: VecDeque::new(),
@@ -241,6 +248,7 @@ impl Receiver {
             if core::mem::take(&mut self.is_silent) || !was_heard {
                 found.push(Finding::Heard);
             }
+            self.is_excused = false;
             if path == 0 || !self.has(Bug::OnePath) {
                 self.deadline = now + self.timing.timeout;
             }
@@ -325,6 +333,19 @@ impl Receiver {
             self.reported.push_back(each);
             found.push(Finding::Died(each));
         }
+    }
+
+    /// This host had no turn for so long. Others may have been stopped with it, as guests of one
+    /// hypervisor are, so that time is no silence of theirs: once until the next pulse, because a host
+    /// that is away again and again has to suspect as well. Returns whether it was left out.
+    pub fn away(&mut self, absence: Nanos) -> bool {
+        let is_excused = self.is_excused && !self.has(Bug::AbsenceExcuses);
+        if is_excused || self.is_silent || self.has(Bug::AbsenceCounts) {
+            return false;
+        }
+        self.is_excused = true;
+        self.deadline += absence;
+        true
     }
 
     /// Judges the silence until now.

@@ -38,6 +38,8 @@ enum Step {
     Die(u8),
     /// The sender starts again.
     Restart,
+    /// The receiver's host is away.
+    Away(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -50,6 +52,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..PATHS).prop_map(Step::Cut),
         1 => (0u8..8).prop_map(Step::Die),
         1 => Just(Step::Restart),
+        1 => (1u64..1000).prop_map(Step::Away),
     ];
     vec(step, 1..200)
 }
@@ -70,6 +73,7 @@ struct Run {
     newest: u64,
     bitmap: u64,
     heard: Option<Instant>,
+    excused: bool,
     silent: bool,
     cut: [bool; PATHS],
     lost: [bool; PATHS],
@@ -93,6 +97,7 @@ impl Run {
             newest: 0,
             bitmap: 0,
             heard: None,
+            excused: false,
             silent: false,
             cut: [false; PATHS],
             lost: [false; PATHS],
@@ -145,6 +150,17 @@ impl Run {
                 self.waiting.clear();
                 self.known.clear();
                 Ok(())
+            }
+            Step::Away(span) => {
+                self.now += Nanos(span);
+                let counts = self.receiver.away(Nanos(span));
+                if !self.silent && !core::mem::replace(&mut self.excused, true) {
+                    self.heard = self.heard.map(|heard| heard + Nanos(span));
+                    if !counts {
+                        return Err("the absence was not left out".to_owned());
+                    }
+                }
+                self.pass(1)
             }
         }
     }
@@ -210,7 +226,7 @@ impl Run {
             if self.silent || self.heard.is_none() {
                 expected.push(Finding::Heard);
             }
-            (self.silent, self.heard) = (false, Some(self.now));
+            (self.silent, self.excused, self.heard) = (false, false, Some(self.now));
         }
         let other = 1 - path;
         let since = self.pulses.iter().rev().take_while(|(.., by)| *by != other);
@@ -316,6 +332,8 @@ fn each_planted_bug_is_found() {
         Bug::OldBitmap,
         Bug::PathAlone,
         Bug::OnePath,
+        Bug::AbsenceCounts,
+        Bug::AbsenceExcuses,
     ] {
         let mut runner = TestRunner::deterministic();
         let found = (0..SCHEDULES).any(|_| {
@@ -390,6 +408,81 @@ fn a_host_is_suspected_exactly_one_timeout_after_its_last_new_pulse() {
     receiver.tick(Instant(TIMING.timeout.0 + 1), &mut found);
     assert_eq!(found, [Finding::Silent]);
     assert!(receiver.is_silent() && receiver.due() == Instant::NEVER);
+}
+
+/// Two hosts that are stopped together, as guests of one hypervisor are.
+#[test]
+fn hosts_that_were_away_together_do_not_suspect_each_other_and_one_that_dies_then_is_suspected() {
+    let (mut sender, mut receiver, mut found) = heard(1);
+    let away = Nanos(20 * TIMING.timeout.0);
+    let at = Instant(0) + away;
+    assert!(receiver.away(away));
+    receiver.tick(at, &mut found);
+    assert_eq!((&found[..], receiver.due()), (&[][..], at + TIMING.timeout));
+    let mut died = receiver.clone();
+    let frame = sender.tick(at).expect("due");
+    receiver.receive(0, &frame, at, &mut found);
+    assert_eq!((&found[..], receiver.due()), (&[][..], at + TIMING.timeout));
+    assert!(receiver.away(away), "a pulse has arrived since");
+    // Away again and again, and no pulse meanwhile.
+    assert!(!died.away(away));
+    died.tick(at + away, &mut found);
+    assert_eq!(found, [Finding::Silent]);
+    assert!(!died.away(away), "it is suspected");
+}
+
+/// Hosts that take turns in which nothing is sent or received.
+struct Idle {
+    host: Host,
+    presence: Presence,
+    now: Instant,
+    absences: Vec<Nanos>,
+}
+
+impl Turn for Idle {
+    type Error = core::convert::Infallible;
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn sender(&mut self) -> (&mut Sender, &Numbers) {
+        (&mut self.host.sender, &self.host.numbers)
+    }
+
+    fn send(&mut self, _: &Frame) {}
+
+    fn presence(&mut self) -> &mut Presence {
+        &mut self.presence
+    }
+
+    fn away(&mut self, absence: Nanos) {
+        self.absences.push(absence);
+    }
+
+    fn receive(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn judge(&mut self, _: Instant) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_host_was_away_when_it_has_missed_more_turns_than_the_limit() {
+    let (host, presence) = (Host::new(), Presence::new(TIMING));
+    let mut idle = Idle { host, presence, now: Instant(50_000), absences: Vec::new() };
+    let away = TIMING.away();
+    assert_eq!(away, Nanos(4 * TIMING.period.0));
+    let long = Nanos(away.0 + 1);
+    for step in [Nanos(0), away, long, away, Nanos(1_000_000)] {
+        idle.now += step;
+        let Ok(()) = idle.turn();
+    }
+    assert_eq!(idle.absences, [long, Nanos(1_000_000)], "the first turn is after no absence");
+    let slow = Timing { period: PERIOD_MAX, timeout: Nanos::from_secs(4) };
+    assert_eq!(slow.away(), TURN_EVERY.saturating_mul(4));
 }
 
 #[test]

@@ -176,6 +176,11 @@ impl Measure {
         self.last = None;
     }
 
+    /// This host was away for so long, which the receiver has left out.
+    pub(super) fn away(&mut self, absence: Nanos) {
+        self.last = self.last.map(|last| last + absence);
+    }
+
     /// Its sender has started again.
     pub(super) const fn restart(&mut self) {
         self.last = None;

@@ -24,7 +24,7 @@ use crate::host::clock;
 use crate::host::sched::{self, ThreadUsage};
 use crate::host::table::{FIRST_FREE, PER_HOST};
 use crate::ip::config::{Config, PulseConfig};
-use crate::pulse::{Death, Finding, Frame, Numbers, PathState, Receiver, Sender, Turn};
+use crate::pulse::{Death, Finding, Frame, Numbers, PathState, Presence, Receiver, Sender, TURN_EVERY, Turn};
 use crate::types::{Instant, Nanos};
 use core::convert::Infallible;
 use core::num::NonZeroU64;
@@ -39,11 +39,6 @@ use std::sync::{Arc, OnceLock, mpsc::Receiver as Commands};
 
 /// After how long a path whose address is not there is tried again.
 const BIND_EVERY: Nanos = Nanos::from_secs(1);
-/// The longest time between two turns, if the period is longer.
-const TURN_EVERY: Nanos = Nanos::from_millis(10);
-/// A thread that has missed more turns than this was away: what it finds in its sockets may be the
-/// oldest that arrived meanwhile, not the newest.
-const TURNS_MISSED_MAX: u64 = 3;
 
 /// What other threads ask of this one. It takes them in its next turn.
 pub(super) enum Command {
@@ -125,6 +120,7 @@ pub(super) struct PulseThread {
     paths: Vec<Path>,
     peers: Vec<Peer>,
     sender: Sender,
+    presence: Presence,
     outgoing: Outgoing,
     commands: Commands<Command>,
     informant: Informant,
@@ -171,6 +167,7 @@ impl PulseThread {
             paths,
             peers,
             sender: Sender::new(pulse.timing.period, now),
+            presence: Presence::new(pulse.timing),
             outgoing,
             commands,
             informant,
@@ -384,6 +381,18 @@ impl Turn for PulseThread {
         self.outgoing.send(frame);
     }
 
+    fn presence(&mut self) -> &mut Presence {
+        &mut self.presence
+    }
+
+    fn away(&mut self, absence: Nanos) {
+        for peer in &mut self.peers {
+            if peer.receiver.away(absence) {
+                peer.measure.away(absence);
+            }
+        }
+    }
+
     /// Takes what has arrived, in the order of arrival on all paths: a path of which nothing is taken
     /// for a while would look as if it delivered nothing.
     fn receive(&mut self) -> Result<(), Infallible> {
@@ -410,8 +419,8 @@ impl Turn for PulseThread {
         }
         taken.sort_unstable();
         let arrivals = Arrivals::new(self.emptied);
-        let turn = self.config.timing.period.min(TURN_EVERY);
-        let away = turn.saturating_mul(TURNS_MISSED_MAX + 1);
+        // What a thread that was away finds in its sockets may be the oldest that arrived meanwhile.
+        let away = self.config.timing.away();
         for one in taken.drain(..) {
             self.take(one, arrivals.of(one.stamp, away));
         }
