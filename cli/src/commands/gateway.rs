@@ -7,7 +7,7 @@ use obol_chaos::drills::switch;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
-use obol_fabric::ip::{Outlets, PulseReport, Question};
+use obol_fabric::ip::{Outlets, PulseReports, Question};
 use obol_observe::annotations::Mark;
 use obol_observe::pulse::PulseWriter;
 use std::path::Path;
@@ -19,8 +19,6 @@ use std::sync::mpsc::{self, Receiver};
 const NOTES_MAX: usize = 64;
 /// Questions that wait for an answer; further ones are refused.
 const QUESTIONS_MAX: usize = 64;
-/// Reports of pulses that wait to be written; further ones are lost, and the next second has another.
-const REPORTS_MAX: usize = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
@@ -39,8 +37,8 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode
     answer(site.cluster.dir(), received)?;
     let mut outlets = Outlets { notes: Some(notes), questions: Some(questions), ..Outlets::default() };
     if site.deployment.profile.pulse.enabled {
-        let (reports, received) = mpsc::sync_channel(REPORTS_MAX);
-        keep(PulseWriter::new(site.cluster.dir(), Arc::clone(&outlets.trace)), received)?;
+        let reports = PulseReports::new().map_err(Failure::failed)?;
+        keep(PulseWriter::new(site.cluster.dir(), Arc::clone(&outlets.trace)), Arc::clone(&reports))?;
         outlets.pulses = Some(reports);
     }
     let served = site.gateway(args.name, &stop, outlets, &mut service_manager(), |address| {
@@ -83,11 +81,11 @@ fn answer(dir: &Path, received: Receiver<Question>) -> Result<(), Failure> {
 }
 
 /// Writes what the pulses of other hosts show, on a thread of its own.
-fn keep(mut writer: PulseWriter, received: Receiver<PulseReport>) -> Result<(), Failure> {
+fn keep(mut writer: PulseWriter, reports: Arc<PulseReports>) -> Result<(), Failure> {
     let write = move || {
         let mut failures = 0u32;
-        for report in received {
-            if let Err(error) = writer.write(&report) {
+        reports.each(|report| {
+            if let Err(error) = writer.write(report) {
                 failures = failures.saturating_add(1);
                 if failures.is_power_of_two() {
                     tracing::warn!(
@@ -96,7 +94,7 @@ fn keep(mut writer: PulseWriter, received: Receiver<PulseReport>) -> Result<(), 
                     );
                 }
             }
-        }
+        });
     };
     std::thread::Builder::new().name("obol-reports".to_owned()).spawn(write).map_err(Failure::failed)?;
     Ok(())

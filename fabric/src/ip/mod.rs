@@ -29,7 +29,7 @@ mod watch;
 pub use config::{Config, PulseConfig};
 pub use gateway::{
     GatewayCounter, GatewayError, Outlets, PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState,
-    PulsePeer, PulseReport, Question, counted, serve,
+    PulsePeer, PulseReport, PulseReports, Question, counted, serve,
 };
 pub use observer::{AskError, Observer};
 pub use transport::{Ip, LinkStatus, OpenError};

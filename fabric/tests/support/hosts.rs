@@ -5,11 +5,12 @@ use crate::keys::Authority;
 use crate::support::{self, Child, LIMITS, Root, live, name};
 use obol_fabric::host::{Cluster, Origin};
 use obol_fabric::identity::Duty;
-use obol_fabric::ip::{self, Config, Endpoint, Outlets, PulseConfig, PulseReport, Question};
+use obol_fabric::ip::{self, Config, Endpoint, Outlets, PulseConfig, PulseReports, Question};
 use obol_fabric::pulse::Timing;
 use obol_fabric::{Nanos, Owner, Wait};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Loose: the tests only bound hangs.
@@ -115,13 +116,15 @@ pub(crate) fn play() {
     let cluster = Cluster::open(&root, name("c")).expect("the parent made it");
     let (text, role) = (var("OBOL_TEST_NAME"), var("OBOL_TEST_ROLE"));
     if role == "gateway" {
-        let (reports, received) = std::sync::mpsc::sync_channel(8);
+        let reports = PulseReports::new().expect("made");
+        let read = Arc::clone(&reports);
         let heard = root.join(HEARD);
         std::thread::spawn(move || {
-            let reports = received.into_iter();
-            for _ in reports.filter(|report: &PulseReport| report.peers.iter().all(|peer| peer.heard)) {
-                std::fs::write(&heard, "").expect("written");
-            }
+            read.each(|report| {
+                if report.peers.iter().all(|peer| peer.heard) {
+                    std::fs::write(&heard, "").expect("written");
+                }
+            });
         });
         let (questions, asked) = std::sync::mpsc::sync_channel::<Question>(8);
         std::thread::spawn(move || {

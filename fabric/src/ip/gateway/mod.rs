@@ -31,7 +31,9 @@ use crate::types::{Address, Instant, Name, Nanos, RegionOwner};
 use admit::{Admission, Admitter};
 pub(in crate::ip) use pulse::{BareDatagrams, SessionKey};
 use pulse::{Informant, PulseThread, Pulses, start_sessions};
-pub use pulse::{PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState, PulsePeer, PulseReport};
+pub use pulse::{
+    PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState, PulsePeer, PulseReport, PulseReports,
+};
 use server::Server;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -224,7 +226,7 @@ pub struct Outlets {
     /// Questions of other hosts; none is taken without it.
     pub questions: Option<SyncSender<Question>>,
     /// What the pulses show, once a second and at each alarm.
-    pub pulses: Option<SyncSender<PulseReport>>,
+    pub pulses: Option<Arc<PulseReports>>,
     /// Whether these have each frame that arrives, not the second's figures alone.
     pub trace: Arc<AtomicBool>,
 }
@@ -265,10 +267,10 @@ pub fn serve(
         .pulse
         .as_ref()
         .map(|pulse| {
-            let (pulses, received) = Pulses::new();
+            let pulses = Pulses::default();
             let own = (Informant::new(cluster, endpoint.region(), me), counts.clone());
             let reports = (outlets.pulses.clone(), Arc::clone(&outlets.trace));
-            let threads = PulseThread::new(host, (config, pulse), (&pulses, received), own, reports);
+            let threads = PulseThread::new(host, (config, pulse), &pulses, own, reports);
             (pulses, threads)
         })
         .unzip();

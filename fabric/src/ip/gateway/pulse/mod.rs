@@ -8,6 +8,7 @@
 mod inform;
 mod measure;
 mod outgoing;
+mod reports;
 mod seal;
 mod sessions;
 mod socket;
@@ -15,6 +16,7 @@ mod socket;
 pub(super) use inform::Informant;
 pub use measure::{PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState, PulsePeer, PulseReport};
 pub(super) use outgoing::Notices;
+pub use reports::PulseReports;
 pub(in crate::ip) use seal::SessionKey;
 pub(super) use sessions::start as start_sessions;
 pub(in crate::ip) use socket::BareDatagrams;
@@ -34,8 +36,7 @@ use rustix::thread::set_current_timer_slack;
 use socket::{Arrivals, Inbox, PathSockets};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, OnceLock, mpsc::Receiver as Commands};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// After how long a path whose address is not there is tried again.
 const BIND_EVERY: Nanos = Nanos::from_secs(1);
@@ -50,21 +51,16 @@ pub(super) enum Command {
     OpenOf(u8, Box<SessionKey>),
 }
 
-/// The inbox of the thread.
-#[derive(Clone)]
+/// The inbox of the thread. It looks into it only if no other thread does at that time, see
+/// [`reports`].
+#[derive(Clone, Default)]
 pub(super) struct Pulses {
-    commands: mpsc::Sender<Command>,
+    commands: Arc<Mutex<Vec<Command>>>,
 }
 
 impl Pulses {
-    pub(super) fn new() -> (Self, Commands<Command>) {
-        let (commands, received) = mpsc::channel();
-        (Self { commands }, received)
-    }
-
     pub(super) fn send(&self, command: Command) {
-        // The thread ends with the gateway.
-        let _ = self.commands.send(command);
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
     }
 }
 
@@ -122,10 +118,12 @@ pub(super) struct PulseThread {
     sender: Sender,
     presence: Presence,
     outgoing: Outgoing,
-    commands: Commands<Command>,
+    inbox: Pulses,
     informant: Informant,
     counts: Counts,
-    reports: Option<SyncSender<PulseReport>>,
+    reports: Option<Arc<PulseReports>>,
+    /// Something was found that operators are to see before the second has ended.
+    alarm: bool,
     /// Whether reports have each frame.
     trace: Arc<AtomicBool>,
     found: Vec<Finding>,
@@ -140,9 +138,9 @@ impl PulseThread {
     pub(super) fn new(
         host: u8,
         (config, pulse): (&Config, &PulseConfig),
-        (pulses, commands): (&Pulses, Commands<Command>),
+        pulses: &Pulses,
         (informant, counts): (Informant, Counts),
-        (reports, trace): (Option<SyncSender<PulseReport>>, Arc<AtomicBool>),
+        (reports, trace): (Option<Arc<PulseReports>>, Arc<AtomicBool>),
     ) -> (Self, Notices) {
         let now = clock::now();
         let hosts = u8::try_from(config.gateways.len()).unwrap_or(u8::MAX);
@@ -169,10 +167,11 @@ impl PulseThread {
             sender: Sender::new(pulse.timing.period, now),
             presence: Presence::new(pulse.timing),
             outgoing,
-            commands,
+            inbox: pulses.clone(),
             informant,
             counts,
             reports,
+            alarm: false,
             trace,
             found: Vec::new(),
             taken: Vec::new(),
@@ -205,6 +204,9 @@ impl PulseThread {
             if !self.more {
                 self.wait();
             }
+        }
+        if let Some(reports) = &self.reports {
+            reports.close();
         }
     }
 
@@ -243,7 +245,10 @@ impl PulseThread {
     }
 
     fn obey(&mut self) {
-        while let Ok(command) = self.commands.try_recv() {
+        let inbox = self.inbox.clone();
+        // Otherwise they are taken in the next turn.
+        let Ok(mut commands) = inbox.commands.try_lock() else { return };
+        for command in commands.drain(..) {
             match command {
                 Command::Died(death) => self.sender.repeat([death]),
                 Command::SealFor(host, key) => self.outgoing.seal_for(host, key),
@@ -283,7 +288,6 @@ impl PulseThread {
         if self.found.is_empty() {
             return;
         }
-        let mut alarm = false;
         for finding in core::mem::take(&mut self.found) {
             let Some(peer) = self.peers.iter_mut().find(|peer| peer.host == host) else { continue };
             let address = |path: usize| peer.addresses.get(path).map(ToString::to_string).unwrap_or_default();
@@ -294,12 +298,12 @@ impl PulseThread {
                     peer.measure.silent();
                     let timeout = self.config.timing.timeout;
                     tracing::warn!(target: "gateway", host, "host {host} has sent no pulse for {timeout}: it is suspected");
-                    alarm = true;
+                    self.alarm = true;
                 }
                 Finding::Heard => {
                     peer.heard = true;
                     tracing::info!(target: "gateway", host, "host {host} sends pulses");
-                    alarm = true;
+                    self.alarm = true;
                 }
                 Finding::Died(death) => self.informant.died(host, death),
                 Finding::Vanished(bits) => {
@@ -312,38 +316,51 @@ impl PulseThread {
                         target: "gateway", host, path,
                         "the path from host {host} at {path} is lost; pulses arrive by another one"
                     );
-                    alarm = true;
+                    self.alarm = true;
                 }
                 Finding::PathBack(path) => {
                     let path = address(path);
                     tracing::info!(target: "gateway", host, path, "the path from host {host} at {path} is back");
-                    alarm = true;
+                    self.alarm = true;
                 }
             }
         }
         self.informant.wake(clock::now());
-        if alarm {
-            self.hand_over(clock::now(), Vec::new());
-        }
     }
 
-    /// Hands over the blocks that have ended.
+    /// Hands over the blocks that have ended, and alarms. While another thread has the queue it does
+    /// so in a later turn, and the block lasts until then.
     fn report(&mut self, now: Instant) {
-        if self.peers.iter().all(|peer| now < peer.measure.due()) {
+        let has_ended = self.peers.iter().any(|peer| now >= peer.measure.due());
+        if !has_ended && !self.alarm {
             return;
         }
-        let trace = self.trace.load(Ordering::Relaxed);
-        let blocks = self.peers.iter_mut().map(|peer| peer.measure.take(now, trace)).collect();
-        self.hand_over(now, blocks);
-        self.informant.prepare();
+        let reports = self.reports.clone();
+        let queue = match &reports {
+            Some(reports) => match reports.try_lock() {
+                None => return,
+                queue => queue,
+            },
+            None => None,
+        };
+        self.alarm = false;
+        let report = self.summary(now);
+        if let Some(mut queue) = queue {
+            queue.put(report);
+        }
+        if let Some(reports) = &reports {
+            reports.wake();
+        }
+        if has_ended {
+            self.informant.prepare();
+        }
     }
 
-    /// A reader that does not keep up misses some.
-    fn hand_over(&self, now: Instant, blocks: Vec<Option<(PulseBlock, Vec<PulseFrame>)>>) {
-        let Some(reports) = &self.reports else { return };
-        let mut blocks = blocks.into_iter();
-        let peers = self.peers.iter().map(|peer| {
-            let (block, frames) = blocks.next().flatten().unzip();
+    /// What is known, with the blocks that have ended.
+    fn summary(&mut self, now: Instant) -> PulseReport {
+        let trace = self.trace.load(Ordering::Relaxed);
+        let peers = self.peers.iter_mut().map(|peer| {
+            let (block, frames) = peer.measure.take(now, trace).unzip();
             PulsePeer {
                 host: peer.host,
                 heard: peer.heard,
@@ -353,16 +370,17 @@ impl PulseThread {
                 frames: frames.unwrap_or_default(),
             }
         });
+        let peers = peers.collect();
         let timing = self.config.timing;
         let ThreadUsage { busy, waits } = sched::thread_usage();
-        let _ = reports.try_send(PulseReport {
+        PulseReport {
             at: now.0,
             period: timing.period.0,
             timeout: timing.timeout.0,
             busy: busy.0,
             waits,
-            peers: peers.collect(),
-        });
+            peers,
+        }
     }
 }
 
