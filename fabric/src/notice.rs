@@ -32,7 +32,7 @@ pub enum Detection {
     /// A robust futex is the suspicion, a pidfd the proof.
     #[default]
     FutexPidfd = 0,
-    /// eBPF programs: without a datagram or a wake-up.
+    /// eBPF programs: without a datagram, on one host.
     Ebpf = 1,
     /// The kernel module deadbeat.
     Module = 2,

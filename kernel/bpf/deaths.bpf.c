@@ -10,9 +10,13 @@
  * module does (hooks.c); and again at the tracepoint sched_process_exit, when no thread is live,
  * because a program at a function's entry is left out where it interrupts itself.
  *
- * Nothing is included, so the object depends on this file and the compiler alone (see `build`). Two
- * kinds of external symbols are filled in by the loader: map_NAME is a map, STRUCT__MEMBER the
- * offset of a member in the running kernel and STRUCT__sizeof a size.
+ * Whoever polls the map `wakes` is woken by each report, and looks at the array.
+ *
+ * Nothing is included, so the object depends on this file and the compiler alone (see `build`). Some
+ * external symbols are filled in by the loader: map_NAME is a map, STRUCT__MEMBER the offset of a
+ * member in the running kernel and STRUCT__sizeof a size; function_nothing is a function that does
+ * nothing, which the loader adds. Where the kernel lacks the map `wakes` (before 6.1), the loader
+ * removes the calls of user_ringbuf_drain.
  */
 #define SEC(name) __attribute__((section(name), used))
 #define ALWAYS static inline __attribute__((always_inline))
@@ -25,6 +29,7 @@ typedef unsigned long long u64;
 #define EINVAL 22
 
 #define BPF_NOEXIST 1
+#define BPF_RB_FORCE_WAKEUP 2
 
 static void *(*const map_lookup)(const void *map, const void *key) = (void *)1;
 static long (*const map_update)(const void *map, const void *key, const void *value,
@@ -33,8 +38,10 @@ static long (*const map_delete)(const void *map, const void *key) = (void *)3;
 static u64 (*const current_pid_tgid)(void) = (void *)14;
 static u64 (*const current_task)(void) = (void *)35;
 static long (*const read_kernel)(void *into, u32 bytes, u64 from) = (void *)113;
+static long (*const user_ringbuf_drain)(const void *map, const void *function, void *context,
+					u64 flags) = (void *)209;
 
-extern char map_processes[], map_owners[], map_deaths[];
+extern char map_processes[], map_owners[], map_deaths[], map_wakes[], function_nothing[];
 
 #define OFFSET(type, member)						\
 	({								\
@@ -73,6 +80,17 @@ ALWAYS u64 u64_at(u64 address)
 ALWAYS u32 current_tgid(void)
 {
 	return current_pid_tgid() >> 32;
+}
+
+/*
+ * Wakes all that poll the map, which is always empty. Of all maps only a ring buffer of user space
+ * serves for that: what a program writes to a ring buffer of its own would have to be consumed, and
+ * whoever may consume can also fill it up. If another processor drains it at this moment, that one
+ * wakes them after this.
+ */
+ALWAYS void wake(void)
+{
+	user_ringbuf_drain(map_wakes, function_nothing, 0, BPF_RB_FORCE_WAKEUP);
 }
 
 /*
@@ -128,8 +146,10 @@ ALWAYS int tell_dead(void)
 	if (map_delete(map_processes, &tgid))
 		return 0;
 	death = map_lookup(map_deaths, &process.slot);
-	if (death)
+	if (death) {
 		death->dead = process.dead;
+		wake();
+	}
 	owner = map_lookup(map_owners, &process.slot);
 	if (owner)
 		*owner = 0;
@@ -200,7 +220,10 @@ int on_signal_generate(u64 *args)
 	if (map_lookup(map_processes, &tgid) != known)
 		return 0;
 	death = map_lookup(map_deaths, &process.slot);
-	if (death)
+	/* Only the first of several signals wakes. */
+	if (death && death->dying != process.dying) {
 		death->dying = process.dying;
+		wake();
+	}
 	return 0;
 }

@@ -56,6 +56,8 @@ pub(super) struct Detectors {
     /// What would report a death first to a process of this user.
     #[serde(rename = "deadbeat", serialize_with = "name")]
     pub(super) first: Detection,
+    /// Whether that wakes a process that sleeps, as soon as the signal is sent.
+    pub(super) wakes: bool,
     /// Why it is not the module, if it is not.
     pub(super) module: Option<String>,
     /// Why not eBPF programs, if not.
@@ -70,13 +72,15 @@ impl Detectors {
     /// Tries each.
     pub(super) fn look() -> Self {
         let module = Deadbeat::open().err().map(|error| error.to_string());
-        let ebpf = Programs::open().err().map(|error| error.to_string());
+        let programs = Programs::open();
+        let wakes = module.is_none() || programs.as_ref().is_ok_and(|programs| programs.wakes().is_some());
+        let ebpf = programs.err().map(|error| error.to_string());
         let first = match (&module, &ebpf) {
             (None, _) => Detection::Module,
             (_, None) => Detection::Ebpf,
             _ => Detection::FutexPidfd,
         };
-        Self { first, module, ebpf }
+        Self { first, wakes, module, ebpf }
     }
 }
 
@@ -88,6 +92,11 @@ fn show(json: bool) -> Result<ExitCode, Failure> {
         output::line(format_args!("deaths are detected by {}", report.first.name()))?;
         for (name, refusal) in [("module", &report.module), ("ebpf", &report.ebpf)] {
             output::line(format_args!("  {name:<8}{}", refusal.as_deref().unwrap_or("can be used")))?;
+        }
+        if report.first == Detection::Ebpf && !report.wakes {
+            output::line(
+                "  they wake no process that sleeps: loaded by an earlier release, or Linux before 6.1",
+            )?;
         }
     }
     Ok(if report.first == Detection::FutexPidfd { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -116,7 +125,10 @@ fn load(group: Option<&str>) -> Result<ExitCode, Failure> {
         _ => Failure::failed(error),
     })?;
     let when = if loaded.early { "before" } else { "after" };
-    output::line(format_args!("loaded; proofs come {when} the memory of the dead goes"))?;
+    let woken = if loaded.wakes { "are woken" } else { "are not woken: Linux before 6.1" };
+    output::line(format_args!(
+        "loaded; proofs come {when} the memory of the dead goes; sleeping processes {woken}"
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-const MAGIC: u16 = 0xeb9f;
+pub(super) const MAGIC: u16 = 0xeb9f;
 const HEADER_BYTES: usize = 24;
 /// Name, kind and count, size or type: the head of each type.
 const TYPE_WORDS: usize = 3;

@@ -18,18 +18,34 @@ const OBJECT: &[u8] = include_bytes!("../../../kernel/bpf/deaths.bpf.o");
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// The source register value that marks a 64-bit load of a map descriptor.
 const MAP_BY_FD: u8 = 1 << 4;
+/// The same for a load of a function's address.
+const FUNCTION: u8 = 4 << 4;
+/// The symbol of [`NOTHING`].
+const FUNCTION_NOTHING: &str = "function_nothing";
+/// A function that returns 1: `r0 = 1; exit`.
+const NOTHING: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 1, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+/// The call of `bpf_user_ringbuf_drain`.
+const DRAIN: [u8; 8] = [0x85, 0, 0, 0, 209, 0, 0, 0];
+/// `r0 = 0`.
+const NO_CALL: [u8; 8] = [0xb7, 0, 0, 0, 0, 0, 0, 0];
 /// Only the group may use them.
 const FILE_MODE: u32 = 0o640;
 /// The kernel maps an array only for users with write permission; freezing it prevents writes.
 const DEATHS_MODE: u32 = 0o660;
 const DIRECTORY_MODE: u32 = 0o750;
+/// The length of the map that wakes, which holds nothing: whole pages of any machine.
+const WAKES_BYTES: u32 = 64 << 10;
 
 /// The loaded programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// Whether proofs precede the release of the dead process's memory; otherwise they follow it.
     pub early: bool,
+    /// Whether sleeping processes are woken; otherwise only the robust futex wakes them.
+    pub wakes: bool,
 }
+
+type Maps = HashMap<&'static str, OwnedFd>;
 
 /// Loads the programs. They stay until [`unload`], or until the host reboots. Members of the group
 /// may use them; without one only root. Needs root, or `CAP_BPF`, `CAP_PERFMON`, `CAP_SYS_ADMIN`
@@ -44,28 +60,26 @@ pub fn load(group: Option<u32>) -> Result<Loaded, EbpfError> {
         path: KERNEL_TYPES.into(),
         error: io::Error::new(io::ErrorKind::InvalidData, "its format is not known"),
     })?;
-    let programs = elf::programs(OBJECT).ok_or(EbpfError::Object)?;
-    let maps = make_maps()?;
-    let mut pins = Vec::new();
-    for program in programs {
-        let optional = program.section.starts_with("fentry/");
-        match place(program, &types, &maps) {
-            Ok(pin) => pins.push(pin),
-            // The tracepoint reports the same, but later.
-            Err(EbpfError::Program { .. }) if optional => {}
-            Err(error) => return Err(error),
+    let mut maps = make_maps()?;
+    let placed = place_all(&types, &maps);
+    let mut pins = match placed {
+        // A kernel that has the map, but does not allow its use there.
+        Err(EbpfError::Program { .. }) if maps.remove(Pin::Wakes.into_str()).is_some() => {
+            place_all(&types, &maps)?
         }
-    }
+        placed => placed?,
+    };
     let early = pins.iter().any(|(pin, _)| *pin == Pin::TaskstatsExit);
-    let deaths = maps.into_iter().find(|(name, _)| *name == "deaths").ok_or(EbpfError::Object)?.1;
-    pins.push((Pin::Deaths, deaths));
+    let shown = [Pin::Deaths, Pin::Wakes].into_iter();
+    pins.extend(shown.filter_map(|pin| maps.remove(pin.into_str()).map(|map| (pin, map))));
+    let wakes = pins.iter().any(|(pin, _)| *pin == Pin::Wakes);
     // The one that processes open first is pinned last.
     pins.sort_by_key(|(pin, _)| *pin == Pin::Register);
     show(&pins, group).inspect_err(|_| {
         // A partial installation reports no deaths; report the first error.
         let _ = unload();
     })?;
-    Ok(Loaded { early })
+    Ok(Loaded { early, wakes })
 }
 
 /// Unloads the programs. `false` if there were none. Registered processes notice within a second.
@@ -92,7 +106,7 @@ pub fn unload() -> Result<bool, EbpfError> {
     }
 }
 
-fn make_maps() -> Result<HashMap<&'static str, OwnedFd>, EbpfError> {
+fn make_maps() -> Result<Maps, EbpfError> {
     let kernel = |error: io::Error| match error.raw_os_error() {
         Some(libc::EPERM) => EbpfError::Denied { what: "load eBPF programs".into(), error },
         _ => EbpfError::Kernel { doing: "make an eBPF map", error },
@@ -100,20 +114,42 @@ fn make_maps() -> Result<HashMap<&'static str, OwnedFd>, EbpfError> {
     let make = |name, kind, bytes, flags| sys::create_map(name, kind, bytes, SLOTS, flags).map_err(kernel);
     let deaths = make("deaths", sys::MAP_ARRAY, DEATH_BYTES, sys::MAPPABLE)?;
     sys::freeze(deaths.as_fd()).map_err(kernel)?;
-    Ok(HashMap::from([
+    let mut maps = HashMap::from([
         ("processes", make("processes", sys::MAP_HASH, PROCESS_BYTES, 0)?),
         ("owners", make("owners", sys::MAP_ARRAY, 4, 0)?),
         ("deaths", deaths),
-    ]))
+    ]);
+    match sys::create_map("wakes", sys::MAP_USER_RINGBUF, 0, WAKES_BYTES, 0) {
+        Ok(wakes) => {
+            // Nobody may fill it.
+            sys::freeze(wakes.as_fd()).map_err(kernel)?;
+            maps.insert(Pin::Wakes.into_str(), wakes);
+        }
+        // Before Linux 6.1.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+        Err(error) => return Err(kernel(error)),
+    }
+    Ok(maps)
+}
+
+/// Loads and attaches all programs.
+fn place_all(types: &Types, maps: &Maps) -> Result<Vec<(Pin, OwnedFd)>, EbpfError> {
+    let mut pins = Vec::new();
+    for program in elf::programs(OBJECT).ok_or(EbpfError::Object)? {
+        let optional = program.section.starts_with("fentry/");
+        match place(program, types, maps) {
+            Ok(pin) => pins.push(pin),
+            // The tracepoint reports the same, but later.
+            Err(EbpfError::Program { .. }) if optional => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(pins)
 }
 
 /// Loads and attaches a program; pinning keeps it attached.
-fn place(
-    mut program: Program<'_>,
-    types: &Types,
-    maps: &HashMap<&'static str, OwnedFd>,
-) -> Result<(Pin, OwnedFd), EbpfError> {
-    fill_in(&mut program, types, maps)?;
+fn place(mut program: Program<'_>, types: &Types, maps: &Maps) -> Result<(Pin, OwnedFd), EbpfError> {
+    let function = fill_in(&mut program, types, maps)?;
     let (kind, target) = program.section.split_once('/').ok_or(EbpfError::Object)?;
     let failed = |(error, verifier): (io::Error, String)| EbpfError::Program {
         name: program.section.to_owned(),
@@ -121,7 +157,8 @@ fn place(
         verifier,
     };
     let pin = target.parse::<Pin>().map_err(|_| EbpfError::Object)?;
-    let load = |kind, attach, flags| sys::load(target, kind, attach, flags, &program.code).map_err(failed);
+    let load =
+        |kind, attach, flags| sys::load(target, kind, attach, flags, &program.code, function).map_err(failed);
     match kind {
         "syscall" => load(sys::SYSCALL, (0, 0), sys::SLEEPABLE).map(|fd| (pin, fd)),
         "fentry" => {
@@ -145,32 +182,37 @@ fn place(
 }
 
 /// Resolves each symbol: `map_NAME` to a map, `STRUCT__MEMBER` to an offset, `STRUCT__sizeof` to a
-/// size.
-fn fill_in(
-    program: &mut Program<'_>,
-    types: &Types,
-    maps: &HashMap<&'static str, OwnedFd>,
-) -> Result<(), EbpfError> {
+/// size, [`FUNCTION_NOTHING`] to a function that is appended, whose first instruction is returned.
+/// Without the map `wakes`, what uses it is removed.
+fn fill_in(program: &mut Program<'_>, types: &Types, maps: &Maps) -> Result<Option<usize>, EbpfError> {
+    let wakes = maps.get(Pin::Wakes.into_str());
+    let end = program.code.len();
+    let mut function = None;
     for (at, symbol) in &program.symbols {
-        let (value, is_map) = match symbol.strip_prefix("map_") {
-            Some(map) => (maps.get(map).map(|fd| fd.as_raw_fd() as u32), true),
-            None => {
-                let (structure, member) = symbol.split_once("__").ok_or(EbpfError::Object)?;
-                let found = match member {
-                    "sizeof" => types.size(structure),
-                    _ => types.offset(structure, member),
-                };
-                (found, false)
+        let (value, kind) = match (*symbol, symbol.strip_prefix("map_"), symbol.split_once("__")) {
+            ("map_wakes" | FUNCTION_NOTHING, ..) if wakes.is_none() => (Some(0), 0),
+            (FUNCTION_NOTHING, ..) => {
+                function = Some(end);
+                // From the instruction behind this one, which counts as two.
+                (Some((end - at - 1) as u32), FUNCTION)
             }
+            (_, Some(map), _) => (maps.get(map).map(|fd| fd.as_raw_fd() as u32), MAP_BY_FD),
+            (_, None, Some((structure, "sizeof"))) => (types.size(structure), 0),
+            (_, None, Some((structure, member))) => (types.offset(structure, member), 0),
+            _ => return Err(EbpfError::Object),
         };
         let value = value.ok_or_else(|| EbpfError::NoField { symbol: symbol.replace("__", ".") })?;
         let instruction = program.code.get_mut(*at).ok_or(EbpfError::Object)?;
-        if is_map {
-            instruction[1] |= MAP_BY_FD;
-        }
+        instruction[1] |= kind;
         instruction[4..].copy_from_slice(&value.to_le_bytes());
     }
-    Ok(())
+    if wakes.is_none() {
+        program.code.iter_mut().filter(|code| **code == DRAIN).for_each(|code| *code = NO_CALL);
+    }
+    if function.is_some() {
+        program.code.extend(NOTHING);
+    }
+    Ok(function)
 }
 
 /// Mounts the file system and pins everything in it, with its permissions.
@@ -226,7 +268,10 @@ mod tests {
             assert!(!program.symbols.is_empty(), "{} has maps", program.section);
             for (at, symbol) in &program.symbols {
                 assert_eq!(program.code[*at][0], 0x18, "{symbol} goes into a load of 64 bits");
-                assert!(symbol.starts_with("map_") || symbol.contains("__"), "{symbol}");
+                assert!(
+                    symbol.starts_with("map_") || symbol.contains("__") || *symbol == FUNCTION_NOTHING,
+                    "{symbol}"
+                );
             }
         }
     }
@@ -246,5 +291,23 @@ mod tests {
         for length in (0..OBJECT.len()).step_by(97) {
             assert_eq!(elf::programs(&OBJECT[..length]), None, "{length} bytes of it");
         }
+    }
+
+    #[test]
+    fn what_wakes_is_left_out_where_the_kernel_has_no_such_map() {
+        let programs = elf::programs(OBJECT).expect("it is read");
+        let used =
+            |symbol| programs.iter().filter(|p| p.symbols.iter().any(|(_, name)| *name == symbol)).count();
+        assert_eq!([used("map_wakes"), used(FUNCTION_NOTHING)], [3, 3]);
+        let calls = programs.iter().flat_map(|program| &program.code).filter(|code| **code == DRAIN);
+        assert_eq!(calls.count(), 3);
+
+        let types = fs::read(KERNEL_TYPES).ok().and_then(|types| Types::read(&types));
+        let (types, mut maps) = match (types, make_maps()) {
+            (Some(types), Ok(maps)) => (types, maps),
+            (_, maps) => return crate::checks::skipped("ebpf-here", format!("{:?}", maps.err())),
+        };
+        maps.remove(Pin::Wakes.into_str());
+        place_all(&types, &maps).expect("the kernel accepts the rest");
     }
 }

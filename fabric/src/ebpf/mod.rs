@@ -2,9 +2,9 @@
 //!
 //! Root loads them once ([`load`]); members of the given group then register themselves. They
 //! report the death of a process in its slot of an array, which every process maps read-only: first
-//! a *dying* token, then a *dead* one. There is no datagram to be lost or forged, and no wake-up: a
-//! waiting process is woken by the robust futex, finds the proof in the array, and need not wait
-//! for the pidfd. The programs are in `kernel/bpf/deaths.bpf.c`.
+//! a *dying* token, then a *dead* one. There is no datagram to be lost or forged. Whoever waits for
+//! [`Wakes`] is woken by each report, and looks at the array; the wake-up itself says nothing. The
+//! programs are in `kernel/bpf/deaths.bpf.c`.
 #![allow(unsafe_code)]
 
 mod btf;
@@ -17,6 +17,7 @@ pub use load::{Loaded, load, unload};
 use crate::notice::Stage;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::mm::munmap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,6 +57,8 @@ enum Pin {
     /// The one that processes open first is removed first.
     Register,
     Deaths,
+    /// Absent on a kernel before 6.1, and where an earlier release has loaded the programs.
+    Wakes,
     SignalGenerate,
     SchedProcessExit,
     TaskstatsExit,
@@ -202,6 +205,25 @@ impl Drop for Deaths {
     }
 }
 
+/// A descriptor that becomes ready at each report of a death.
+#[derive(Debug)]
+pub struct Wakes(OwnedFd);
+
+impl Wakes {
+    /// Has `epoll` return `data` at each report. At each only once, because the map is always ready
+    /// by its level.
+    pub(crate) fn wait_with(&self, epoll: &OwnedFd, data: EventData) -> io::Result<()> {
+        Ok(epoll::add(epoll, &self.0, data, EventFlags::OUT | EventFlags::ET)?)
+    }
+}
+
+/// Tries to map the page that says how much is in the map that wakes, as whoever fills it would.
+#[cfg(test)]
+pub(crate) fn map_wakes_for_writing() -> io::Result<()> {
+    let map = sys::get(load::c_path(&Pin::Wakes.path()).expect("a path").as_c_str(), sys::READ_WRITE)?;
+    sys::map_for_writing(map.as_fd())
+}
+
 /// What the kernel publishes when this process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
@@ -218,16 +240,23 @@ pub struct Tokens {
 pub struct Programs {
     register: Arc<OwnedFd>,
     deaths: Arc<Deaths>,
+    wakes: Option<Arc<Wakes>>,
     identity: (u64, u64),
 }
 
 impl Programs {
     /// Opens them, if they are loaded and this user has permission.
     pub fn open() -> Result<Self, EbpfError> {
+        let before = identity();
         let register = Arc::new(open(Pin::Register)?);
         let deaths = Arc::new(Deaths::open()?);
-        let identity = identity().ok_or(EbpfError::Absent)?;
-        Ok(Self { register, deaths, identity })
+        let wakes = match open(Pin::Wakes) {
+            Err(EbpfError::Absent) => None,
+            wakes => Some(Arc::new(Wakes(wakes?))),
+        };
+        // All are of one loading.
+        let identity = identity().filter(|&after| Some(after) == before).ok_or(EbpfError::Absent)?;
+        Ok(Self { register, deaths, wakes, identity })
     }
 
     /// Whether they were unloaded, or reloaded, since they were opened. They report nothing then.
@@ -238,6 +267,11 @@ impl Programs {
     /// The array of deaths.
     pub fn deaths(&self) -> &Arc<Deaths> {
         &self.deaths
+    }
+
+    /// What wakes a process that waits for deaths. `None` if these programs do not wake anyone.
+    pub fn wakes(&self) -> Option<&Arc<Wakes>> {
+        self.wakes.as_ref()
     }
 
     /// Registers the calling process until its death, with the given tokens. They must be random:

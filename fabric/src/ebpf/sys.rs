@@ -1,16 +1,19 @@
 //! The used commands of bpf(2), with the numbers and layouts of `linux/bpf.h`.
 #![allow(unsafe_code)]
 
+use super::btf;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::mount::{MountFlags, UnmountFlags, mount};
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 pub(super) const MAP_HASH: u32 = 1;
 pub(super) const MAP_ARRAY: u32 = 2;
+/// `BPF_MAP_TYPE_USER_RINGBUF`.
+pub(super) const MAP_USER_RINGBUF: u32 = 31;
 /// `BPF_F_MMAPABLE`.
 pub(super) const MAPPABLE: u32 = 1 << 10;
 /// `BPF_F_RDONLY`.
@@ -34,6 +37,7 @@ const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
 const PROG_RUN: libc::c_int = 10;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const BTF_LOAD: libc::c_int = 18;
 const MAP_FREEZE: libc::c_int = 22;
 
 #[derive(FromZeros, IntoBytes, Immutable)]
@@ -72,6 +76,25 @@ struct ProgLoad {
     line_info: u64,
     line_infos: u32,
     attach_to: u32,
+}
+
+/// `struct bpf_func_info`: the type of the function that begins with an instruction.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct FunctionInfo {
+    instruction: u32,
+    of_type: u32,
+}
+
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct BtfLoad {
+    btf: u64,
+    log: u64,
+    btf_bytes: u32,
+    log_bytes: u32,
+    log_level: u32,
+    reserved: u32,
 }
 
 #[derive(FromZeros, IntoBytes, Immutable)]
@@ -147,7 +170,7 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd() as u32
 }
 
-/// A map with keys of four bytes.
+/// A map. Keys have four bytes, where there are values.
 pub(super) fn create_map(
     name: &str,
     kind: u32,
@@ -157,7 +180,7 @@ pub(super) fn create_map(
 ) -> io::Result<OwnedFd> {
     let mut wanted = MapCreate {
         kind,
-        key_bytes: 4,
+        key_bytes: if value_bytes == 0 { 0 } else { 4 },
         value_bytes,
         entries,
         flags,
@@ -175,15 +198,41 @@ pub(super) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     unsafe { bpf(MAP_FREEZE, &mut MapFd { fd: raw(map) }) }.map(drop)
 }
 
-/// Loads a program. If the verifier rejects it, the text is the end of its log.
+/// The only type of [`function_type`] that is a function.
+const FUNCTION: u32 = 2;
+
+/// Describes a static function without parameters or result. The kernel asks for the types of
+/// programs of several functions, but uses none of it except that they are static.
+fn function_type() -> io::Result<OwnedFd> {
+    const HEADER_BYTES: u32 = 24;
+    const NAMES: &[u8; 4] = b"\0of\0";
+    // Each is a name, a kind and what it refers to: a prototype, and a function that has it.
+    let types = [0, 13 << 24, 0, 1, 12 << 24, 1];
+    let length = size_of_val(&types) as u32;
+    let header = [u32::from(btf::MAGIC) | 1 << 16, HEADER_BYTES, 0, length, length, NAMES.len() as u32];
+    let described: Vec<u8> =
+        header.into_iter().chain(types).flat_map(u32::to_ne_bytes).chain(*NAMES).collect();
+    let mut wanted = BtfLoad::new_zeroed();
+    wanted.btf = described.as_ptr() as u64;
+    wanted.btf_bytes = described.len() as u32;
+    // SAFETY: `described` has so many bytes, and no log is asked for.
+    unsafe { bpf_fd(BTF_LOAD, &mut wanted) }
+}
+
+/// Loads a program, in which another function may begin with the instruction `function`. If the
+/// verifier rejects it, the text is the end of its log.
 pub(super) fn load(
     name: &str,
     kind: u32,
     (attach_type, attach_to): (u32, u32),
     flags: u32,
     code: &[[u8; 8]],
+    function: Option<usize>,
 ) -> Result<OwnedFd, (io::Error, String)> {
     let mut log = vec![0u8; LOG_BYTES];
+    let types = function.map(|_| function_type()).transpose().map_err(|error| (error, String::new()))?;
+    let functions =
+        [0, function.unwrap_or(0)].map(|at| FunctionInfo { instruction: at as u32, of_type: FUNCTION });
     let mut wanted = ProgLoad::new_zeroed();
     wanted.kind = kind;
     wanted.instructions = code.len() as u32;
@@ -193,7 +242,13 @@ pub(super) fn load(
     wanted.name = short(name);
     wanted.attach_type = attach_type;
     wanted.attach_to = attach_to;
-    // SAFETY: `code` has so many instructions, and the licence ends with a zero.
+    if let Some(types) = &types {
+        wanted.btf = raw(types.as_fd());
+        wanted.func_info_bytes = size_of::<FunctionInfo>() as u32;
+        wanted.func_info = functions.as_ptr() as u64;
+        wanted.func_infos = functions.len() as u32;
+    }
+    // SAFETY: `code` and `functions` have so many entries, and the licence ends with a zero.
     let first = unsafe { bpf_fd(PROG_LOAD, &mut wanted) };
     let Err(error) = first else { return first.map_err(|error| (error, String::new())) };
     // Again, with a log.
@@ -264,4 +319,15 @@ pub(super) fn map(map: BorrowedFd<'_>, bytes: usize) -> io::Result<core::ptr::No
     // SAFETY: a fresh mapping, which touches no memory of ours.
     let address = unsafe { mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;
     core::ptr::NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
+}
+
+/// Tries to map the second page of a map for writing.
+#[cfg(test)]
+pub(super) fn map_for_writing(map: BorrowedFd<'_>) -> io::Result<()> {
+    const PAGE_BYTES: usize = 4096;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping, which touches no memory of ours.
+    let made =
+        unsafe { mmap(core::ptr::null_mut(), PAGE_BYTES, access, MapFlags::SHARED, map, PAGE_BYTES as u64) };
+    Ok(made.map(drop)?)
 }

@@ -28,8 +28,9 @@ enum Registered {
     /// The registration is dropped before the device.
     Module { _registration: Registration, device: Deadbeat },
     /// It lasts until the process ends. After the process has left the seat, the seat has no
-    /// tokens, so its notices are rejected.
-    Ebpf { programs: Programs, tokens: Tokens },
+    /// tokens, so its notices are rejected. A process that watches others listens for as long as
+    /// these programs are loaded.
+    Ebpf { programs: Programs, tokens: Tokens, listener: Option<NoticeListener> },
 }
 
 impl Registered {
@@ -176,8 +177,12 @@ impl KernelNotifier {
                 }
             }
         }
+        if let Err(error) = self.listen() {
+            // This process's death is reported nevertheless; the deaths of others are reported by
+            // their words and pidfds.
+            self.refusal = Some(DeadbeatError::Kernel { doing: "listen to death notices", error });
+        }
         if matches!(self.registered, Some(Registered::Module { .. })) {
-            self.listen();
             self.register_for_other_hosts(route);
         }
     }
@@ -199,7 +204,7 @@ impl KernelNotifier {
         let [dying, dead] = self.tokens()?;
         let tokens = programs.register(dying, dead)?;
         self.write_tokens([tokens.dying, tokens.dead]);
-        Ok(Registered::Ebpf { programs, tokens })
+        Ok(Registered::Ebpf { programs, tokens, listener: None })
     }
 
     fn register_with_module(&self) -> Result<Registered, DeadbeatError> {
@@ -246,23 +251,24 @@ impl KernelNotifier {
         self.remote = Some(RemoteRegistration { group, registered });
     }
 
-    /// Starts to listen, also again after a failure of the network.
-    fn listen(&mut self) {
-        let Some(receiver) = self
-            .receiver
-            .as_mut()
-            .filter(|receiver| !receiver.listener.as_ref().is_some_and(NoticeListener::is_alive))
-        else {
-            return;
-        };
-        match NoticeListener::start(self.cluster, Arc::clone(&receiver.inbox), receiver.waker.clone()) {
-            Ok(listener) => receiver.listener = Some(listener),
-            // This process's death is reported nevertheless; the deaths of others are reported by
-            // their words and pidfds.
-            Err(error) => {
-                self.refusal = Some(DeadbeatError::Kernel { doing: "listen to death notices on lo", error });
+    /// Starts to listen, also again after a failure.
+    fn listen(&mut self) -> io::Result<()> {
+        let Some(receiver) = &mut self.receiver else { return Ok(()) };
+        let is_alive = |listener: &Option<_>| listener.as_ref().is_some_and(NoticeListener::is_alive);
+        let (inbox, waker) = (Arc::clone(&receiver.inbox), receiver.waker.clone());
+        match &mut self.registered {
+            Some(Registered::Module { .. }) if !is_alive(&receiver.listener) => {
+                receiver.listener = Some(NoticeListener::start(self.cluster, inbox, waker)?);
             }
+            Some(Registered::Ebpf { programs, listener, .. }) if !is_alive(listener) => {
+                // Programs without it leave sleeping processes to the words.
+                let Some(wakes) = programs.wakes() else { return Ok(()) };
+                let (wakes, deaths) = (Arc::clone(wakes), Arc::clone(programs.deaths()));
+                *listener = Some(NoticeListener::start_with_programs(wakes, deaths, inbox, waker)?);
+            }
+            _ => {}
         }
+        Ok(())
     }
 
     /// Removes the registration. Nothing is sent from here on.

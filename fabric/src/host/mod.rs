@@ -8,6 +8,8 @@ mod attach;
 pub mod clock;
 pub(crate) mod cluster;
 pub(crate) mod death;
+#[cfg(test)]
+mod early_notices;
 pub(crate) mod error;
 mod file;
 pub mod floor;

@@ -1,15 +1,22 @@
-//! Receives death notices from the network: a thread that blocks on the group's socket and passes
-//! them to the loop.
+//! Receives death notices of the kernel: a thread that blocks on the socket of the group to which
+//! the module sends, and passes them to the loop; or one that waits for the eBPF programs to report
+//! a death.
 //!
-//! The loop sleeps on futexes, which no socket can wake; so the thread rings the loop's doorbell,
-//! but only for deaths that this process has to handle at once. The notices are not trusted yet:
-//! [`crate::host::watch`] compares them with the seat of the process that reportedly died.
+//! The loop sleeps on futexes, which neither of them can wake; so the thread rings the loop's
+//! doorbell, but only for deaths that this process has to handle at once. The notices are not
+//! trusted yet: [`crate::host::watch`] compares them with the seat of the process that reportedly
+//! died.
 #![allow(unsafe_code)]
 
+use crate::ebpf::{Deaths, Wakes};
 use crate::host::Waker;
-use crate::notice::{NOTICE_BYTES, Notice};
+use crate::host::region::Region;
+use crate::layout::Seat;
+use crate::notice::{Detection, NOTICE_BYTES, Notice, Stage};
 use crate::types::Address;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
@@ -29,6 +36,10 @@ pub(crate) const PORT: u16 = 28_473;
 /// Notices queued for a loop that does not turn; more are dropped, and pidfds report those deaths.
 const WAITING_MAX: usize = 1024;
 const STACK_BYTES: usize = 64 << 10;
+/// What ended a wait for a report of the eBPF programs: they have reported a death, or the thread has
+/// to end.
+const WOKEN: u64 = 0;
+const STOPPED: u64 = 1;
 
 /// The group of a cluster: one of the 65536 that stay on a host's own networks (RFC 2365,
 /// 239.255.0.0/16). Two clusters that share one reject each other's notices.
@@ -37,14 +48,39 @@ pub(crate) fn group(nonce: u64) -> Ipv4Addr {
     Ipv4Addr::new(239, 255, a, b)
 }
 
+/// The seat of a process that is watched, as it is named by notices: without a host, and with the
+/// generation.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchedSeat {
+    pub(crate) region: Region,
+    pub(crate) at: Address,
+}
+
+impl WatchedSeat {
+    /// Whether the occupant itself registered this token with its kernel.
+    pub(crate) fn has_drawn(&self, stage: Stage, token: u64) -> bool {
+        let drawn = self.region.token(self.at.seat, stage).load(Ordering::Acquire);
+        // In this order: a successor changes the generation before it draws tokens.
+        token == drawn && self.region.generation(self.at.seat) == self.at.generation
+    }
+
+    /// Whether the eBPF programs have reported this about the occupant.
+    pub(crate) fn is_reported_by(&self, deaths: &Deaths, stage: Stage) -> bool {
+        let word = self.region.seat_word(self.at.seat, offset_of!(Seat, detection)).load(Ordering::Acquire);
+        let token = Detection::slot(word).map_or(0, |slot| deaths.token(slot, stage));
+        token != 0 && self.has_drawn(stage, token)
+    }
+}
+
 /// Received notices that are not handled yet. Shared by the thread and the loop.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     /// Set when a notice was added since the last check of the loop.
     pending: AtomicBool,
     notices: Mutex<VecDeque<Notice>>,
-    /// The processes whose notices wake the loop.
-    urgent: Mutex<Vec<Address>>,
+    /// The processes whose deaths wake the loop, each with what the eBPF programs had reported when
+    /// the thread looked.
+    urgent: Mutex<Vec<(WatchedSeat, Option<Stage>)>>,
     /// Datagrams that are not notices of this cluster, and notices dropped for lack of space.
     refused: AtomicU64,
 }
@@ -68,10 +104,22 @@ impl Inbox {
     }
 
     /// Sets the processes whose death is urgent.
-    pub(crate) fn set_urgent(&self, whom: impl Iterator<Item = Address>) {
+    pub(crate) fn set_urgent(&self, whom: impl Iterator<Item = WatchedSeat>) {
         let mut urgent = self.urgent.lock().unwrap_or_else(PoisonError::into_inner);
         urgent.clear();
-        urgent.extend(whom);
+        urgent.extend(whom.map(|watched| (watched, None)));
+    }
+
+    /// Whether the eBPF programs have reported an urgent death since the last call.
+    fn has_news(&self, deaths: &Deaths) -> bool {
+        let mut any = false;
+        for (watched, known) in self.urgent.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            let is_reported = |stage: &Stage| watched.is_reported_by(deaths, *stage);
+            let reported = [Stage::Dead, Stage::Dying].into_iter().find(is_reported);
+            any |= reported.is_some() && reported != *known;
+            *known = reported;
+        }
+        any
     }
 
     fn refuse(&self) {
@@ -89,7 +137,11 @@ impl Inbox {
         drop(notices);
         // Before the ring: a reader of the doorbell that sees it sees this, too.
         self.pending.store(true, Ordering::SeqCst);
-        self.urgent.lock().unwrap_or_else(PoisonError::into_inner).contains(&notice.who)
+        self.urgent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .any(|(watched, _)| watched.at == notice.who)
     }
 }
 
@@ -105,11 +157,37 @@ impl NoticeListener {
     /// Joins the group of the cluster and starts to listen.
     pub(crate) fn start(cluster: u64, inbox: Arc<Inbox>, waker: Waker) -> io::Result<Self> {
         let socket = join(group(cluster))?;
+        Self::spawn(move |stopped| listen(&socket, &stopped, cluster, &inbox, &waker))
+    }
+
+    /// Starts to wait for the reports of the eBPF programs.
+    pub(crate) fn start_with_programs(
+        wakes: Arc<Wakes>,
+        deaths: Arc<Deaths>,
+        inbox: Arc<Inbox>,
+        waker: Waker,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        wakes.wait_with(&epoll, EventData::new_u64(WOKEN))?;
+        Self::spawn(move |stopped| {
+            // It waits only as long as the descriptor is open.
+            let _wakes = wakes;
+            if epoll::add(&epoll, &stopped, EventData::new_u64(STOPPED), EventFlags::empty()).is_ok() {
+                while wait_for_report(&epoll) {
+                    if inbox.has_news(&deaths) {
+                        waker.wake();
+                    }
+                }
+            }
+        })
+    }
+
+    fn spawn(run: impl FnOnce(PipeReader) + Send + 'static) -> io::Result<Self> {
         let (stopped, stop) = io::pipe()?;
         let thread = std::thread::Builder::new()
             .name("obol-deaths".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || listen(&socket, &stopped, cluster, &inbox, &waker))?;
+            .spawn(move || run(stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 
@@ -155,6 +233,15 @@ fn wait(socket: &UdpSocket, stopped: &PipeReader) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
     match poll(&mut fds, None) {
         Ok(_) => fds[1].revents().is_empty(),
+        Err(error) => error == Errno::INTR,
+    }
+}
+
+/// Waits until the eBPF programs report a death. `false` when the thread has to end.
+fn wait_for_report(epoll: &OwnedFd) -> bool {
+    let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 2];
+    match epoll::wait(epoll, &mut events, None) {
+        Ok(n) => events[..n].iter().all(|event| event.data.u64() != STOPPED),
         Err(error) => error == Errno::INTR,
     }
 }

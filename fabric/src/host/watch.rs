@@ -9,15 +9,13 @@ use crate::contract::{Evidence, LinkError};
 use crate::ebpf::Deaths;
 use crate::host::futex::{TID_MASK, WAITERS, Waiter, waiter};
 use crate::host::mapped::MappedRegions;
-use crate::host::notice_listener::Inbox;
+use crate::host::notice_listener::{Inbox, WatchedSeat};
 use crate::host::process::{Life, Process};
-use crate::host::region::Region;
 use crate::host::table::REGIONS;
-use crate::layout::{DEATH_WORDS, PROPOSERS_MAX, Seat};
-use crate::notice::{Detection, Notice, Stage};
+use crate::layout::{DEATH_WORDS, PROPOSERS_MAX};
+use crate::notice::{Notice, Stage};
 use crate::pidfd;
 use crate::types::{Address, Instant, Nanos, RegionOwner};
-use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -38,9 +36,7 @@ const _: () = assert!(REGIONS <= 1 << (u32::BITS - CLAIM_GENERATION_BITS));
 
 /// The seat of a watched process.
 struct Target {
-    region: Region,
-    /// As named by notices: without a host, and with the generation.
-    at: Address,
+    seat: WatchedSeat,
     process: Process,
     pidfd: Option<OwnedFd>,
     /// Our word in its seat.
@@ -62,7 +58,7 @@ struct Watch {
 pub(crate) struct Watches {
     me: RegionOwner,
     all: Vec<Watch>,
-    /// Watched addresses without a process.
+    /// WatchedSeat addresses without a process.
     vacant: Vec<Address>,
     /// Addresses whose process may be starting; checked at each sweep.
     unborn: Vec<(Address, bool)>,
@@ -82,13 +78,14 @@ pub(crate) struct Watches {
 
 impl Target {
     fn word(&self) -> &AtomicU32 {
-        self.region.death_word(self.at.seat, self.word.unwrap_or(0))
+        self.seat.region.death_word(self.seat.at.seat, self.word.unwrap_or(0))
     }
 
     /// Whether the seat has another occupant now.
     fn is_replaced(&self, regions: &MappedRegions) -> bool {
-        let Address { region, seat, generation, .. } = self.at;
-        self.region.generation(seat) != generation || seat == 0 && regions.generation(region) != generation
+        let Address { region, seat, generation, .. } = self.seat.at;
+        self.seat.region.generation(seat) != generation
+            || seat == 0 && regions.generation(region) != generation
     }
 
     /// Whether no thread of the process runs any more.
@@ -113,7 +110,7 @@ impl Target {
         }
         let mine = claim_of(me);
         for index in PROPOSERS_MAX..DEATH_WORDS {
-            let claim = self.region.death_claim(self.at.seat, index);
+            let claim = self.seat.region.death_claim(self.seat.at.seat, index);
             let holder = claim.load(Ordering::Acquire);
             let open = holder == 0 || holder == mine || is_abandoned(holder, regions);
             if open && claim.compare_exchange(holder, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -133,23 +130,9 @@ impl Target {
 
     fn release_word(&self, me: RegionOwner) {
         if let Some(index) = self.word.filter(|&i| i >= PROPOSERS_MAX) {
-            let claim = self.region.death_claim(self.at.seat, index);
+            let claim = self.seat.region.death_claim(self.seat.at.seat, index);
             let _ = claim.compare_exchange(claim_of(me), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
-    }
-
-    /// Whether the occupant itself registered this token with its kernel.
-    fn has_drawn(&self, stage: Stage, token: u64) -> bool {
-        let drawn = self.region.token(self.at.seat, stage).load(Ordering::Acquire);
-        // In this order: a successor changes the generation before it draws tokens.
-        token == drawn && self.region.generation(self.at.seat) == self.at.generation
-    }
-
-    /// Whether the eBPF programs have reported this about the occupant.
-    fn is_reported_by(&self, deaths: &Deaths, stage: Stage) -> bool {
-        let word = self.region.seat_word(self.at.seat, offset_of!(Seat, detection)).load(Ordering::Acquire);
-        let token = Detection::slot(word).map_or(0, |slot| deaths.token(slot, stage));
-        token != 0 && self.has_drawn(stage, token)
     }
 }
 
@@ -201,7 +184,8 @@ impl Watches {
 
     /// Sets the processes for which the listening thread wakes this one.
     fn publish_urgent(&self) {
-        self.inbox.set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|w| w.target.at));
+        self.inbox
+            .set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|w| w.target.seat.clone()));
     }
 
     pub(crate) fn watch(&mut self, whom: Address, lazy: bool, regions: &mut MappedRegions, now: Instant) {
@@ -258,7 +242,7 @@ impl Watches {
         self.unborn.retain(|(address, _)| *address != whom);
         let Some(at) = self.all.iter().position(|w| w.whom == whom) else { return };
         let gone = self.all.swap_remove(at).target;
-        if !self.all.iter().any(|w| w.target.at == gone.at) {
+        if !self.all.iter().any(|w| w.target.seat.at == gone.seat.at) {
             gone.release_word(self.me);
         }
         self.wordless = self.all.iter().any(|w| w.target.word.is_none());
@@ -282,9 +266,10 @@ impl Watches {
         if let Some(deaths) = &self.deaths {
             for watch in self.all.iter_mut().filter(|watch| !watch.proved) {
                 // A proof implies the suspicion.
-                let reported = if watch.target.is_reported_by(deaths, Stage::Dead) {
+                let reported = if watch.target.seat.is_reported_by(deaths, Stage::Dead) {
                     Stage::Dead
-                } else if watch.suspected.is_none() && watch.target.is_reported_by(deaths, Stage::Dying) {
+                } else if watch.suspected.is_none() && watch.target.seat.is_reported_by(deaths, Stage::Dying)
+                {
                     Stage::Dying
                 } else {
                     continue;
@@ -302,8 +287,8 @@ impl Watches {
         let mut mail = core::mem::take(&mut self.mail);
         self.inbox.take(&mut mail);
         for notice in mail.drain(..) {
-            for watch in self.all.iter_mut().filter(|watch| watch.target.at == notice.who) {
-                if watch.target.has_drawn(notice.stage, notice.token) {
+            for watch in self.all.iter_mut().filter(|watch| watch.target.seat.at == notice.who) {
+                if watch.target.seat.has_drawn(notice.stage, notice.token) {
                     self.counts.0 += 1;
                     report(watch, notice.stage, &mut self.events, now);
                 } else {
@@ -400,7 +385,7 @@ fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
     }
     let process = region.process(whom.seat);
     let at = Address { seat: whom.seat, generation, ..Address::region(whom.region) };
-    Ok(Target { region: region.clone(), at, process, pidfd: None, word: None })
+    Ok(Target { seat: WatchedSeat { region: region.clone(), at }, process, pidfd: None, word: None })
 }
 
 /// Handles an accepted notice.

@@ -35,6 +35,13 @@ fn of(detectors: &Detectors, median: &str) -> Finding {
             CHECK,
             format_args!("{first}: suspicion and proof come before the memory of the dead goes"),
         ),
+        Detection::Ebpf if detectors.wakes => Finding::good(
+            CHECK,
+            format_args!(
+                "{first}: the suspicion comes when the signal is sent, on this host; module: {}",
+                refused(&detectors.module)
+            ),
+        ),
         Detection::Ebpf => Finding::bad(
             CHECK,
             Severity::Note,
@@ -43,7 +50,7 @@ fn of(detectors: &Detectors, median: &str) -> Finding {
                 format!(
                     "processes that are awake learn of deaths as with the module; sleeping ones by the robust futex, so about {median} later than the signal, with the proof in the same turn"
                 ),
-                "where it is acceptable, load the module: docs/kernel.md",
+                "if an earlier release has loaded the programs, as root: `obol detector unload`, then `load`; to wake they need Linux 6.1",
             ),
         ),
         Detection::FutexPidfd => Finding::warning(
@@ -69,16 +76,17 @@ mod tests {
 
     #[test]
     fn without_a_notice_of_the_kernel_the_cost_is_the_measured_delay() {
-        let of = |first, module: Option<&str>, ebpf: Option<&str>| {
-            let detectors =
-                Detectors { first, module: module.map(str::to_owned), ebpf: ebpf.map(str::to_owned) };
-            super::of(&detectors, "42us")
+        let with = |first, wakes, module: Option<&str>, ebpf: Option<&str>| {
+            let [module, ebpf] = [module, ebpf].map(|refusal| refusal.map(str::to_owned));
+            super::of(&Detectors { first, wakes, module, ebpf }, "42us")
         };
+        let of = |first, module, ebpf| with(first, false, module, ebpf);
         let none = of(Detection::FutexPidfd, Some("no module"), Some("no BTF"));
         assert_eq!(none.severity, Severity::Warning);
         assert!(none.found.contains("no module") && none.found.contains("no BTF"), "{none:?}");
         assert!(none.cost.is_some_and(|cost| cost.contains("42us")));
         assert_eq!(of(Detection::Ebpf, Some("no module"), None).severity, Severity::Note);
+        assert_eq!(with(Detection::Ebpf, true, Some("no module"), None).severity, Severity::Good);
         assert_eq!(of(Detection::Module, None, None).severity, Severity::Good);
     }
 }
