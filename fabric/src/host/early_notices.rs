@@ -13,7 +13,7 @@ use crate::host::test::{made, name};
 use crate::host::{Cluster, Process, Region, clock};
 use crate::notice::{Detection, Stage};
 use crate::shm::Endpoint;
-use crate::types::{Address, Instant, Nanos};
+use crate::types::Address;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -66,6 +66,12 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn endpoint(cluster: &Cluster, who: &str) -> Endpoint {
     let owner = Owner { kind: 1, name: name(who), region: None, groups: 2 };
     Endpoint::open(cluster, owner, Wait::Block).expect("opened")
+}
+
+/// Has it look for the programs, and for what is urgent, as its loop does four times a second.
+fn maintain(endpoint: &mut Endpoint) {
+    std::thread::sleep(Duration::from_millis(251));
+    endpoint.kernel_notifier.maintain(clock::now(), |_| None);
 }
 
 /// How often this endpoint was woken.
@@ -165,6 +171,7 @@ fn a_sleeping_watcher_is_woken_when_the_signal_is_sent_and_again_when_the_proces
         assert_eq!(watcher.detection(), Detection::Ebpf);
         let (victim, who, region) = Victim::member(&cluster);
         watcher.watch(who);
+        maintain(&mut watcher);
         assert_eq!(seen(&mut watcher), (vec![], 0));
 
         let before = rings(&watcher);
@@ -190,6 +197,7 @@ fn a_death_that_is_watched_lazily_wakes_nobody() {
         let (lazy, urgent) = (Victim::member(&cluster), Victim::member(&cluster));
         watcher.watch_lazily(lazy.1);
         watcher.watch(urgent.1);
+        maintain(&mut watcher);
         let before = rings(&watcher);
         lazy.0.kill();
         lazy.0.reap();
@@ -271,6 +279,7 @@ fn programs_of_an_earlier_release_report_without_a_wake() {
         assert_eq!((watcher.detection(), watcher.kernel_refusal().is_some()), (Detection::Ebpf, false));
         let (victim, who, _) = Victim::member(&cluster);
         watcher.watch(who);
+        maintain(&mut watcher);
         victim.kill_and_hold();
         assert_eq!(seen(&mut watcher), (vec![Evidence::Suspicion], 1), "it is seen by who is awake");
         victim.trace(libc::PTRACE_CONT, 0);
@@ -311,16 +320,17 @@ fn a_listener_comes_and_goes_with_the_programs_and_leaves_no_descriptor() {
             drop(endpoint(&cluster, "before"));
             let before = descriptors();
             let mut watcher = endpoint(&cluster, "watcher");
-            let mut later = Instant::ZERO;
-            let mut maintain = |watcher: &mut Endpoint| {
-                later = clock::now().max(later) + Nanos::from_secs(1);
-                watcher.kernel_notifier.maintain(later, |_| None);
-            };
+            let (victim, who, _) = Victim::member(&cluster);
+            threads(1);
+            watcher.watch_lazily(who);
+            maintain(&mut watcher);
+            threads(1);
+            watcher.watch(who);
+            maintain(&mut watcher);
+            threads(2);
             let with = descriptors().len();
             let inherited = descriptors().into_iter().filter(|fd| !fd.1).count();
             assert_eq!(inherited, before.iter().filter(|fd| !fd.1).count());
-            assert_eq!(watcher.detection(), Detection::Ebpf);
-            threads(2);
             for _ in 0..3 {
                 ebpf::unload().expect("unloaded");
                 maintain(&mut watcher);
@@ -332,6 +342,11 @@ fn a_listener_comes_and_goes_with_the_programs_and_leaves_no_descriptor() {
                 assert_eq!((watcher.detection(), descriptors().len()), (Detection::Ebpf, with));
                 threads(2);
             }
+            watcher.unwatch(who);
+            maintain(&mut watcher);
+            threads(1);
+            victim.kill();
+            victim.reap();
             drop(watcher);
             threads(1);
             descriptors() == before

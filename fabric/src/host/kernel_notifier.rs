@@ -28,8 +28,8 @@ enum Registered {
     /// The registration is dropped before the device.
     Module { _registration: Registration, device: Deadbeat },
     /// It lasts until the process ends. After the process has left the seat, the seat has no
-    /// tokens, so its notices are rejected. A process that watches others listens for as long as
-    /// these programs are loaded.
+    /// tokens, so its notices are rejected. The listener exists while there is somebody whose
+    /// death is urgent.
     Ebpf { programs: Programs, tokens: Tokens, listener: Option<NoticeListener> },
 }
 
@@ -251,7 +251,7 @@ impl KernelNotifier {
         self.remote = Some(RemoteRegistration { group, registered });
     }
 
-    /// Starts to listen, also again after a failure.
+    /// Starts to listen, also again after a failure, or ends it where nothing is urgent.
     fn listen(&mut self) -> io::Result<()> {
         let Some(receiver) = &mut self.receiver else { return Ok(()) };
         let is_alive = |listener: &Option<_>| listener.as_ref().is_some_and(NoticeListener::is_alive);
@@ -260,6 +260,8 @@ impl KernelNotifier {
             Some(Registered::Module { .. }) if !is_alive(&receiver.listener) => {
                 receiver.listener = Some(NoticeListener::start(self.cluster, inbox, waker)?);
             }
+            // Every death of the host would wake the thread, so only who needs it has one.
+            Some(Registered::Ebpf { listener, .. }) if !inbox.has_urgent() => *listener = None,
             Some(Registered::Ebpf { programs, listener, .. }) if !is_alive(listener) => {
                 // Programs without it leave sleeping processes to the words.
                 let Some(wakes) = programs.wakes() else { return Ok(()) };

@@ -110,6 +110,11 @@ impl Inbox {
         urgent.extend(whom.map(|watched| (watched, None)));
     }
 
+    /// Whether there are processes whose death is urgent.
+    pub(crate) fn has_urgent(&self) -> bool {
+        !self.urgent.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Whether the eBPF programs have reported an urgent death since the last call.
     fn has_news(&self, deaths: &Deaths) -> bool {
         let mut any = false;
