@@ -39,6 +39,7 @@ shows() {
 step "eBPF programs: every way to die"
 ./obol detector load --group "$group" | tee loaded
 grep -q "before the memory" loaded || fail "the programs do not report deaths early"
+grep -q "sleeping processes are woken" loaded || fail "the programs wake nobody"
 shows "$group" 0 ebpf
 shows 65534 1 futex+pidfd
 ./deaths ebpf "$group"
