@@ -10,7 +10,7 @@
  * module does (hooks.c); and again at the tracepoint sched_process_exit, when no thread is live,
  * because a program at a function's entry is left out where it interrupts itself.
  *
- * Whoever polls the map `wakes` is woken by each report, and looks at the array.
+ * Whoever polls the map `wakes` is woken when a fatal signal was sent, and looks at the array.
  *
  * Nothing is included, so the object depends on this file and the compiler alone (see `build`). Some
  * external symbols are filled in by the loader: map_NAME is a map, STRUCT__MEMBER the offset of a
@@ -146,10 +146,9 @@ ALWAYS int tell_dead(void)
 	if (map_delete(map_processes, &tgid))
 		return 0;
 	death = map_lookup(map_deaths, &process.slot);
-	if (death) {
+	/* No wake: watchers look for it by themselves after dying, and the robust futex follows. */
+	if (death)
 		death->dead = process.dead;
-		wake();
-	}
 	owner = map_lookup(map_owners, &process.slot);
 	if (owner)
 		*owner = 0;

@@ -3,7 +3,7 @@
 //! Root loads them once ([`load`]); members of the given group then register themselves. They
 //! report the death of a process in its slot of an array, which every process maps read-only: first
 //! a *dying* token, then a *dead* one. There is no datagram to be lost or forged. Whoever waits for
-//! [`Wakes`] is woken by each report, and looks at the array; the wake-up itself says nothing. The
+//! [`Wakes`] is woken by each *dying*, and looks at the array; the wake-up itself says nothing. The
 //! programs are in `kernel/bpf/deaths.bpf.c`.
 #![allow(unsafe_code)]
 
@@ -205,12 +205,12 @@ impl Drop for Deaths {
     }
 }
 
-/// A descriptor that becomes ready at each report of a death.
+/// A descriptor that becomes ready whenever a fatal signal was sent to a registered process.
 #[derive(Debug)]
 pub struct Wakes(OwnedFd);
 
 impl Wakes {
-    /// Has `epoll` return `data` at each report. At each only once, because the map is always ready
+    /// Has `epoll` return `data` at each such signal. At each only once, because the map is always ready
     /// by its level.
     pub(crate) fn wait_with(&self, epoll: &OwnedFd, data: EventData) -> io::Result<()> {
         Ok(epoll::add(epoll, &self.0, data, EventFlags::OUT | EventFlags::ET)?)

@@ -164,7 +164,7 @@ impl Victim {
 }
 
 #[test]
-fn a_sleeping_watcher_is_woken_when_the_signal_is_sent_and_again_when_the_process_is_dead() {
+fn a_sleeping_watcher_is_woken_when_the_signal_is_sent() {
     with_programs(|loaded| {
         let (_root, cluster) = made();
         let mut watcher = endpoint(&cluster, "watcher");
@@ -181,10 +181,8 @@ fn a_sleeping_watcher_is_woken_when_the_signal_is_sent_and_again_when_the_proces
         assert_eq!(seen(&mut watcher), (vec![Evidence::Suspicion], 1));
         assert_eq!(seen(&mut watcher), (vec![], 0));
 
-        let before = rings(&watcher);
         victim.trace(libc::PTRACE_CONT, 0);
         victim.reap();
-        until("a wake at the death", || rings(&watcher) != before);
         assert_eq!(seen(&mut watcher), (vec![Evidence::Proof], 1), "early: {}", loaded.early);
     });
 }
@@ -217,7 +215,7 @@ fn ready(epoll: &OwnedFd, patience: Duration) -> usize {
 }
 
 #[test]
-fn each_report_ends_one_wait_of_each_who_waits_and_nobody_can_fill_what_wakes() {
+fn each_first_signal_ends_one_wait_of_each_who_waits_and_nobody_can_fill_what_wakes() {
     with_programs(|_| {
         let programs = Programs::open().expect("opened");
         let wakes = programs.wakes().expect("they wake");
@@ -243,7 +241,7 @@ fn each_report_ends_one_wait_of_each_who_waits_and_nobody_can_fill_what_wakes() 
             victim.1.reap();
             assert_eq!(is(Stage::Dead), 1_000_001 + turn);
             for epoll in &watchers[..2] {
-                assert_eq!((ready(epoll, Duration::from_secs(30)), ready(epoll, Duration::ZERO)), (1, 0));
+                assert_eq!(ready(epoll, Duration::ZERO), 0, "neither a second signal nor the death wakes");
             }
         }
         let filled = ebpf::map_wakes_for_writing().map_err(|error| error.kind());
