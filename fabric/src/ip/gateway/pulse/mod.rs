@@ -124,6 +124,9 @@ pub(super) struct PulseThread {
     reports: Option<Arc<PulseReports>>,
     /// Something was found that operators are to see before the second has ended.
     alarm: bool,
+    /// Another thread has had the queue of reports: not before this time again, since a real-time
+    /// thread that does not sleep keeps it from releasing that.
+    report_at: Instant,
     /// Whether reports have each frame.
     trace: Arc<AtomicBool>,
     found: Vec<Finding>,
@@ -172,6 +175,7 @@ impl PulseThread {
             counts,
             reports,
             alarm: false,
+            report_at: now,
             trace,
             found: Vec::new(),
             taken: Vec::new(),
@@ -215,7 +219,7 @@ impl PulseThread {
         let now = clock::now();
         let mut due = self.sender.due().min(self.informant.due()).min(now + TURN_EVERY);
         for peer in &self.peers {
-            due = due.min(peer.receiver.due()).min(peer.measure.due());
+            due = due.min(peer.receiver.due()).min(peer.measure.due().max(self.report_at));
         }
         let open = self.outgoing.sockets().iter().filter_map(OnceLock::get);
         socket::wait(open.map(|path| &path.notices), due);
@@ -338,7 +342,10 @@ impl PulseThread {
         let reports = self.reports.clone();
         let queue = match &reports {
             Some(reports) => match reports.try_lock() {
-                None => return,
+                None => {
+                    self.report_at = now + self.config.timing.period.min(TURN_EVERY);
+                    return;
+                }
                 queue => queue,
             },
             None => None,
