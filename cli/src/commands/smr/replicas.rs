@@ -180,7 +180,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// Who leads, if all replicas vote and have everything. One that was frozen says that it leads
-    /// until it has learned of its successor, so nobody else must say so.
+    /// until it has learned of its successor, so no other one must say so.
     pub(crate) fn redundant_leader(&self) -> Option<usize> {
         let count = self.running.len();
         let leads = |(_, one): &(usize, &Running)| one.standing.lock().standing == "leading";
