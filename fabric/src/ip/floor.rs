@@ -3,15 +3,17 @@
 
 use super::gateway::{BareDatagrams, SessionKey};
 use crate::host::clock;
-use crate::host::sched::{pin_to_core, thread_usage};
+use crate::host::sched::{pin_to_core, run_fifo_alone, thread_usage};
 use crate::identity::{Identity, IdentityError};
 use crate::pulse::{Frame, FrameKind};
 use crate::types::Instant;
 use crate::types::Nanos;
+use rustix::thread::set_current_timer_slack;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::thread::JoinHandle;
 
@@ -138,25 +140,60 @@ impl Echoes {
     }
 }
 
-/// The time of a core that datagrams of a pulse's size take in a thread that sends `peers` of them to
-/// itself every `period` and takes as many, `rounds` times: a share of 1, and how often it waited. It is
-/// what the kernel takes of the pulses' thread; on loopback that includes the receiving side's work.
-pub fn datagrams(at: IpAddr, (peers, period): (usize, Nanos), rounds: u32) -> io::Result<(f64, u64)> {
-    let bare = move || {
-        let mut bare = BareDatagrams::open(at, peers)?;
-        let (began, before) = (clock::now(), thread_usage());
-        let mut due = began;
-        for _ in 0..rounds {
-            bare.turn();
-            due = (due + period).max(clock::now());
-            bare.wait(due);
-        }
-        let (took, after) = (clock::now().since(began), thread_usage());
-        let busy = after.busy.0.saturating_sub(before.busy.0);
-        Ok((busy as f64 / took.0.max(1) as f64, after.waits - before.waits))
-    };
-    let thread = std::thread::Builder::new().name("obol-bare".to_owned()).spawn(bare)?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("the measuring thread panicked")))
+/// As many threads as there are hosts, each of which wakes once per period, as the pulses' threads do
+/// if all hosts are addresses of this one.
+#[derive(Clone, Copy, Debug)]
+pub struct Rhythm {
+    /// Where datagrams are sent and received.
+    pub at: IpAddr,
+    /// Hosts, and so threads.
+    pub hosts: usize,
+    /// Between two turns of a thread.
+    pub period: Nanos,
+    /// Turns.
+    pub rounds: u32,
+    /// The threads' real-time priority, where it is allowed.
+    pub priority: Option<u32>,
+}
+
+impl Rhythm {
+    /// What waiting alone takes: the timer, and the switch to the thread and away from it. A share of a
+    /// core, for each thread.
+    pub fn timer(self) -> io::Result<f64> {
+        self.share(|_| ())
+    }
+
+    /// The same with a datagram of a pulse's size to each other host, and as many received: what the
+    /// kernel takes of the pulses' thread. On loopback that includes the receiving side's work.
+    pub fn datagrams(self) -> io::Result<f64> {
+        self.share(BareDatagrams::turn)
+    }
+
+    fn share(self, turn: fn(&mut BareDatagrams)) -> io::Result<f64> {
+        let one = move || {
+            if let Some(priority) = self.priority {
+                // Where it is not allowed, the pulses' thread does without it, too.
+                let _ = run_fifo_alone(priority);
+            }
+            let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
+            let mut bare = BareDatagrams::open(self.at, self.hosts.saturating_sub(1))?;
+            let (mut due, before) = (clock::now(), thread_usage());
+            for _ in 0..self.rounds {
+                turn(&mut bare);
+                due = (due + self.period).max(clock::now());
+                bare.wait(due);
+            }
+            // By turns, since one that is late delays all after it.
+            let busy = thread_usage().busy.0.saturating_sub(before.busy.0);
+            Ok(busy as f64 / (self.period.0 * u64::from(self.rounds)).max(1) as f64)
+        };
+        let start = |_| std::thread::Builder::new().name("obol-bare".to_owned()).spawn(one);
+        let threads = (0..self.hosts).map(start).collect::<io::Result<Vec<_>>>()?;
+        let panicked = |_| Err(io::Error::other("the measuring thread panicked"));
+        let shares = threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked));
+        let shares: Vec<f64> = shares.collect::<io::Result<_>>()?;
+        Ok(shares.iter().sum::<f64>() / self.hosts.max(1) as f64)
+    }
 }
 
 /// The mean time in which a pulse is sealed, and in which it is opened.

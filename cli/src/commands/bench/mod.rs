@@ -91,7 +91,7 @@ pub(crate) enum BenchCommand {
     #[command(
         after_help = "Deaths: against an echo over TCP. Silences: a gateway is stopped; against the timeout of the profile, \
         which `obol tune --network` derives. Costs: at a period of 100 us, the time of the thread that sends and judges \
-        them, beside that of bare datagrams in the same rhythm, and that all arrive.\n\
+        them, beside that of a timer and that of bare datagrams in the same rhythm, and that all arrive.\n\
         \nWith --hogs and --for, false suspicions are counted instead, beside threads that never sleep: no host is \
         stopped, so each suspicion is one. The timeout is derived from a measurement beside the same threads, as `obol \
         tune --network` does it, unless a profile is named.\n\

@@ -13,7 +13,7 @@ use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, clock};
-use obol_fabric::ip::floor::{self, Echoes};
+use obol_fabric::ip::floor::{self, Echoes, Rhythm};
 use obol_fabric::ip::{self, GatewayCounter};
 use obol_node::Site;
 use obol_node::network::Fabric;
@@ -193,19 +193,27 @@ fn echo(hosts: &Hosts) -> Result<f64, Failure> {
 fn costs(root: &Path, profile: &Profile) -> Result<Vec<Figure>, Failure> {
     let mut profile = profile.clone();
     (profile.pulse.period, profile.pulse.timeout) = (COST_PERIOD, COST_TIMEOUT);
-    let peers = usize::from(HOSTS - 1);
-    let rounds = (COST_TIME.as_nanos() / u128::from(COST_PERIOD.0)) as u32;
-    let bare = floor::datagrams(Ipv4Addr::LOCALHOST.into(), (peers, COST_PERIOD), rounds);
-    let (bare, _) = bare.map_err(Failure::failed)?;
+    let rhythm = Rhythm {
+        at: Ipv4Addr::LOCALHOST.into(),
+        hosts: usize::from(HOSTS),
+        period: COST_PERIOD,
+        rounds: (COST_TIME.as_nanos() / u128::from(COST_PERIOD.0)) as u32,
+        priority: profile.pulse.priority,
+    };
+    let percent = |share: f64| 100.0 * share;
+    let timer = rhythm.timer().map(percent).map_err(Failure::failed)?;
+    let bare = rhythm.datagrams().map(percent).map_err(Failure::failed)?;
     let [seal, open] = floor::seals(SEALS)
         .ok_or_else(|| Failure::Failed("a frame cannot be sealed and opened again".to_owned()))?;
     let hosts = Hosts::start(root, &profile)?;
     thread::sleep(COST_TIME + COST_TIME);
     let costs = hosts.costs(COST_TIME.as_secs() as usize)?;
-    let arrived = 100.0 * costs.frames_per_period / peers as f64;
+    let arrived = 100.0 * costs.frames_per_period / f64::from(HOSTS - 1);
+    let busy = costs.busy_percent;
     Ok(vec![
-        Figure::at_most("pulses every 100 us, 3 hosts: time of a core", "%", costs.busy_percent, 5.0)
-            .beside(100.0 * bare),
+        Figure::at_most("pulses every 100 us, 3 hosts: time of a core", "%", busy, 5.0).beside(timer),
+        Figure::at_most("pulses every 100 us: what the timer alone does not take", "%", busy - timer, 5.0),
+        Figure::against("pulses every 100 us, against bare datagrams", "%", busy, bare, 1.5),
         Figure::at_most("pulses every 100 us: waits of the thread a period", "", costs.waits_per_period, 1.1),
         Figure::at_least("pulses every 100 us that arrive, of computed", "%", arrived, 95.0),
         Figure::at_most("a pulse is sealed", "us", seal.as_micros_f64(), 1.0),
