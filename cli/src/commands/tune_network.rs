@@ -17,8 +17,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Seconds of the units of `--every`.
-const UNITS: [(&str, f64); 7] = [
+const UNITS: [(&str, f64); 8] = [
     ("s", 1.0),
+    ("m", 60.0),
     ("min", 60.0),
     ("h", 3600.0),
     ("d", 86_400.0),
@@ -32,7 +33,8 @@ const TRACE_LAG: Duration = Duration::from_secs(2);
 
 /// A time such as `1y`, in seconds.
 pub(crate) fn every(text: &str) -> Result<f64, String> {
-    let wanted = || format!("`{text}` is no time such as 12h, 30d or 1y; units are s, min, h, d, w, mo, y");
+    let wanted =
+        || format!("`{text}` is no time such as 12h, 30d or 1y; units are s, m, h, d, w, mo (months), y");
     let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wanted)?;
     let (number, unit) = text.split_at(at);
     let number: f64 = number.trim().parse().map_err(|_| wanted())?;
@@ -211,7 +213,15 @@ mod tests {
 
     #[test]
     fn a_time_has_a_number_and_a_unit() {
-        for (text, seconds) in [("1y", 31_557_600.0), ("12h", 43_200.0), ("0.5d", 43_200.0), ("90 s", 90.0)] {
+        for (text, seconds) in [
+            ("1y", 31_557_600.0),
+            ("1mo", 2_629_800.0),
+            ("12h", 43_200.0),
+            ("0.5d", 43_200.0),
+            ("90 s", 90.0),
+            ("20m", 1200.0),
+            ("20min", 1200.0),
+        ] {
             assert_eq!(every(text), Ok(seconds), "{text}");
         }
         for wrong in ["", "1", "y", "-1d", "0s", "1fortnight", "infy", "1e400y"] {
