@@ -3,8 +3,10 @@
 //! FiDe sets the timeout to the period, the least delay and twice the jitter. Here the deadline runs
 //! from the arrival of the newest pulse, so the least delay cancels out, and what remains is the
 //! longest gap between two new pulses: the period and the jitter of the network *and* of both
-//! schedulers. The gap that the wanted rate allows is the answer of [`obol_observe::tail`], for each
-//! direction between two hosts; the longest counts.
+//! schedulers. The gap that the wanted rate allows is the answer of [`obol_observe::tail`] for the
+//! longest gap of each second in any direction between two hosts, since all have one timeout. Pauses
+//! that are rare in one direction are extrapolated with those of the others, and a pause of a host that
+//! all others notice counts once.
 
 use obol_fabric::ip::PulseReport;
 use obol_fabric::pulse::{PERIOD_MIN, TIMEOUT_PERIODS_MIN};
@@ -23,11 +25,13 @@ const PERIODS_PER_JITTER: u64 = 4;
 /// Digits of what is recommended.
 const DIGITS: u32 = 2;
 /// The wanted times that are tried when the wanted one is refused, longest first, in seconds.
-const EVERY: [(f64, &str); 6] = [
+const EVERY: [(f64, &str); 8] = [
     (31_557_600.0, "a year"),
     (2_629_800.0, "a month"),
     (604_800.0, "a week"),
     (86_400.0, "a day"),
+    (43_200.0, "twelve hours"),
+    (21_600.0, "six hours"),
     (3600.0, "an hour"),
     (600.0, "ten minutes"),
 ];
@@ -49,12 +53,6 @@ pub struct Direction {
     pub gap_max_us: f64,
     /// Each path.
     pub paths: Vec<PathMeasured>,
-    /// The gap that the wanted rate allows, in microseconds.
-    #[serde(flatten)]
-    pub level: Option<Level>,
-    /// Why there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
     /// The longest gap of each second, in microseconds.
     #[serde(skip)]
     pub maxima_us: Vec<f64>,
@@ -92,10 +90,21 @@ pub struct NetworkTuned {
     pub directions: Vec<Direction>,
     /// Directions of the cluster.
     pub directions_of_cluster: usize,
+    /// Seconds in which all directions were measured.
+    pub seconds: usize,
+    /// The gap in any direction that the wanted rate allows, in microseconds.
+    #[serde(flatten)]
+    pub level: Option<Level>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// The recommended period and timeout, in microseconds.
     pub recommended: Option<(f64, f64)>,
     /// The longest time for which the samples bear an answer, if not for the wanted one.
     pub bears: Option<&'static str>,
+    /// The longest gap of each second in any direction, in microseconds.
+    #[serde(skip)]
+    maxima_us: Vec<f64>,
 }
 
 fn us(ns: u64) -> f64 {
@@ -150,8 +159,6 @@ impl Collected {
             pulses: self.pulses,
             gap_max_us: self.maxima_us.iter().copied().fold(0.0, f64::max),
             paths: self.paths.into_iter().map(path).collect(),
-            level: None,
-            refused: None,
             maxima_us: self.maxima_us,
         }
     }
@@ -179,33 +186,41 @@ impl NetworkTuned {
         let mut directions: Vec<_> =
             collected.into_iter().map(|(ends, collected)| collected.direction(ends)).collect();
         floors(&mut directions);
-        let directions_of_cluster = hosts * hosts.saturating_sub(1);
+        let maxima_us = longest(&directions);
         let mut tuned = Self {
             wanted,
             period_us: us(period),
             directions,
-            directions_of_cluster,
+            directions_of_cluster: hosts * hosts.saturating_sub(1),
+            seconds: maxima_us.len(),
+            level: None,
+            refused: None,
             recommended: None,
             bears: None,
+            maxima_us,
         };
-        for direction in &mut tuned.directions {
-            match each(direction, wanted, directions_of_cluster) {
-                Ok(level) => direction.level = Some(level),
-                Err(refusal) => direction.refused = Some(refusal.to_string()),
-            }
+        match tuned.level_for(wanted) {
+            Ok(level) => tuned.level = Some(level),
+            Err(refusal) => tuned.refused = Some(refusal.to_string()),
         }
-        tuned.recommended = recommend(&tuned);
+        tuned.recommended = tuned.level.map(|level| recommend(level.level, tuned.period_us));
         if tuned.recommended.is_none() {
+            let bears = |every_seconds| tuned.level_for(Wanted { every_seconds, ..wanted }).is_ok();
             let shorter = EVERY.iter().filter(|(every, _)| *every < wanted.every_seconds);
-            tuned.bears = shorter.copied().find(|(every, _)| tuned.bears(*every)).map(|(_, text)| text);
+            tuned.bears = shorter.copied().find(|(every, _)| bears(*every)).map(|(_, text)| text);
         }
         tuned
     }
 
-    fn bears(&self, every_seconds: f64) -> bool {
-        let wanted = Wanted { every_seconds, ..self.wanted };
-        !self.directions.is_empty()
-            && self.directions.iter().all(|of| each(of, wanted, self.directions_of_cluster).is_ok())
+    /// How much longer the directions that were measured may take for one gap beyond the level than the
+    /// cluster.
+    fn every_seconds(&self, wanted: Wanted) -> f64 {
+        wanted.every_seconds * self.directions_of_cluster as f64 / self.directions.len().max(1) as f64
+    }
+
+    fn level_for(&self, wanted: Wanted) -> Result<Level, Refusal> {
+        let every_seconds = self.every_seconds(wanted);
+        tail::level(&self.maxima_us, BLOCK_SECONDS, Wanted { every_seconds, ..wanted })
     }
 
     /// The profile with what is recommended.
@@ -248,7 +263,7 @@ impl NetworkTuned {
                     .to_owned()
             }
             None => {
-                let why = self.directions.iter().find_map(|of| of.refused.clone()).unwrap_or_default();
+                let why = self.refused.as_deref().unwrap_or_default();
                 let bears = self.bears.map_or_else(
                     || "Measure for longer.".to_owned(),
                     |every| format!("They bear one in {every} (--every), or measure for longer."),
@@ -266,23 +281,57 @@ impl NetworkTuned {
         doc.say(self.advice());
         doc.say(format!(
             "Measured with a pulse every {} us. A gap is the time between two new pulses, by whichever path each came \
-             first. The wanted rate is that of the whole cluster, so each of its {} directions may have one in {} times \
-             as long.",
-            self.period_us, self.directions_of_cluster, self.directions_of_cluster
+             first. {}",
+            self.period_us,
+            self.text()
         ));
-        for (n, of) in self.directions.iter().enumerate() {
+        if let Some(svg) = self.chart() {
+            let caption = "How often the longest gap of a second in any direction is at least so long: points are \
+                           measured, the line is the fit, and the dashed one the level for the wanted rate.";
+            doc.figure("gaps", svg, caption);
+        }
+        for of in &self.directions {
             doc.heading(format!("From host {} to host {}", of.from, of.to));
             doc.say(of.text());
-            if let Some(svg) = chart(of, self.wanted, self.directions_of_cluster) {
-                let name = FIGURES.get(n).copied().unwrap_or("direction");
-                let caption = "How often a gap of a second is at least so long: points are measured, the line is the \
-                               fit, and the dashed one the level for the wanted rate.";
-                doc.figure(name, svg, caption);
-            }
             let row = |path: &PathMeasured| path.cells().map(Cell::number).to_vec();
             doc.table(&PATH_HEADS, of.paths.iter().map(row));
         }
         doc
+    }
+
+    /// The level and how it was found, in a sentence or two.
+    pub fn text(&self) -> String {
+        let measured = format!("{} s that all measured directions have.", self.seconds);
+        match (&self.level, &self.refused) {
+            (Some(Level { level, method: Method::Counted { beyond } }), _) => {
+                format!("{measured} Level {level:.1} us, counted: {beyond} gaps are longer.")
+            }
+            (Some(Level { level, method: Method::Extrapolated { fit, estimate, factor } }), _) => format!(
+                "{measured} Level {level:.1} us, extrapolated to {factor:.0} times the measurement from the longest \
+                 {:.1} % of the seconds (estimate {estimate:.1}, shape {:.2}).",
+                100.0 * fit.share,
+                fit.excess.shape
+            ),
+            (None, Some(why)) => format!("{measured} No level: {why}."),
+            (None, None) => measured,
+        }
+    }
+
+    fn chart(&self) -> Option<String> {
+        let mut sorted = self.maxima_us.clone();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len() as f64;
+        let points = sorted.iter().enumerate().map(|(i, x)| ((n + 1.0) / (n - i as f64), *x));
+        let mut chart = Chart::new(Axis::log("once in so many seconds"), Axis::log("gap, us"))
+            .with(Series::dots("measured", points.collect()));
+        let level = self.level?;
+        let every = self.every_seconds(self.wanted);
+        if let Method::Extrapolated { fit, .. } = level.method {
+            let from = fit.share.recip();
+            let steps = (0..=60).map(|i| from * (every / from).powf(f64::from(i) / 60.0));
+            chart = chart.with(Series::line("fit", steps.map(|t| (t, fit.beyond_once_in(t))).collect()));
+        }
+        chart.with(Series::dashes("level", vec![(1.0, level.level), (every, level.level)])).svg().ok()
     }
 
     /// The report as one HTML page.
@@ -291,8 +340,6 @@ impl NetworkTuned {
     }
 }
 
-const FIGURES: [&str; 6] =
-    ["direction-1", "direction-2", "direction-3", "direction-4", "direction-5", "direction-6"];
 /// The columns of a table of paths.
 pub const PATH_HEADS: [&str; 6] = ["path", "frames", "missed", "floor, us", "jitter, us", "jitter max, us"];
 
@@ -311,28 +358,16 @@ impl PathMeasured {
 }
 
 impl Direction {
-    /// What was measured and derived, in sentences.
+    /// What was measured, in a sentence.
     pub fn text(&self) -> String {
         let left_out = match self.left_out {
             0 => String::new(),
             n => format!(" ({n} left out: the host was silent, or just heard)"),
         };
-        let measured = format!(
+        format!(
             "{} s{left_out}, {} pulses, longest gap {:.1} us.",
             self.seconds, self.pulses, self.gap_max_us
-        );
-        match (&self.level, &self.refused) {
-            (Some(Level { level, method: Method::Counted { beyond } }), _) => {
-                format!("{measured} Level {level:.1} us, counted: {beyond} gaps are longer.")
-            }
-            (Some(Level { level, method: Method::Extrapolated { fit, estimate, factor } }), _) => format!(
-                "{measured} Level {level:.1} us, extrapolated to {factor:.0} times the measurement (estimate {estimate:.1}, \
-                 shape {:.2}).",
-                fit.shape
-            ),
-            (None, Some(why)) => format!("{measured} No level: {why}."),
-            (None, None) => measured,
-        }
+        )
     }
 }
 
@@ -351,24 +386,26 @@ fn floors(directions: &mut [Direction]) {
     }
 }
 
-/// The level of a direction, of which the wanted rate allows its share.
-fn each(of: &Direction, wanted: Wanted, directions: usize) -> Result<Level, Refusal> {
-    let every_seconds = wanted.every_seconds * directions.max(1) as f64;
-    tail::level(&of.maxima_us, BLOCK_SECONDS, Wanted { every_seconds, ..wanted })
+/// The longest gap of each second in any direction. Directions begin at different times and do not
+/// count all of their seconds, so these are the last that all have, by their order: a pause that
+/// several notice may be in neighbouring seconds, and counts twice then.
+fn longest(directions: &[Direction]) -> Vec<f64> {
+    let seconds = directions.iter().map(|of| of.maxima_us.len()).min().unwrap_or_default();
+    let mut longest = vec![0.0; seconds];
+    for of in directions {
+        let last = of.maxima_us.iter().rev();
+        longest.iter_mut().rev().zip(last).for_each(|(most, gap)| *most = gap.max(*most));
+    }
+    longest
 }
 
-/// The longest level, for a period that is a quarter of the jitter in it: shorter ones cost packets
-/// and gain little. The jitter does not depend on the period.
-fn recommend(tuned: &NetworkTuned) -> Option<(f64, f64)> {
-    if tuned.directions.is_empty() {
-        return None;
-    }
-    let levels: Option<Vec<f64>> = tuned.directions.iter().map(|of| Some(of.level?.level)).collect();
-    let level = levels?.into_iter().fold(0.0, f64::max);
-    let jitter = (level - tuned.period_us).max(0.0);
+/// For a period that is a quarter of the jitter in the level: shorter ones cost packets and gain
+/// little. The jitter does not depend on the period.
+fn recommend(level: f64, period_us: f64) -> (f64, f64) {
+    let jitter = (level - period_us).max(0.0);
     let period = rounded((jitter / PERIODS_PER_JITTER as f64).max(us(PERIOD_MIN.0)));
     let timeout = rounded((period + jitter).max(period * TIMEOUT_PERIODS_MIN as f64));
-    Some((period, timeout))
+    (period, timeout)
 }
 
 /// Rounded up.
@@ -383,22 +420,6 @@ fn span(seconds: f64) -> String {
         return (*name).to_owned();
     }
     format!("{seconds} s")
-}
-
-fn chart(of: &Direction, wanted: Wanted, directions: usize) -> Option<String> {
-    let mut sorted = of.maxima_us.clone();
-    sorted.sort_by(f64::total_cmp);
-    let n = sorted.len() as f64;
-    let points = sorted.iter().enumerate().map(|(i, x)| ((n + 1.0) / (n - i as f64), *x));
-    let mut chart = Chart::new(Axis::log("once in so many seconds"), Axis::log("gap, us"))
-        .with(Series::dots("measured", points.collect()));
-    let level = of.level?;
-    let every = wanted.every_seconds * directions.max(1) as f64;
-    if let Method::Extrapolated { fit, .. } = level.method {
-        let steps = (0..=60).map(|i| 2f64 * (every / 2.0).powf(f64::from(i) / 60.0));
-        chart = chart.with(Series::line("fit", steps.map(|t| (t, fit.beyond_once_in(t))).collect()));
-    }
-    chart.with(Series::dashes("level", vec![(1.0, level.level), (every, level.level)])).svg().ok()
 }
 
 #[cfg(test)]
@@ -453,14 +474,14 @@ mod tests {
         }
         let tuned = NetworkTuned::of(&[(1, seconds(1, 600)), (2, back)], 2, WEEK);
         let (period, timeout) = tuned.recommended.unwrap_or_else(|| panic!("{}", tuned.advice()));
-        let level = tuned.directions.iter().filter_map(|of| of.level).map(|l| l.level).fold(0.0, f64::max);
+        let level = tuned.level.expect("a level").level;
         assert!(
             (period - (level - 1000.0) / 4.0).abs() < 20.0 && period + level - 1000.0 <= timeout,
             "{tuned:?}"
         );
-        // One of 86,400,000 in each direction has a jitter of about 50 us * ln(2 * 86,400,000).
+        // One of 2 * 86,400,000 has a jitter of about 50 us * ln(2 * 86,400,000).
         let right = 50.0 * (2.0 * 86_400_000f64).ln();
-        assert!((0.9..1.6).contains(&((level - 1000.0) / right)), "{level} {right}");
+        assert!((0.9..2.2).contains(&((level - 1000.0) / right)), "{level} {right}");
         let path = &tuned.directions[0].paths[1];
         assert!((path.floor_us.expect("both") - 40.0).abs() < 0.1 && (path.lost_percent - 1.0).abs() < 0.01);
         let mut base = Profile::builtin("lan").expect("built in");
@@ -504,6 +525,27 @@ mod tests {
         let tuned = NetworkTuned::of(&[(1, all)], 2, WEEK);
         assert_eq!((tuned.directions[0].seconds, tuned.directions[0].left_out), (79, 1));
         assert!(tuned.directions[0].gap_max_us < 99_000.0);
+    }
+
+    #[test]
+    fn the_longest_gap_of_each_second_counts_for_all_directions() {
+        let pause = |report: &mut PulseReport, gap| {
+            report.peers[0].block.as_mut().expect("pulses").gap_max = gap;
+        };
+        let (mut longer, mut shorter) = (seconds(1, 600), seconds(2, 400));
+        // The last second of both, one that only the other direction has, and one of each.
+        for (from_last, gap) in [(1, 9_000_000), (401, 9_900_000), (7, 9_100_000)] {
+            pause(&mut longer[600 - from_last], gap);
+        }
+        for (from_last, gap) in [(1, 9_500_000), (8, 9_200_000)] {
+            pause(&mut shorter[400 - from_last], gap);
+        }
+        let tuned = NetworkTuned::of(&[(1, longer), (2, shorter)], 2, WEEK);
+        assert_eq!((tuned.seconds, tuned.maxima_us.len()), (400, 400));
+        let pauses: Vec<_> =
+            tuned.maxima_us.iter().rev().enumerate().filter(|(_, gap)| **gap >= 9000.0).collect();
+        assert_eq!(pauses, [(0, &9500.0), (6, &9100.0), (7, &9200.0)]);
+        assert_eq!(longest(&[]), Vec::<f64>::new());
     }
 
     #[test]

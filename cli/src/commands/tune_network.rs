@@ -184,6 +184,7 @@ fn print(tuned: &NetworkTuned) -> std::io::Result<()> {
             ))?;
         }
     }
+    output::line(tuned.text())?;
     output::line(tuned.advice())
 }
 

@@ -51,6 +51,7 @@ fn derived(root: &Path, base: &Profile, options: &BenchPulse) -> Result<Profile,
             tuned.directions.iter().map(|of| format!("{} to {}: {}", of.from, of.to, of.text())).collect();
         Failure::Failed(format!("no timeout can be derived: {}\n{}", tuned.advice(), said.join("\n")))
     })?;
+    progress(tuned.text());
     progress(format_args!("derived: period {}, timeout {}", profile.pulse.period, profile.pulse.timeout));
     Ok(profile)
 }
