@@ -143,9 +143,6 @@ pub enum Refusal {
 /// # Errors
 /// If the maxima do not bear it.
 pub fn level(maxima: &[f64], block_seconds: f64, wanted: Wanted) -> Result<Level, Refusal> {
-    if maxima.len() < BLOCKS_MIN {
-        return Err(Refusal::TooFew { have: maxima.len() });
-    }
     let mut sorted = maxima.to_vec();
     sorted.sort_by(f64::total_cmp);
     let measured = block_seconds * sorted.len() as f64;
@@ -168,6 +165,9 @@ fn counted(sorted: &[f64], measured: f64, wanted: Wanted) -> Option<Level> {
 }
 
 fn extrapolated(sorted: &[f64], block: f64, measured: f64, wanted: Wanted) -> Result<Level, Refusal> {
+    if sorted.len() < BLOCKS_MIN {
+        return Err(Refusal::TooFew { have: sorted.len() });
+    }
     let factor = wanted.every_seconds / measured;
     if factor > EXTRAPOLATION_MAX {
         return Err(Refusal::TooFar { factor });
@@ -388,6 +388,9 @@ mod tests {
         assert_eq!(found, Level { level: 600.0, method: Method::Counted { beyond: 0 } });
         let found = level(&drawn, 1.0, wanted(100.0)).expect("counted");
         assert_eq!(found, Level { level: 599.0, method: Method::Counted { beyond: 1 } });
+        // Also where they are too few to extrapolate.
+        assert_eq!(level(&drawn[..60], 1.0, wanted(20.0)).map(|found| found.level), Ok(60.0));
+        assert_eq!(level(&[], 1.0, wanted(20.0)), Err(Refusal::TooFew { have: 0 }));
         // 201 s are not borne by counting.
         let found = level(&drawn, 1.0, wanted(201.0));
         assert!(!matches!(found, Ok(Level { method: Method::Counted { .. }, .. })), "{found:?}");
