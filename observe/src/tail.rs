@@ -27,7 +27,7 @@ pub const SHAPE_MAX: f64 = 0.5;
 /// A bound that is more often as large as the estimate says nothing.
 pub const SPREAD_MAX: f64 = 3.0;
 /// The distance of Kolmogorov and Smirnov at which excesses contradict the fit, times the root of
-/// their number: about 5 % for a distribution that was fitted to them.
+/// their number: about 1 % for a distribution that was fitted to them.
 const DISTANCE_MAX: f64 = 1.0;
 /// Repetitions of the bootstrap.
 const RESAMPLES: usize = 400;

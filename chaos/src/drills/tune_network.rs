@@ -4,9 +4,10 @@
 //! from the arrival of the newest pulse, so the least delay cancels out, and what remains is the
 //! longest gap between two new pulses: the period and the jitter of the network *and* of both
 //! schedulers. The gap that the wanted rate allows is the answer of [`obol_observe::tail`] for the
-//! longest gap of each second in any direction between two hosts, since all have one timeout. Pauses
-//! that are rare in one direction are extrapolated with those of the others, and a pause of a host that
-//! all others notice counts once.
+//! longest gap of each second in any direction between two hosts, since all have one timeout: pauses
+//! that are rare in one direction are extrapolated with those of the others.
+
+mod seconds;
 
 use obol_fabric::ip::PulseReport;
 use obol_fabric::pulse::{PERIOD_MIN, TIMEOUT_PERIODS_MIN};
@@ -14,6 +15,7 @@ use obol_fabric::{Name, Nanos};
 use obol_observe::plot::{Axis, Cell, Chart, Document, Series};
 use obol_observe::tail::{self, Level, Method, Refusal, Wanted};
 use obol_profiles::{FileError, Profile};
+use seconds::{Common, Seconds};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -53,9 +55,6 @@ pub struct Direction {
     pub gap_max_us: f64,
     /// Each path.
     pub paths: Vec<PathMeasured>,
-    /// The longest gap of each second, in microseconds.
-    #[serde(skip)]
-    pub maxima_us: Vec<f64>,
 }
 
 /// A path in one direction.
@@ -90,7 +89,7 @@ pub struct NetworkTuned {
     pub directions: Vec<Direction>,
     /// Directions of the cluster.
     pub directions_of_cluster: usize,
-    /// Seconds in which all directions were measured.
+    /// The latest seconds, as many as all hosts have that have measured.
     pub seconds: usize,
     /// The gap in any direction that the wanted rate allows, in microseconds.
     #[serde(flatten)]
@@ -102,9 +101,9 @@ pub struct NetworkTuned {
     pub recommended: Option<(f64, f64)>,
     /// The longest time for which the samples bear an answer, if not for the wanted one.
     pub bears: Option<&'static str>,
-    /// The longest gap of each second in any direction, in microseconds.
+    /// These seconds.
     #[serde(skip)]
-    maxima_us: Vec<f64>,
+    common: Common,
 }
 
 fn us(ns: u64) -> f64 {
@@ -114,20 +113,24 @@ fn us(ns: u64) -> f64 {
 /// The paths of one direction, as they are collected.
 #[derive(Default)]
 struct Collected {
-    maxima_us: Vec<f64>,
+    seconds: usize,
+    gap_max_us: f64,
     left_out: usize,
     pulses: u64,
     paths: BTreeMap<IpAddr, (u64, i64, Vec<u64>)>,
 }
 
 impl Collected {
-    fn add(&mut self, peer: &obol_fabric::ip::PulsePeer) {
-        let Some(block) = &peer.block else { return };
+    /// Returns the longest gap of the second, in microseconds, if the second counts.
+    fn add(&mut self, peer: &obol_fabric::ip::PulsePeer) -> Option<f64> {
+        let block = peer.block.as_ref()?;
         if block.silences > 0 || block.gap_max == 0 {
             self.left_out += 1;
-            return;
+            return None;
         }
-        self.maxima_us.push(us(block.gap_max));
+        let gap_us = us(block.gap_max);
+        self.seconds += 1;
+        self.gap_max_us = self.gap_max_us.max(gap_us);
         self.pulses += block.pulses;
         for (path, delays) in peer.paths.iter().zip(&block.paths).filter(|(_, delays)| delays.frames > 0) {
             let (frames, floor, spreads) =
@@ -136,6 +139,7 @@ impl Collected {
             *floor = (*floor).min(delays.floor);
             spreads.push(delays.spread_max);
         }
+        Some(gap_us)
     }
 
     fn direction(self, (to, from): (u8, u8)) -> Direction {
@@ -154,12 +158,11 @@ impl Collected {
         Direction {
             from,
             to,
-            seconds: self.maxima_us.len(),
+            seconds: self.seconds,
             left_out: self.left_out,
             pulses: self.pulses,
-            gap_max_us: self.maxima_us.iter().copied().fold(0.0, f64::max),
+            gap_max_us: self.gap_max_us,
             paths: self.paths.into_iter().map(path).collect(),
-            maxima_us: self.maxima_us,
         }
     }
 }
@@ -172,32 +175,33 @@ impl NetworkTuned {
         let last = reports.iter().flat_map(|(_, all)| all).max_by_key(|report| report.at);
         let period = last.map_or(0, |report| report.period);
         let mut collected: BTreeMap<(u8, u8), Collected> = BTreeMap::new();
-        let mut counted = BTreeSet::new();
+        let (mut counted, mut seconds) = (BTreeSet::new(), Seconds::default());
         for (to, all) in reports {
             for report in all.iter().filter(|report| report.period == period) {
                 if !counted.insert((*to, report.at)) {
                     continue;
                 }
                 for peer in report.peers.iter().filter(|peer| peer.heard) {
-                    collected.entry((*to, peer.host)).or_default().add(peer);
+                    let gap_us = collected.entry((*to, peer.host)).or_default().add(peer);
+                    gap_us.into_iter().for_each(|gap_us| seconds.add(*to, report.at, gap_us));
                 }
             }
         }
         let mut directions: Vec<_> =
             collected.into_iter().map(|(ends, collected)| collected.direction(ends)).collect();
         floors(&mut directions);
-        let maxima_us = longest(&directions);
+        let common = seconds.common();
         let mut tuned = Self {
             wanted,
             period_us: us(period),
             directions,
             directions_of_cluster: hosts * hosts.saturating_sub(1),
-            seconds: maxima_us.len(),
+            seconds: common.maxima_us.len(),
             level: None,
             refused: None,
             recommended: None,
             bears: None,
-            maxima_us,
+            common,
         };
         match tuned.level_for(wanted) {
             Ok(level) => tuned.level = Some(level),
@@ -212,15 +216,22 @@ impl NetworkTuned {
         tuned
     }
 
-    /// How much longer the directions that were measured may take for one gap beyond the level than the
-    /// cluster.
+    /// The wanted time for the measured directions alone, whose share of the cluster's rate it is.
     fn every_seconds(&self, wanted: Wanted) -> f64 {
-        wanted.every_seconds * self.directions_of_cluster as f64 / self.directions.len().max(1) as f64
+        let all = self.seconds * self.directions_of_cluster;
+        wanted.every_seconds * all as f64 / self.common.directions.max(1) as f64
     }
 
     fn level_for(&self, wanted: Wanted) -> Result<Level, Refusal> {
         let every_seconds = self.every_seconds(wanted);
-        tail::level(&self.maxima_us, BLOCK_SECONDS, Wanted { every_seconds, ..wanted })
+        let mut level =
+            tail::level(&self.common.maxima_us, BLOCK_SECONDS, Wanted { every_seconds, ..wanted })?;
+        if matches!(level.method, Method::Extrapolated { .. }) {
+            // Also those in seconds that not all hosts have.
+            let measured = self.directions.iter().map(|of| of.gap_max_us);
+            level.level = measured.fold(level.level, f64::max);
+        }
+        Ok(level)
     }
 
     /// The profile with what is recommended.
@@ -239,7 +250,7 @@ impl NetworkTuned {
     /// What to do, in a sentence or two.
     pub fn advice(&self) -> String {
         let percent = self.wanted.confidence * 100.0;
-        let measured = self.directions.len();
+        let measured = self.directions.iter().filter(|of| of.seconds > 0).count();
         let scope = if measured < self.directions_of_cluster {
             format!(
                 " Only {measured} of {} directions were measured: run this on the other hosts as well, or give \
@@ -301,13 +312,13 @@ impl NetworkTuned {
 
     /// The level and how it was found, in a sentence or two.
     pub fn text(&self) -> String {
-        let measured = format!("{} s that all measured directions have.", self.seconds);
+        let measured = format!("Seconds that all measured hosts have: {}.", self.seconds);
         match (&self.level, &self.refused) {
             (Some(Level { level, method: Method::Counted { beyond } }), _) => {
-                format!("{measured} Level {level:.1} us, counted: {beyond} gaps are longer.")
+                format!("{measured} Level {level:.1} us, counted (seconds with a longer gap: {beyond}).")
             }
             (Some(Level { level, method: Method::Extrapolated { fit, estimate, factor } }), _) => format!(
-                "{measured} Level {level:.1} us, extrapolated to {factor:.0} times the measurement from the longest \
+                "{measured} Level {level:.1} us, extrapolated to {factor:.1} times the measurement from the longest \
                  {:.1} % of the seconds (estimate {estimate:.1}, shape {:.2}).",
                 100.0 * fit.share,
                 fit.excess.shape
@@ -318,7 +329,7 @@ impl NetworkTuned {
     }
 
     fn chart(&self) -> Option<String> {
-        let mut sorted = self.maxima_us.clone();
+        let mut sorted = self.common.maxima_us.clone();
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len() as f64;
         let points = sorted.iter().enumerate().map(|(i, x)| ((n + 1.0) / (n - i as f64), *x));
@@ -384,19 +395,6 @@ fn floors(directions: &mut [Direction]) {
             path.floor_us = both.map(|both| both as f64 / 2000.0);
         }
     }
-}
-
-/// The longest gap of each second in any direction. Directions begin at different times and do not
-/// count all of their seconds, so these are the last that all have, by their order: a pause that
-/// several notice may be in neighbouring seconds, and counts twice then.
-fn longest(directions: &[Direction]) -> Vec<f64> {
-    let seconds = directions.iter().map(|of| of.maxima_us.len()).min().unwrap_or_default();
-    let mut longest = vec![0.0; seconds];
-    for of in directions {
-        let last = of.maxima_us.iter().rev();
-        longest.iter_mut().rev().zip(last).for_each(|(most, gap)| *most = gap.max(*most));
-    }
-    longest
 }
 
 /// For a period that is a quarter of the jitter in the level: shorter ones cost packets and gain
@@ -528,24 +526,21 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_gap_of_each_second_counts_for_all_directions() {
-        let pause = |report: &mut PulseReport, gap| {
-            report.peers[0].block.as_mut().expect("pulses").gap_max = gap;
-        };
-        let (mut longer, mut shorter) = (seconds(1, 600), seconds(2, 400));
-        // The last second of both, one that only the other direction has, and one of each.
-        for (from_last, gap) in [(1, 9_000_000), (401, 9_900_000), (7, 9_100_000)] {
-            pause(&mut longer[600 - from_last], gap);
+    fn a_level_is_no_shorter_than_any_gap_and_hosts_without_samples_do_not_count() {
+        let mut longer = seconds(1, 900);
+        // Before the other host had any samples.
+        longer[100].peers[0].block.as_mut().expect("pulses").gap_max = 30_000_000;
+        // Host 3 was heard once, and is down.
+        for report in longer.iter_mut().skip(1) {
+            let down = PulsePeer { host: 3, block: None, ..report.peers[0].clone() };
+            report.peers.push(down);
         }
-        for (from_last, gap) in [(1, 9_500_000), (8, 9_200_000)] {
-            pause(&mut shorter[400 - from_last], gap);
-        }
-        let tuned = NetworkTuned::of(&[(1, longer), (2, shorter)], 2, WEEK);
-        assert_eq!((tuned.seconds, tuned.maxima_us.len()), (400, 400));
-        let pauses: Vec<_> =
-            tuned.maxima_us.iter().rev().enumerate().filter(|(_, gap)| **gap >= 9000.0).collect();
-        assert_eq!(pauses, [(0, &9500.0), (6, &9100.0), (7, &9200.0)]);
-        assert_eq!(longest(&[]), Vec::<f64>::new());
+        let tuned = NetworkTuned::of(&[(1, longer), (2, seconds(2, 600))], 3, WEEK);
+        assert_eq!((tuned.directions.len(), tuned.seconds), (3, 600));
+        assert_eq!(tuned.level.map(|level| level.level), Some(30_000.0), "{}", tuned.text());
+        // Two of six directions.
+        assert!((tuned.every_seconds(WEEK) - 3.0 * WEEK.every_seconds).abs() < 1e-6);
+        assert!(tuned.advice().contains("Only 2 of 6 directions"), "{}", tuned.advice());
     }
 
     #[test]
