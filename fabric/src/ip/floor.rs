@@ -19,6 +19,8 @@ use std::thread::JoinHandle;
 
 /// The bytes of a message: as many as those of a READ's request and answer on average.
 const BYTES: usize = 32;
+/// Above the bytes of a sealed pulse.
+const BUFFER_BYTES: usize = 256;
 /// Echoes at once whose slowest one is timed.
 const PARALLEL: usize = 3;
 
@@ -206,7 +208,13 @@ pub fn seals(count: u32) -> Option<[Nanos; 2]> {
         kind: FrameKind::Pulse,
         deaths: Vec::new(),
     };
-    let mut datagrams = vec![Vec::new(); count as usize];
+    // With memory that was written before, as the threads' buffers have.
+    let buffer = |_| {
+        let mut buffer = vec![1; BUFFER_BYTES];
+        buffer.clear();
+        buffer
+    };
+    let mut datagrams: Vec<_> = (0..count).map(buffer).collect();
     let began = clock::now();
     let sealed = (0..count).zip(&mut datagrams).all(|(n, to)| key.seal(1, 0, &frame(n), to));
     let sealing = clock::now();
