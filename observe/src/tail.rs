@@ -294,7 +294,7 @@ impl Pareto {
 
     /// The largest difference from the distribution of these, which ascend.
     fn distance(self, sorted: &[f64]) -> f64 {
-        // All are zero.
+        // All are zero, or all but one: then the shape is 1, which is refused as too heavy.
         if self.scale == 0.0 {
             return 0.0;
         }
