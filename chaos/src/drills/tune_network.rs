@@ -182,8 +182,9 @@ impl NetworkTuned {
                     continue;
                 }
                 for peer in report.peers.iter().filter(|peer| peer.heard) {
-                    let gap_us = collected.entry((*to, peer.host)).or_default().add(peer);
-                    gap_us.into_iter().for_each(|gap_us| seconds.add(*to, report.at, gap_us));
+                    if let Some(gap_us) = collected.entry((*to, peer.host)).or_default().add(peer) {
+                        seconds.add(*to, report.at, gap_us);
+                    }
                 }
             }
         }
