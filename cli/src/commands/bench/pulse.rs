@@ -212,7 +212,6 @@ fn costs(root: &Path, profile: &Profile) -> Result<Vec<Figure>, Failure> {
     let busy = costs.busy_percent;
     Ok(vec![
         Figure::at_most("pulses every 100 us, 3 hosts: time of a core", "%", busy, 5.0).beside(timer),
-        Figure::at_most("pulses every 100 us: what the timer alone does not take", "%", busy - timer, 5.0),
         Figure::against("pulses every 100 us, against bare datagrams", "%", busy, bare, 1.5),
         Figure::at_most("pulses every 100 us: waits of the thread a period", "", costs.waits_per_period, 1.1),
         Figure::at_least("pulses every 100 us that arrive, of computed", "%", arrived, 95.0),
