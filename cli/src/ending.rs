@@ -13,9 +13,9 @@ use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError, RegionInfo};
 use obol_membership::Kind;
-use obol_node::{Deployment, Site, hosts_here};
+use obol_node::{Deployment, FileLock, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -312,7 +312,7 @@ pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failu
 
 /// A name that one `obol run` has, from before its program starts until it has ended: between a
 /// look at who has a name and the join, others could take it.
-pub(crate) struct NameClaim(#[expect(dead_code, reason = "holds the lock")] File);
+pub(crate) struct NameClaim(#[expect(dead_code, reason = "holds the lock")] FileLock);
 
 impl NameClaim {
     /// Takes the name in the cluster of this directory, or says that another `obol run` has it.
@@ -320,13 +320,8 @@ impl NameClaim {
         let path = dir.join(format!("run-{name}.lock"));
         let failed = Failure::failed_at(&path);
         let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => {
-                Err(Failure::Refused(format!("another `obol run` has the name {name}")))
-            }
-            Err(TryLockError::Error(error)) => Err(failed(error)),
-        }
+        let lock = FileLock::try_new(file).map_err(failed)?;
+        lock.map(Self).ok_or_else(|| Failure::Refused(format!("another `obol run` has the name {name}")))
     }
 }
 

@@ -4,9 +4,10 @@
 use crate::config::Config;
 use crate::deliver::{Failed, Receiver};
 use crate::event::Event;
+use obol_node::FileLock;
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -43,10 +44,8 @@ fn open_lock(path: &Path, end: &str) -> io::Result<File> {
 }
 
 /// Holds others off the file.
-fn lock(path: &Path) -> io::Result<File> {
-    let lock = open_lock(path, ".lock")?;
-    lock.lock()?;
-    Ok(lock)
+fn lock(path: &Path) -> io::Result<FileLock> {
+    FileLock::wait(open_lock(path, ".lock")?)
 }
 
 /// Why letters cannot be kept in this file, if so.
@@ -133,13 +132,8 @@ pub fn resend(
     let path = &config.dead_letters;
     let taken = beside(path, TAKEN);
     // Another one would take these letters for those of one that died.
-    let alone = open_lock(path, ".resending.lock")?;
-    alone.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => {
-            io::Error::other("another `obol hooks resend` is under way; wait for its end")
-        }
-        TryLockError::Error(error) => error,
-    })?;
+    let _alone = FileLock::try_new(open_lock(path, ".resending.lock")?)?
+        .ok_or_else(|| io::Error::other("another `obol hooks resend` is under way; wait for its end"))?;
     let letters = {
         let _lock = lock(path)?;
         // What an earlier attempt has left behind that died.
@@ -245,8 +239,7 @@ mod tests {
         let (letters, unknown) = read(&path).expect("read");
         let titles: Vec<&str> = letters.iter().map(|letter| letter.event.title.as_str()).collect();
         assert_eq!((&titles[..], unknown), (&["one", "two"][..], 1));
-        let other = open_lock(&path, ".resending.lock").expect("opened");
-        other.lock().expect("locked");
+        let other = open_lock(&path, ".resending.lock").and_then(FileLock::wait).expect("locked");
         let refused = resend(&config, None, |_, _| ()).expect_err("refused").to_string();
         assert!(refused.contains("is under way"), "{refused}");
         drop(other);

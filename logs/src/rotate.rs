@@ -5,7 +5,8 @@
 //! they grow. Its own thread would also be a second one in each process, whose end the proof of a
 //! death waits for.
 
-use std::fs::{self, File, TryLockError};
+use obol_node::FileLock;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,7 @@ const WRITERS_MAX: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Rotating {
     path: PathBuf,
-    /// Locked for as long as it is open.
-    file: File,
+    file: FileLock,
     /// Bytes in it, which are whole lines.
     bytes: u64,
     bytes_max: u64,
@@ -52,13 +52,9 @@ fn fresh(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn open(path: &Path) -> io::Result<Option<File>> {
-    let file = File::options().append(true).create(true).mode(0o600).open(path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+/// Opens a file unless another process writes it.
+fn open(path: &Path) -> io::Result<Option<FileLock>> {
+    FileLock::try_new(File::options().append(true).create(true).mode(0o600).open(path)?)
 }
 
 impl Rotating {
@@ -109,7 +105,7 @@ impl Rotating {
     /// Writes what was added. Returns how many lines that were.
     pub(crate) fn flush(&mut self) -> Result<u64, Lost> {
         let lines = std::mem::take(&mut self.buffered);
-        let written = self.file.write_all(&self.buffer);
+        let written = (&*self.file).write_all(&self.buffer);
         let bytes = self.buffer.len() as u64;
         self.buffer.clear();
         match written {
@@ -213,7 +209,9 @@ mod tests {
         };
         assert_eq!(flush(&mut log, &["one", "two"]).expect("written"), 2);
         let path = folder.join("node-1.log");
-        let writable = std::mem::replace(&mut log.file, File::open(&path).expect("opened"));
+        log.file.unlock().expect("unlocked");
+        let read_only = File::open(&path).and_then(FileLock::wait).expect("locked");
+        let writable = std::mem::replace(&mut log.file, read_only);
         assert_eq!(flush(&mut log, &["three", "four"]).expect_err("it is read only").lines, 2);
         // More than a file holds: nothing was written, so there is no reason for another file.
         for _ in 0..20 {

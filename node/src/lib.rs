@@ -9,6 +9,7 @@ pub mod deployment;
 pub mod ended;
 pub mod endpoint;
 pub mod fate;
+mod file_lock;
 pub mod hosts;
 pub mod keys;
 pub mod network;
@@ -21,6 +22,7 @@ pub mod user;
 pub mod voted;
 
 pub use deployment::{Deployment, DeploymentError};
+pub use file_lock::FileLock;
 pub use hosts::{Hosts, HostsError};
 pub use network::Network;
 pub use site::{RECOVERED_FILE, Site, SiteError, VIEW_BYTES_MAX, hosts_here};

@@ -20,10 +20,10 @@ use obol_fabric::host::peer::{peer, user};
 use obol_fabric::host::{Process, clock, sched};
 use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};
 use obol_node::endpoint::{Act, EndpointError};
-use obol_node::{Site, SiteError};
+use obol_node::{FileLock, Site, SiteError};
 use obol_observe::Observer;
 use parking_lot::Mutex;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::parent_id;
@@ -315,7 +315,7 @@ struct FaultAgent<'a> {
     /// The victims that are to be restarted.
     ending: Vec<Process>,
     /// Keeps other drills from this host, where the runner does not.
-    lock: Option<File>,
+    lock: Option<FileLock>,
 }
 
 impl FaultAgent<'_> {

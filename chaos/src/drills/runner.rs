@@ -32,10 +32,10 @@ use obol_fabric::host::HostError;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::holds::JoinHolds;
 use obol_membership::{Kind, Timing};
-use obol_node::SiteError;
 use obol_node::endpoint::EndpointError;
+use obol_node::{FileLock, SiteError};
 use obol_observe::{Health, Observer, Process, Snapshot};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -131,16 +131,12 @@ fn seen(probed: &[Probed]) -> String {
     saw.join("; ")
 }
 
-/// Takes the lock of a cluster's drills. It is released with the file.
-pub(super) fn lock(dir: &Path) -> Result<File, RunError> {
+/// Takes the lock of a cluster's drills.
+pub(super) fn lock(dir: &Path) -> Result<FileLock, RunError> {
     let path = dir.join(LOCK);
     let io = |error| RunError::Io(path.clone(), error);
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(RunError::Locked(path)),
-        Err(TryLockError::Error(error)) => Err(io(error)),
-    }
+    FileLock::try_new(file).map_err(io)?.ok_or_else(|| RunError::Locked(path.clone()))
 }
 
 /// Undoes what drills left behind on a cluster where none runs: on all hosts that are this machine.
@@ -151,7 +147,7 @@ pub fn recover(root: &Path, cluster: Name) -> Result<Undone, RunError> {
 }
 
 /// Keeps other drills from the hosts that are this machine. Fault agents do it on the others.
-fn lock_all(fleet: &Fleet) -> Result<Vec<File>, RunError> {
+fn lock_all(fleet: &Fleet) -> Result<Vec<FileLock>, RunError> {
     fleet.dirs().map(|(_, dir)| lock(&dir)).collect()
 }
 
