@@ -1,10 +1,8 @@
 //! Drills: one report for scripts, whose numbers agree with each other.
 
-use crate::support::{Ran, Root, Status, freeze, obol, signal, until};
+use crate::support::{Ran, Root, Status, freeze, obol, programs, signal, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 const PHASES: [&str; 6] = ["notice", "propose", "decide", "fence", "clear", "active"];
@@ -93,8 +91,7 @@ fn a_drill_whose_replacement_never_joins_does_not_pass() {
     up.until_up();
     root.healthy();
     let stopped = root.note("stopped");
-    std::fs::write(&stopped, "#!/bin/sh\nkill -STOP $$\n").expect("written");
-    std::fs::set_permissions(&stopped, Permissions::from_mode(0o755)).expect("its owner changes it");
+    programs::script(&stopped, "#!/bin/sh\nkill -STOP $$\n");
     std::fs::rename(&stopped, &program).expect("renamed");
     let ran = root.run(&["drill", "app", "--count", "1", "--json"]);
     let report = ran.json();

@@ -1,12 +1,12 @@
 //! Drills on a cluster of several hosts over IP: started by one `up`, and as deployed.
 
 use crate::hosts::Hosts;
+use crate::support::programs::script;
 use crate::support::{Ran, Root, journals, signal, until, until_or};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 fn trials(journal: &Value) -> Vec<&Value> {
@@ -299,11 +299,6 @@ impl Drop for Deployed {
         let script = format!("kill -s KILL -- {} 2>/dev/null", all.join(" "));
         let _ = Command::new("sh").args(["-c", &script]).status();
     }
-}
-
-fn script(at: &Path, text: &str) {
-    fs::write(at, text).expect("written");
-    fs::set_permissions(at, fs::Permissions::from_mode(0o700)).expect("ours");
 }
 
 #[test]

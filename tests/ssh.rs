@@ -1,11 +1,10 @@
 //! The way to a fault agent by ssh, against a real sshd on the loopback. The gate installs it;
 //! elsewhere, without it, this says so and tests nothing.
 
-use crate::support::{HANG, Ran, Root, has_ended, signal, until};
+use crate::support::{HANG, Ran, Root, has_ended, programs, signal, until};
 use serde_json::Value;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -147,8 +146,7 @@ fn a_helper_by_ssh_strikes_and_nobody_is_let_in_who_should_not_be() {
     nobody.refused(&[HOST, "Permission denied"]);
     // A remote that is reached and says nothing.
     let mute = sshd.dir.join("mute");
-    fs::write(&mute, "#!/bin/sh\nexec cat >/dev/null\n").expect("written");
-    fs::set_permissions(&mute, fs::Permissions::from_mode(0o700)).expect("ours");
+    programs::script(&mute, "#!/bin/sh\nexec cat >/dev/null\n");
     let arguments = ["app", "--count", "1", "--ssh-program", mute.to_str().expect("text")];
     Ran::of(&mut drill(&root, &good, &arguments)).refused(&[HOST, "does not answer"]);
     root.run(&["drill", "run", "app", "--ssh=-oProxyCommand=true"]).refused(&["is not a host"]);

@@ -1,7 +1,7 @@
 //! How a cluster begins and ends when something is in the way: what `up`, `start` and `down` say,
 //! and what they leave alone.
 
-use crate::support::{Ran, Root, freeze, obol, signal, until};
+use crate::support::{Ran, Root, freeze, obol, programs, signal, until};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -176,8 +176,7 @@ fn an_up_serves_its_own_user_and_root_whatever_the_mode_of_its_socket() {
     opened.iter().for_each(|(path, mode)| open(path, *mode));
     // The program may lie where the other user cannot go.
     let program = std::env::temp_dir().join(format!("obol-asks-{}", std::process::id()));
-    fs::copy(std::env::current_exe().expect("known"), &program).expect("copied");
-    open(&program, 0o755);
+    programs::copy(&std::env::current_exe().expect("known"), &program);
     let name = "starting::an_up_serves_its_own_user_and_root_whatever_the_mode_of_its_socket";
     let asked =
         Command::new(&program).args(["--exact", name]).env(SOCKET, &socket).uid(NOBODY).gid(NOBODY).output();

@@ -10,6 +10,7 @@ pub(crate) mod bridges;
 pub(crate) mod journals;
 #[path = "../../fabric/tests/support/network.rs"]
 pub(crate) mod network;
+pub(crate) mod programs;
 pub(crate) mod small;
 
 use network::Network;
@@ -282,9 +283,7 @@ impl Root {
 
     /// Starts a cluster from a copy of the program, which a test can replace.
     pub(crate) fn begin_copy(&self, program: &Path, arguments: &[&str]) -> Up {
-        // Not by this process: what forks meanwhile would hold the copy open, and nobody could run it.
-        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_obol")).arg(program).status();
-        assert!(copied.expect("cp runs").success());
+        programs::copy(Path::new(env!("CARGO_BIN_EXE_obol")), program);
         let mut command = alone(Command::new(program));
         command.arg("--root").arg(&self.path).env("XDG_STATE_HOME", self.state());
         self.begin_by(command, arguments)
