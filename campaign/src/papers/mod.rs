@@ -1,10 +1,11 @@
 //! The papers' experiments with this program's state machines on a simulated
 //! [`Testbed`](obol_profiles::Testbed): failover times (uKharon, Table 2), timely renewals (Figure
-//! 3), and how both scale; failovers and latencies of Mu; and DARE's formulas. A testbed's parameters
-//! have their sources. `docs/papers.md` lists inputs and results.
+//! 3), and how both scale; failovers and latencies of Mu; DARE's formulas; and FiDe's tables. A
+//! testbed's parameters have their sources. `docs/papers.md` lists inputs and results.
 
 mod cluster;
 mod dare;
+mod fide;
 mod leases;
 mod mu;
 mod report;
@@ -16,6 +17,7 @@ mod table2;
 
 pub use cluster::ExperimentError;
 pub use dare::{dare, dare_svg};
+pub use fide::fide;
 pub use leases::{LENGTHS_US, Leases, Load, leases};
 pub use mu::{Mu, mu};
 pub use report::report;

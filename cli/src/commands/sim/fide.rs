@@ -1,8 +1,9 @@
 //! `obol sim fide`: FiDe's tables, figures and algorithms.
 
+use super::reproductions;
 use clap::Args;
+use obol_campaign::papers;
 use obol_console::output::{Failure, json, line};
-use obol_fide::paper::{Reproduction, reproduce};
 use obol_fide::perfect::{Explored, Hsuc, Huc, Machine, Options, Setup, Weakness, explore};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -29,39 +30,10 @@ pub(super) fn run(options: &Fide) -> Result<ExitCode, Failure> {
         let found = counterexamples();
         if options.json { json(&found)? } else { print_counterexamples(&found)? }
     } else {
-        let reproduction = reproduce(options.seed);
-        if options.json { json(&reproduction)? } else { print(&reproduction)? }
+        let fide = papers::fide(options.seed);
+        if options.json { json(&fide)? } else { reproductions::print(&fide)? }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn print(reproduction: &Reproduction) -> Result<(), Failure> {
-    line("FiDe (Rovelli et al., USENIX ATC 2025), reproduced\n\nINPUTS")?;
-    for input in &reproduction.inputs {
-        line(format_args!("  {:<36} {:<22} {}", input.name, input.value, input.source))?;
-    }
-    line(format_args!(
-        "\n{:<46} {:>10} {:>10} {:>9}  UNIT",
-        "PREDICTIONS", "PUBLISHED", "PREDICTED", "OFF BY"
-    ))?;
-    for part in &reproduction.parts {
-        line(part.name)?;
-        for row in &part.rows {
-            line(format_args!(
-                "  {:<44} {:>10} {:>10.2} {:>+8.1}%  {}",
-                row.what, row.published, row.predicted, row.deviation_percent, row.unit
-            ))?;
-            if !row.note.is_empty() {
-                line(format_args!("      {}", row.note))?;
-            }
-        }
-        line(format_args!("  {}", part.missing))?;
-    }
-    line("\nTRAPS IN THE PAPER'S TEXT")?;
-    for trap in reproduction.traps {
-        line(format_args!("  - {trap}"))?;
-    }
-    Ok(())
 }
 
 /// A search with one assumption given up.

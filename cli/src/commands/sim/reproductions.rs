@@ -1,4 +1,5 @@
-//! `obol sim mu` and `obol sim dare`: papers reproduced, with inputs and results kept apart.
+//! `obol sim mu`, `obol sim dare`, and what `obol sim fide` has in common with them: papers
+//! reproduced, with inputs and results kept apart.
 
 use super::papers::{PapersOptions, testbed};
 use super::threads;
@@ -71,7 +72,7 @@ pub(super) fn dare(command: &Dare) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(of: &Reproduction) -> Result<(), Failure> {
+pub(super) fn print(of: &Reproduction) -> Result<(), Failure> {
     line(format_args!("{}, reproduced\n\nINPUTS", of.paper))?;
     for input in &of.inputs {
         line(format_args!("  {}: {}\n      {}", input.name, input.value, input.source))?;

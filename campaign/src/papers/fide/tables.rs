@@ -1,10 +1,10 @@
 //! Tables 1 to 3 and appendix C.
 
 use super::{Part, Row, row};
-use crate::network::{Class, Link, Network, Node, Wanted, plan};
-use crate::perfect::{Hsuc, Huc, Machine, timed};
 use obol_fabric::Nanos;
 use obol_fabric::sim::Rng;
+use obol_fide::network::{Class, Link, Network, Node, Wanted, plan};
+use obol_fide::perfect::{Hsuc, Huc, Machine, timed};
 
 pub(super) const HEARTBEAT_US: f64 = 20.0;
 pub(super) const TIMEOUT_US: f64 = 45.0;
@@ -30,7 +30,7 @@ pub(super) fn table1() -> Part {
     let rows = ["HSUC", "HUC"].into_iter().zip(delays).zip([3.0, 2.0]);
     Part {
         name: "Table 1",
-        missing: "Raft and Zab are not run. Tests count messages, which grow linearly, and explore all states with N - 1 crashes: \
+        missing: "Raft and Zab. Tests count messages, which grow linearly, and explore all states with N - 1 crashes: \
                   HUC of up to 4 processes, HSUC of up to 3.",
         rows: rows
             .map(|((name, took), published)| {
@@ -60,8 +60,8 @@ pub(super) fn table2(seed: u64) -> Part {
     let polled = passive(seed, |rng, arrives| arrives + between(rng, 0.0, TIMEOUT_US) + TIMEOUT_US);
     Part {
         name: "Table 2, FiDe, OS",
-        missing: "Column A is an input here and in `obol sim table2`. The other systems' rows are their own publications', or \
-                  measurements without a stated interval.",
+        missing: "Column A, which is an input here and in `obol sim table2`, and the other systems' rows, which are their own \
+                  publications' or measurements without a stated interval.",
         rows: vec![
             row(
                 "timer, on average",
@@ -122,12 +122,12 @@ pub(super) fn table3(seed: u64) -> Part {
             ("SET by HSUC", hsuc, 531.0 + decision::<Hsuc>(seed, levels), HSUC),
             ("SET by HUC", huc, 518.0 + decision::<Huc>(seed, levels), HUC),
         ];
-        let named = |(what, published, predicted, note)| {
-            row(format!("{what}, height {height}"), "us", published, predicted, note)
+        let named = |(what, published, found, note)| {
+            row(format!("{what}, height {height}"), "us", published, found, note)
         };
         rows.extend(found.map(named));
     }
-    Part { name: "Table 3", missing: "The row of height 1 is an input.", rows }
+    Part { name: "Table 3", missing: "The row of height 1, which is an input.", rows }
 }
 
 /// A fat tree of two planes with a host at either end, as appendix C deploys two processes.
@@ -181,12 +181,12 @@ pub(super) fn appendix_c() -> Part {
             "years",
             published,
             years,
-            "read off a plan by `obol plan network`",
+            "two processes, read off a plan by `obol plan network`; five at height 1 give 9 years",
         ))
     };
     Part {
         name: "Appendix C (and Table 3)",
-        missing: "Two processes, as published; five at height 1 give 9 years.",
+        missing: "",
         rows: published.into_iter().filter_map(years).collect(),
     }
 }

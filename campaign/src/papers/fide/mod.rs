@@ -4,71 +4,15 @@
 mod figures;
 mod tables;
 
-use serde::Serialize;
+use super::reproduction::{Input, Part, Reproduction, Row};
 
-/// Something that the paper states and the reproduction uses.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Input {
-    /// What it is.
-    pub name: &'static str,
-    /// Its value, with the unit.
-    pub value: String,
-    /// Where it is from, or that it is assumed.
-    pub source: &'static str,
-}
-
-/// A published figure and what is predicted for it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// What it is.
-    pub what: String,
-    /// The unit.
-    pub unit: &'static str,
-    /// The published value.
-    pub published: f64,
-    /// The prediction from the inputs.
-    pub predicted: f64,
-    /// The difference in percent of the published value.
-    pub deviation_percent: f64,
-    /// Why they differ, or how little the agreement means; empty if there is nothing to say.
-    pub note: &'static str,
-}
-
-/// A table or figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Part {
-    /// Its name in the paper.
-    pub name: &'static str,
-    /// What is not predicted, and why; empty if all is.
-    pub missing: &'static str,
-    /// The rows.
-    pub rows: Vec<Row>,
-}
-
-/// The reproduction.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reproduction {
-    /// What is used.
-    pub inputs: Vec<Input>,
-    /// What is predicted.
-    pub parts: Vec<Part>,
-    /// Where the paper's text misleads.
-    pub traps: &'static [&'static str],
-}
-
-fn row(
-    what: impl Into<String>,
-    unit: &'static str,
-    published: f64,
-    predicted: f64,
-    note: &'static str,
-) -> Row {
-    let deviation_percent = (predicted / published - 1.0) * 100.0;
-    Row { what: what.into(), unit, published, predicted, deviation_percent, note }
+/// A figure and its remark; empty if there is none.
+fn row(what: impl Into<String>, unit: &'static str, published: f64, found: f64, note: &'static str) -> Row {
+    Row::new(what, unit, published, found).noting(note)
 }
 
 /// Runs all experiments. The same seed gives the same figures.
-pub fn reproduce(seed: u64) -> Reproduction {
+pub fn fide(seed: u64) -> Reproduction {
     let parts = vec![
         tables::table1(),
         tables::table2(seed),
@@ -78,7 +22,13 @@ pub fn reproduce(seed: u64) -> Reproduction {
         figures::figure4(),
         figures::figure6(),
     ];
-    Reproduction { inputs: inputs(), parts, traps: &TRAPS }
+    Reproduction {
+        paper: "FiDe (Rovelli et al., USENIX ATC 2025)",
+        inputs: inputs(),
+        looked_at: &["Table 2's average of 4.58 us, for the assumed one-way latency"],
+        parts,
+        traps: &TRAPS,
+    }
 }
 
 fn inputs() -> Vec<Input> {
