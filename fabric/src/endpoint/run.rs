@@ -202,7 +202,8 @@ impl<W: Transport> Endpoint<W> {
             }
             self.datagram = bytes;
             if received == Received::Nothing {
-                return any;
+                // Datagrams of the own host's gateway report deaths.
+                return any | self.report_deaths(machine);
             }
             self.complete(machine);
             self.send_posted();
