@@ -1,5 +1,5 @@
-//! Programs that tests make and run. Other processes write them: what a test that runs beside starts
-//! meanwhile would hold a file open that this one writes, and nobody could run it.
+//! Programs that tests make and run. Other processes write them: what another test starts meanwhile
+//! would hold a file open that this process writes, and a file that is open for writing cannot be run.
 
 use std::io::Write as _;
 use std::path::Path;
