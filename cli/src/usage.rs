@@ -34,7 +34,8 @@ mod tests {
     #[test]
     fn the_figures_are_those_of_a_process_that_runs() {
         let own = std::process::id();
-        let taken = vec![1u8; 8 << 20];
+        // Otherwise the compiler may leave it out, as its bytes are not used.
+        let taken = std::hint::black_box(vec![1u8; 8 << 20]);
         assert!(private(own) >= 8 << 10 && resident(own) >= private(own), "{} bytes", taken.len());
         assert!(used(own) > 0);
         // A pid is at most 2^22.
