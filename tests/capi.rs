@@ -10,6 +10,8 @@ const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 
 const EXAMPLE: &str = "capi/examples/cache.c";
 
+const STOCK: &str = "capi/examples/stock.c";
+
 /// `capi/install` into a directory that the test has for itself.
 pub(crate) fn install(root: &Root) -> PathBuf {
     let prefix = root.note("prefix");
@@ -136,5 +138,132 @@ fn a_service_in_c_is_replicated_and_survives_its_leader() {
         drop(replica.requests);
         assert!(replica.child.wait().expect("its status").success());
     }
+    std::fs::remove_dir_all(&prefix).expect("removed");
+}
+
+/// Items of the first, the second, the middle and the last page change while all of them are loaded.
+#[test]
+fn a_service_in_c_saves_and_loads_its_state_in_parts_while_it_changes() {
+    const PAGES: u64 = 4000;
+    const ITEMS: u64 = 509;
+    let root = Root::new();
+    let prefix = install(&root);
+    let program = compile(&prefix, STOCK, "stock", &flags(&prefix, &["--cflags", "--libs"]));
+    let _up = root.up(&["--apps", "1"]);
+    let start = |name: &str| {
+        let replica = Replica::start(&program, &root, name);
+        root.until("it is a member", |status| status.is_active(name));
+        replica
+    };
+    let mut first = start("smr-1");
+    assert_eq!(first.ask(&format!("open {PAGES}")), PAGES);
+    // They load 16 MB.
+    let mut others = ["smr-2", "smr-3"].map(start);
+    let items = [0, ITEMS, PAGES * ITEMS / 2, PAGES * ITEMS - 1];
+    let mut added = 0;
+    let mut change = |by: &mut Replica| {
+        added += 1;
+        for item in items {
+            assert_eq!(by.ask(&format!("add {item} 1")), item + added);
+        }
+    };
+    until("all have everything", || {
+        change(&mut first);
+        first.ask("copies") == 3
+    });
+    root.run(&["kill", "smr-1"]).ends(0);
+    assert!(!first.child.wait().expect("its status").success());
+    change(&mut others[0]);
+    let mut again = Replica::start(&program, &root, "smr-1");
+    until("it has loaded the state", || {
+        change(&mut others[0]);
+        others.iter_mut().any(|replica| replica.ask("copies") == 3)
+    });
+    // What it says now is from its own state: it is the only one.
+    for mut replica in others {
+        drop(replica.requests);
+        assert!(replica.child.wait().expect("its status").success());
+    }
+    for item in items {
+        assert_eq!(again.ask(&format!("look {item}")), item + added, "{item}");
+    }
+    let middle = PAGES / 3 * ITEMS + 100;
+    assert_eq!((again.ask(&format!("look {middle}")), again.ask("pages")), (middle, PAGES));
+    drop(again.requests);
+    assert!(again.child.wait().expect("its status").success());
+    std::fs::remove_dir_all(&prefix).expect("removed");
+}
+
+#[test]
+fn a_service_that_calls_itself_is_refused_at_once_and_a_child_has_no_redundancy() {
+    let root = Root::new();
+    let prefix = install(&root);
+    let program = compile(&prefix, "tests/nested.c", "nested", &flags(&prefix, &["--cflags", "--libs"]));
+    let _up = root.up(&["--apps", "1"]);
+    let mut command = Command::new(&program);
+    command.arg("smr-1").arg(root.path()).stdout(Stdio::piped());
+    let mut first = command.spawn().expect("it starts");
+    let mut said = BufReader::new(first.stdout.take().expect("piped")).lines();
+    let mut line = || said.next().expect("a line").expect("text");
+    assert_eq!(line(), "nested 1 1", "it does not wait for itself");
+    assert_eq!([line(), line()], ["parent 1", "child 0"]);
+    assert_eq!(line(), "waits");
+    let proposed = Ran::of(Command::new(&program).arg("smr-2").arg(root.path()).arg("c"));
+    assert_eq!(line(), "closed", "{}", proposed.err);
+    assert!(first.wait().expect("its status").success());
+    std::fs::remove_dir_all(&prefix).expect("removed");
+}
+
+/// The parts of the example against a state that is copied at once.
+#[test]
+fn the_example_in_c_saves_the_state_of_the_begin_of_a_save() {
+    let root = Root::new();
+    let prefix = install(&root);
+    let program = compile(&prefix, "tests/stock.c", "alone", &flags(&prefix, &["--cflags", "--libs"]));
+    let said = Ran::of(&mut Command::new(&program)).ends(0).out;
+    assert!(said.trim().parse::<u32>().is_ok_and(|saves| saves >= 40), "{said}");
+    std::fs::remove_dir_all(&prefix).expect("removed");
+}
+
+/// The name of a program that finds errors in the use of memory.
+const VALGRIND: &str = "valgrind";
+
+/// A valgrind that does not know all system calls of the library makes it refuse to open anything, with the
+/// reason. Whatever it knows, the program does not crash, and makes no error in its memory.
+#[test]
+fn a_program_with_the_library_makes_no_error_under_valgrind() {
+    let found = Command::new(VALGRIND).arg("--version").output();
+    if !found.is_ok_and(|found| found.status.success()) {
+        eprintln!("{VALGRIND} is not installed, so nothing is checked");
+        return;
+    }
+    let root = Root::new();
+    let prefix = install(&root);
+    let flags = flags(&prefix, &["--cflags", "--libs"]);
+    let tickets = compile(&prefix, "capi/examples/tickets.c", "tickets", &flags);
+    let cache = compile(&prefix, EXAMPLE, "cache", &flags);
+    let stock = compile(&prefix, STOCK, "stock", &flags);
+    let alone = compile(&prefix, "tests/stock.c", "alone", &flags);
+    let _up = root.up(&["--apps", "1"]);
+    const FOUND: i32 = 99;
+    let under = |program: &Path, names: &[&str]| {
+        let mut command = Command::new(VALGRIND);
+        command.args(["--quiet", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        command.arg(format!("--error-exitcode={FOUND}")).arg(program).args(names).arg(root.path());
+        // Without requests it leaves as soon as it has joined.
+        command.stdin(Stdio::null());
+        let ran = command.output().expect("it runs");
+        (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    };
+    for program in [&tickets, &stock] {
+        let (code, said) = under(program, &["smr-1"]);
+        let refused = code == Some(1) && said.contains("open: ") && said.contains("futex");
+        assert!(code == Some(0) || refused, "{code:?}: {said}");
+    }
+    let (code, said) = under(&alone, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    // The agent is not there, which takes clocks, files and errors, and no futex.
+    let (code, said) = under(&cache, &["node-9", "guest"]);
+    assert!(code == Some(1) && said.contains("attach: "), "{code:?}: {said}");
     std::fs::remove_dir_all(&prefix).expect("removed");
 }

@@ -21,8 +21,8 @@ const COMMANDS: [(&[&str], &[&str]); 24] = [
         &["status"],
         &["--json", "exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable", "every lease has ended"],
     ),
-    (&["events"], &["--last", "--json"]),
-    (&["watch"], &["--from", "--count", "--once", "--save", "--json", "Exit codes"]),
+    (&["events"], &["--since", "--last", "--json"]),
+    (&["watch"], &["--from", "--since", "--count", "--once", "--save", "--json", "Exit codes"]),
     (&["kill"], &["<TARGET>", "leader"]),
     (&["stop"], &["<TARGET>", "gracefully"]),
     (&["start"], &["<TARGET>", "app-2"]),
@@ -122,7 +122,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
 fn times_and_names_that_make_no_sense_are_refused_with_a_reason() {
     for (arguments, words) in [
         (&["up", "--for", "20"][..], ["has no unit", "20ms"]),
-        (&["up", "--for", "20d"], ["--for <TIME>", "20d"]),
+        (&["up", "--for", "20w"], ["--for <TIME>", "20w"]),
         (&["up", "--for", ""], ["--for <TIME>", "''"]),
         (&["up", "--for", "0s"], ["--for <TIME>", "less than 1us"]),
         (&["up", "--for", "99999999999999999999s"], ["--for <TIME>", "99999999999999999999s"]),

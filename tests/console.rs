@@ -207,6 +207,12 @@ fn signals_give_the_terminal_back() {
     console.until_line(&["OBOL", "healthy"]);
     signal("TERM", &[process]);
     console.ends();
+    // Where the end is not in order, at least the terminal is.
+    let mut console = Pty::new(&root, "console");
+    console.until_line(&["OBOL", "healthy"]);
+    signal("QUIT", &[pid(&root, " console ")]);
+    until("the terminal is given back", || !console.is_taken());
+    assert_eq!(console.ends(), 128 + 3);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn every_finding_has_its_cost_and_remedy_and_the_exit_code_is_that_of_the_worst(
 
     let shown = root.run(&["doctor", "--time", "100ms"]);
     assert!([Some(0), Some(1), Some(3)].contains(&shown.code), "{shown:?}");
-    for text in ["what can be promised:", "pauses under ordinary scheduling", "costs:", "to do:"] {
+    for text in ["what this host could promise", "pauses under ordinary scheduling", "costs:", "to do:"] {
         assert!(shown.out.contains(text), "{text} is not in {}", shown.out);
     }
     root.run(&["doctor", "--profile", "laptob"]).refused(&["laptop"]);

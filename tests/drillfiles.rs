@@ -24,6 +24,7 @@ fn the_drills_that_ship_are_listed_and_their_text_is_a_start_for_ones_own() {
         listed.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("text")).collect();
     for name in [
         "app",
+        "agent",
         "app+coordinator+cache-heartbeat",
         "freeze",
         "host-loss",

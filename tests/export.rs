@@ -446,6 +446,8 @@ fn healthy() -> Vec<Series> {
         ("obol_gateway_refused_total{H}", "0x40"),
         ("obol_gateway_invalid_total{H}", "0x40"),
         ("obol_gateway_denied_total{H}", "0x40"),
+        ("obol_gateway_watches_refused_total{H}", "0x40"),
+        ("obol_gateway_stalled_total{H}", "0x40"),
         ("obol_gateway_pulse_paths_lost_total{H}", "0x40"),
         ("obol_export_last_poll_timestamp_seconds{H}", "0+15x40"),
         ("obol_events_lost_total{H}", "0x40"),

@@ -109,6 +109,17 @@ impl FaultAgent {
         }
     }
 
+    /// Kills it, and before it the process that would undo what it leaves.
+    fn is_killed_with_its_warden(&mut self) {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid());
+        let children = std::fs::read_to_string(children).expect("it lives");
+        let wardens: Vec<i64> = children.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect();
+        assert_eq!(wardens.len(), 1, "it has one child: {children}");
+        signal("KILL", &wardens);
+        signal("KILL", &[self.pid()]);
+        self.child.wait().expect("a child");
+    }
+
     /// Ends the conversation, and waits until it has ended.
     fn leave(mut self) {
         let stream = self.stream.take().expect("connected");
@@ -359,8 +370,7 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
     let mut fault_agent = FaultAgent::start(&root);
     let pid = begin(&mut fault_agent, &mut sender, 60 * SECOND);
     until("it is frozen", || frozen(pid));
-    signal("KILL", &[fault_agent.pid()]);
-    fault_agent.child.wait().expect("a child");
+    fault_agent.is_killed_with_its_warden();
     assert!(frozen(pid) && undo_records(&root) == 1, "nothing was undone");
     // A freeze that the drill did not inject is not undone.
     let other = root.status().pid("app-3");
@@ -406,8 +416,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     let app = of("impair", whom(&root.healthy(), "app-1"), Some(SECOND)).with("links", &Links::default());
     fault_agent.refuses(arm(token(), vec![app]), "has no links of its own");
     begin(&mut fault_agent, &mut sender, "coord-1");
-    signal("KILL", &[fault_agent.pid()]);
-    fault_agent.child.wait().expect("a child");
+    fault_agent.is_killed_with_its_warden();
     assert!(impaired() == ["coord-1"] && undo_records(&root) == 1, "nothing was undone");
     let recovered = root.run(&["drill", "recover", "--json"]).ends(0).json();
     assert_eq!(recovered["done"][0], "the links of coord-1 were restored");

@@ -186,19 +186,21 @@ fn every_host_undoes_its_part_when_the_runner_dies_and_others_are_kept_out_until
     root.healthy();
     assert_eq!(root.healthy().pids(), before, "no process was restarted");
 
-    // Nothing undoes what a fault agent leaves behind that dies with its runner, until the next drill.
+    // Nothing undoes what a fault agent leaves behind that dies with its warden and its runner, until the
+    // next drill.
     let mut runner = root.command(&["drill", "run", &freeze, "--json"]);
     let mut runner =
         runner.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     until("both hang", || victims.iter().all(is_frozen));
-    let agents: Vec<i64> = root
-        .processes()
-        .into_iter()
-        .filter(|(_, c)| c.contains(" fault-agent "))
-        .map(|(pid, _)| pid)
-        .collect();
-    assert_eq!(agents.len(), 3);
-    signal("KILL", &[&agents[..], &[i64::from(runner.id())]].concat());
+    let all = root.processes().into_iter().filter(|(_, command)| command.contains(" fault-agent "));
+    let (wardens, agents): (Vec<_>, Vec<_>) = all.partition(|(_, command)| command.contains(" --warden "));
+    let pids = |of: Vec<(i64, String)>| of.into_iter().map(|(pid, _)| pid).collect::<Vec<i64>>();
+    let (wardens, agents) = (pids(wardens), pids(agents));
+    assert_eq!((wardens.len(), agents.len()), (3, 3));
+    // One after the other: each would undo when it sees the next one's end.
+    for killed in [&wardens[..], &agents, &[i64::from(runner.id())]] {
+        signal("KILL", killed);
+    }
     runner.wait().expect("a child");
     assert!(victims.iter().all(is_frozen));
     let recovered = root.run(&["drill", "recover"]).ends(0).out;

@@ -248,5 +248,6 @@ fn nobody_misses_the_state_of_a_check_that_was_killed() {
         says(&root, &["get", "1"]).err.contains("does not have this key")
     });
     root.run(&["stop", "kv-1"]).ends(0);
-    server.join().expect("it ends").ends(0);
+    let ended = server.join().expect("it ends").ends(0);
+    assert!(ended.err.contains("it had the last copy of its keys"), "{ended:?}");
 }

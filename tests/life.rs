@@ -103,7 +103,14 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
     assert!(degraded.reasons().contains("app-2 down"), "{degraded:?}");
     let how = "killed by SIGKILL";
     root.until("how it ended is known", |s| s.reasons().contains(&format!("app-2 down: {how}")));
-    assert_eq!(root.status().process("app-2")["ended"], how);
+    let status = root.status();
+    assert_eq!(status.process("app-2")["ended"], how);
+    let about = status.advice("app-2 down");
+    assert!(about["since"].is_string() && about["remedy"] == "`obol start app-2`", "{status:?}");
+    let text = root.run(&["status"]).out;
+    let below =
+        text.lines().skip_while(|line| !line.starts_with("  ! app-2 down")).nth(1).unwrap_or_default();
+    assert!(below.starts_with("      since 20") && below.ends_with(" ago): `obol start app-2`"), "{text}");
     up.until_view("app-2 is removed", |view| view["members"] == 8);
     root.until("it is no member", |s| s.incarnation("app-2") == 0);
     let (_, who) = killed.trim_end_matches(")\n").rsplit_once(' ').expect("its incarnation");
@@ -112,9 +119,16 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
     let names = |event: &Value| event["event"] == "notice" && event["a"].as_u64() == who.parse().ok();
     let notice = root.events().into_iter().find(names).expect("it is suspected");
     assert!(notice["who"] == "app-2" && notice["by"].is_string(), "{notice}");
+    let text = notice["text"].as_str().expect("text");
+    assert!(text.starts_with(&format!("app-2 ({who}), reported by ")), "{notice}");
     let started = root.run(&["start", "app-2"]).ends(0).out;
     assert!(started.starts_with("started app-2 (pid "), "{started}");
     let after = root.healthy();
+    let since = |time: &str| root.run(&["events", "--json", "--since", time]).ends(0).out.lines().count();
+    let of_last_hour = since("1h");
+    let all = root.events().len();
+    assert!((1..=all).contains(&of_last_hour) && since("now") < all, "{of_last_hour} of {all}");
+    assert!(since(notice["time"].as_str().expect("a time")) > 0, "{notice}");
     assert!(after.incarnation("app-2") > before.incarnation("app-2"));
     assert_ne!(after.pid("app-2"), before.pid("app-2"));
     assert_eq!(after.pid("app-1"), before.pid("app-1"));
@@ -276,9 +290,13 @@ fn agents_alone_are_no_programs_that_may_act() {
 #[test]
 fn an_agent_leaves_with_its_app_and_both_come_back_whenever_it_is_started() {
     let (root, _up) = Root::with_cluster(&["--apps", "2"]);
-    root.run(&["stop", "node-1"]).ends(0);
-    root.healthy();
+    let stopped = root.run(&["stop", "node-1"]).ends(0);
+    assert!(stopped.err.contains("app-1 cannot act without node-1: start it again"), "{stopped:?}");
+    root.until("its program is missed", |s| {
+        s.code == Some(1) && s.reasons().contains("app-1 has no agent and cannot act: node-1 left")
+    });
     root.run(&["kill", "app-1"]).ends(0);
+    root.healthy();
     let started = root.run(&["start", "app-1"]).ends(0);
     assert!(started.err.contains("it waits for its agent: `obol start node-1`"), "{started:?}");
     assert_eq!(root.healthy().process("app-1")["left"], true, "it is not down");
@@ -353,7 +371,7 @@ fn a_process_that_ended_as_it_was_asked_is_not_missed() {
     let text = root.run(&["status"]).ends(0).out;
     let row = text.lines().find(|line| line.starts_with("app-1 ")).expect("its row is kept");
     assert!(row.contains(" left "), "{text}");
-    // Its seat goes to another program, which dies: that one is no process of the cluster's own.
+    // Its seat goes to another program, which has done its work when it ends well.
     let place = root.path().to_str().expect("text");
     root.run(&["run", "--root", place, "--name", "other", "--node", "node-1", "--", "true"]).ends(0);
     let place = root.path().to_str().expect("text");
@@ -372,9 +390,12 @@ fn a_program_without_an_agent_lives() {
         |s: &Status, name: &str| ["alive", "left", "agent_alive"].map(|key| s.process(name)[key].clone());
     let pid = root.healthy().pid("app-3");
     root.run(&["stop", "node-3"]).ends(0);
-    let stopped = |s: &Status| s.code == Some(0) && flags(s, "app-3") == [true, true, false].map(Value::from);
-    root.until("what left with its agent is not missing", stopped);
-    let text = root.run(&["status"]).ends(0).out;
+    let stopped = |s: &Status| {
+        s.reasons().contains("app-3 has no agent and cannot act: node-3 left")
+            && flags(s, "app-3") == [true, false, false].map(Value::from)
+    };
+    root.until("it runs, and cannot act", stopped);
+    let text = root.run(&["status"]).ends(1).out;
     let row = text.lines().find(|line| line.starts_with("app-3 ")).expect("a row");
     assert!(row.contains(" no agent "), "{text}");
     assert_eq!(root.status().pid("app-3"), pid);

@@ -1,8 +1,18 @@
 //! A name of the cluster belongs to one live process at a time, and commands never choose between
 //! two.
 
-use crate::support::{Ran, Root, signal, until, until_or};
+use crate::support::{Ran, Root, freeze, signal, until, until_or};
+use obol_agent::{Attached, Embedded};
+use obol_fabric::host::Attachment;
+use obol_fabric::{Name, Nanos};
+use obol_membership::Kind;
+use obol_node::Site;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
 
 /// A process that the test ends.
 struct Ending(Child);
@@ -40,8 +50,7 @@ fn of_several_runs_of_one_name_at_once_one_gets_it() {
     for run in runs {
         let ended = run.wait_with_output().expect("a child");
         let said = String::from_utf8_lossy(&ended.stderr);
-        let refused = ["another `obol run` has the name guest", "guest runs already"];
-        assert!(said.contains("a member") || refused.iter().any(|why| said.contains(why)), "{said}");
+        assert!(said.contains("a member") || said.contains("guest runs already (pid "), "{said}");
     }
 }
 
@@ -74,20 +83,89 @@ fn a_name_that_a_live_process_has_is_refused_whoever_asks_for_it() {
 }
 
 #[test]
-fn a_name_that_two_live_processes_have_is_told_with_both_and_none_is_chosen() {
+fn a_second_daemon_of_a_taken_name_is_refused_and_changes_nothing() {
+    let (root, _up) = Root::with_cluster(&["--apps", "2", "--caches", "1"]);
+    let server = |words: &[&str]| Ending::start(&mut root.command(words));
+    let (kv, smr) =
+        (["kv", "server", "--name", "kv-1"], ["smr", "server", "--name", "smr-1", "--voters", "1"]);
+    let _servers = [server(&kv), server(&smr)];
+    root.until("they are members", |s| s.is_active("kv-1") && s.is_active("smr-1"));
+    let before = root.healthy().pids();
+    for (who, words) in [
+        ("node-1", &["agent", "--name", "node-1"][..]),
+        ("cache-1", &["lease-cache", "--name", "cache-1"]),
+        ("coord-1", &["coordinator", "run", "--number", "1"]),
+        ("app-1", &["app", "--node", "node-1", "--name", "app-1"]),
+        ("kv-1", &kv),
+        ("smr-1", &smr),
+    ] {
+        let holder = format!("{who} runs already (pid {})", before[who]);
+        root.run(words).refused(&[&holder]);
+    }
+    let mut run = root.command(&["run", "--name", "app-1", "--node", "node-2"]);
+    Ran::of(run.args(["--", "true"])).refused(&[&format!("app-1 runs already (pid {})", before["app-1"])]);
+    assert_eq!(root.healthy().pids(), before);
+    // Clients of one operation have no name that is worth a refusal.
+    let site = Arc::new(Site::open(root.path(), name("default")).expect("the cluster runs"));
+    let _busy = Embedded::start(Arc::clone(&site), name("kv_client")).expect("it starts");
+    root.run(&["kv", "put", "1", "one"]).ends(0);
+    let another = |text: &str| root.run(&["kv", "get", "1", "--name", text]);
+    another("kv_client").refused(&["kv_client runs already (pid "]);
+    assert_eq!(another("other").ends(0).out.trim(), "one");
+}
+
+#[test]
+fn libraries_claim_names_as_daemons_do() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let twin = || Ending::start(&mut root.command(&["app", "--name", "twin", "--node", "node-1"]));
-    let twins = [twin(), twin()];
+    let pid = root.healthy().pid("app-1");
+    let site = Arc::new(Site::open(root.path(), name("default")).expect("the cluster runs"));
+    let attach = |called| Attached::open(&site, name("node-1"), name(called));
+    let embed = |called| Embedded::start(Arc::clone(&site), name(called)).map(drop);
+    let holder = format!("app-1 runs already (pid {pid})");
+    let refused = attach("app-1").map(drop).expect_err("app-1 has it").to_string();
+    assert!(refused.starts_with(&holder), "{refused}");
+    let refused = embed("app-1").expect_err("app-1 has it").to_string();
+    assert!(refused.starts_with(&holder), "{refused}");
+    let guest = attach("guest").expect("free");
+    let own = format!("guest runs already (pid {})", std::process::id());
+    assert!(attach("guest").map(drop).expect_err("taken").to_string().starts_with(&own));
+    assert!(embed("guest").expect_err("taken").to_string().starts_with(&own));
+    let mut run = root.command(&["run", "--name", "guest", "--node", "node-1"]);
+    Ran::of(run.args(["--", "true"])).refused(&[&own, "choose another --name"]);
+    drop(guest);
+    attach("guest").expect("free again").join(Nanos::from_secs(20)).expect("admitted");
+}
+
+#[test]
+fn a_killed_holder_frees_its_name_at_once_and_a_frozen_one_keeps_it() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let words = ["app", "--name", "guest", "--node", "node-1"];
+    let mut guest = root.command(&words).stdin(Stdio::null()).spawn().expect("it starts");
+    let first = root.until("it is a member", |status| status.is_active("guest")).incarnation("guest");
+    freeze(guest.id().into());
+    root.run(&words).refused(&[&format!("guest runs already (pid {})", guest.id())]);
+    guest.kill().expect("a child");
+    // Not waited for: the kernel may not have taken it away yet.
+    let _next = Ending::start(&mut root.command(&words));
+    root.until("its successor is a member", |s| s.is_active("guest") && s.incarnation("guest") > first);
+    guest.wait().expect("a child");
+}
+
+/// As programs that are linked with an earlier release do.
+#[test]
+fn of_two_live_processes_without_a_claim_commands_choose_none() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let site = Site::open(root.path(), name("default")).expect("the cluster runs");
+    let agent = (Kind::Agent as u32, name("node-1"));
+    let _twin =
+        Attachment::open_named(&site.cluster, agent, name("twin"), Nanos::from_millis(1)).expect("a seat");
+    let other = Ending::start(&mut root.command(&["app", "--name", "twin", "--node", "node-1"]));
     let named = || root.run(&["status"]).out.lines().filter(|line| line.contains("twin")).count();
     until("both are there", || named() >= 2);
-    let pids = twins.each_ref().map(|twin| format!("pid {}", twin.0.id()));
+    let pids = [std::process::id(), other.0.id()].map(|pid| format!("pid {pid}"));
     for command in ["kill", "stop"] {
         root.run(&[command, "twin"]).refused(&["several live processes are called twin", &pids[0], &pids[1]]);
     }
-    let [first, second] = twins;
-    drop(first);
-    root.run(&["kill", "twin"]).ends(0);
-    drop(second);
 }
 
 #[test]

@@ -70,6 +70,79 @@ fn a_leader_that_is_cut_off_is_replaced_and_comes_back() {
     root.until("all act again", |status| status.code == Some(0) && status.active().len() == 6);
 }
 
+/// The port of a host's gateway.
+fn gateway_port(root: &Root, host: u8) -> u16 {
+    let listening = shown(root, "ss", &format!("-Htln src {}", address(host)));
+    let local =
+        listening.split_whitespace().find_map(|word| word.strip_prefix(&format!("{}:", address(host))));
+    local.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no gateway in {listening}"))
+}
+
+/// Waits until the members of a host are excluded and those of the others act, as host 2 sees it, and for
+/// how long that took.
+fn exclusion_of(root: &Root, host: u8) -> Duration {
+    let begun = Instant::now();
+    until_seen_on(root, 2, "the others go on without the host", |status| {
+        let is_here = |name: &&str| name.ends_with(&format!("-{host}"));
+        ["node-1", "node-3", "app-1", "app-2", "app-3", "node-2"]
+            .iter()
+            .all(|name| if is_here(name) { status.incarnation(name) == 0 } else { status.is_active(name) })
+    });
+    begun.elapsed()
+}
+
+fn until_whole(root: &Root) {
+    for host in 1..=3 {
+        until_seen_on(root, host, "all act again", |status| {
+            status.code == Some(0) && status.active().len() == 6
+        });
+    }
+}
+
+/// Its address is taken from a host, which says so on the host itself.
+#[test]
+fn a_host_that_has_lost_its_address_names_it_with_what_to_do() {
+    const LOST: &str = "of this host is on none of its interfaces";
+    let Some(network) = Network::new() else { return };
+    let root = Root::within(network);
+    let _up = root.up(&["--hosts", "3"]);
+    let route = |words: &str| {
+        let mut ip = root.network().command("ip");
+        Ran::of(ip.args(["route"]).args(words.split(' ')).args(["dev", "lo", "table", "local"])).ends(0);
+    };
+    // The loopback interface has all addresses of this network.
+    route("replace local 127.0.0.1");
+    route("replace local 127.0.0.2");
+    route("del local 127.0.0.0/8");
+    let status = until_seen_on(&root, 3, "it names its address", |status| status.reasons().contains(LOST));
+    assert!(status.reasons().contains(&format!("the address 127.0.0.3 {LOST}")), "{status:?}");
+    assert!(!root.status().reasons().contains(LOST), "{:?}", root.status());
+    route("replace local 127.0.0.0/8");
+    until_whole(&root);
+}
+
+/// A firewall that blocks outgoing connections: the host is heard and read by all, and reaches nobody.
+#[test]
+fn a_host_that_cannot_connect_is_excluded_as_one_that_is_cut_off() {
+    let Some(network) = Network::new() else { return };
+    let root = Root::within(network);
+    let _up = root.up(&["--hosts", "3", "--profile", "lan"]);
+    for (host, what) in [(3, "a host"), (1, "the leader's host")] {
+        root.network().cut(address(host));
+        let cut_off = exclusion_of(&root, host);
+        root.network().heal();
+        until_whole(&root);
+        root.network().refuse(address(host), gateway_port(&root, host));
+        let refused = exclusion_of(&root, host);
+        until_seen_on(&root, host, "it does not act", |status| {
+            [format!("node-{host}"), format!("app-{host}")].iter().all(|name| !status.is_active(name))
+        });
+        root.network().heal();
+        until_whole(&root);
+        println!("{what}: cut off, excluded after {cut_off:.1?}; cannot connect, after {refused:.1?}");
+    }
+}
+
 #[test]
 fn a_cluster_goes_on_while_every_tenth_packet_is_lost() {
     let Some(network) = Network::new() else { return };
@@ -147,8 +220,17 @@ fn a_drill_cuts_a_host_off_and_brings_it_back() {
     own.refused(&["this host would be cut off"]);
 }
 
+/// Kills them, and not the wardens beside them.
+fn kill_fault_agents(root: &Root) {
+    let is_one = |command: &str| command.contains(" fault-agent ") && !command.contains(" --warden ");
+    let agents = root.processes().into_iter().filter(|(_, command)| is_one(command));
+    let agents: Vec<i64> = agents.map(|(pid, _)| pid).collect();
+    assert!(!agents.is_empty(), "there is one");
+    crate::support::signal("KILL", &agents);
+}
+
 #[test]
-fn filters_that_a_dead_fault_agent_left_behind_are_removed_by_recover() {
+fn filters_that_a_killed_fault_agent_left_are_removed_before_its_runner_ends() {
     let Some(network) = Network::new() else { return };
     let root = Root::within(network);
     let _up = root.up(&["--hosts", "3"]);
@@ -156,14 +238,9 @@ fn filters_that_a_dead_fault_agent_left_behind_are_removed_by_recover() {
     let mut runner = root.command(&["drill", "run", &lose, "--json"]);
     let mut runner = runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
     crate::support::until("packets are lost", || filters(&root) == 2 && root.network().dropped() > 0);
-    let agents = root.processes().into_iter().filter(|(_, command)| command.contains(" fault-agent "));
-    let agents: Vec<i64> = agents.map(|(pid, _)| pid).collect();
-    crate::support::signal("KILL", &agents);
+    kill_fault_agents(&root);
     let ended = runner.wait().expect("a child");
     assert_eq!(ended.code(), Some(4), "the runner reports that it lost a fault agent");
-    assert_eq!(filters(&root), 2);
-    let recovered = root.run(&["drill", "recover"]).ends(0).out;
-    assert!(recovered.contains("the packet filters at lo were removed"), "{recovered}");
     assert_eq!(filters(&root), 0);
     assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to undo"));
 }
@@ -232,21 +309,20 @@ fn a_drill_delays_the_packets_of_a_host_and_leaves_the_queues_of_its_interface_a
         let mut runner = root.command(&["drill", "run", &slow, "--json"]);
         runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
     };
-    let (mut runner, mut runs) = (begin(), 1);
     let late = || match devices() {
         0 => String::new(),
         _ => shown(&root, "tc", "-s qdisc show dev obol-late2"),
     };
-    until_or(
-        "packets go through the device",
-        || {
-            if runs < CUES_MAX && runner.try_wait().expect("a child").is_some() {
-                (runner, runs) = (begin(), runs + 1);
-            }
-            (filters(&root) == 2 && !late().contains(" 0 pkt")).then_some(())
-        },
-        late,
-    );
+    let is_late = || filters(&root) == 2 && !late().contains(" 0 pkt");
+    let mut runner = (0..CUES_MAX)
+        .find_map(|_| {
+            let mut runner = begin();
+            let mut ended = || runner.try_wait().expect("a child").is_some();
+            let found = || is_late().then_some(true).or_else(|| ended().then_some(false));
+            until_or("packets go through the device, or no cue arrives in time", found, late)
+                .then_some(runner)
+        })
+        .expect("a cue arrives in time");
     // Both ways of a connection to its gateway are late.
     let port = shown(&root, "ss", "-Htln src 127.0.0.2");
     let port = port
@@ -258,12 +334,7 @@ fn a_drill_delays_the_packets_of_a_host_and_leaves_the_queues_of_its_interface_a
     let connect = format!("exec 3<>/dev/tcp/127.0.0.2/{port}");
     let connected = root.network().command("bash").args(["-c", &connect]).status().expect("a shell");
     assert!(connected.success() && begun.elapsed() >= 2 * BY, "{:?}", begun.elapsed());
-    let agents = root.processes().into_iter().filter(|(_, command)| command.contains(" fault-agent "));
-    let agents: Vec<i64> = agents.map(|(pid, _)| pid).collect();
-    crate::support::signal("KILL", &agents);
+    kill_fault_agents(&root);
     assert_eq!(runner.wait().expect("a child").code(), Some(4), "the runner lost its fault agent");
-    assert_eq!((filters(&root), devices()), (2, 1));
-    let recovered = root.run(&["drill", "recover"]).ends(0).out;
-    assert!(recovered.contains("the packet filters at lo were removed"), "{recovered}");
     assert_eq!((filters(&root), devices(), queues()), (0, 0, before));
 }

@@ -151,3 +151,38 @@ fn the_consoles_of_all_hosts_show_a_rollout_with_its_limits() {
         assert_eq!(last["compared"].as_array().map(Vec::len), Some(8), "{all:?}");
     }
 }
+
+#[test]
+fn a_rollout_after_which_members_are_missing_fails_whatever_its_limits() {
+    let (root, _up) = Root::with_cluster(&[]);
+    let obol = env!("CARGO_BIN_EXE_obol");
+    let at = root.path().to_str().expect("text").to_owned();
+    let each = |verb: &str, names: [&str; 2]| {
+        names.map(|name| format!("{obol} {verb} {name} --root {at}")).join(" && ")
+    };
+    // Two nodes are stopped: their leaves are no failures, and two programs have no agent.
+    let limits = ["--max-failed", "0", "--max-failover", "10s"];
+    let ran = gate(&root, &limits, &["sh", "-c", &each("stop", ["node-1", "node-2"])]).ends(1);
+    assert!(ran.out.contains("app-1, app-2, node-1, node-2 did not come back, or cannot act"), "{ran:?}");
+    assert!(ran.out.contains("app-1 has no agent and cannot act: node-1 left"), "{ran:?}");
+    for name in ["node-1", "node-2"] {
+        root.run(&["start", name]).ends(0);
+    }
+    root.healthy();
+    // Two programs are killed, and nothing limits failures.
+    let killed = each("kill", ["app-1", "app-2"]);
+    let ran = gate(&root, &["--max-late-renewals", "100%"], &["sh", "-c", &killed]).ends(1);
+    assert!(ran.out.contains("app-1, app-2 did not come back, or cannot act"), "{ran:?}");
+    assert!(ran.out.contains("the cluster is degraded: app-1, app-2 down"), "{ran:?}");
+    for name in ["app-1", "app-2"] {
+        root.run(&["start", name]).ends(0);
+    }
+    root.healthy();
+    // It can be allowed.
+    let stopped = each("stop", ["app-1", "app-2"]);
+    gate(&root, &["--max-failed", "0", "--allow-degraded"], &["sh", "-c", &stopped]).ends(0);
+    // A command that hangs, with all that it has started.
+    let options = ["--max-failed", "0", "--timeout", "1s"];
+    let ran = gate(&root, &options, &["sh", "-c", "sleep 600 & sleep 600"]).ends(3);
+    assert!(ran.out.contains("the command did not end within 1.00s"), "{ran:?}");
+}

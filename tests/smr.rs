@@ -4,8 +4,10 @@
 use crate::support::{Ran, Root, freeze, signal, until};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A replica in the background, which writes where it stands into a file.
 fn serve(root: &Root, name: &str) -> Child {
@@ -82,6 +84,71 @@ fn a_store_survives_its_leader_and_a_replica_that_returns_without_memory() {
 }
 
 /// The figure of each replica that has a log.
+/// Two replicas that have everything, the first of which leads: a key `a` with the value 1.
+fn two(root: &Root) -> [Child; 2] {
+    let first = serve(root, "smr-1");
+    until("the first serves", || says(root, &["put", "a", "1"]).code == Some(0));
+    let second = serve(root, "smr-2");
+    until("both vote and have everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":2"))
+    });
+    [first, second]
+}
+
+#[test]
+fn a_leader_of_two_that_is_stopped_leaves_the_store_to_the_other_one() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let replicas = two(&root);
+    let said = root.run(&["stop", "smr-1"]).ends(0);
+    assert!(said.out.contains("it left the cluster") && said.err.is_empty(), "{said:?}");
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "1");
+    let said = root.run(&["stop", "smr-2"]).ends(0);
+    assert!(said.err.contains("smr-2 had the last copy of the store"), "{said:?}");
+    for mut replica in replicas {
+        assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+    // It does not begin an empty one by itself.
+    let mut first = serve(&root, "smr-1");
+    until("it waits", || says(&root, &["status"]).out.contains("waits for a replica that has the log"));
+    let said = says(&root, &["status"]).ends(1);
+    assert!(said.err.contains("--force-empty"), "{said:?}");
+    root.run(&["stop", "smr-1"]).ends(0);
+    assert_eq!(first.wait().expect("a child").code(), Some(0));
+    let mut first = serve_with(&root, "smr-1", &["--force-empty"]);
+    until("it serves", || says(&root, &["put", "b", "2"]).code == Some(0));
+    assert!(says(&root, &["get", "a"]).ends(1).err.contains("does not have this key"));
+    root.run(&["stop", "smr-1"]).ends(0);
+    assert_eq!(first.wait().expect("a child").code(), Some(0));
+}
+
+#[test]
+fn a_survivor_of_two_continues_on_an_operators_word() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let [mut first, mut second] = two(&root);
+    let refused = says(&root, &["recover", "--from", "smr-2"]).ends(2);
+    assert!(refused.err.contains("smr-1 leads, and serves"), "{refused:?}");
+    root.run(&["kill", "smr-1"]).ends(0);
+    assert!(first.wait().is_ok());
+    until("it takes over", || says(&root, &["status"]).out.contains("takes over"));
+    let said = says(&root, &["status"]).ends(1);
+    assert!(said.err.contains("obol smr recover --from NAME"), "{said:?}");
+    let refused = says(&root, &["recover", "--from", "smr-9"]).ends(2);
+    assert!(refused.err.contains("no replica smr-9 runs; there are: smr-2"), "{refused:?}");
+    let said = says(&root, &["recover", "--from", "smr-2"]).ends(0);
+    assert!(said.out.contains("smr-2 serves with what it has"), "{said:?}");
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "1");
+    assert_eq!(says(&root, &["put", "b", "2"]).code, Some(0));
+    let mut first = serve(&root, "smr-1");
+    until("the new one has everything", || {
+        std::fs::read_to_string(root.note("smr-2")).is_ok_and(|said| said.contains("\"redundancy\":2"))
+    });
+    root.run(&["stop", "smr-2"]).ends(0);
+    assert_eq!(second.wait().expect("a child").code(), Some(0));
+    assert_eq!(says(&root, &["get", "b"]).ends(0).out.trim(), "2");
+    root.run(&["stop", "smr-1"]).ends(0);
+    assert_eq!(first.wait().expect("a child").code(), Some(0));
+}
+
 fn figures(status: &Value, figure: &str) -> Vec<u64> {
     let replicas = status["replicas"].as_array().expect("a list");
     replicas.iter().filter_map(|replica| replica["log"][figure].as_u64()).collect()
@@ -101,9 +168,16 @@ fn recorded_as(root: &Root, status: &Value) {
         (rest, last) = (more, serde_json::from_slice(frame).expect("JSON"));
     }
     let mut recorded = last["sample"]["replicas"].clone();
+    let mut status = status.clone();
+    // A replica drops the snapshots that it has made when nobody has asked for them for some time.
+    for shown in [&mut recorded, &mut status] {
+        for replica in shown["replicas"].as_array_mut().expect("a list") {
+            replica["log"]["snapshot_bytes"] = Value::Null;
+        }
+    }
     recorded["cluster"] = status["cluster"].clone();
     recorded["view"] = status["view"].clone();
-    assert_eq!(&recorded, status);
+    assert_eq!(recorded, status);
 }
 
 /// The second source of each figure is what the test itself did: each `put` begins a session and
@@ -382,6 +456,9 @@ fn an_order_book_survives_its_leader_and_refuses_replicas_of_another_service() {
     }
 }
 
+/// Bytes of a value that hundreds of entries carry.
+const LONG_BYTES: usize = 300_000;
+
 /// A connection as `redis-cli` makes it, at a replica that does not lead, while the leader is killed:
 /// each INCR takes effect once.
 #[test]
@@ -411,6 +488,12 @@ fn a_session_of_redis_cli_continues_when_the_leader_is_killed() {
         writeln!(to, "{command}").expect("it runs");
         from.next().expect("an answer").expect("text")
     };
+    // Longer than the keys of other clients.
+    let long = "k".repeat(300);
+    assert_eq!(ask(&format!("SET {long} far")), "OK");
+    assert_eq!(says(&root, &["get", &long]).ends(0).out.trim(), "far");
+    says(&root, &["delete", &long]).ends(0);
+    assert!(says(&root, &["get", &long]).ends(1).err.contains("the store does not have this key"));
     for (command, reply) in [
         ("PING", "PONG"),
         ("SET greeting \"hello there\" EX 100", "OK"),
@@ -424,21 +507,75 @@ fn a_session_of_redis_cli_continues_when_the_leader_is_killed() {
     }
     drop((to, from));
     assert!(cli.wait().is_ok());
+    // Beside it, long values are written and read: each takes hundreds of entries.
+    let (is_over, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
+    let long_values = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        let mut reply = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            let value = vec![b'a' + (rounds.load(Ordering::Relaxed) % 26) as u8; LONG_BYTES];
+            let bulk = [format!("${LONG_BYTES}\r\n").as_bytes(), &value, b"\r\n"].concat();
+            let set = [&b"*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n"[..], &bulk, b"GET long\r\n"].concat();
+            stream.write_all(&set).expect("it reads");
+            let expected = [&b"+OK\r\n"[..], &bulk].concat();
+            reply.resize(expected.len(), 0);
+            stream.read_exact(&mut reply).expect("it answers");
+            assert!(reply == expected, "{}", String::from_utf8_lossy(&reply[..100]));
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+    };
     let count = 60;
-    let mut cli = Command::new("redis-cli");
-    let counted = cli.args(["-p", &port.to_string(), "-r", &count.to_string(), "-i", "0.02", "INCR", "n"]);
-    let counted = counted.stdout(Stdio::piped()).spawn().expect("it starts");
-    until("some are counted", || says(&root, &["get", "n"]).out.trim().parse::<u32>().is_ok_and(|n| n > 5));
-    assert_eq!(root.run(&["kill", "smr-1"]).code, Some(0));
-    assert!(replicas[0].wait().is_ok());
-    let said = counted.wait_with_output().expect("it ends");
+    let said = std::thread::scope(|scope| {
+        let long_values = scope.spawn(long_values);
+        let mut cli = Command::new("redis-cli");
+        let counted =
+            cli.args(["-p", &port.to_string(), "-r", &count.to_string(), "-i", "0.02", "INCR", "n"]);
+        let counted = counted.stdout(Stdio::piped()).spawn().expect("it starts");
+        let some = |text: &str| text.trim().parse::<u32>().is_ok_and(|n| n > 5);
+        until("some are counted", || some(&says(&root, &["get", "n"]).out));
+        let before = rounds.load(Ordering::Relaxed);
+        assert_eq!(root.run(&["kill", "smr-1"]).code, Some(0));
+        assert!(replicas[0].wait().is_ok());
+        until("long values are written again", || {
+            rounds.load(Ordering::Relaxed) > before + 1 || long_values.is_finished()
+        });
+        is_over.store(true, Ordering::Relaxed);
+        long_values.join().expect("each is read as it was written");
+        counted.wait_with_output().expect("it ends")
+    });
     let said: Vec<u32> =
         String::from_utf8_lossy(&said.stdout).lines().map(|n| n.parse().expect("a number")).collect();
     assert_eq!(said, (1..=count).collect::<Vec<u32>>(), "once each, and none is lost");
     assert_eq!(says(&root, &["get", "n"]).ends(0).out.trim(), count.to_string());
+    let ran = says(&root, &["get", "long"]).ends(1);
+    assert!(ran.err.contains("too long"), "{ran:?}");
     for (name, mut replica) in ["smr-2", "smr-3"].into_iter().zip(replicas.into_iter().skip(1)) {
         assert_eq!(root.run(&["stop", name]).code, Some(0));
         assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+}
+
+#[test]
+fn a_replica_that_is_to_begin_anew_beside_a_live_one_says_that_it_does_not() {
+    const IN_VAIN: &str = "--force-empty has no effect";
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let said = |name: &str| std::fs::read_to_string(root.note(format!("{name}-err"))).unwrap_or_default();
+    let begin = |name: &str| {
+        let mut command = root.command(&["smr", "server", "--name", name, "--force-empty"]);
+        let errors = std::fs::File::create(root.note(format!("{name}-err"))).expect("made");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn().expect("started")
+    };
+    let mut replicas = vec![begin("smr-1")];
+    until("the first serves", || says(&root, &["put", "a", "1"]).code == Some(0));
+    replicas.push(begin("smr-2"));
+    until("the second one says it", || said("smr-2").contains(IN_VAIN));
+    assert!(!said("smr-1").contains(IN_VAIN), "{}", said("smr-1"));
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "1");
+    for name in ["smr-2", "smr-1"] {
+        root.run(&["stop", name]).ends(0);
+    }
+    for mut replica in replicas {
+        assert!(replica.wait().is_ok());
     }
 }
 
@@ -451,7 +588,7 @@ fn what_cannot_be_stored_is_refused_with_its_reason() {
     let ran = says(&root, &["put", "", "v"]).ends(2);
     assert!(ran.err.contains("a key has 1 to 255 bytes, this one has 0"), "{ran:?}");
     let ran = says(&root, &["get", "k", "--timeout", "200ms"]).ends(1);
-    assert!(ran.err.contains("no answer within 200ms; see `obol status`"), "{ran:?}");
+    assert!(ran.err.contains("no answer within 200ms; see `obol smr status`"), "{ran:?}");
     let ran = says(&root, &["server", "--name", "app-1"]).ends(2);
     assert!(ran.err.contains("a replica's name begins with `smr-`, such as smr-1"), "{ran:?}");
 }

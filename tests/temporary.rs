@@ -1,7 +1,7 @@
 //! Clusters that a command makes for itself end with it, whatever ends it, and leave nothing
 //! behind.
 
-use crate::support::{Root, has_ended, signal, until, until_or};
+use crate::support::{Root, has_ended, heeding, signal, until, until_or};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -20,16 +20,7 @@ impl Underway {
     fn start(root: &Root, words: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("obol-test-temporary-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("made");
-        let of_root = root.command(words);
-        // Whoever runs the tests may ignore a signal, as `nohup` does, which programs inherit.
-        let mut command = Command::new("env");
-        command.arg("--default-signal=HUP,INT,TERM").arg(of_root.get_program()).args(of_root.get_args());
-        for (name, value) in of_root.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let mut command = heeding(&root.command(words));
         command.env("TMPDIR", &folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // As a shell gives it, so that a whole group can be hit.
         let child = command.process_group(0).spawn().expect("it starts");

@@ -233,3 +233,54 @@ fn a_short_recording_has_every_sample_of_every_histogram() {
     assert!(decisions >= 7 && counted(&report)["decide"] >= decisions, "{decisions}: {report}");
     signal("CONT", &alive);
 }
+
+/// What `up` says at its end, a report on a recording, `status` and the exporter, of a cluster whose nodes
+/// were killed and started again.
+#[test]
+fn the_summary_of_up_and_a_report_are_about_all_lives_and_agree() {
+    const RENEWALS: [(&str, Counter); 3] = [
+        ("on_time", Counter::RenewalsOnTime),
+        ("late", Counter::RenewalsLate),
+        ("failed", Counter::RenewalsFailed),
+    ];
+    let (root, up) = Root::with_cluster(&["--apps", "2"]);
+    let (before, all, shown, mut recorder) = begin(&root);
+    signal("CONT", &all);
+    root.healthy();
+    let sum = |truth: &Truth, counter: Counter| -> u64 {
+        truth.counters.values().filter_map(|counters| counters.get(counter as usize)).sum()
+    };
+    for _ in 0..3 {
+        for name in ["node-1", "node-2"] {
+            root.run(&["kill", name]).ends(0);
+            root.run(&["start", name]).ends(0);
+            root.healthy();
+        }
+    }
+    freeze_all(&root);
+    let after = truth(&root);
+    // Its last look is at the frozen cluster.
+    signal("INT", &[i64::from(recorder.id())]);
+    assert!(recorder.wait().expect("a child").success());
+    let report: Value = root.run(&["report", &shown, "--format", "json"]).ends(0).json();
+    let status = root.status();
+    for (name, counter) in RENEWALS {
+        let of_status: u64 = status.json["processes"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|process| process["renewals"][name].as_u64())
+            .sum();
+        assert_eq!(of_status, sum(&after, counter), "{name}: status has those of the lives that are left");
+    }
+    signal("INT", &[up.pid()]);
+    let ended = up.end().well();
+    let summary = ended.lines.iter().rfind(|line| line["event"] == "summary").expect("a summary");
+    for (name, counter) in RENEWALS {
+        let said = summary[format!("renewals_{name}")].as_u64().expect("a number");
+        let recorded = report["renewals"][name].as_u64().expect("a number");
+        assert_eq!(said, sum(&before, counter) + recorded, "{name}: {summary} {report}");
+    }
+    let on_time = summary["renewals_on_time"].as_u64().expect("a number");
+    assert!(on_time > sum(&after, Counter::RenewalsOnTime), "more than those that are left have counted");
+}

@@ -165,6 +165,69 @@ fn every_daemon_of_a_host_is_restarted_its_gateway_too_and_each_is_waited_for() 
     assert!(after.is_some() && after != before, "{after:?}");
 }
 
+/// A cluster of the next release, which this one's programs still read.
+fn of_next_release(root: &Root) -> Daemon {
+    let mut command = root.command(&["up", "--headless", "--apps", "1"]);
+    of_release(&mut command, RELEASES[1]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let up = Daemon(command.spawn().expect("it starts"));
+    until_or("it is healthy", || (root.status().code == Some(0)).then_some(()), || root.run(&["status"]).out);
+    up
+}
+
+#[test]
+fn a_release_that_is_not_admitted_any_more_is_refused_before_anything_is_stopped() {
+    let root = Root::new();
+    let _up = of_next_release(&root);
+    root.until("it speaks the next release", |status| status.json["release"] == RELEASES[1]);
+    let before = root.healthy().pids();
+    let why = ["nothing was stopped", "speaks 0.2 and admits no 0.1", "upgrade this program to 0.2"];
+    let plan = root.run(&["upgrade", "--plan"]).ends(2);
+    assert!(plan.out.contains("obol-agent@node-1 0.2.0 -> 0.1.0"), "{plan:?}");
+    plan.refused(&why);
+    let restarted = root.note("restarted");
+    let restart = format!("touch {}", restarted.display());
+    root.run(&["upgrade", "--restart", &restart]).refused(&why);
+    assert!(!restarted.exists(), "a restart was begun");
+    assert_eq!(root.healthy().pids(), before);
+}
+
+#[test]
+fn keys_by_which_a_new_daemon_could_not_connect_are_found_before_anything_is_stopped() {
+    let (root, _up) = Root::with_cluster(&["--hosts", "2"]);
+    let before = root.healthy().pids();
+    let [key, away] = ["default.2/host.key", "default.2/away"].map(|name| root.path().join(name));
+    fs::rename(&key, &away).expect("it is there");
+    let restarted = root.note("restarted");
+    let restart = format!("touch {}", restarted.display());
+    let place = ["upgrade", "--all", "--cluster", "default.2"];
+    let run = |more: &[&str]| root.run(&[&place, more].concat());
+    let why = ["nothing was stopped", "by the keys in", "host.key"];
+    run(&["--plan"]).refused(&why);
+    run(&["--restart", &restart]).refused(&why);
+    assert!(!restarted.exists(), "a restart was begun");
+    fs::rename(&away, &key).expect("it is there");
+    run(&["--plan"]).ends(0);
+    assert_eq!(root.healthy().pids(), before);
+}
+
+#[test]
+fn one_upgrade_of_a_host_runs_at_a_time() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let [begun, gate] = ["begun", "gate"].map(|name| root.note(name));
+    fs::write(&gate, "").expect("written");
+    let (begun_at, gate_at) = (begun.display(), gate.display());
+    let wait = format!("touch {begun_at}; while [ -e {gate_at} ]; do sleep 0.02; done; false");
+    let mut command = root.command(&["upgrade", "--all", "--restart", &wait]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut first = Daemon(command.spawn().expect("it starts"));
+    until_or("it restarts one", || begun.exists().then_some(()), String::new);
+    root.run(&["upgrade", "--all", "--restart", "true"]).refused(&["another `obol upgrade`"]);
+    root.run(&["upgrade", "--all", "--plan"]).ends(0);
+    fs::remove_file(&gate).expect("removed");
+    assert_eq!(first.0.wait().expect("a child").code(), Some(1));
+    root.run(&["upgrade", "--all", "--restart", "false"]).ends(1);
+}
+
 #[test]
 fn the_benchmark_of_upgrades_measures_users_of_both_ways_and_no_answer_is_wrong() {
     let root = Root::new();

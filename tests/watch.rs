@@ -37,6 +37,7 @@ fn views_come_in_order_from_any_that_is_kept_and_say_who_accused_whom() {
     let failed = until_told("failed", "app-1");
     let change = &failed["changes"][0];
     assert!(change["accuser_name"].is_string() && change["level"].is_string(), "{failed}");
+    assert!(failed["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{failed}");
     root.run(&["start", "app-1"]).ends(0);
     until_told("joined", "app-1");
     root.run(&["stop", "app-1"]).ends(0);
@@ -60,7 +61,20 @@ fn a_reader_that_comes_late_is_told_what_it_missed() {
     assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ids:?}");
     assert!(ids.len() >= 7, "a ring of 8 slots keeps 7 views: {ids:?}");
     let text = root.run(&["watch", "--once", "--from", "1"]).ends(0).out;
-    assert!(text.starts_with("gap         views 1 to "), "{text}");
+    assert!(text.starts_with("-  ") && text.contains("  gap         views 1 to "), "{text}");
+    assert!(
+        text.lines().next_back().is_some_and(|line| line.starts_with("20") && line.contains("Z view ")),
+        "{text}"
+    );
+    let since = |time: &str| lines(&root.run(&["watch", "--once", "--json", "--since", time]).ends(0).out);
+    assert_eq!(
+        since("1h").last().map(|line| line["view"].clone()),
+        seen.last().map(|line| line["view"].clone())
+    );
+    let last = since(seen[seen.len() - 2]["time"].as_str().expect("a time"));
+    assert!(!last.is_empty() && last.len() < seen.len(), "{last:?}");
+    assert!(since("now").is_empty(), "no view was decided since then");
+    root.run(&["watch", "--from", "1", "--since", "1h"]).refused(&["cannot be used with"]);
     root.run(&["watch", "--from", "100000"]).refused(&["view 100000 lies ahead: the newest"]);
 }
 

@@ -3,7 +3,7 @@
 use crate::handle::{MembershipHandle, POLL_INTERVAL};
 use crate::lost::Lost;
 use derive_more::Deref;
-use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
+use obol_fabric::host::{Attachment, Beat, Cluster, HostError, NameClaim, Presence, clock};
 use obol_fabric::version::Advice;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Release, SeatStatus};
 use obol_membership::Kind;
@@ -30,15 +30,16 @@ pub enum Obstacle {
          limits.value_bytes in its profile"
     )]
     NoRoom,
-    /// Programs of its name failed or left too often; its join is on hold for this much longer.
+    /// Programs of its name failed, left or were suspected too often; its join is on hold for this much
+    /// longer.
     #[error(
-        ": programs of its name died or left again and again, so its join is on hold for {0} more; find out why \
+        ": programs of its name died, left or were suspected again and again, so its join is on hold for {0} more; find out why \
          (`obol events`), or see coordinator.join_burst in the profile"
     )]
     OnHold(Nanos),
     /// How often it was refused, or excluded before it learned of its admission.
     #[error(
-        ": it was refused, or excluded immediately ({0} times in all); see `obol events` for who suspects whom"
+        ": it was refused, or excluded immediately ({0}x), or a link to the cluster is cut; see `obol events` for who suspects whom"
     )]
     Refused(u32),
     /// The agent has no answer yet.
@@ -96,6 +97,9 @@ pub struct Attached {
     request: SeatRequest,
     /// One join or leave at a time.
     asking: Mutex<()>,
+    // Given up after the seat.
+    #[expect(dead_code, reason = "holds the name")]
+    claim: Box<NameClaim>,
 }
 
 /// Where a program attaches, and under which name.
@@ -106,17 +110,20 @@ struct SeatRequest {
 }
 
 impl Attached {
-    /// Takes a seat at the agent of this name. The program is no member yet. Several live programs
-    /// may share a name: incarnations distinguish them, and `obol kill` refuses such a name. That of a
-    /// coordinator, an agent, a lease cache or a gateway of the cluster is refused.
+    /// Takes a seat at the agent of this name. The program is not yet a member. It has `name` for as
+    /// long as this lives: one that a live process of this host has is refused, as is that of a
+    /// coordinator, an agent, a lease cache or a gateway of the cluster. The name of a process that
+    /// ended is free at once.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
-        site.deployment.check_name(Kind::App, name)?;
+        let claim = Self::claim(site, name)?;
         let request = SeatRequest::of(site, name);
-        Ok(Self::seated(
-            Attachment::open_named(&site.cluster, agent_named(agent), name, request.beat)?,
-            agent,
-            request,
-        ))
+        let seat = Attachment::open_named(&site.cluster, agent_named(agent), name, request.beat)?;
+        Ok(Self::seated(seat, agent, request, claim))
+    }
+
+    fn claim(site: &Site, name: Name) -> Result<NameClaim, HostError> {
+        site.deployment.check_name(Kind::App, name)?;
+        NameClaim::take(&site.cluster, name)
     }
 
     /// Takes a seat whose heartbeat the calling thread provides: it has to call [`Presence::beat`]
@@ -124,14 +131,14 @@ impl Attached {
     /// death. For programs with an event loop. Where the profile asks for SCHED_FIFO the thread
     /// should have it, too: on a busy machine an ordinary one may be late.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
-        site.deployment.check_name(Kind::App, name)?;
+        let claim = Self::claim(site, name)?;
         let (seat, presence) = Attachment::open_present(&site.cluster, agent_named(agent), name)?;
-        Ok((Self::seated(seat, agent, SeatRequest::of(site, name)), presence))
+        Ok((Self::seated(seat, agent, SeatRequest::of(site, name), claim), presence))
     }
 
-    fn seated(seat: Attachment, agent: Name, request: SeatRequest) -> Self {
+    fn seated(seat: Attachment, agent: Name, request: SeatRequest, claim: NameClaim) -> Self {
         let handle = MembershipHandle::of_seat(seat.region().clone());
-        Self { seat, agent, handle, request, asking: Mutex::default() }
+        Self { seat, agent, handle, request, asking: Mutex::default(), claim: Box::new(claim) }
     }
 
     /// After its agent's death: takes a seat at the agent's successor, which has the same name, and

@@ -50,6 +50,9 @@ pub enum Act {
     Confirm(u32, u16),
     /// Copies of all joins that may still be valid arrive at all coordinators.
     RepeatJoins,
+    /// A copy of the announcement of the view after the one that a node knows arrives there, late, with
+    /// its CLEAR if one was sent.
+    LateView(u32),
     /// The current leader ends.
     KillLeader,
     /// An operator requests that a coordinator becomes an acceptor, or stops being one.
@@ -77,6 +80,7 @@ impl Act {
             | Self::Freeze(n)
             | Self::Thaw(n)
             | Self::Leave(n)
+            | Self::LateView(n)
             | Self::Attach(n, _)
             | Self::KillProgram(n, _)
             | Self::FreezeProgram(n, _)
@@ -137,6 +141,7 @@ impl Driver {
             Act::Freeze(_) => Mark::FrozenMember,
             Act::Cut(..) => Mark::LinkCut,
             Act::RepeatJoins => Mark::JoinsRepeated,
+            Act::LateView(n) if self.missed_view(n).is_some() => Mark::LateView,
             Act::Attach(n, s) if !self.is_dead(n) && !has(n, s) => Mark::Attached,
             Act::KillProgram(n, s) if has(n, s) => Mark::KilledProgram,
             Act::FreezeProgram(n, s) if has(n, s) => Mark::FrozenProgram,
@@ -177,6 +182,7 @@ impl Driver {
             Act::Work(n, s, span) => self.begin_work(n, s, span),
             Act::Confirm(n, s) => self.begin_confirm(n, s)?,
             Act::RepeatJoins => self.repeat_joins(),
+            Act::LateView(n) => self.late_view(n),
             Act::CutPath(from, to, path) => self.set_path(from, to, path, true),
             Act::HealPath(from, to, path) => self.set_path(from, to, path, false),
             Act::DelayPath(from, to, path, delay) => self.delay_path(from, to, path, delay),

@@ -54,7 +54,9 @@ fn scenario(deployment: &Deployment, seed: u64, mutant: ActiveMutant) -> Result<
         (deployment.coordinators.into(), deployment.apps.into(), deployment.caches.into());
     let config = obol_membership::Config { mutant, ..deployment.config()? };
     let clocks = vec![Clock::new(EPOCH, 0); (all.0 + all.1 + all.2) as usize];
-    Ok(Scenario::without_faults(seed, all, config, Network::default(), clocks))
+    // As over shared memory.
+    let network = Network { pages_outlive: true, ..Network::default() };
+    Ok(Scenario::without_faults(seed, all, config, network, clocks))
 }
 
 impl Cluster {
@@ -228,7 +230,7 @@ impl Cluster {
             processes.extend(self.app(node));
         }
         processes.sort_by_key(|process| (process.kind, process.name));
-        let view = processes.iter().filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
+        let view = processes.iter().filter_map(|p| p.view.clone()).max_by_key(|view| view.rank());
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: self.now(), view, processes, remote: Vec::new(), health, reasons };
         let kind = |name: String| {
@@ -239,15 +241,21 @@ impl Cluster {
             pulses: Vec::new(),
             deciders: Deciders::expected(&self.deployment, snapshot.view.as_deref()),
             others: self.others().into_iter().map(kind).collect(),
+            // All that it has are of the deployment.
+            missed: Vec::new(),
+            store: None,
             absent: std::collections::BTreeMap::new(),
             fates: std::collections::BTreeMap::new(),
             trouble: None,
             forgotten: Vec::new(),
             unsaved: Vec::new(),
             gateway: judge::Gateway::Serves,
+            lost_addresses: Vec::new(),
             newest_since: obol_fabric::Instant::ZERO,
         };
-        (snapshot.health, snapshot.reasons) = judge::judge(&snapshot, &expected);
+        let (health, reasons) = judge::judge(&snapshot, &expected);
+        snapshot.health = health;
+        snapshot.reasons = reasons.into_iter().map(|reason| reason.text).collect();
         snapshot
     }
 

@@ -41,26 +41,30 @@ impl End {
         }
     }
 
-    /// How often members of a name may end within that time: until it is put on hold as the window
-    /// allows, `free` long, and once after each hold.
-    fn allowed(self, timing: &Timing, time: u64, free: u64) -> u64 {
-        let burst = match self {
-            Self::Crashes => u64::from(timing.join_burst),
-            Self::Leaves => u64::from(timing.join_burst) * leaves_per_failure(timing),
-        };
-        let (mut allowed, mut held, mut hold) =
-            (burst + 1 + free * burst / timing.join_window.0, 0, timing.join_hold.0);
-        while held < time {
-            held += hold;
-            hold = (2 * hold).min(timing.join_hold_max.0);
-            allowed += 1;
+    /// How many of these ends are free, and the time in which as many more become so.
+    fn free(self, timing: &Timing) -> (u64, u64) {
+        let burst = u64::from(timing.join_burst);
+        match self {
+            Self::Crashes => (burst, timing.join_window.0),
+            Self::Leaves => (burst * leaves_per_failure(timing), timing.join_window.0),
         }
-        allowed
     }
 }
 
+/// How often members of a name may end within that time: until it is put on hold as often as is
+/// `free`, in that window, for `unheld` long, and once after each hold.
+pub(super) fn allowed(timing: &Timing, (free, window): (u64, u64), time: u64, unheld: u64) -> u64 {
+    let (mut allowed, mut held, mut hold) = (free + 1 + unheld * free / window, 0, timing.join_hold.0);
+    while held < time {
+        held += hold;
+        hold = (2 * hold).min(timing.join_hold_max.0);
+        allowed += 1;
+    }
+    allowed
+}
+
 /// Holds that leaders have counted.
-fn holds_counted(driver: &Driver) -> u64 {
+pub(super) fn holds_counted(driver: &Driver) -> u64 {
     (0..driver.scenario.coordinators).map(|n| driver.world.counter(n, Counter::JoinHolds)).sum()
 }
 
@@ -127,8 +131,8 @@ pub(super) fn run(driver: &mut Driver, end: End) -> Verdict {
         }
     }
     driver.kill_program(agent, seat)?;
-    let free = first_hold.unwrap_or(over) - began;
-    let allowed = end.allowed(&timing, LEASES * unit, free);
+    let unheld = first_hold.unwrap_or(over) - began;
+    let allowed = allowed(&timing, end.free(&timing), LEASES * unit, unheld);
     let (time, share) = (driver.world.now(), active * 1_000 / checks.max(1));
     if ends > allowed {
         broken!(22, time, "members of one name ended {ends} times ({end:?}), {allowed} are allowed")?;

@@ -15,8 +15,8 @@ use obol_fabric::sim::{Network, Rng, State, StepInfo, What};
 use obol_fabric::{Address, Group, Instant, Name, SeatStatus, ViewId, memory, page, recorder};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::recorder::Record;
-use obol_membership::view::{Edit, JOIN_WINDOW, Newcomer};
-use obol_membership::{ActiveMutant, Change, Coordinator, Kind, Member, Start, View, poll, wire};
+use obol_membership::view::{Departed, JOIN_WINDOW, Newcomer, Reason};
+use obol_membership::{Change, Coordinator, Kind, Member, Start, View, poll, wire};
 use std::fmt;
 use std::sync::Arc;
 
@@ -66,6 +66,21 @@ pub(super) struct Driver {
 
 fn name(what: &str, number: u32) -> Name {
     Name::new(&format!("{what}-{number}")).unwrap_or_default()
+}
+
+/// By how many bytes a view grows at most when some of its members are removed later, or its lease
+/// changes: as the encoding shows for each of them.
+fn reserve(view: &View) -> usize {
+    let bytes = wire::encode_view(view).len();
+    let growth = |gone: &obol_membership::view::Member| {
+        let mut less = view.clone();
+        less.members.retain(|m| m.incarnation != gone.incarnation);
+        less.departed.push(Departed::of(gone, view.id, false));
+        let accused = gone.incarnation;
+        less.changes.push(Change::Failed { accused, accuser: accused, reason: Reason::Deadbeat });
+        wire::encode_view(&less).len().saturating_sub(bytes)
+    };
+    view.members.iter().map(growth).sum::<usize>() + 1
 }
 
 /// The same view under another number, as if nothing had changed since.
@@ -408,6 +423,11 @@ impl Driver {
         self.world.close(node);
     }
 
+    pub(super) fn refuse(&mut self, from: u32, to: u32) {
+        self.log(format_args!("node {from} cannot connect to node {to}, which reaches it"));
+        self.world.refuse(from, to);
+    }
+
     pub(super) fn open(&mut self, node: u32) {
         if self.world.is_closed(node) {
             self.log(format_args!("open node {node}"));
@@ -416,6 +436,10 @@ impl Driver {
     }
 
     pub(super) fn heal(&mut self, from: u32, to: u32) {
+        if self.world.is_refused(from, to) {
+            self.log(format_args!("node {from} can connect to node {to} again"));
+            self.world.accept(from, to);
+        }
         if self.world.is_cut(from, to) {
             self.log(format_args!("heal {from} -> {to}"));
             self.world.heal(from, to);
@@ -475,7 +499,7 @@ impl Driver {
     pub(super) fn set_lease(&mut self, lease: u64, to: u32) {
         use obol_fabric::{Fabric, Nanos};
         self.log(format_args!("leases of {lease} ns are requested from coordinators {to:b}"));
-        self.oracle.decisions.request_lease(Nanos(lease));
+        self.oracle.decisions.leases.request(Nanos(lease));
         let bytes = obol_membership::wire::Message::SetLease(Nanos(lease)).encode();
         let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
         let targets = (0..self.scenario.coordinators).filter(|n| to >> n & 1 == 1);
@@ -527,6 +551,25 @@ impl Driver {
                 joins.iter().for_each(|join| port.send(Address::region(target), join));
             }
         });
+    }
+
+    /// The view after the one that a running node knows, if it is decided.
+    pub(super) fn missed_view(&self, node: u32) -> Option<Arc<View>> {
+        let known = self.world.machine(node).view().id;
+        let decided = self.oracle.decisions.get(known.next()).filter(|_| self.runs(node))?;
+        Some(Arc::clone(&decided.view))
+    }
+
+    /// The announcement of that view arrives, like a datagram delayed by the network.
+    pub(super) fn late_view(&mut self, node: u32) {
+        use obol_fabric::Fabric;
+        let Some(view) = self.missed_view(node) else { return };
+        let reaches = |n: &u32| self.runs(*n) && *n != node && !self.world.is_cut(*n, node);
+        let Some(from) = (0..self.scenario.nodes()).rev().find(reaches) else { return };
+        self.log(format_args!("the announcement of view {} arrives late at node {node}", view.id));
+        let cleared = self.oracle.cleared() >= view.base;
+        let bytes = wire::Message::View { frame: &view.to_frame(), cleared }.encode();
+        self.world.with_machine(from, |_, _, port| port.send(Address::region(node), &bytes));
     }
 
     /// The acceptors after the newest view.
@@ -629,11 +672,13 @@ impl Driver {
     fn is_full(&self) -> bool {
         let name = self.genesis.members.first().map(|m| m.name).unwrap_or_default();
         let newcomer = Newcomer::new(Kind::Agent, name, Address::region(u32::MAX), 0);
-        let edit = Edit { admit: vec![newcomer], ..Edit::default() };
-        let newest = self.oracle.newest();
-        let next = newest.successor(&edit, newest.cleared, ActiveMutant::NONE);
+        let mut next = View::clone(self.oracle.newest());
+        next.id = next.id.next();
+        next.members.push(newcomer.admitted(next.next_incarnation));
+        next.departed.retain(|gone| gone.at.0 + JOIN_WINDOW >= next.id.0);
+        next.changes = vec![Change::Joined(next.next_incarnation)];
         // A name may be two bytes longer than this one, and the encoding is padded to eight bytes.
-        let bytes = next.to_frame().len() + 8 + wire::removal_reserve(&next);
+        let bytes = next.to_frame().len() + 8 + reserve(&next);
         bytes > self.scenario.config.layout.limits().value_bytes as usize
     }
 

@@ -12,6 +12,8 @@ mod crash_loop;
 mod driver;
 mod fault_schedule;
 mod faults;
+mod flap;
+mod last_cache;
 mod marks;
 mod oracle;
 pub mod papers;

@@ -75,12 +75,15 @@ named_enum! {
         RefusedNoHost = "refused_no_host",
         /// A join was rejected because the view has no room for it.
         RefusedFull = "refused_full",
-        /// A join was put on hold because its name failed or left too often.
+        /// A join was put on hold because its name failed, left or was suspected too often.
         OnHold = "held_back",
         /// A program crashed repeatedly as soon as it was a member, with little effect on others.
         CrashLoop = "crash_loop",
         /// A program left repeatedly as soon as it was a member, until its name was put on hold.
         LeaveLoop = "leave_loop",
+        /// A process was suspected repeatedly, until its name was put on hold, and was admitted each
+        /// time.
+        Flapped = "flapped",
         /// A join was rejected for another reason.
         RefusedOther = "refused_departed",
         /// The bits by which slots distinguish laps wrapped.
@@ -117,6 +120,8 @@ named_enum! {
         CachePassed = "cache_passed",
         /// A lease cache raised fences for a leader.
         FannedOut = "fanned_out",
+        /// The page of a dead agent was fenced through a program that mapped it.
+        DeadFenced = "dead_fenced",
         /// A cluster recovered with all multicasts lost.
         NoMulticast = "no_multicast",
         /// A cluster recovered with a minimal majority of coordinators.
@@ -143,6 +148,8 @@ named_enum! {
         CliqueOneWay = "clique_one_way",
         /// The same, with a node that the others do not reach, though it reaches them.
         CliqueClosed = "clique_closed",
+        /// The same, with a node that cannot connect to the others, though they reach it.
+        CliqueRefused = "clique_refused",
         /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
         /// The time line of a failover was incomplete, and gave no phases.
@@ -205,6 +212,10 @@ named_enum! {
         AskedToLeave = "asked_to_leave",
         /// Joins arrived again long after they had been decided.
         JoinsRepeated = "joins_repeated",
+        /// The announcement of a view arrived after another one had been decided.
+        LateView = "late_view",
+        /// The last lease cache went in a view that is not compatible with the one before.
+        LastCacheGone = "last_cache_gone",
         /// A live process was reported dead.
         Suspected = "suspected",
         /// A link was cut.

@@ -2,7 +2,7 @@
 //! some paths leave no other trace.
 
 use super::marks::{Mark, Marks};
-use obol_fabric::{Event, Fabric, Instant, Machine, ViewId};
+use obol_fabric::{Event, Fabric, Instant, Machine, Nanos, ViewId};
 use obol_membership::wire::{Message, Refusal};
 use obol_membership::{Coordinator, Member, View};
 use std::sync::Arc;
@@ -38,11 +38,13 @@ pub(crate) type World = obol_fabric::sim::World<Instrumented>;
 pub(crate) struct Instrumented {
     pub(crate) role: Role,
     pub(crate) marks: Marks,
+    /// The leases that were reported to it as too short.
+    pub(crate) reports: Vec<Nanos>,
 }
 
 impl Instrumented {
     pub(crate) const fn new(role: Role) -> Self {
-        Self { role, marks: Marks::NONE }
+        Self { role, marks: Marks::NONE, reports: Vec::new() }
     }
 
     /// The newest view that the machine knows.
@@ -88,7 +90,10 @@ impl Instrumented {
             Ok(Message::Settle(_)) => self.marks.hit(Mark::Nudge),
             Ok(Message::Step { .. }) => self.marks.hit(Mark::AnnouncedByStep),
             Ok(Message::Decided(_)) => self.marks.hit(Mark::AnnouncedByNumber),
-            Ok(Message::LeaseTooShort(_)) => self.marks.hit(Mark::LateRenewals),
+            Ok(Message::LeaseTooShort(lease)) => {
+                self.marks.hit(Mark::LateRenewals);
+                self.reports.push(lease);
+            }
             Ok(Message::WhoDecides(_)) => self.marks.hit(Mark::AskedWhoDecides),
             Ok(Message::Deciders { .. }) => self.marks.hit(Mark::DecidersSent),
             Ok(Message::Raised { raised, .. }) if raised.iter().all(|bits| *bits == 0) => {

@@ -5,6 +5,7 @@ use super::crash_loop::{self, End};
 use super::driver::Driver;
 use super::fault_schedule::{FaultSchedule, lease};
 use super::faults::until;
+use super::flap;
 use super::marks::{Mark, Marks};
 use super::oracle::{Cue, Verdict, Violation};
 use super::pulses::{self, PulsePlan};
@@ -137,6 +138,10 @@ fn without_faults(driver: &mut Driver, survivors: &mut Vec<u32>, recovery: &mut 
             *recovery = heal(driver, survivors)?.max(*recovery);
         }
     }
+    if driver.scenario.flap {
+        flap::run(driver)?;
+        *recovery = heal(driver, survivors)?.max(*recovery);
+    }
     if driver.scenario.split {
         // Earlier faults may still lead to removals, which do not belong to what follows.
         driver.expire_reports()?;
@@ -189,6 +194,13 @@ fn inject_faults(driver: &mut Driver) -> Verdict {
     }
     let end = driver.world.now() + schedule.targeted(driver);
     until(driver, &mut schedule, end)?;
+    let alone = schedule.one_cache(driver);
+    if alone > 0 {
+        let end = driver.world.now() + alone;
+        until(driver, &mut schedule, end)?;
+        let end = driver.world.now() + schedule.lose_last_cache(driver);
+        until(driver, &mut schedule, end)?;
+    }
     driver.oracle.merge(&driver.world)?;
     schedule.stop();
     Ok(())

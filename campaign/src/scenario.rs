@@ -135,6 +135,8 @@ pub struct Scenario {
     /// Whether a loop of graceful leaves follows: a program that leaves as soon as it is a member, and
     /// joins again.
     pub leave_loop: bool,
+    /// Whether a process is suspected again and again, and each time comes back.
+    pub flap: bool,
     /// Time limit for recovery after the end of the faults.
     pub patience: u64,
 }
@@ -192,6 +194,7 @@ impl Scenario {
         let drawn = Self::without_faults(seed, (coordinators, agents, 0), config, calm, Vec::new());
         let mut drawn = Self { spares, embedded, rough, ..drawn };
         drawn.draw_limits();
+        drawn.draw_pages();
         drawn.draw_extremes();
         drawn.draw_caches();
         drawn.draw_lease_range();
@@ -231,6 +234,12 @@ impl Scenario {
             datagram_bytes: if is_short { SHORT_DATAGRAM_BYTES } else { DATAGRAM_BYTES },
             ..*self.config.layout.limits()
         });
+    }
+
+    /// Whether the page of a dead agent can be fenced.
+    fn draw_pages(&mut self) {
+        let outlive = Rng::new(self.seed ^ 0x9a6e_5000_0000_0000).coin();
+        (self.calm.pages_outlive, self.rough.pages_outlive) = (outlive, outlive);
     }
 
     /// Delays that exceed the lease, and an acceptor without proposal numbers.
@@ -331,6 +340,7 @@ impl Scenario {
         timing.join_pause = Nanos(if loops.coin() { lease / 10 } else { 0 });
         self.crash_loop = loops.permille(400) && may_loop;
         self.leave_loop = loops.permille(400) && may_loop;
+        self.flap = loops.permille(300) && may_loop;
     }
 
     /// Whether spares replace missing acceptors, and with what faults an operator's change begins.
@@ -479,6 +489,7 @@ impl Scenario {
             split: false,
             crash_loop: false,
             leave_loop: false,
+            flap: false,
             patience: u64::MAX,
         }
     }

@@ -1,6 +1,8 @@
-//! Row 21 under a permanent partition that leaves a majority of the coordinators connected, or with a
-//! node that the others cannot reach any more, though it reaches them: all members can reach each other and are active, and no process is kept out that could reach them
-//! all. This stays so: membership does not change any more.
+//! Row 21 under a permanent partition that leaves a majority of the coordinators connected, with a
+//! node that the others cannot reach any more, though it reaches them, or with one that cannot connect
+//! to all or some of the others, though they reach it: all members can reach each other and are active,
+//! and no process is kept out that could reach them all. This stays so: membership does not change any
+//! more.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -16,6 +18,10 @@ const DRAWS_MAX: u32 = 8;
 
 /// How often a node is closed instead of a partition, in a thousand.
 const CLOSED_PERMILLE: u32 = 250;
+/// How often, of the others, a node cannot connect any more, in a thousand; and to how many of the
+/// others, if not to all.
+const REFUSED_PERMILLE: u32 = 330;
+const REFUSED_SOME_PERMILLE: u32 = 500;
 
 type Cuts = Vec<(u32, u32)>;
 
@@ -30,11 +36,22 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     if let Some(node) = closed {
         drawn = vec![lives.iter().filter(|other| **other != node).map(|other| (*other, node)).collect()];
     }
+    let refused = (closed.is_none() && rng.permille(REFUSED_PERMILLE)).then(|| {
+        let node = lives[rng.below(lives.len() as u64) as usize];
+        let all = rng.coin();
+        let others = lives.iter().filter(|other| **other != node);
+        others.filter(|_| all || rng.permille(REFUSED_SOME_PERMILLE)).map(|other| (node, *other)).collect()
+    });
+    if let Some(cuts) = &refused {
+        drawn = vec![Cuts::clone(cuts)];
+    }
     let Some(cuts) = drawn.into_iter().find(|cuts| leaves_majority(driver, &lives, cuts)) else {
         return Ok(false);
     };
     if let Some(node) = closed {
         driver.close(node);
+    } else if refused.is_some() {
+        cuts.iter().for_each(|&(a, b)| driver.refuse(a, b));
     } else {
         cuts.iter().for_each(|&(a, b)| driver.cut(a, b));
     }
@@ -57,6 +74,8 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
         driver.oracle.marks.hit(Mark::Clique);
         if closed.is_some() {
             driver.oracle.marks.hit(Mark::CliqueClosed);
+        } else if refused.is_some() {
+            driver.oracle.marks.hit(Mark::CliqueRefused);
         } else if cuts.iter().any(|&(a, b)| !driver.world.is_cut(b, a)) {
             driver.oracle.marks.hit(Mark::CliqueOneWay);
         }
@@ -81,7 +100,8 @@ fn members(driver: &Driver) -> Vec<u32> {
 fn apart(driver: &Driver) -> Option<String> {
     let inside = members(driver);
     let world = &driver.world;
-    let blocked = |a: u32, b: u32| world.is_cut(a, b) || a != b && world.is_closed(b);
+    let blocked =
+        |a: u32, b: u32| world.is_cut(a, b) || a != b && (world.is_closed(b) || world.is_refused(a, b));
     let is_cut = |a: u32, b: u32| blocked(a, b) || blocked(b, a);
     for (at, &a) in inside.iter().enumerate() {
         if let Some(b) = inside[..at].iter().find(|b| is_cut(a, **b)) {

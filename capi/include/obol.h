@@ -128,7 +128,8 @@ typedef struct obol_app obol_app;
 typedef struct obol_failures obol_failures;
 
 /**
- * Where a service writes a reply or its state.
+ * Where a service writes a reply, its state, or a part of it. The library owns it; it is valid during
+ * the call that was given it.
  */
 typedef struct obol_output obol_output;
 
@@ -168,20 +169,30 @@ typedef void (*obol_on_read)(void *context,
                              struct obol_output *reply);
 
 /**
- * Writes the whole state, for a replica that has none.
+ * Writes the whole state, for a replica that has none. Never called for a service with `obol_parts`.
  */
 typedef void (*obol_on_save)(void *context, struct obol_output *state);
 
 /**
  * Replaces the state by one that `on_save` wrote. Length 0 means the initial state, which it has to
  * accept. Returns false, and changes nothing, if it is no state of this service: the replica then takes
- * no part any more, and calls end with `OBOL_STATUS_CLUSTER`.
+ * no part any more, and calls end with `OBOL_STATUS_CLUSTER`. For a service with `obol_parts` the length
+ * is always 0.
  */
 typedef bool (*obol_on_load)(void *context, const uint8_t *state, size_t length);
 
 /**
  * A deterministic service. One thread of the replica calls all functions, one at a time, each with
- * `context`. They return, and do not call `obol_propose`, `obol_read` or `obol_replica_close`.
+ * `context`. They return. In them `obol_propose` and `obol_read` fail at once, with
+ * `OBOL_STATUS_ARGUMENT`; `obol_replica_close` takes effect when they have returned.
+ *
+ * The same thread shows the others that the program lives. If a function takes longer than the period
+ * of heartbeats (`heartbeat.period` of the profile: 100 ms with laptop, 1 ms with dedicated), the replica
+ * may be excluded. `on_save` and `on_load` work on the whole state, each time a replica joins. They are
+ * fit for a state that is saved or loaded within a fraction of that, with the copies that the library
+ * makes: with laptop, up to some 10 MB on a busy machine. With a larger one, the replica that saves it may
+ * be excluded meanwhile, and the one that loads it, too. Both join again, and what was answered is not
+ * lost, but nothing is answered while fewer than a majority can. Such a service needs `obol_parts`.
  */
 typedef struct obol_service {
   /**
@@ -197,7 +208,7 @@ typedef struct obol_service {
    */
   obol_on_read on_read;
   /**
-   * Writes the state.
+   * Writes the state; may be null with `obol_parts`.
    */
   obol_on_save on_save;
   /**
@@ -205,6 +216,120 @@ typedef struct obol_service {
    */
   obol_on_load on_load;
 } obol_service;
+
+/**
+ * Begins a save. The parts that follow are the state of this moment, whatever `on_commit` changes before
+ * they are written: the service keeps what a command overwrites, or copies what it changes. Returns the
+ * number of bytes that follow; about is enough, it is for the progress that `obol smr status` shows.
+ */
+typedef uint64_t (*obol_on_save_begin)(void *context);
+
+/**
+ * Writes the next part of the save that was begun, with `obol_output_write`, and returns true with the
+ * last one. 4 to 16 KB are a good size: writing it should take less than a tenth of a millisecond. A part
+ * without any byte that is not the last one is followed by the next one at once.
+ */
+typedef bool (*obol_on_save_part)(void *context, struct obol_output *part);
+
+/**
+ * The save that was begun is over: the service frees what it has kept for it. Called once after each
+ * `on_save_begin`: after the last part, or earlier, if the parts are not wanted any more (the replica that
+ * loaded them died, say) or the state is about to be replaced.
+ */
+typedef void (*obol_on_save_end)(void *context);
+
+/**
+ * Begins a load: the service makes a second state, without anything in it, to load bytes into. Until
+ * `on_load_commit`, all other functions go on with the first one.
+ */
+typedef void (*obol_on_load_begin)(void *context);
+
+/**
+ * Loads bytes into the second state, and returns how many of them it has used. They are what another
+ * replica's `on_save_part` wrote, in the same order, but cut elsewhere: a call has some KB, and may end
+ * in the middle of a record. What is not used is given again, with more after it. A number above
+ * `length`, such as SIZE_MAX, says that this is no state of the service.
+ */
+typedef size_t (*obol_on_load_part)(void *context, const uint8_t *bytes, size_t length);
+
+/**
+ * All bytes of a saved state were given and used: the second state becomes the state, and the service
+ * puts the former one aside for `on_work` to free. Returns false, and changes nothing, if the second
+ * state is not whole; `on_load_abandon` follows.
+ */
+typedef bool (*obol_on_load_commit)(void *context);
+
+/**
+ * Gives up the load: the service puts the second state aside for `on_work` to free. The state stays as it
+ * is. Called when the replica that saves died or stopped, and after a refusal; another load may begin.
+ */
+typedef void (*obol_on_load_abandon)(void *context);
+
+/**
+ * Frees some of what was put aside, for less than a tenth of a millisecond, and returns whether more is
+ * left. Called often, also if nothing is left: then it returns false at once.
+ */
+typedef bool (*obol_on_work)(void *context);
+
+/**
+ * Further functions of a service, for a state of any size: it is saved and loaded in parts, while
+ * commands go on. `obol_replica_open_parts` takes them; none of them may be null. They are called as
+ * those of `obol_service`: by the same thread, one at a time, with the same context. Each of them should
+ * return within a tenth of a millisecond.
+ *
+ * At one time there are at most one save and one load. A load is begun, then bytes are given, and then it
+ * is either committed or abandoned, once. A save may go on during a load; it is ended before a commit.
+ *
+ * The parts, one after the other, are what `on_save` would have written. So programs with and without
+ * these functions can be replicas of one service, if `on_load` reads the same bytes; a program can be
+ * given them while the others run.
+ *
+ * - A program that dies leaves nothing. When it runs again, it begins with the initial state, and loads
+ *   from another replica. One that dies while it saves: the replica that loads abandons, and begins again
+ *   with another one's save. One that dies while it loads: the save is ended within about a second.
+ * - When a replica begins anew, the save and the load are ended first; then `on_load` is called with
+ *   length 0.
+ * - `obol_replica_close` calls no function: the program frees what a save or a load has begun.
+ * - An allocator may return all free memory to the system in one call, or join all freed pieces: with
+ *   glibc, a call of malloc or free took 100 ms after a million pieces were freed. Keep memory for reuse,
+ *   or set, by mallopt, `M_TRIM_THRESHOLD` to INT_MAX, `M_TOP_PAD` to 64 MB and `M_MXFAST` to 0.
+ *
+ * The example `stock.c` has all of it.
+ */
+typedef struct obol_parts {
+  /**
+   * Begins a save.
+   */
+  obol_on_save_begin on_save_begin;
+  /**
+   * Writes the next part of it.
+   */
+  obol_on_save_part on_save_part;
+  /**
+   * Ends it.
+   */
+  obol_on_save_end on_save_end;
+  /**
+   * Begins a load.
+   */
+  obol_on_load_begin on_load_begin;
+  /**
+   * Loads bytes.
+   */
+  obol_on_load_part on_load_part;
+  /**
+   * Has what was loaded take effect.
+   */
+  obol_on_load_commit on_load_commit;
+  /**
+   * Gives it up.
+   */
+  obol_on_load_abandon on_load_abandon;
+  /**
+   * Frees in steps.
+   */
+  obol_on_work on_work;
+} obol_parts;
 
 /**
  * A member that was removed because it failed.
@@ -264,11 +389,13 @@ extern "C" {
 
 /**
  * Takes a seat at the agent `agent` of this node, under the name `name_of_app`, and stores the
- * handle in `*app`. The program is no member before `obol_join`. Several live programs may share a
- * name: incarnations distinguish them, and `obol kill` and `obol stop` refuse such a name.
+ * handle in `*app`. The program is no member before `obol_join`.
  *
  * A name has 1 to 23 bytes of `a-z A-Z 0-9 . _ -` and begins with a letter or digit
- * (`OBOL_STATUS_ARGUMENT`). Names that the cluster keeps for other processes, running or not, are
+ * (`OBOL_STATUS_ARGUMENT`). It belongs to one live process of the host at a time, until `obol_close`
+ * or the end of the process, and in that process to one handle: a name that another has is refused
+ * with `OBOL_STATUS_CLUSTER`, and `obol_last_error` says which process has it. Names that the cluster
+ * keeps for other processes, running or not, are
  * refused with `OBOL_STATUS_CLUSTER`: `leader`; `coord-N` for each coordinator that there can be
  * (`limits.proposers` of the profile); those of its agents and lease caches, under `obol up` `node-N`
  * and `cache-N` as far as it started them; and with several hosts `gateway` and `gateway-N`.
@@ -484,17 +611,8 @@ void obol_promise_progress(const struct obol_app *app, uint64_t within_ns);
 void obol_progress(const struct obol_app *app);
 
 /**
- * Appends `length` bytes to a reply or a state. Does nothing for a null pointer.
- *
- * # Safety
- * `output` is null or what a function of the service was given, during that call; `bytes` is null
- * or points to `length` bytes.
- */
-void obol_output_write(struct obol_output *output, const uint8_t *bytes, size_t length);
-
-/**
  * Starts a replica of `service` on threads of its own, and stores the handle in `*replica`. Three
- * programs that do so, each with a name of its own, keep the service together: `obol_propose` of
+ * programs that do so, each with a name of its own (see `obol_attach`), keep the service together: `obol_propose` of
  * any of them executes a command on all, and what was answered survives the death of any minority.
  * The oldest one leads. `obol smr status` shows them.
  *
@@ -524,6 +642,22 @@ enum obol_status obol_replica_open(const char *root,
                                    uint32_t voters,
                                    const struct obol_service *service,
                                    struct obol_replica **replica);
+
+/**
+ * The same for a service whose state is saved and loaded in parts: none of the functions of `parts` may
+ * be null. A null `parts` is refused.
+ *
+ * # Safety
+ * As `obol_replica_open`; `parts` is null or points to functions which another thread may call with the
+ * service's context until `obol_replica_close` has returned.
+ */
+enum obol_status obol_replica_open_parts(const char *root,
+                                         const char *cluster,
+                                         const char *name_of_replica,
+                                         uint32_t voters,
+                                         const struct obol_service *service,
+                                         const struct obol_parts *parts,
+                                         struct obol_replica **replica);
 
 /**
  * Executes a command on the replicated service, and stores the reply of `on_commit`: up to `room`
@@ -563,7 +697,8 @@ enum obol_status obol_read(const struct obol_replica *replica,
 
 /**
  * How many voters have every command that was answered, as of some moments ago; 0 if this replica
- * does not lead, and for a null pointer. While it is 1, nothing survives the leader's death.
+ * does not lead, in the child of a fork, and for a null pointer. While it is 1, nothing survives the
+ * leader's death.
  *
  * # Safety
  * `replica` is null or a live handle.
@@ -579,6 +714,15 @@ size_t obol_replica_redundancy(const struct obol_replica *replica);
  * `replica` is null or a handle that is no longer used.
  */
 void obol_replica_close(struct obol_replica *replica);
+
+/**
+ * Appends `length` bytes to a reply or a state. Does nothing for a null pointer.
+ *
+ * # Safety
+ * `output` is null or what a function of the service was given, during that call; `bytes` is null
+ * or points to `length` bytes.
+ */
+void obol_output_write(struct obol_output *output, const uint8_t *bytes, size_t length);
 
 /**
  * The error message of the last failed call of this thread. Empty if none has failed.

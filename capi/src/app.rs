@@ -77,11 +77,13 @@ pub(crate) unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result
 }
 
 /// Takes a seat at the agent `agent` of this node, under the name `name_of_app`, and stores the
-/// handle in `*app`. The program is no member before `obol_join`. Several live programs may share a
-/// name: incarnations distinguish them, and `obol kill` and `obol stop` refuse such a name.
+/// handle in `*app`. The program is no member before `obol_join`.
 ///
 /// A name has 1 to 23 bytes of `a-z A-Z 0-9 . _ -` and begins with a letter or digit
-/// (`OBOL_STATUS_ARGUMENT`). Names that the cluster keeps for other processes, running or not, are
+/// (`OBOL_STATUS_ARGUMENT`). It belongs to one live process of the host at a time, until `obol_close`
+/// or the end of the process, and in that process to one handle: a name that another has is refused
+/// with `OBOL_STATUS_CLUSTER`, and `obol_last_error` says which process has it. Names that the cluster
+/// keeps for other processes, running or not, are
 /// refused with `OBOL_STATUS_CLUSTER`: `leader`; `coord-N` for each coordinator that there can be
 /// (`limits.proposers` of the profile); those of its agents and lease caches, under `obol up` `node-N`
 /// and `cache-N` as far as it started them; and with several hosts `gateway` and `gateway-N`.

@@ -7,6 +7,7 @@
 
 mod app;
 mod replica;
+mod service;
 mod status;
 mod streams;
 mod view;
@@ -17,8 +18,12 @@ pub use app::{
     obol_leave, obol_newest_view, obol_progress, obol_promise_progress, obol_wait_changed,
 };
 pub use replica::{
-    OBOL_REPLICA_BYTES_MAX, OnCommit, OnLoad, OnRead, OnSave, Output, Replica, Service, obol_output_write,
-    obol_propose, obol_read, obol_replica_close, obol_replica_open, obol_replica_redundancy,
+    OBOL_REPLICA_BYTES_MAX, Replica, obol_propose, obol_read, obol_replica_close, obol_replica_open,
+    obol_replica_open_parts, obol_replica_redundancy,
+};
+pub use service::{
+    OnCommit, OnLoad, OnLoadAbandon, OnLoadBegin, OnLoadCommit, OnLoadPart, OnRead, OnSave, OnSaveBegin,
+    OnSaveEnd, OnSavePart, OnWork, Output, Parts, Service, obol_output_write,
 };
 pub use status::{Status, obol_last_error};
 pub use streams::{

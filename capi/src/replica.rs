@@ -1,13 +1,12 @@
 //! A program's own deterministic service, replicated.
 
 use crate::app::site;
+use crate::service::{Foreign, Parts, Service};
 use crate::status::{Refusal, Status, given, name, place, reported};
 use obol_fabric::{Name, Nanos};
 use obol_replica::{CallError, ReplicaError, Settings, Store};
 use obol_smr::{Active, BeginError, LoadError, PAYLOAD_BYTES_MAX, REPLICA_PREFIX, VOTERS_MAX, Views};
-use std::ffi::{c_char, c_void};
-use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::ffi::c_char;
 use std::sync::Arc;
 
 /// Bytes of the longest command, query or reply.
@@ -16,126 +15,6 @@ const _: () = assert!(OBOL_REPLICA_BYTES_MAX == PAYLOAD_BYTES_MAX);
 
 /// How often a replica that shares its core looks for requests.
 const POLL_EVERY: Nanos = Nanos::from_micros(20);
-
-/// Where a service writes a reply or its state.
-pub struct Output(Vec<u8>);
-
-/// Executes a command that is committed, on every replica, in the same order. The new state must
-/// follow from the old one and the command alone: no clock, no random numbers. The reply is what
-/// `obol_propose` returns; what goes beyond `OBOL_REPLICA_BYTES_MAX` is cut off. A command may be
-/// any bytes that a program of the cluster proposed.
-pub type OnCommit =
-    Option<unsafe extern "C" fn(context: *mut c_void, command: *const u8, length: usize, reply: *mut Output)>;
-
-/// Answers a query, at the leader only, without a change.
-pub type OnRead =
-    Option<unsafe extern "C" fn(context: *mut c_void, query: *const u8, length: usize, reply: *mut Output)>;
-
-/// Writes the whole state, for a replica that has none.
-pub type OnSave = Option<unsafe extern "C" fn(context: *mut c_void, state: *mut Output)>;
-
-/// Replaces the state by one that `on_save` wrote. Length 0 means the initial state, which it has to
-/// accept. Returns false, and changes nothing, if it is no state of this service: the replica then takes
-/// no part any more, and calls end with `OBOL_STATUS_CLUSTER`.
-pub type OnLoad = Option<unsafe extern "C" fn(context: *mut c_void, state: *const u8, length: usize) -> bool>;
-
-/// A deterministic service. One thread of the replica calls all functions, one at a time, each with
-/// `context`. They return, and do not call `obol_propose`, `obol_read` or `obol_replica_close`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Service {
-    /// Given to each function.
-    pub context: *mut c_void,
-    /// Executes a command.
-    pub on_commit: OnCommit,
-    /// Answers a query.
-    pub on_read: OnRead,
-    /// Writes the state.
-    pub on_save: OnSave,
-    /// Replaces the state.
-    pub on_load: OnLoad,
-}
-
-/// The functions of a [`Service`], each of which is there.
-#[derive(Clone, Copy)]
-struct Foreign {
-    context: *mut c_void,
-    on_commit: unsafe extern "C" fn(*mut c_void, *const u8, usize, *mut Output),
-    on_read: unsafe extern "C" fn(*mut c_void, *const u8, usize, *mut Output),
-    on_save: unsafe extern "C" fn(*mut c_void, *mut Output),
-    on_load: unsafe extern "C" fn(*mut c_void, *const u8, usize) -> bool,
-}
-
-// SAFETY: the caller of `obol_replica_open` promises that another thread may use them.
-unsafe impl Send for Foreign {}
-
-impl fmt::Debug for Foreign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Foreign").field(&self.context).finish()
-    }
-}
-
-// Copies share the state, which C has.
-impl PartialEq for Foreign {
-    fn eq(&self, other: &Self) -> bool {
-        self.context == other.context
-    }
-}
-
-impl Eq for Foreign {}
-
-impl Hash for Foreign {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.context.hash(state);
-    }
-}
-
-/// Lets a function append to `to`.
-fn written(to: &mut Vec<u8>, write: impl FnOnce(*mut Output)) {
-    let mut output = Output(std::mem::take(to));
-    write(&raw mut output);
-    *to = output.0;
-}
-
-impl obol_smr::Service for Foreign {
-    const KIND: u8 = 64;
-
-    fn apply(&mut self, command: &[u8], reply: &mut Vec<u8>) {
-        // SAFETY: the promise of `obol_replica_open`'s caller; command and reply outlive the call.
-        written(reply, |to| unsafe { (self.on_commit)(self.context, command.as_ptr(), command.len(), to) });
-    }
-
-    fn read(&self, query: &[u8], reply: &mut Vec<u8>) {
-        // SAFETY: as above.
-        written(reply, |to| unsafe { (self.on_read)(self.context, query.as_ptr(), query.len(), to) });
-    }
-
-    fn save(&self, to: &mut Vec<u8>) {
-        // SAFETY: as above.
-        written(to, |to| unsafe { (self.on_save)(self.context, to) });
-    }
-
-    fn load(&mut self, from: &[u8]) -> Result<(), LoadError> {
-        // SAFETY: as above.
-        let is_loaded = unsafe { (self.on_load)(self.context, from.as_ptr(), from.len()) };
-        if is_loaded { Ok(()) } else { Err(LoadError) }
-    }
-}
-
-impl TryFrom<&Service> for Foreign {
-    type Error = Refusal;
-
-    fn try_from(service: &Service) -> Result<Self, Refusal> {
-        let missing = |what: &'static str| move || Refusal::argument(format_args!("{what} is null"));
-        Ok(Self {
-            context: service.context,
-            on_commit: service.on_commit.ok_or_else(missing("on_commit"))?,
-            on_read: service.on_read.ok_or_else(missing("on_read"))?,
-            on_save: service.on_save.ok_or_else(missing("on_save"))?,
-            on_load: service.on_load.ok_or_else(missing("on_load"))?,
-        })
-    }
-}
 
 impl From<ReplicaError> for Refusal {
     fn from(error: ReplicaError) -> Self {
@@ -147,7 +26,7 @@ impl From<ReplicaError> for Refusal {
 impl From<CallError> for Refusal {
     fn from(error: CallError) -> Self {
         let status = match error {
-            CallError::Begin(_) => Status::Argument,
+            CallError::Begin(_) | CallError::Nested => Status::Argument,
             CallError::Timeout(_) => Status::Timeout,
             CallError::Unknown(_) => Status::Unknown,
             CallError::Ended(_) => Status::Cluster,
@@ -160,22 +39,8 @@ impl From<CallError> for Refusal {
 /// A replica of a service. Any thread may use it, several at once; `obol_replica_close` ends it.
 pub struct Replica(Store);
 
-/// Appends `length` bytes to a reply or a state. Does nothing for a null pointer.
-///
-/// # Safety
-/// `output` is null or what a function of the service was given, during that call; `bytes` is null
-/// or points to `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn obol_output_write(output: *mut Output, bytes: *const u8, length: usize) {
-    // SAFETY: the caller's promise.
-    if let (Some(output), false) = (unsafe { output.as_mut() }, bytes.is_null()) {
-        // SAFETY: the caller's promise.
-        output.0.extend_from_slice(unsafe { std::slice::from_raw_parts(bytes, length) });
-    }
-}
-
 /// Starts a replica of `service` on threads of its own, and stores the handle in `*replica`. Three
-/// programs that do so, each with a name of its own, keep the service together: `obol_propose` of
+/// programs that do so, each with a name of its own (see `obol_attach`), keep the service together: `obol_propose` of
 /// any of them executes a command on all, and what was answered survives the death of any minority.
 /// The oldest one leads. `obol smr status` shows them.
 ///
@@ -207,19 +72,56 @@ pub unsafe extern "C" fn obol_replica_open(
     service: *const Service,
     replica: *mut *mut Replica,
 ) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { open(root, cluster, name_of_replica, voters, service, None, replica) }
+}
+
+/// The same for a service whose state is saved and loaded in parts: none of the functions of `parts` may
+/// be null. A null `parts` is refused.
+///
+/// # Safety
+/// As `obol_replica_open`; `parts` is null or points to functions which another thread may call with the
+/// service's context until `obol_replica_close` has returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_replica_open_parts(
+    root: *const c_char,
+    cluster: *const c_char,
+    name_of_replica: *const c_char,
+    voters: u32,
+    service: *const Service,
+    parts: *const Parts,
+    replica: *mut *mut Replica,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { open(root, cluster, name_of_replica, voters, service, Some(parts), replica) }
+}
+
+/// # Safety
+/// As [`obol_replica_open_parts`].
+unsafe fn open(
+    root: *const c_char,
+    cluster: *const c_char,
+    name_of_replica: *const c_char,
+    voters: u32,
+    service: *const Service,
+    parts: Option<*const Parts>,
+    replica: *mut *mut Replica,
+) -> Status {
     reported(|| {
         // SAFETY: the caller's promise.
         let (out, name, service) = unsafe {
             (place("replica", replica)?, name("name", name_of_replica)?, given("service", service)?)
         };
-        let service = Foreign::try_from(service)?;
+        // SAFETY: the caller's promise.
+        let parts = parts.map(|parts| unsafe { given("parts", parts) }).transpose()?;
+        let service = Foreign::new(service, parts)?;
         let settings = settings(name, voters)?;
         // SAFETY: the caller's promise.
         let mut site = unsafe { site(root, cluster) }?;
         obol_replica::for_requests(&mut site);
         let empty = move || {
-            let mut service = service;
-            obol_smr::Service::load(&mut service, &[]).map_err(|LoadError| ReplicaError::InitialState)?;
+            let mut service = service.clone();
+            service.begin().map_err(|LoadError| ReplicaError::InitialState)?;
             Ok(service)
         };
         let store = Store::open::<Foreign, Views, Active>(Arc::new(site), settings, empty)?;
@@ -285,7 +187,8 @@ pub unsafe extern "C" fn obol_read(
 }
 
 /// How many voters have every command that was answered, as of some moments ago; 0 if this replica
-/// does not lead, and for a null pointer. While it is 1, nothing survives the leader's death.
+/// does not lead, in the child of a fork, and for a null pointer. While it is 1, nothing survives the
+/// leader's death.
 ///
 /// # Safety
 /// `replica` is null or a live handle.

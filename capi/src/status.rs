@@ -51,6 +51,11 @@ impl Refusal {
         Self::new(Status::Argument, text)
     }
 
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub(crate) fn timeout(what: &str, waited: Nanos) -> Self {
         Self::new(Status::Timeout, format_args!("{what} within {waited}"))
     }

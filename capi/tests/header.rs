@@ -4,7 +4,7 @@ use cbindgen::{Builder, Config, EnumConfig, ExportConfig, FunctionConfig, Langua
 use std::path::Path;
 
 /// The types, by their names in Rust and in C.
-const TYPES: [(&str, &str); 16] = [
+const TYPES: [(&str, &str); 25] = [
     ("App", "obol_app"),
     ("Failure", "obol_failure"),
     ("Failures", "obol_failures"),
@@ -13,9 +13,18 @@ const TYPES: [(&str, &str); 16] = [
     ("Member", "obol_member"),
     ("OnCommit", "obol_on_commit"),
     ("OnLoad", "obol_on_load"),
+    ("OnLoadAbandon", "obol_on_load_abandon"),
+    ("OnLoadBegin", "obol_on_load_begin"),
+    ("OnLoadCommit", "obol_on_load_commit"),
+    ("OnLoadPart", "obol_on_load_part"),
     ("OnRead", "obol_on_read"),
     ("OnSave", "obol_on_save"),
+    ("OnSaveBegin", "obol_on_save_begin"),
+    ("OnSaveEnd", "obol_on_save_end"),
+    ("OnSavePart", "obol_on_save_part"),
+    ("OnWork", "obol_on_work"),
     ("Output", "obol_output"),
+    ("Parts", "obol_parts"),
     ("Replica", "obol_replica"),
     ("Service", "obol_service"),
     ("Status", "obol_status"),

@@ -30,6 +30,7 @@ keep_lease_caches = 1
 deny_hosts = ["prod-*"]
 require_confirm = true
 allow_clock_step = true
+allow_undetected = true
 dead_man = "2s"
 require_approval = true
 abort = [

@@ -117,3 +117,28 @@ fn a_planted_bug_fails_a_drill() {
         assert!(reasons.iter().any(|reason| reason.contains("oracle")), "{name}: {reasons:?}");
     }
 }
+
+/// A drill that pauses an app.
+fn pause(lasts: &str, expect: &str) -> Drill {
+    let text = format!(
+        "[drill]\nschema = 1\nid = \"pause\"\ntitle = \"t\"\nenvironment = \"local\"\nrepeat = {{ count = 5 }}\n\
+         [targets]\na = {{ kind = \"app\", select = \"one\" }}\n[[step]]\nname = \"s\"\n\
+         fault = {{ kind = \"freeze\", for = \"{lasts}\", target = \"a\"{expect} }}\n"
+    );
+    drillfile::parse(&text, "pause").expect("a drill")
+}
+
+#[test]
+fn a_short_pause_passes_only_where_it_is_to_be_tolerated_and_a_long_one_only_where_it_is_not() {
+    const TOLERATED: &str = ", expect = \"tolerated\"";
+    let passed = run(&pause("3ms", TOLERATED), ActiveMutant::NONE).expect("it runs");
+    assert_eq!((passed.verdict, passed.void), (Verdict::Passed, 0), "{passed:#?}");
+    // Nothing else is judged, so the same drill says nothing if it was not tried.
+    assert!(passed.judged.is_empty() && passed.after.is_empty());
+    for (lasts, expect) in [("3ms", ""), ("30s", TOLERATED)] {
+        let refused = run(&pause(lasts, expect), ActiveMutant::NONE).expect_err("refused").to_string();
+        assert!(refused.contains("a stalled process is suspected after"), "{refused}");
+    }
+    let unjudged = run(&pause("30s", ""), ActiveMutant::NONE).expect("it runs");
+    assert_eq!(unjudged.verdict, Verdict::Void, "without a bound nothing is judged");
+}

@@ -5,14 +5,13 @@ use crate::signals;
 use obol_agent::Attached;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::sched::{self, Slice};
-use obol_fabric::host::{Presence, clock, program};
+use obol_fabric::host::{NameClaim, Presence, clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_node::endpoint::{Endpoint, LEAVE_TIMEOUT};
 use obol_node::service::ServiceManager;
 use obol_node::{Site, ended as end_note};
 use obol_profiles::Scheduling;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -26,24 +25,27 @@ pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 /// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and
 /// SIGINT.
 /// Its log begins here, before the process has real-time scheduling. `agent` is the one in whose
-/// region it has its seat. A name that belongs to a process of another kind is refused before anything
-/// is written under it; a gateway, which is of no member's `kind`, may have any.
+/// region it has its seat. A name that belongs to a process of another kind, or that a live process
+/// has, is refused before anything is written under it; a gateway, which is of no member's `kind`, may
+/// have any that is free.
 pub(crate) fn enter(
     root: &Path,
     cluster: Name,
     log: &LogOptions,
     (kind, process, agent): (Option<Kind>, Name, Option<Name>),
-) -> Result<(Site, Arc<AtomicBool>), Failure> {
+) -> Result<(Site, Arc<AtomicBool>, NameClaim), Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
-    let stop = signals::flag(&[SIGTERM, SIGINT])?;
+    let stop = signals::ending()?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     if let Some(kind) = kind {
         site.deployment.check_name(kind, process).map_err(Failure::refused)?;
     }
+    let name = NameClaim::reserve(&site.cluster, process).map_err(Failure::refused)?;
     log.start(root, &site, process, agent);
     // Command line and files are read, and nothing has run of what a failover needs.
     program::release();
-    Ok((site, stop))
+    program::keep_freed();
+    Ok((site, stop, name))
 }
 
 /// The service manager that started this process. A daemon works without one.

@@ -3,6 +3,7 @@
 //! and what other commands need of it.
 
 use crate::commands::coordinator;
+use crate::commands::smr::departed::Departure;
 use crate::commands::up::hosts::further_hosts;
 use crate::directory::Directory;
 use crate::logging;
@@ -11,11 +12,10 @@ use clap::Args;
 use obol_chaos::control::{self, ControlError, Request};
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
-use obol_fabric::host::{Cluster, Held, HostError, RegionInfo};
+use obol_fabric::host::{Cluster, Held, HostError, NameClaim, RegionInfo};
 use obol_membership::Kind;
-use obol_node::{Deployment, FileLock, Site, hosts_here};
+use obol_node::{Deployment, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
-use std::fs::File;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -199,6 +199,7 @@ pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Re
     let (mut observer, snapshot) = locate(root, cluster, target)?;
     let process = find(&snapshot, target, &gateway_names(root, cluster))
         .map_err(|none| elsewhere(root, &observer, &snapshot, (target, "stop")).unwrap_or(none))?;
+    let departure = Departure::of(root, cluster, process.name)?;
     end(process)?;
     // Whether it left or just ended, because no majority let it go, is in the newest view.
     let (name, who) = (process.name, process.incarnation);
@@ -207,9 +208,21 @@ pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Re
     let left = departed.filter(|d| d.left).any(|d| d.incarnation == who);
     let how = if left { "it left the cluster" } else { "it ended without leaving" };
     output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", process.process.pid))?;
+    let orphans = after.all_processes().filter(|p| p.seat != 0 && p.region == process.region);
+    let orphans: Vec<&str> =
+        orphans.filter(|p| p.lost_agent(&after) && !p.left).map(|p| p.name.as_str()).collect();
+    if process.kind == Kind::Agent && !orphans.is_empty() {
+        let them = orphans.join(", ");
+        output::remark(format_args!(
+            "obol: {them} cannot act without {name}: start it again, or stop {them} as well"
+        ))?;
+    }
     let lost = (process.kind == Kind::Coordinator).then(|| coordinator::lost_majority(&after)).flatten();
     if let Some(lost) = lost {
         output::remark(lost)?;
+    }
+    if let Some(warning) = departure.and_then(Departure::warning) {
+        output::remark(format_args!("obol: {warning}"))?;
     }
     // The others take what they did not agree to for a failure, and pay for a failover.
     Ok(if left { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -292,52 +305,27 @@ pub(crate) fn start(root: &Path, cluster: Name, Target { target }: &Target) -> R
     }
 }
 
-/// Refuses a name that a live process of the cluster has: commands, drills and hooks could not
-/// distinguish the two.
+/// Refuses a name that a live process has, of this host (where the one that is to be started claims it for
+/// itself) or of another one.
 pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failure> {
+    let name = Name::new(name).map_err(Failure::refused)?;
+    let here = Cluster::open(root, cluster).map_err(Failure::refused)?;
+    drop(NameClaim::reserve(&here, name).map_err(Failure::refused)?);
+    unused_elsewhere(root, cluster, name)
+}
+
+/// Refuses a name that a live process of another host has: claims of names reach as far as a host.
+pub(crate) fn unused_elsewhere(root: &Path, cluster: Name, name: Name) -> Result<(), Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
-    let end = Instant::now() + DYING_TIMEOUT;
-    loop {
-        let seen = observer.snapshot();
-        let mut namesakes = seen.all_processes().filter(|other| other.alive && other.name.as_str() == name);
-        let Some(Process { process, .. }) = namesakes.next() else { return Ok(()) };
-        // Right after a kill the kernel may not have taken it away yet.
-        let is_dying = seen.processes.iter().any(|here| here.process == *process) && is_dying(process.pid);
-        if !is_dying || Instant::now() >= end {
-            return Err(Failure::Refused(format!("{name} runs already (pid {})", process.pid)));
+    let seen = observer.snapshot();
+    let here = |other: &Process| seen.processes.iter().any(|here| here.process == other.process);
+    let mut namesakes = seen.all_processes().filter(|other| other.alive && other.name == name);
+    match namesakes.find(|other| !here(other)) {
+        Some(Process { process, .. }) => {
+            Err(Failure::Refused(format!("{name} runs already (pid {} of another host)", process.pid)))
         }
-        std::thread::sleep(Duration::from_millis(1));
+        None => Ok(()),
     }
-}
-
-/// A name that one `obol run` has, from before its program starts until it has ended: between a
-/// look at who has a name and the join, others could take it.
-pub(crate) struct NameClaim(#[expect(dead_code, reason = "holds the lock")] FileLock);
-
-impl NameClaim {
-    /// Takes the name in the cluster of this directory, or says that another `obol run` has it.
-    pub(crate) fn take(dir: &Path, name: Name) -> Result<Self, Failure> {
-        let path = dir.join(format!("run-{name}.lock"));
-        let failed = Failure::failed_at(&path);
-        let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
-        let lock = FileLock::try_new(file).map_err(failed)?;
-        lock.map(Self).ok_or_else(|| Failure::Refused(format!("another `obol run` has the name {name}")))
-    }
-}
-
-/// Whether a process has a fatal signal pending or is a zombie.
-pub(crate) fn is_dying(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
-    };
-    let pending = |name: &str| {
-        field(name)
-            .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
-            .is_some_and(|mask| mask >> 8 & 1 == 1)
-    };
-    let gone = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
-    gone || pending("SigPnd:") || pending("ShdPnd:")
 }
 
 /// Why a process that was started has ended, as its supervisor knows it.

@@ -1,6 +1,11 @@
 //! The end of processes that a command has started for itself.
 
+use obol_console::output::Failure;
+use obol_fabric::Name;
+use obol_observe::calendar::unix_seconds;
+use obol_observe::{Observer, Snapshot, missed};
 use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -24,4 +29,26 @@ pub(crate) fn let_leave<'c>(children: impl Iterator<Item = &'c mut Child>) {
         std::thread::sleep(POLL_INTERVAL);
         left.retain_mut(|child| runs(child));
     }
+}
+
+/// Members that a command has started for itself, and perhaps killed, are not expected back: all of this
+/// host that have such a name and do not live.
+pub(crate) fn forget_own(root: &Path, cluster: Name, is_own: impl Fn(&str) -> bool) {
+    // If it cannot be written, they are reported as missed, which `obol forget` ends.
+    let _ = forget(root, cluster, |snapshot| {
+        let gone = snapshot.processes.iter().filter(|p| !p.alive && is_own(p.name.as_str()));
+        gone.map(|p| p.name).collect()
+    });
+}
+
+/// Expects members back no more on this host, also if they failed just now.
+pub(crate) fn forget(
+    root: &Path,
+    cluster: Name,
+    names: impl FnOnce(&Snapshot) -> Vec<Name>,
+) -> Result<(), Failure> {
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?.of_this_host();
+    let snapshot = observer.snapshot();
+    let (dir, view) = (observer.cluster().dir(), snapshot.view.as_deref());
+    missed::forget(dir, &names(&snapshot), view, unix_seconds()).map_err(Failure::failed)
 }

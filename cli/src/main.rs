@@ -12,6 +12,9 @@ mod peer_server;
 mod replacement;
 mod running;
 mod saved;
+#[cfg(test)]
+#[path = "../../observe/tests/support/scrambled.rs"]
+mod scrambled;
 mod signals;
 mod table;
 mod usage;

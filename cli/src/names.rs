@@ -1,11 +1,35 @@
-//! What a cluster keeps of its views: who is who, and what each view changed.
+//! What a cluster keeps of its views: who is who, and what each view changed. And the names of
+//! clients that run for one operation.
 
-use obol_fabric::{Incarnation, ViewId};
+use obol_console::output::Failure;
+use obol_fabric::host::{HostError, NameClaim};
+use obol_fabric::{Incarnation, Name, ViewId};
 use obol_node::Site;
 pub(crate) use obol_observe::names::Names;
 use obol_observe::names_file::NamesFile;
 use obol_observe::{ObservedEvent, Observer, event_text};
 use std::collections::BTreeMap;
+
+/// The name of a client that runs for one operation. Several may run at once: while another process
+/// has the name that is usual, this one has its process id behind that.
+pub(crate) fn of_client(
+    site: &Site,
+    wanted: Option<Name>,
+    usual: &str,
+) -> Result<(Name, NameClaim), Failure> {
+    let claim = |name| NameClaim::reserve(&site.cluster, name).map(|claim| (name, claim));
+    let claimed = match wanted {
+        Some(wanted) => claim(wanted),
+        None => match claim(Name::new(usual).map_err(Failure::refused)?) {
+            Err(HostError::NameTaken { .. }) => {
+                let own = Name::new(&format!("{usual}-{}", std::process::id()));
+                claim(own.map_err(Failure::refused)?)
+            }
+            claimed => claimed,
+        },
+    };
+    claimed.map_err(Failure::refused)
+}
 
 /// The names of incarnations, and what the views that are kept have changed, in words.
 pub(crate) struct Known {

@@ -7,6 +7,7 @@ use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
+use obol_observe::figures::total;
 use obol_observe::{Deciders, ObservedEvent, Observer, Process, Snapshot};
 use serde::Serialize;
 
@@ -48,8 +49,8 @@ fn seconds(span: Nanos) -> f64 {
 }
 
 impl ReplacementJson {
-    pub(crate) fn of(observer: &mut Observer, snapshot: &Snapshot) -> Self {
-        let events = observer.events();
+    /// `events` are those of [`Observer::events`].
+    pub(crate) fn of(observer: &Observer, snapshot: &Snapshot, events: &[ObservedEvent]) -> Self {
         let timing = observer.deployment().profile.timing;
         let view = snapshot.view.as_deref();
         let is = |seen: &&ObservedEvent, kinds: &[Event]| kinds.contains(&seen.event.record.kind);
@@ -73,7 +74,7 @@ impl ReplacementJson {
             missing: view.into_iter().flat_map(vacant).map(|n| coordinator_name(n).to_string()).collect(),
             unseen,
             spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),
-            replaced: snapshot.all_processes().map(|p| p.counter(Counter::Replacements)).sum(),
+            replaced: total(snapshot.all_processes().map(|p| p.counter(Counter::Replacements))),
             last: last(&[Event::Replaced]).map(|seen| LastJson {
                 coordinator: format!("coord-{}", seen.event.record.a),
                 view: seen.event.record.b,

@@ -1,8 +1,14 @@
 //! Signals that a command answers when it comes to it.
 
 use obol_console::output::Failure;
+use obol_node::ending;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// A flag that the signals set upon which this process is to end.
+pub(crate) fn ending() -> Result<Arc<AtomicBool>, Failure> {
+    flag(&ending::signals())
+}
 
 /// A flag that any of these signals sets.
 pub(crate) fn flag(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {

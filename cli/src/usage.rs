@@ -1,13 +1,15 @@
 //! What processes use, as `/proc` says.
 
+use obol_observe::figures::total;
+
 /// Processor time that all threads of a process have used, in nanoseconds.
 pub(crate) fn used(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
-    tasks
+    let used = tasks
         .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok())
-        .filter_map(|stat| stat.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()))
-        .sum()
+        .filter_map(|stat| stat.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()));
+    total(used)
 }
 
 /// Resident memory of a process in KiB; 0 if it has ended.

@@ -10,7 +10,8 @@ pub(crate) fn span(text: &str) -> Result<Nanos, String> {
 
 /// An address with or without the port of the first coordinator.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, obol_node::network::PORT));
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, obol_node::network::PORT));
     address
         .or_else(|_| text.parse())
         .map_err(|_| "an address looks like 10.1.0.1, or 10.1.0.1:7471".to_owned())
@@ -27,6 +28,7 @@ mod tests {
         assert_eq!(listen("10.1.0.1"), Ok(SocketAddr::from(([10, 1, 0, 1], 7471))));
         assert_eq!(listen("10.1.0.1:80"), Ok(SocketAddr::from(([10, 1, 0, 1], 80))));
         assert_eq!(listen("fd00::1").map(|at| at.port()), Ok(7471));
+        assert_eq!(listen("[fd00::1]"), listen("fd00::1"));
         assert!(listen("host").is_err());
     }
 
@@ -35,7 +37,8 @@ mod tests {
         assert_eq!(duration("20s"), Ok(Duration::from_secs(20)));
         assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert!(duration("20").is_err());
-        assert!(duration("20d").is_err());
+        assert_eq!(duration("12h"), Ok(Duration::from_secs(43_200)));
+        assert!(duration("20w").is_err());
         assert!(duration("0s").is_err());
     }
 }

@@ -4,11 +4,13 @@
 use super::config::fuzz as settings;
 use super::poll::record::{Frame, Header, Recording};
 use super::report::Report;
+use super::scrambled::scrambled;
 use super::view::tests::{broken, console, press};
 use super::{samples, screens, view::text};
 use crate::options::ReportFormat;
 use clap::ValueEnum;
 use obol_fuzz::{Shape, Target, outcome};
+use obol_observe::Observer;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -97,4 +99,42 @@ fn console_settings() {
         .with(settings::default_text())
         .with(seed)
         .run(|input| settings::read(&String::from_utf8_lossy(input)));
+}
+
+/// What is read of processes that have anything in their memory is shown on every screen, recorded and
+/// reported.
+#[test]
+fn regions() {
+    const ROUNDS: u64 = 60;
+    const SAMPLES: usize = 3;
+    let mut read = 0;
+    scrambled(ROUNDS, |root, cluster, scramble| {
+        // One of another release is refused.
+        let Ok(mut observer) = Observer::open(root, cluster) else { return };
+        let samples: Vec<_> = (0..SAMPLES)
+            .map(|_| {
+                let sample = super::poll::live::read(&mut observer, true);
+                scramble();
+                sample
+            })
+            .collect();
+        let mut model = console(100, 30);
+        model.replay(samples.clone());
+        for screen in 1..=screens::all().len() {
+            press(&mut model, &screen.to_string());
+            press(&mut model, "]");
+            read += usize::from(text(&model).contains("app-1"));
+        }
+        for sample in &samples {
+            serde_json::to_vec(&Frame::Sample(Box::new(sample.clone()))).expect("it can be recorded");
+        }
+        let samples: Vec<_> = samples.into_iter().map(Arc::new).collect();
+        if let Some(report) = Report::new(cluster, samples) {
+            for format in ReportFormat::value_variants() {
+                // A report that cannot be written is an error.
+                read += report.text(*format).map_or(0, |text| usize::from(text.contains("app-1")));
+            }
+        }
+    });
+    assert!(read > 0, "no region was read");
 }

@@ -4,6 +4,7 @@
 use crate::poll::live::Live;
 use crate::poll::sample::{MarkRow, Sample};
 use crate::poll::{ClusterLocation, Update};
+use crate::state::alerts::Raised;
 use crate::state::data::Data;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_hooks::{Event, Kind, Severity, State};
@@ -13,12 +14,16 @@ use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::names::phrase;
 use obol_observe::{Health, failovers};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// A failover is reported when so much time has passed since its first notice: then its stamps are
 /// there, and the view that says who failed.
 const SETTLE: Nanos = Nanos::from_secs(1);
+/// A worse health is reported when it was no better for this long, and a better one when it was no worse for
+/// that long: a cluster that changes between two is reported once.
+const WORSE_AFTER: Nanos = Nanos::from_secs(1);
+const BETTER_AFTER: Nanos = Nanos::from_secs(10);
 /// Reported failovers that are kept.
 const REPORTED_MAX: usize = 4096;
 
@@ -43,8 +48,46 @@ impl Incidents {
     }
 }
 
-/// An alert by its name, and the process that it is about.
-type AlertKey = (&'static str, Option<Name>);
+/// How bad a health is. One that is not known may be an outage, and may be none.
+const fn badness(health: Health) -> u8 {
+    match health {
+        Health::Healthy => 0,
+        Health::Degraded => 1,
+        Health::Unknown => 2,
+        Health::Unavailable => 3,
+        Health::Unreachable => 4,
+    }
+}
+
+/// The health lately, to see what of it lasts.
+#[derive(Default)]
+struct Lately(VecDeque<(Instant, Health, Vec<String>)>);
+
+impl Lately {
+    /// Adds a sample. Returns what is to be reported after `reported`, with its reasons.
+    fn take(&mut self, sample: &Sample, reported: Health) -> Option<(Health, Vec<String>)> {
+        let Self(all) = self;
+        all.push_back((sample.at, sample.health, sample.reasons.clone()));
+        // The oldest one is what it was when the time began.
+        while all.get(1).is_some_and(|(at, ..)| sample.at.since(*at) >= BETTER_AFTER) {
+            all.pop_front();
+        }
+        let lasts = |span: Nanos| {
+            let begin = all.iter().rposition(|(at, ..)| sample.at.since(*at) >= span)?;
+            Some(all.range(begin..))
+        };
+        let rank = |(_, health, _): &&(Instant, Health, Vec<String>)| badness(*health);
+        let known = badness(reported);
+        let worse = lasts(WORSE_AFTER).and_then(|all| all.rev().min_by_key(rank));
+        let better = lasts(BETTER_AFTER).and_then(|all| all.rev().max_by_key(rank));
+        let worse = worse.filter(|one| rank(one) > known);
+        let (_, health, reasons) = worse.or_else(|| better.filter(|one| rank(one) < known))?;
+        Some((*health, reasons.clone()))
+    }
+}
+
+/// An alert by its name, and whom it is about.
+type AlertKey = (&'static str, String);
 
 /// Derives events from samples.
 struct Derive {
@@ -61,8 +104,9 @@ struct Known {
     /// Annotations and failovers of before are not reported.
     began: Instant,
     health: Health,
+    lately: Lately,
     view: ViewId,
-    alerts: BTreeMap<AlertKey, String>,
+    alerts: BTreeMap<AlertKey, Raised>,
     failovers: BTreeSet<ViewId>,
     /// Until when flight recorders may complete a failover.
     unsettled: Instant,
@@ -118,6 +162,7 @@ impl Derive {
         let mut known = self.known.take().unwrap_or_else(|| Known {
             began: sample.at,
             health: Health::Healthy,
+            lately: Lately::default(),
             view,
             alerts: BTreeMap::new(),
             failovers: BTreeSet::new(),
@@ -125,11 +170,11 @@ impl Derive {
         });
         if was_lost {
             // It is reported how it is now, also if it is healthy.
-            known.health = Health::Unreachable;
+            known.lately = Lately::default();
         }
         let mut events: Vec<Event> = self.views(&mut known, sample).into_iter().collect();
         events.extend(self.failovers(&mut known, sample, is_first));
-        events.extend(self.health(&mut known, sample));
+        events.extend(self.health(&mut known, sample, was_lost));
         events.extend(self.alerts(&mut known, sample));
         let marks = sample.marks.iter().filter(|mark| mark.at >= known.began);
         events.extend(marks.map(|mark| self.mark(mark, sample)));
@@ -137,16 +182,13 @@ impl Derive {
         events
     }
 
-    fn health(&self, known: &mut Known, sample: &Sample) -> Option<Event> {
-        if std::mem::replace(&mut known.health, sample.health) == sample.health {
-            return None;
-        }
-        let (name, is_healthy) = (sample.health.name(), sample.health == Health::Healthy);
-        let why = if sample.reasons.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", sample.reasons.join("; "))
-        };
+    fn health(&self, known: &mut Known, sample: &Sample, is_back: bool) -> Option<Event> {
+        let lasting = known.lately.take(sample, known.health);
+        let (health, reasons) =
+            if is_back { Some((sample.health, sample.reasons.clone())) } else { lasting }?;
+        known.health = health;
+        let (name, is_healthy) = (health.name(), health == Health::Healthy);
+        let why = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
         let event = self.event(
             Kind::Health,
             sample.unix,
@@ -154,51 +196,52 @@ impl Derive {
             format!("the cluster is {name}{why}"),
         );
         Some(Event {
-            severity: match sample.health {
+            severity: match health {
                 Health::Healthy => Severity::Info,
                 Health::Degraded | Health::Unknown => Severity::Warning,
                 Health::Unavailable | Health::Unreachable => Severity::Critical,
             },
             state: if is_healthy { State::Resolved } else { State::Firing },
             subject: name.to_owned(),
-            details: details([("health", json!(name)), ("reasons", json!(sample.reasons))]),
+            details: details([("health", json!(name)), ("reasons", json!(reasons))]),
             ..event
         })
     }
 
     fn alerts(&self, known: &mut Known, sample: &Sample) -> Vec<Event> {
-        let subject = |clause: &str| {
-            let first = Name::new(clause.split(' ').next()?).ok()?;
-            self.data.tracks.contains_key(&first).then_some(first)
-        };
-        let now: BTreeMap<AlertKey, String> = self
-            .data
-            .alerts
-            .iter()
-            .map(|(name, clause)| ((*name, subject(clause)), clause.clone()))
-            .collect();
-        let event = |(name, subject): &AlertKey, clause: &str, state: State| {
-            let about = subject.map_or(String::new(), |subject| subject.to_string());
-            let id = format!("{}-{about}-{}-{}", name.replace(' ', "-"), sample.unix, state.name());
+        let key = |one: &Raised| (one.rule().name, one.who.clone());
+        let now: BTreeMap<AlertKey, Raised> =
+            self.data.alerting.raised().map(|one| (key(one), one.clone())).collect();
+        let event = |one: &Raised, state: State| {
+            let (rule, about, clause) = (one.rule(), &one.who, &one.clause);
+            let (name, since) = (rule.name, utc(sample, one.since));
+            let subject = about.replace(' ', "-");
+            let id = format!("{}-{subject}-{}-{}", name.replace(' ', "-"), sample.unix, state.name());
             let title = match state {
                 State::Resolved => format!("{name}: no longer: {clause}"),
                 _ => format!("{name}: {clause}"),
             };
             let event = self.event(Kind::Alert, sample.unix, &id, title);
-            let severity = match (state, *name) {
+            let severity = match (state, name) {
                 (State::Resolved, _) => Severity::Info,
                 (_, "clock drift") => Severity::Critical,
                 _ => Severity::Warning,
             };
-            let details =
-                details([("alert", json!(name)), ("process", json!(about)), ("clause", json!(clause))]);
-            Event { severity, state, subject: (*name).to_owned(), details, ..event }
+            let details = details([
+                ("alert", json!(name)),
+                ("process", json!(about)),
+                ("clause", json!(clause)),
+                ("since_ns", json!(since)),
+                ("remedy", json!(rule.remedy)),
+                ("runbook", json!(format!("docs/alerts.md#{}", rule.section.to_lowercase()))),
+            ]);
+            Event { severity, state, subject: name.to_owned(), details, ..event }
         };
         let before = std::mem::replace(&mut known.alerts, now);
-        let begun = known.alerts.iter().filter(|(key, _)| !before.contains_key(key));
-        let over = before.iter().filter(|(key, _)| !known.alerts.contains_key(key));
-        let begun = begun.map(|(key, clause)| event(key, clause, State::Firing));
-        begun.chain(over.map(|(key, clause)| event(key, clause, State::Resolved))).collect()
+        let begun = known.alerts.iter().filter(|(key, _)| !before.contains_key(*key));
+        let over = before.iter().filter(|(key, _)| !known.alerts.contains_key(*key));
+        let begun = begun.map(|(_, one)| event(one, State::Firing));
+        begun.chain(over.map(|(_, one)| event(one, State::Resolved))).collect()
     }
 
     fn views(&self, known: &mut Known, sample: &Sample) -> Option<Event> {
@@ -352,7 +395,7 @@ mod tests {
 
     #[test]
     fn an_alert_begins_and_ends_once() {
-        let found = events(400, |n, sample| {
+        let found = events(560, |n, sample| {
             sample.processes[3].counters[Counter::RenewalsLate as usize] += n.min(20);
         });
         let states: Vec<State> = found.iter().map(|event| event.state).collect();
@@ -363,14 +406,47 @@ mod tests {
 
     #[test]
     fn health_is_reported_when_it_changes() {
-        let found = events(9, |n, sample| {
-            if (3..6).contains(&n) {
+        let found = events(90, |n, sample| {
+            if (3..10).contains(&n) {
                 sample.health = Health::Unavailable;
                 sample.reasons = vec!["no majority".to_owned()];
             }
         });
         assert_eq!(titles(&found), ["the cluster is unavailable: no majority", "the cluster is healthy"]);
         assert_eq!((found[0].severity, found[1].state), (Severity::Critical, State::Resolved));
+    }
+
+    #[test]
+    fn a_health_that_changes_to_and_fro_is_reported_once() {
+        let flaps = |every: u64| {
+            events(400, |n, sample| {
+                if n < 200 && n % every < every / 2 {
+                    sample.health = Health::Unavailable;
+                    sample.reasons = vec!["every lease has ended".to_owned()];
+                } else if n < 200 {
+                    sample.health = Health::Degraded;
+                    sample.reasons = vec!["app-1 has no active lease".to_owned()];
+                }
+            })
+        };
+        // Each lasts for half a second: it was never better than degraded.
+        let short = flaps(4);
+        let degraded = "the cluster is degraded: app-1 has no active lease";
+        assert_eq!(titles(&short), [degraded, "the cluster is healthy"]);
+        // Two seconds of an outage are one, and it is over once.
+        let long = flaps(16);
+        let ended = "the cluster is unavailable: every lease has ended";
+        assert_eq!(titles(&long), [ended, "the cluster is healthy"]);
+        assert_eq!(
+            titles(&events(90, |n, sample| {
+                if n % 20 == 0 {
+                    sample.health = Health::Degraded;
+                    sample.reasons = vec!["app-1 has no active lease".to_owned()];
+                }
+            })),
+            [""; 0],
+            "moments are not reported"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::theme::Theme;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Report on a recording, or on a cluster over some time
@@ -14,15 +14,22 @@ use std::time::Duration;
 pub struct Report {
     /// A recording [default: poll the cluster now]
     pub file: Option<PathBuf>,
-    /// The format
-    #[arg(long, value_name = "FORMAT", default_value = "md")]
-    pub format: ReportFormat,
+    /// The format [default: by the name of the output file, such as .html, .json or .csv; else md]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<ReportFormat>,
     /// How long to poll the cluster; flight recorders also cover earlier failovers
     #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "3s", conflicts_with = "file")]
     pub time: Duration,
     /// Write it to this file
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+impl Report {
+    /// The format that is asked for, or that the name of the file has.
+    pub fn format(&self) -> ReportFormat {
+        self.format.or_else(|| ReportFormat::of(self.output.as_deref()?)).unwrap_or(ReportFormat::Md)
+    }
 }
 
 /// The format of a report.
@@ -39,6 +46,18 @@ pub enum ReportFormat {
 }
 
 impl ReportFormat {
+    /// The first format whose files have names like this one.
+    fn of(file: &Path) -> Option<Self> {
+        let extension = |file: &Path| Some(file.extension()?.to_str()?.to_ascii_lowercase());
+        let wanted = match extension(file)?.as_str() {
+            "htm" => "html".to_owned(),
+            "markdown" | "txt" => "md".to_owned(),
+            other => other.to_owned(),
+        };
+        let is_so = |format: &&Self| extension(Path::new(format.file())).as_ref() == Some(&wanted);
+        Self::value_variants().iter().find(is_so).copied()
+    }
+
     /// The default name of its file.
     pub const fn file(self) -> &'static str {
         match self {
@@ -76,15 +95,6 @@ fn theme(text: &str) -> Result<Theme, String> {
     text.parse().map_err(|_| format!("there are {}", Theme::NAMES.join(", ")))
 }
 
-/// The same, also in hours, such as `8h`: for what operators wait for.
-pub fn long_duration(text: &str) -> Result<Duration, String> {
-    let Some(hours) = text.strip_suffix('h') else { return duration(text) };
-    match hours.parse::<u32>() {
-        Ok(hours @ 1..=8760) => Ok(Duration::from_secs(u64::from(hours) * 3600)),
-        _ => Err(format!("`{text}` is no number of hours from 1h to 8760h")),
-    }
-}
-
 /// A time with its unit, at least a microsecond.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let span = obol_profiles::duration::parse(text).map_err(|error| error.to_string())?;
@@ -92,4 +102,46 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("`{text}` is less than 1us"));
     }
     Ok(span.to_std())
+}
+
+/// A number of bytes with its unit: KB, MB, GB or TB, in powers of a thousand.
+pub fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u32); 4] = [("KB", 3), ("MB", 6), ("GB", 9), ("TB", 12)];
+    let wrong = || format!("`{text}` is not a size such as 500MB or 4GB");
+    let upper = text.to_ascii_uppercase();
+    let unit = UNITS.iter().find_map(|(unit, power)| Some((upper.strip_suffix(unit)?, *power)));
+    let (number, power) = unit.ok_or_else(wrong)?;
+    let number: u64 = number.trim().parse().map_err(|_| wrong())?;
+    number.checked_mul(10u64.pow(power)).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_output_says_its_format() {
+        let of = |file: &str| ReportFormat::of(Path::new(file));
+        assert_eq!(of("/tmp/x.html"), Some(ReportFormat::Html));
+        assert_eq!(of("x.HTM"), Some(ReportFormat::Html));
+        assert_eq!(of("x.md"), Some(ReportFormat::Md));
+        assert_eq!(of("x.txt"), Some(ReportFormat::Md));
+        assert_eq!(of("x.json"), Some(ReportFormat::Json));
+        assert_eq!(of("x.csv"), Some(ReportFormat::Csv));
+        assert_eq!(of("x.hlog"), Some(ReportFormat::Hdr));
+        assert_eq!([of("x"), of("x.pdf"), of(".html")], [None; 3]);
+        let file = Some("a.html".into());
+        let report = Report { file: None, format: None, time: Duration::ZERO, output: file };
+        assert_eq!(report.format(), ReportFormat::Html);
+        assert_eq!(Report { format: Some(ReportFormat::Csv), ..report }.format(), ReportFormat::Csv);
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("500MB"), Ok(500_000_000));
+        assert_eq!(size("4gb"), Ok(4_000_000_000));
+        for wrong in ["", "4", "GB", "0GB", "-1GB", "1.5GB", "99999999999TB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
 }

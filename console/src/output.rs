@@ -67,11 +67,17 @@ pub fn go_on_unread() {
     GOES_ON_UNREAD.store(true, Ordering::Relaxed);
 }
 
+/// What Linux reports of a terminal that was closed.
+const EIO: i32 = 5;
+
+/// Whether an error of writing means that nobody reads: the pipe, or the terminal, is gone.
+fn is_unread(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe || error.raw_os_error() == Some(EIO)
+}
+
 fn unread(written: io::Result<()>) -> io::Result<()> {
     match written {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe && GOES_ON_UNREAD.load(Ordering::Relaxed) => {
-            Ok(())
-        }
+        Err(error) if is_unread(&error) && GOES_ON_UNREAD.load(Ordering::Relaxed) => Ok(()),
         written => written,
     }
 }

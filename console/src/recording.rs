@@ -2,12 +2,12 @@
 
 use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
-use crate::poll::record::{Header, Recorder, RecordingError};
+use crate::poll::record::{Header, Recorder, RecordingError, older};
 use crate::poll::sample::Sample;
 use crate::poll::{ClusterLocation, Sink, Update};
 use obol_fabric::Name;
+use obol_node::ending;
 use parking_lot::Mutex;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -70,9 +70,18 @@ impl SharedRecorder {
     }
 }
 
-/// Writes every sample to a file.
+/// The least limit: of a large cluster a sample takes a tenth of it.
+pub const LIMIT_LEAST: u64 = 10_000_000;
+
+/// Writes every sample to a file, which is turned over when it has half of the limit.
 struct FileSink {
     recorder: Recorder,
+    header: Header,
+    limit: u64,
+    /// Whether older samples were dropped.
+    dropped: bool,
+    /// Whether there is an older half.
+    turned: bool,
     samples: u64,
     /// Why the cluster is missing.
     lost: Option<String>,
@@ -84,7 +93,7 @@ impl Sink for FileSink {
         match update {
             Update::Sample(sample) => {
                 self.lost = None;
-                self.failed = self.recorder.sample(&sample).err();
+                self.failed = self.recorder.sample(&sample).err().or_else(|| self.bound().err());
                 self.samples += u64::from(self.failed.is_none());
             }
             // It may come back; the recording has a gap until then.
@@ -100,11 +109,38 @@ impl Sink for FileSink {
     }
 }
 
-/// `obol record`: records a cluster until Ctrl-C, or for a given time.
-pub fn record(location: ClusterLocation, file: &Path, time: Option<Duration>) -> Result<ExitCode, Failure> {
-    let recorder = Recorder::create(file, &Header::new(location.cluster)).map_err(Failure::refused)?;
+impl FileSink {
+    /// Keeps the recording within its limit.
+    fn bound(&mut self) -> Result<(), RecordingError> {
+        if self.recorder.written() < self.limit / 2 {
+            return Ok(());
+        }
+        self.recorder.turn_over(&self.header)?;
+        (self.dropped, self.turned) = (self.turned, true);
+        Ok(())
+    }
+}
+
+/// `obol record`: records a cluster until Ctrl-C, or for a given time, in a file and its older half of
+/// `limit` bytes together.
+pub fn record(
+    location: ClusterLocation,
+    file: &Path,
+    time: Option<Duration>,
+    limit: u64,
+) -> Result<ExitCode, Failure> {
+    let header = Header::new(location.cluster);
+    if older(file).exists() {
+        return Err(Failure::refused(RecordingError::Exists { path: older(file) }));
+    }
+    let recorder = Recorder::create(file, &header).map_err(Failure::refused)?;
+    output::remark(format_args!(
+        "obol: cluster {} is recorded to {}; Ctrl-C ends it",
+        location.cluster,
+        file.display()
+    ))?;
     let (tx, quit) = mpsc::channel();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::failed)?;
+    let mut signals = Signals::new(ending::signals()).map_err(Failure::failed)?;
     let body = move || {
         // The first signal ends the recording; the receiver may have ended.
         if signals.forever().next().is_some() {
@@ -112,11 +148,13 @@ pub fn record(location: ClusterLocation, file: &Path, time: Option<Duration>) ->
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(body).map_err(Failure::failed)?;
-    let mut headless = FileSink { recorder, samples: 0, lost: None, failed: None };
+    let (samples, lost, failed) = (0, None, None);
+    let mut headless =
+        FileSink { recorder, header, limit, dropped: false, turned: false, samples, lost, failed };
     let live = Live::new(location).with_all_buckets();
     let live = if let Some(time) = time { live.for_time(time) } else { live };
     live.run(&Rate::new(POLL_EVERY), &quit, &mut headless);
-    let FileSink { samples, lost, failed, .. } = headless;
+    let FileSink { samples, lost, failed, turned, dropped, .. } = headless;
     if samples == 0 {
         std::fs::remove_file(file).map_err(Failure::failed)?;
         if let Some(error) = failed {
@@ -126,5 +164,49 @@ pub fn record(location: ClusterLocation, file: &Path, time: Option<Duration>) ->
         return Err(Failure::Refused(format!("{why}; nothing was recorded")));
     }
     output::line(format_args!("{samples} samples in {}; see them with `obol replay {0}`", file.display()))?;
+    if turned {
+        let gone = if dropped { "; those before it are gone, as --limit says" } else { "" };
+        output::line(format_args!("the older ones are in {}{gone}", older(file).display()))?;
+    }
     failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(Failure::failed(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poll::record::Recording;
+    use crate::samples;
+    use obol_fabric::Instant;
+
+    #[test]
+    fn a_recording_stays_within_its_limit_and_its_halves_follow_each_other() {
+        let folder = tempfile::tempdir().expect("made");
+        let file = folder.path().join("night.obolrec");
+        let header = Header::new(samples::name("default"));
+        let recorder = Recorder::create(&file, &header).expect("created");
+        let limit = 200_000;
+        let (samples, lost, failed) = (0, None, None);
+        let mut sink =
+            FileSink { recorder, header, limit, dropped: false, turned: false, samples, lost, failed };
+        for n in 0..100 {
+            assert!(sink.take(Update::Sample(Box::new(samples::healthy(Instant(n * 250_000_000))))));
+            let bytes: u64 = [file.clone(), older(&file)]
+                .iter()
+                .filter_map(|file| std::fs::metadata(file).ok())
+                .map(|meta| meta.len())
+                .sum();
+            // The sample that reaches the limit is written whole.
+            assert!(bytes <= limit + 20_000, "{bytes} after {n}");
+        }
+        assert!(sink.turned && sink.dropped);
+        drop(sink);
+        let read = |file: &Path| Recording::open(file).expect("a recording").samples;
+        let all: Vec<u64> =
+            read(&older(&file)).iter().chain(&read(&file)).map(|s| s.at.0 / 250_000_000).collect();
+        assert_eq!(all.last(), Some(&99));
+        assert!(
+            all.len() > 5 && all.windows(2).all(|pair| pair[1] == pair[0] + 1),
+            "no sample lacks: {all:?}"
+        );
+    }
 }

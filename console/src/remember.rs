@@ -27,7 +27,9 @@ pub(super) fn read(model: &mut Model) {
 fn take(model: &mut Model, text: &str) {
     let known = text.parse::<Table>().unwrap_or_default();
     for screen in sorted() {
-        let Some(Value::Table(one)) = known.get(&screen.name()) else { continue };
+        let former = config::RENAMED_TABLES.iter().find(|(_, present)| *present == screen.name());
+        let table = known.get(&screen.name()).or_else(|| known.get(former?.0));
+        let Some(Value::Table(one)) = table else { continue };
         let head = one.get("sort").and_then(Value::as_str);
         let list = model.list_mut(screen.id());
         list.sort = head.and_then(|head| screen.columns().iter().position(|column| column.head == head));
@@ -88,6 +90,9 @@ mod tests {
         assert_eq!(order(&next, "Members"), (Some(1), true));
         assert_eq!(order(&next, "Leases"), (None, true));
         assert_eq!(order(&next, "Detectors"), (None, false));
+        let mut model = console(80, 24);
+        take(&mut model, "[logs]\nsort = \"STATE\"");
+        assert_eq!(order(&model, "Stores"), (Some(1), false), "the former name of its table");
         for nonsense in
             ["", "[members", "members = 1", "[members]\nsort = 7\nreverse = \"x\"", "[members]\nsort = \"X\""]
         {

@@ -19,9 +19,9 @@ use crate::{past, remember, screens, view};
 use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
 use obol_fabric::host::{clock, program};
 use obol_fabric::{Name, Nanos};
-use obol_node::Site;
+use obol_node::{Site, ending};
 use obol_observe::annotations::Mark;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGQUIT, SIGTSTP};
 use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -210,8 +210,9 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Failure
 
 /// Listens to keys and signals. The owner of the cluster handles the signals that end both.
 fn listen(tx: Sender<Message>, owner: bool) -> Result<(), Failure> {
-    let ends: &[i32] = if owner { &[] } else { &[SIGINT, SIGTERM, SIGHUP] };
-    let mut signals = Signals::new([SIGTSTP, SIGCONT].iter().chain(ends)).map_err(Failure::failed)?;
+    let ends = if owner { Vec::new() } else { ending::signals() };
+    let mut signals =
+        Signals::new([SIGTSTP, SIGCONT, SIGQUIT].into_iter().chain(ends)).map_err(Failure::failed)?;
     let signals_tx = tx.clone();
     spawn("signals", move || {
         for signal in signals.forever() {
@@ -304,6 +305,10 @@ impl Session<'_> {
             Message::Signal(SIGCONT) => {
                 effects.push(Effect::Redraw);
                 None
+            }
+            Message::Signal(SIGQUIT) => {
+                Terminal::abort();
+                return ControlFlow::Break(());
             }
             Message::NotRecording(why) => Some(Event::Recording(Err(why))),
             Message::Signal(_) | Message::End => return ControlFlow::Break(()),
@@ -427,7 +432,7 @@ fn tick(model: &Model) -> Duration {
 fn export(model: &Model) -> Result<String, Failure> {
     let to = model.frozen.as_ref().map_or(obol_fabric::Instant(u64::MAX), |frozen| frozen.at);
     let samples = model.store.between(None, to);
-    let report = Report::new(model.cluster, samples.collect());
+    let report = Report::new(model.cluster, samples);
     let report = report.ok_or_else(|| Failure::Refused("nothing has been read yet".to_owned()))?;
     report.export(Some(&report::svg::text(&view::buffer(model))))
 }

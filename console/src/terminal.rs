@@ -114,6 +114,14 @@ impl Terminal {
         enter()?;
         self.forget()
     }
+
+    /// Restores the terminal and ends this process as SIGQUIT does, with a core dump where these are
+    /// wanted.
+    pub(crate) fn abort() {
+        give_back();
+        // If the system does not let it, the console ends like at any other signal.
+        let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGQUIT);
+    }
 }
 
 impl Drop for Terminal {

@@ -21,6 +21,7 @@ use obol_membership::Kind;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_node::{Deployment, Site};
 use obol_observe::Observer;
+use obol_observe::figures::total;
 use obol_observe::histograms::Counts;
 use obol_profiles::Profile;
 use std::collections::BTreeMap;
@@ -210,4 +211,53 @@ fn every_output_has_all_counts_exactly_once() {
     replayed.replay(recording.samples);
     press(&mut replayed, &"]".repeat(POLLS));
     assert_eq!(replayed.data().windows.last(), wanted, "replayed");
+}
+
+#[test]
+fn what_a_life_has_counted_until_its_end_is_counted_though_its_memory_has_another_owner() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("made");
+    let root = folder.path().join("root");
+    let profile = Profile::builtin("laptop").expect("built in");
+    let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
+    let site = Site::create(&root, name("totals"), deployment).expect("made");
+    let mut n = 0;
+    let mut draw = move |below: u64| {
+        n += 7;
+        n % below
+    };
+    let sum = |lives: &[Vec<u64>], of: Counter| total(lives.iter().map(|counters| counters[of as usize]));
+    let region = Some(9);
+    let mut lives: Vec<Vec<u64>> = Vec::new();
+    let mut wanted = Set::default();
+    let mut observer = Observer::open(&root, name("totals")).expect("opened").low_memory();
+    let mut samples = Vec::new();
+    for round in 0..500 {
+        let mut held = Held::new(&site.cluster, Kind::Agent, "node-1", region);
+        held.count(&mut draw, &mut wanted);
+        if round == 0 {
+            held.count(&mut draw, &mut wanted);
+        }
+        samples.push(Arc::new(read(&mut observer, true)));
+        if round == 0 {
+            // A recording does not have what was counted before its first sample.
+            wanted = Set::default();
+        }
+        // It goes on until it is killed, and its successor comes before the next look.
+        held.count(&mut draw, &mut wanted);
+        lives.push(held.counters.clone());
+        held.end();
+    }
+    samples.push(Arc::new(read(&mut observer, true)));
+    let renewals = observer.renewals();
+    let all =
+        [Counter::RenewalsOnTime, Counter::RenewalsLate, Counter::RenewalsFailed].map(|of| sum(&lives, of));
+    assert_eq!([renewals.on_time, renewals.late, renewals.failed], all, "every life, the whole of it");
+    let first = samples[0].renewals.expect("polled");
+    let report = Report::new(name("totals"), samples).expect("samples");
+    let json: serde_json::Value =
+        serde_json::from_str(&report.text(ReportFormat::Json).expect("written")).expect("JSON");
+    assert_eq!(json["renewals"]["on_time"], renewals.on_time - first.on_time, "the recording says the same");
+    for (at, which) in Histogram::ALL.iter().enumerate() {
+        assert_eq!(json["latencies"][at]["n"], wanted[at].len(), "{}", which.name());
+    }
 }

@@ -1,6 +1,6 @@
 //! `docs/metrics.md` has all metrics and alerts of the tables.
 
-use crate::rules::rules;
+use crate::rules::{RUNBOOKS, rules, yaml};
 use obol_observe::metrics::{Metric, Writer};
 use obol_profiles::Profile;
 use std::path::Path;
@@ -61,4 +61,26 @@ fn the_documentation_has_every_metric_and_alert() {
         before == after || std::env::var_os("OBOL_BLESS").is_some(),
         "OBOL_BLESS=1 writes docs/metrics.md anew"
     );
+}
+
+#[test]
+fn every_alert_has_a_section_and_every_section_an_alert() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/alerts.md");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    let sections: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let laptop = Profile::builtin("laptop").expect("it ships");
+    let rules = rules(&laptop);
+    let names: Vec<&str> = rules.iter().map(|rule| rule.name).collect();
+    // Those of the console alone follow.
+    assert_eq!(sections[..names.len()], names, "in the order of the rules");
+    assert_eq!(sections[names.len()..], ["PulseMargin", "VoidDrill"]);
+    for (name, section) in sections.iter().zip(text.split("\n## ").skip(1)) {
+        for part in ["**Means:**", "**Do:**"] {
+            assert!(section.contains(part), "{name} has no {part}");
+        }
+    }
+    for name in names {
+        let link = format!("runbook_url: \"{RUNBOOKS}#{}\"", name.to_lowercase());
+        assert!(yaml(&laptop, RUNBOOKS).contains(&link), "{link}");
+    }
 }

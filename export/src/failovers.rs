@@ -108,7 +108,8 @@ impl Tally {
     fn note(&mut self, event: &ObservedEvent) {
         let number = event.event.number;
         if let Some(known) = self.numbers.insert(event.process, number) {
-            self.counted.events_lost += number.saturating_sub(known.saturating_add(1));
+            let missing = number.saturating_sub(known.saturating_add(1));
+            self.counted.events_lost = self.counted.events_lost.saturating_add(missing);
         }
     }
 

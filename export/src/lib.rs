@@ -10,10 +10,15 @@ pub mod dashboard;
 #[cfg(test)]
 mod documented;
 mod failovers;
+#[cfg(test)]
+mod fuzz;
 mod negotiate;
 mod queries;
 mod render;
 pub mod rules;
+#[cfg(test)]
+#[path = "../../observe/tests/support/scrambled.rs"]
+mod scrambled;
 mod server;
 
 pub use collector::{Collector, Polled, Scope};

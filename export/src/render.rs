@@ -109,7 +109,7 @@ const GAUGES: [(Derived, Gauge); 10] = [
     (Derived::ReadAge, |row, _| Some(seconds(row.age)).filter(|_| row.process.alive && !row.process.frozen)),
     (Derived::JoinHold, |row, reading| {
         let left: Nanos = row.process.hold_left(at(reading));
-        Some(seconds(left)).filter(|_| row.process.kind == Kind::App && row.process.alive)
+        Some(seconds(left)).filter(|_| row.process.alive)
     }),
 ];
 

@@ -27,6 +27,9 @@ pub struct Rule {
     pub description: String,
 }
 
+/// Where the package installs the page with a section for each alert.
+pub const RUNBOOKS: &str = "file:///usr/share/doc/obol/docs/alerts.md";
+
 /// How bad an alert is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -108,8 +111,8 @@ fn of_cluster(profile: &Profile) -> Vec<Rule> {
             Severity::Warning,
             (format!("max by (cluster) ({health}) == 1"), "1m"),
             format!("Something is missing in {OF_CLUSTER}"),
-            "Programs may act, and a process that is expected does not run or is not active. `obol status` says \
-             which."
+            "Programs may act, and a member that is expected does not run or is not active, or a replicated store does \
+             not serve or lacks copies. `obol status` says which; `obol forget` says that one has gone for good."
                 .to_owned(),
         ),
         rule(
@@ -131,7 +134,7 @@ fn of_cluster(profile: &Profile) -> Vec<Rule> {
                     worst(Derived::DecidersRunning),
                     best(Derived::Deciders)
                 ),
-                "0s",
+                "15s",
             ),
             format!("Only {{{{ $value }}}} more coordinators of {OF_CLUSTER} may fail"),
             format!(
@@ -144,7 +147,9 @@ fn of_cluster(profile: &Profile) -> Vec<Rule> {
             Severity::Warning,
             (format!("{} == 1", MINUTE.series(Derived::Frozen)), "30s"),
             format!("{OF_PROCESS} is stopped"),
-            "It was stopped by a signal (SIGSTOP) or a debugger; `kill -CONT` continues it.".to_owned(),
+            "It was stopped by a signal (SIGSTOP) or a debugger. `obol status` on its host has its pid; `kill -CONT PID` \
+             continues it."
+                .to_owned(),
         ),
         rule(
             "ObolProcessStale",
@@ -161,7 +166,7 @@ fn of_cluster(profile: &Profile) -> Vec<Rule> {
             Severity::Warning,
             (format!("{} > 0", MINUTE.series(Derived::JoinHold)), "0s"),
             format!("The join of {OF_PROCESS} is on hold for {{{{ $value | humanizeDuration }}}} more"),
-            "Programs of its name died or left repeatedly. Find out why: `obol events`.".to_owned(),
+            "Members of its name died, left or were suspected repeatedly. Find out why: `obol events`.".to_owned(),
         ),
         rule(
             "ObolMapFailures",
@@ -201,11 +206,11 @@ fn of_leases(profile: &Profile) -> Vec<Rule> {
                     lease,
                     f64::from(percent) / 100.0
                 ),
-                "0s",
+                "2m",
             ),
             format!("{OF_PROCESS} had {{{{ $value | humanizeDuration }}}} of its lease left at a renewal"),
             format!(
-                "Less than {percent} % of a lease was left in the last minute (alert.margin_percent), so a short delay \
+                "Less than {percent} % of a lease was left in each of the last minutes (alert.margin_percent), so a short delay \
                  ends leases. `obol tune` finds the lease that this machine sustains."
             ),
         ),
@@ -218,7 +223,7 @@ fn of_leases(profile: &Profile) -> Vec<Rule> {
                     MINUTE.increase(Counter::RenewalsLate),
                     MINUTE.increase(Counter::RenewalsFailed)
                 ),
-                "0s",
+                "1m",
             ),
             format!("{OF_PROCESS} renewed late or not at all {{{{ $value | humanize }}}} times in a minute"),
             format!(
@@ -229,7 +234,7 @@ fn of_leases(profile: &Profile) -> Vec<Rule> {
         rule(
             "ObolFalseSuspicions",
             Severity::Warning,
-            (format!("{} >= {wrong}", MINUTE.increase(Counter::FalseSuspicions)), "0s"),
+            (format!("{} >= {wrong}", MINUTE.increase(Counter::FalseSuspicions)), "1m"),
             format!("{OF_PROCESS} suspected living processes {{{{ $value | humanize }}}} times in a minute"),
             format!(
                 "From {wrong} on (alert.false_suspicions): the detector is faster than the scheduler. Lengthen \
@@ -273,8 +278,15 @@ fn of_failovers(profile: &Profile) -> Vec<Rule> {
 }
 
 fn of_gateways() -> Vec<Rule> {
-    let refused = [GatewayCounter::Refused, GatewayCounter::Invalid, GatewayCounter::Denied];
-    let refused = refused.map(|counter| RECENT.increase(counter)).join(" + ");
+    let refused = [
+        GatewayCounter::Refused,
+        GatewayCounter::Invalid,
+        GatewayCounter::Denied,
+        GatewayCounter::WatchesRefused,
+        GatewayCounter::Stalled,
+    ];
+    // Not their sum, which would have no value where a gateway of an older release lacks one of them.
+    let refused = refused.map(|counter| format!("{} > 0", RECENT.increase(counter))).join(" or ");
     let expiry = MINUTE.series(Derived::CertificateExpiry);
     vec![
         rule(
@@ -289,11 +301,11 @@ fn of_gateways() -> Vec<Rule> {
         rule(
             "ObolGatewayRefuses",
             Severity::Warning,
-            (format!("{refused} > 0"), "0s"),
+            (refused, "0s"),
             format!("The gateway refuses processes on {OF_HOST}"),
-            "A process with a certificate of the cluster was refused, sent an invalid message, or requested what its \
-             role does not allow: its keys or its version do not fit, or it does not behave. `obol status` has the \
-             counters."
+            "A process with a certificate of the cluster was refused, sent an invalid message, requested what its role \
+             does not allow or more than it may have, or did not take its answers. Its keys or its version do not \
+             fit, or it misbehaves. `obol status` has the counters."
                 .to_owned(),
         ),
         rule(
@@ -372,7 +384,9 @@ fn quoted(text: &str) -> String {
 }
 
 /// The file of rules for Prometheus.
-pub fn yaml(profile: &Profile) -> String {
+///
+/// `runbooks` is the address of docs/alerts.md.
+pub fn yaml(profile: &Profile, runbooks: &str) -> String {
     let mut text = format!(
         "# Made by `obol export rules` from the profile {}. Thresholds are in its table [alert]; change them there,\n\
          # and make this file again. Rates are over one minute: scrape every 15 s or more often.\n\
@@ -386,6 +400,8 @@ pub fn yaml(profile: &Profile) -> String {
             writeln!(text, "        for: {hold}\n        labels:\n          severity: {}", severity.name());
         let _ = writeln!(text, "        annotations:\n          summary: {}", quoted(&summary));
         let _ = writeln!(text, "          description: {}", quoted(&description));
+        let url = format!("{runbooks}#{}", name.to_lowercase());
+        let _ = writeln!(text, "          runbook_url: {}", quoted(&url));
     }
     text
 }
@@ -417,7 +433,7 @@ mod tests {
     #[test]
     fn the_thresholds_are_those_of_the_profile() {
         let mut profile = Profile::builtin("laptop").expect("it ships");
-        let before = yaml(&profile);
+        let before = yaml(&profile, RUNBOOKS);
         let alert = &mut profile.alert;
         (alert.margin_percent, alert.late_renewals, alert.false_suspicions) = (37, 41, 43);
         (alert.spare_coordinators, alert.stale_after) = (3, Nanos::from_secs(47));
@@ -431,7 +447,7 @@ mod tests {
         assert!(expr("ObolMajorityAtRisk").contains("< 3 and"));
         assert!(expr("ObolProcessStale").ends_with("> 47"));
         assert!(expr("ObolFailoverSlow").contains("le=\"2.147483647\""));
-        let after = yaml(&profile);
+        let after = yaml(&profile, RUNBOOKS);
         assert!(after != before && after.contains("1234 ppm"));
     }
 }

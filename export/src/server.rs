@@ -17,9 +17,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
+use obol_node::ending;
 use obol_observe::metrics::text::Format;
 use parking_lot::Mutex;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::convert::Infallible;
 use std::io::{self, Write as _};
@@ -148,7 +148,7 @@ impl Shared {
     }
 }
 
-/// Polls and serves until SIGINT or SIGTERM. `ready` is called with the address once it listens.
+/// Polls and serves until a signal ends it. `ready` is called with the address once it listens.
 pub fn serve(
     mut collector: Collector,
     options: &Options,
@@ -167,7 +167,7 @@ pub fn serve(
         _ => ServeError::Listen { address, error },
     })?;
     let bound = listener.local_addr().map_err(system("read the address"))?;
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(system("handle signals"))?;
+    let mut signals = Signals::new(ending::signals()).map_err(system("handle signals"))?;
     let stop = Arc::new(Notify::new());
     let of_signals = Arc::clone(&stop);
     thread::Builder::new()
@@ -245,6 +245,8 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) -> Result<(), hyper:
         .header_read_timeout(HEADERS_TIMEOUT)
         .max_buf_size(HEADERS_MAX)
         .keep_alive(false)
+        // A client may have ended its side after the request.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service)
         .await
 }
@@ -297,9 +299,14 @@ fn readiness(shared: &Shared) -> Answer {
 }
 
 async fn metrics(shared: &Arc<Shared>, request: &Request<Incoming>) -> Answer {
-    let header = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let format = negotiate::format(header(ACCEPT));
-    let gzip = negotiate::gzip(header(ACCEPT_ENCODING));
+    // Several of one name are one list.
+    let header = |name: HeaderName| {
+        let values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
+        let values: Vec<&str> = values.collect();
+        (!values.is_empty()).then(|| values.join(","))
+    };
+    let format = negotiate::format(header(ACCEPT).as_deref());
+    let gzip = negotiate::gzip(header(ACCEPT_ENCODING).as_deref());
     shared.scrapes.fetch_add(1, Ordering::Relaxed);
     let (newest, served) = (shared.newest(), shared.served());
     // Thousands of lines would delay other connections.

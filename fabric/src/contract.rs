@@ -274,7 +274,12 @@ pub trait Fabric {
     fn publish_cleared(&mut self, base: ViewId);
     /// Writes the incarnation of this process into the region's header.
     fn publish_incarnation(&mut self, incarnation: Incarnation);
-    /// Reports its status to the program in a seat.
+    /// Writes into the region's header which coordinators this process cannot reach: bit `n - 1` for
+    /// coordinator `n`. Where connections fail one way, a process that can reach nobody is still
+    /// read by others.
+    fn publish_unreachable(&mut self, coordinators: u64);
+    /// Reports its status to the program in a seat. In seat 0, which is the process's own, only a hold
+    /// on its join is noted, for observers.
     fn publish_seat(&mut self, seat: u16, status: SeatStatus);
 
     /// Adds an event to the flight recorder, stamped now.

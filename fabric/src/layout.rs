@@ -57,8 +57,11 @@ pub struct Header {
     /// Over shared memory, the region into whose value areas the owner is about to WRITE: its number in
     /// the high half, its generation in the low half; 0 for none.
     pub writing: u64,
+    /// The coordinators that the owner cannot reach: bit `n - 1` for coordinator `n`. See
+    /// [`crate::Fabric::publish_unreachable`].
+    pub unreachable: u64,
     /// Spare, zero.
-    pub spare: [u64; 6],
+    pub spare: [u64; 5],
     /// Counts rings; the owner's futex.
     pub doorbell: u32,
     /// Not 0 while the owner sleeps, so that a ring needs a wake-up call; 2 if it sleeps on the
@@ -357,6 +360,11 @@ impl Layout {
     /// A seat's heartbeat word.
     pub fn heartbeat(&self, seat: u16) -> u32 {
         self.seat(seat) + offset_of!(Seat, heartbeat) as u32
+    }
+
+    /// The word that names the coordinators which the owner cannot reach.
+    pub const fn unreachable(&self) -> u32 {
+        offset_of!(Header, unreachable) as u32
     }
 
     /// A seat's counters.

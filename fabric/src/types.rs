@@ -313,8 +313,11 @@ pub(crate) struct RegionOwner {
     pub(crate) generation: u32,
 }
 
-/// In the number of a region, which is much smaller: a second thread of the owner.
+/// In the number of a region, which is much smaller: a second thread of the owner, and another host
+/// for whose processes it sends.
 const SECOND_THREAD: u32 = 1 << 31;
+const HOST_SHIFT: u32 = 16;
+const REGION_MASK: u32 = (1 << HOST_SHIFT) - 1;
 
 impl RegionOwner {
     pub(crate) const fn word(self) -> u64 {
@@ -326,9 +329,15 @@ impl RegionOwner {
         Self { region: self.region | SECOND_THREAD, ..self }
     }
 
-    /// The process, whichever thread of it the word names.
+    /// The owner of the lanes by which a gateway delivers what the processes of another host send: those
+    /// of one host do not fill those of another one.
+    pub(crate) const fn on_behalf_of(self, host: u8) -> Self {
+        Self { region: self.region | (host as u32) << HOST_SHIFT, ..self }
+    }
+
+    /// The process, whichever thread of it the word names, and for whomever it sent.
     pub(crate) const fn of(word: u64) -> Self {
-        Self { region: (word >> 32) as u32 & !SECOND_THREAD, generation: word as u32 }
+        Self { region: (word >> 32) as u32 & REGION_MASK, generation: word as u32 }
     }
 }
 

@@ -18,8 +18,11 @@ pub struct Version(u32);
 pub struct Release(u16);
 
 /// Has this process regard itself as of another release than it is. For tests of upgrades: a
-/// release that changes nothing.
+/// release that changes nothing. A build for users ignores it: the environment of a daemon should not
+/// change its release.
 const TEST_RELEASE: &str = "OBOL_TEST_RELEASE";
+/// Whether this is a build for users, see `packaging/build`.
+const IS_SHIPPED: bool = option_env!("OBOL_SHIPPED").is_some();
 /// Bits of a minor version.
 const MINOR_BITS: u32 = 12;
 
@@ -61,7 +64,8 @@ impl Version {
     pub fn own() -> Self {
         static OWN: OnceLock<Version> = OnceLock::new();
         *OWN.get_or_init(|| {
-            let other = std::env::var(TEST_RELEASE).ok().and_then(|text| text.parse::<Release>().ok());
+            let named = if IS_SHIPPED { None } else { std::env::var(TEST_RELEASE).ok() };
+            let other = named.and_then(|text| text.parse::<Release>().ok());
             other.map_or(Self::THIS, |Release(of)| {
                 let of = u32::from(of);
                 Self::new(of >> MINOR_BITS, of & ((1 << MINOR_BITS) - 1), 0)

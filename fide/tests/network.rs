@@ -327,6 +327,8 @@ fn a_bad_file_is_refused_with_place_and_nearest_name() {
         ("\"100us\"", "\"1ns\"", "plan.period is 1ns, but must lie in 1us..=10s"),
         ("failure_percent = 5.4", "failure_percent = 540", "but must lie in 0..=100"),
         ("failure_percent = 5.4", "failure_percent = nan", "but must lie in 0..=100"),
+        ("failure_percent = 5.4", "failure_percent = 1e-320", "(0, or 0.000000001 and more)"),
+        ("failure_percent = 5.4", "failure_percent = -1e-9", "but must lie in 0..=100"),
         ("rate_mbit = 10000", "rate_mbit = 0", "class.trunk.rate_mbit is 0"),
         ("trees = 2", "trees = 9", "plan.trees is 9, but must lie in 1..=4"),
         ("schema = 1", "schema = 2", "schema is 2"),

@@ -59,8 +59,9 @@ pub(crate) struct Backup {
     applied: LogAt,
     /// Set while WRITEs fail: nothing is posted earlier.
     retry_at: Option<Instant>,
-    /// Keys and clients that are still to be copied.
+    /// Keys of a table of the store and clients that are still to be copied, and the table after it.
     keys: Vec<u64>,
+    table: usize,
     clients: Vec<u64>,
     /// It has all that existed when it joined.
     is_sent: bool,
@@ -90,6 +91,7 @@ impl Backup {
             applied: LogAt(0),
             retry_at: None,
             keys: Vec::new(),
+            table: 0,
             clients: Vec::new(),
             is_sent: false,
             is_complete: false,
@@ -154,7 +156,6 @@ impl Backup {
                 }
             }
             _ => {
-                self.keys = store.keys();
                 self.clients = store.clients();
                 self.push(number, &Entry::bare(Kind::Reset));
             }
@@ -190,6 +191,9 @@ impl Backup {
             if let Some(key) = self.keys.pop() {
                 let Some(cell) = store.get(key) else { continue };
                 self.push(number, &Entry { key, value: &cell.value, ..Entry::bare(Kind::Copy) });
+            } else if let Some(keys) = store.keys(self.table) {
+                // Those that were added since it joined, too, which does no harm.
+                (self.keys, self.table) = (keys, self.table + 1);
             } else if let Some(client) = self.clients.pop() {
                 let Some(request) = store.newest_of(client) else { continue };
                 self.push(number, &Entry { client, request, ..Entry::bare(Kind::ClientSeq) });

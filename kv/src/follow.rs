@@ -131,7 +131,7 @@ impl Follow {
                 Kind::Synced => state.position = Some(Position { of: self.primary, number: record.key }),
                 Kind::Reset => {
                     self.is_begun = true;
-                    *state = State::default();
+                    state.replace(State::default());
                 }
                 Kind::Resume => {
                     self.is_begun = true;
@@ -181,6 +181,12 @@ impl Follow {
 }
 
 impl State {
+    /// Replaces the state. The keys of the one before are dropped later ([`Store::tidy`]).
+    pub(crate) fn replace(&mut self, next: Self) {
+        let before = std::mem::replace(self, next);
+        self.store.discard(before.store);
+    }
+
     fn write(&mut self, record: &Entry<'_>) {
         // The primary had room for it, so there is room.
         let written = self.store.put(record.key, record.value, 0);

@@ -43,7 +43,7 @@ pub use completeness::Copy;
 pub use mutants::Mutant;
 pub use node::{Node, Service};
 pub use server::{Server, ServerState};
-pub use shard::{SERVER_PREFIX, SHARDS_MAX, Shard};
+pub use shard::{CLIENT_PREFIX, SERVER_PREFIX, SHARDS_MAX, Shard};
 
 use obol_membership::view::Member;
 use obol_membership::{Kind, View};

@@ -213,7 +213,8 @@ impl Server {
         if place.is_none() || self.own != own {
             // A member that was removed rejoins as another; its state may be of use then.
             self.set_aside(fabric);
-            (self.role, self.state, self.rings) = (Role::Out, State::default(), 0);
+            self.state.replace(State::default());
+            (self.role, self.rings) = (Role::Out, 0);
         }
         let before = std::mem::replace(&mut self.view, Arc::clone(view));
         self.own = own.filter(|_| place.is_some());
@@ -270,7 +271,7 @@ impl Server {
             _ => (self.state.position, Vec::new()),
         };
         let State { store, tail, carried, .. } = std::mem::take(&mut self.state);
-        let Some(position) = position else { return };
+        let Some(position) = position else { return self.state.store.discard(store) };
         // A carried state not known to be the newest keeps its provenance.
         let provenance = carried.unwrap_or(Provenance { own, others, next_incarnation });
         self.carried = Some(Box::new(Copy { store, position, tail, provenance }));
@@ -278,12 +279,15 @@ impl Server {
 
     /// Restores the state of an earlier life, unless another server may have a newer one.
     fn bring_back(&mut self, view: &View, own: Incarnation) {
+        let Some(copy) = self.carried.take() else { return };
         let is_stale = self.mutant.has(Mutant::StaleCopy);
-        let copy = self.carried.take().filter(|copy| is_stale || copy.provenance.may_be_newest(view, own));
-        if let Some(copy) = copy {
-            let Copy { store, position, tail, provenance } = *copy;
+        let is_of_use = is_stale || copy.provenance.may_be_newest(view, own);
+        let Copy { store, position, tail, provenance } = *copy;
+        if is_of_use {
             let carried = Some(provenance).filter(|_| !is_stale);
-            self.state = State { store, position: Some(position), tail, carried };
+            self.state.replace(State { store, position: Some(position), tail, carried });
+        } else {
+            self.state.store.discard(store);
         }
     }
 
@@ -400,6 +404,9 @@ impl Server {
                 }
             }
             _ => {}
+        }
+        if self.state.store.tidy() {
+            self.poll_at = now;
         }
         self.send_answers(fabric);
     }

@@ -13,6 +13,9 @@ pub const SHARDS_MAX: u32 = 8;
 /// Prefix of the names of all servers.
 pub const SERVER_PREFIX: &str = "kv-";
 
+/// Prefix of the names of the commands' clients, each of which works for one command.
+pub const CLIENT_PREFIX: &str = "kv_";
+
 /// 2^64 divided by the golden ratio: its multiples are spread evenly.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 

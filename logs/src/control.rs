@@ -14,6 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The largest such file.
 const BYTES_MAX: u64 = 4096;
+/// What this many processes say of their logs is kept. When there is more, what ended ones have said goes
+/// first, unless lines of theirs are missing.
+const STATES_MAX: usize = 512;
 /// How often the answer is looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -125,6 +128,23 @@ fn known(dir: &Path) -> Vec<String> {
     names
 }
 
+/// Removes what ended processes have said, if there is too much: every job of `obol run` has a name of its
+/// own, and each takes a page of memory.
+fn retire(dir: &Path) {
+    let names = known(dir);
+    if names.len() < STATES_MAX {
+        return;
+    }
+    for name in names {
+        let Ok(Some(state)) = state(dir, &name) else { continue };
+        let is_whole = state.dropped + state.unwritten == 0;
+        if is_whole && !Path::new("/proc").join(state.pid.to_string()).exists() {
+            // Another process may have removed it.
+            let _ = fs::remove_file(path(dir, &name, "now"));
+        }
+    }
+}
+
 /// Changes the levels of a process, and waits for `patience` until it has them.
 pub fn request(
     dir: &Path,
@@ -146,7 +166,7 @@ pub fn request(
     let pending = read::<Wanted>(&want)?.filter(|wanted| wanted.request != now.request);
     let text = pending.map_or(now.levels, |wanted| wanted.levels);
     let mut levels: Levels = text.parse().unwrap_or_default();
-    changes.iter().for_each(|change| levels.set(*change));
+    levels.set_all(&mut changes.to_vec());
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let number = since.as_nanos() as u64;
     let wanted = Wanted { request: number, levels: levels.to_string() };
@@ -174,6 +194,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(dir: &Path, process: Name) -> Self {
+        retire(dir);
         let [want, now] = ["want", "now"].map(|end| path(dir, process.as_str(), end));
         Self { want, now, seen: None, request: 0, shown: None }
     }
@@ -215,6 +236,29 @@ mod tests {
             trouble: None,
             request: 0,
         }
+    }
+
+    #[test]
+    fn what_ended_processes_say_of_their_logs_is_bounded() {
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        let name = |n: usize| Name::new(&format!("job-{n}")).expect("a name");
+        // No process has this id: it is above the kernel's limit.
+        let ended = State { pid: u32::MAX, ..state_of(&Levels::default()) };
+        let lacks = State { dropped: 1, ..ended.clone() };
+        let lives = State { pid: std::process::id(), ..ended.clone() };
+        for n in 0..3 * STATES_MAX {
+            let state = match n {
+                0 => &lacks,
+                1 => &lives,
+                _ => &ended,
+            };
+            Control::new(dir, name(n)).show(state.clone());
+            assert!(known(dir).len() <= STATES_MAX);
+        }
+        let kept = known(dir);
+        assert!(kept.contains(&"job-0".to_owned()), "that lines are missing is still said");
+        assert!(kept.contains(&"job-1".to_owned()), "a process that lives is kept");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use obol_membership::recorder::{Kind as Event, Stamped};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
 use obol_observe::calendar::unix_now;
+use obol_observe::missed;
 use obol_observe::names::Names;
 use obol_observe::names_file::NamesFile;
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ const SEARCH_INTERVAL: Nanos = Nanos::from_secs(1);
 const REFUSALS_INTERVAL: Nanos = Nanos::from_secs(10);
 /// Counters of what the process refused or lost: a line says when they have grown. The slot, its
 /// name, and what it counts.
-const REFUSALS: [(usize, &str, Severity, &str); 8] = [
+const REFUSALS: [(usize, &str, Severity, &str); 11] = [
     refusal(Counter::DatagramsRefused, Severity::Warn, "invalid datagrams refused"),
     refusal(
         Counter::KernelNoticesRefused,
@@ -44,6 +45,12 @@ const REFUSALS: [(usize, &str, Severity, &str); 8] = [
     at_gateway(GatewayCounter::Strangers, "connections ended before a process had introduced itself"),
     at_gateway(GatewayCounter::Invalid, "sessions ended for an invalid message"),
     at_gateway(GatewayCounter::Denied, "operations denied that the peer's role does not allow"),
+    at_gateway(
+        GatewayCounter::WatchesRefused,
+        "watches refused: of observers, of no process here, or too many",
+    ),
+    at_gateway(GatewayCounter::Stalled, "sessions ended that took no answers"),
+    at_gateway(GatewayCounter::Evicted, "sessions of observers ended because their host had too many"),
 ];
 
 const fn refusal(
@@ -190,7 +197,7 @@ impl Follower {
         // Two clocks at one moment.
         let (unix, now) = (unix_now(), clock::now());
         let utc = |at: Instant| unix.saturating_sub(now.since(at).0);
-        let Self { sources, names, view, me, kept, .. } = self;
+        let Self { sources, names, view, me, kept, cluster, .. } = self;
         for source in sources.values_mut() {
             if learn(source.region.reader(), names, view)
                 && let (Some(kept), Some(view)) = (kept.as_mut(), view.as_ref())
@@ -199,6 +206,8 @@ impl Follower {
                 let members = view.members.iter().map(|member| (member.incarnation, member.name));
                 // Who is not in the file has a number instead of a name in time.
                 let _ = kept.add(&gone.chain(members).collect::<Vec<_>>());
+                // The next view has it as well, for a while.
+                let _ = missed::learn(cluster.dir(), view, unix / 1_000_000_000);
             }
         }
         sources.retain(|_, source| {

@@ -154,8 +154,7 @@ impl fmt::Display for Filter {
     }
 }
 
-/// A change of levels: `debug` for all modules without a level of their own, `membership=debug` for
-/// one.
+/// A change of levels: `debug` for all modules, `membership=debug` for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     module: Option<&'static str>,
@@ -193,7 +192,7 @@ impl Levels {
     /// Applies a change.
     pub fn set(&mut self, Change { module, filter }: Change) {
         let Some(module) = module else {
-            self.all = filter;
+            *self = Self { all: filter, modules: Vec::new() };
             return;
         };
         self.modules.retain(|(known, _)| *known != module);
@@ -201,6 +200,12 @@ impl Levels {
             self.modules.push((module, filter));
             self.modules.sort_unstable_by_key(|(name, _)| *name);
         }
+    }
+
+    /// Applies changes that are made together: a level for all does not undo one of a module among them.
+    pub fn set_all(&mut self, changes: &mut [Change]) {
+        changes.sort_by_key(|change| change.module.is_some());
+        changes.iter().for_each(|change| self.set(*change));
     }
 
     /// The level of a module. One that is not listed has that of all.
@@ -222,9 +227,7 @@ impl FromStr for Levels {
         let mut levels = Self::default();
         let changes = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let mut changes: Vec<Change> = changes.map(str::parse).collect::<Result<_, _>>()?;
-        // A level for all does not undo one of a module that stands before it.
-        changes.sort_by_key(|change| change.module.is_some());
-        changes.into_iter().for_each(|change| levels.set(change));
+        levels.set_all(&mut changes);
         Ok(levels)
     }
 }
@@ -254,6 +257,16 @@ mod tests {
     }
 
     #[test]
+    fn a_level_for_all_undoes_those_of_modules_unless_they_are_given_with_it() {
+        let change = |text: &str| text.parse::<Change>().expect("a change");
+        let mut levels = levels("info,membership=debug");
+        levels.set_all(&mut [change("info")]);
+        assert_eq!(levels.to_string(), "info");
+        levels.set_all(&mut [change("fabric=trace"), change("warn")]);
+        assert_eq!(levels.to_string(), "warn,fabric=trace");
+    }
+
+    #[test]
     fn a_module_has_its_own_level_or_that_of_all() {
         let levels = levels("warn,membership=debug,fabric=off");
         assert!(levels.takes("membership", Severity::Debug) && !levels.takes("membership", Severity::Trace));
@@ -262,12 +275,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_leaves_the_other_levels() {
+    fn a_change_of_a_module_leaves_the_other_levels() {
         let mut levels = levels("info,membership=debug");
         for (change, then) in [
             ("fabric=trace", "info,fabric=trace,membership=debug"),
             ("membership=info", "info,fabric=trace"),
-            ("error", "error,fabric=trace"),
+            ("error", "error"),
         ] {
             levels.set(change.parse().expect("a change"));
             assert_eq!(levels.to_string(), then);

@@ -3,6 +3,9 @@
 use crate::journal;
 use crate::levels::Severity;
 use crate::line::Line;
+use obol_fabric::Name;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
@@ -17,6 +20,15 @@ pub use crate::events::STAMP;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Bytes that are read of a growing file at a time.
 const READ_MAX: u64 = 8 << 20;
+
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+/// In a file a line may be before another one that is earlier by less than this: the log's thread
+/// writes events after they happen.
+const DISORDER_MAX: u64 = 10 * SECOND;
+
+/// Entries of the journal that wait to be taken; `journalctl` waits when there are more.
+const ENTRIES_MAX: usize = 4096;
 
 /// Which lines are wanted.
 #[derive(Clone, Debug)]
@@ -41,24 +53,39 @@ impl Query {
     }
 }
 
-/// Whether a file is a log, and whether it is still written.
-fn kind(path: &Path) -> Option<bool> {
-    let name = path.file_name()?.to_str()?;
-    let is_rotated = || {
-        let (stem, number) = name.rsplit_once('.')?;
-        (stem.ends_with(".log") && number.parse::<u32>().is_ok()).then_some(false)
-    };
-    if name.ends_with(".log") { Some(true) } else { is_rotated() }
+/// A file of a log.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Log {
+    /// The name of the file that is written.
+    of: String,
+    /// The oldest first; the one that is written has 0.
+    age: Reverse<u32>,
+    path: PathBuf,
 }
 
-/// The log files in a folder.
-fn logs(folder: &Path) -> io::Result<Vec<(PathBuf, bool)>> {
+impl Log {
+    /// `None` for another file.
+    fn of(path: PathBuf) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let (of, age) = match name.rsplit_once('.') {
+            Some((stem, number)) if stem.ends_with(".log") => (stem, number.parse().ok()?),
+            _ if name.ends_with(".log") => (name, 0),
+            _ => return None,
+        };
+        Some(Self { of: of.to_owned(), age: Reverse(age), path })
+    }
+}
+
+/// The log files in a folder, those of one process from the oldest to the one that is written.
+fn logs(folder: &Path) -> io::Result<Vec<Log>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
+        entries => entries.map_err(|error| at(folder, &error))?,
     };
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    Ok(paths.into_iter().filter_map(|path| kind(&path).map(|grows| (path, grows))).collect())
+    let mut logs: Vec<Log> = paths.into_iter().filter_map(Log::of).collect();
+    logs.sort_unstable();
+    Ok(logs)
 }
 
 /// Lines, and how many were none.
@@ -70,15 +97,50 @@ pub struct Found {
     pub unknown: u64,
 }
 
-/// Everything that is wanted of the files in a folder.
-pub fn files(folder: &Path, query: &Query) -> io::Result<Found> {
-    let since = query.since.map(|unix| SystemTime::UNIX_EPOCH + Duration::from_nanos(unix));
-    let mut found = Found::default();
-    for (path, _) in logs(folder)? {
+/// The newest lines of many, so that a few of them take little memory.
+#[derive(Debug)]
+pub struct Newest {
+    most: usize,
+    /// By time, and among those of one moment in the order in which they came.
+    lines: BTreeMap<(u64, u64), Line>,
+    taken: u64,
+}
+
+impl Newest {
+    /// Keeps this many.
+    pub fn new(most: usize) -> Self {
+        Self { most, lines: BTreeMap::new(), taken: 0 }
+    }
+
+    /// Adds a line, and drops the oldest one if there are too many.
+    pub fn take(&mut self, line: Line) {
+        self.taken += 1;
+        self.lines.insert((line.unix, self.taken), line);
+        if self.lines.len() > self.most {
+            self.lines.pop_first();
+        }
+    }
+
+    /// All that are left, oldest first.
+    pub fn into_lines(self) -> Vec<Line> {
+        self.lines.into_values().collect()
+    }
+}
+
+/// Calls `each` with every line of the files in a folder, and with `None` for other text. Files without
+/// a line in this span may be left out.
+fn each_line(
+    folder: &Path,
+    (since, until): (Option<u64>, Option<u64>),
+    mut each: impl FnMut(Option<Line>),
+) -> io::Result<()> {
+    let until = until.map(|until| until.saturating_add(DISORDER_MAX));
+    let since = since.map(|unix| SystemTime::UNIX_EPOCH + Duration::from_nanos(unix));
+    for Log { path, .. } in logs(folder)? {
         let file = match File::open(&path) {
             // It was rotated meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            file => file?,
+            file => file.map_err(|error| at(&path, &error))?,
         };
         // Nothing in it is newer than its last change.
         if since
@@ -89,84 +151,158 @@ pub fn files(folder: &Path, query: &Query) -> io::Result<Found> {
         let mut reader = BufReader::new(file);
         let mut bytes = Vec::new();
         while (&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? > 0 {
-            found.take(&bytes, query);
+            let line = parse(&bytes);
+            // All that follow are later.
+            if line.as_ref().zip(until).is_some_and(|(line, until)| line.unix >= until) {
+                break;
+            }
+            each(line);
             bytes.clear();
         }
     }
-    Ok(found)
+    Ok(())
 }
 
-impl Found {
-    fn take(&mut self, bytes: &[u8], query: &Query) {
-        match Line::parse(String::from_utf8_lossy(bytes).trim_end()) {
-            Some(line) if query.takes(&line) => self.lines.push(line),
+/// The newest `last` lines that are wanted of the files in a folder.
+pub fn files(folder: &Path, query: &Query, last: usize) -> io::Result<Found> {
+    let (mut newest, mut unknown) = (Newest::new(last), 0);
+    each_line(folder, (query.since, query.until), |line| match line {
+        Some(line) if query.takes(&line) => newest.take(line),
+        Some(_) => {}
+        None => unknown += 1,
+    })?;
+    Ok(Found { lines: newest.into_lines(), unknown })
+}
+
+/// Bytes of all files in a folder.
+pub fn bytes(folder: &Path) -> io::Result<u64> {
+    let sizes = logs(folder)?
+        .into_iter()
+        .map(|log| Ok(there(fs::metadata(&log.path), &log.path)?.map_or(0, |meta| meta.len())));
+    sizes.sum()
+}
+
+/// How many lines there are of each second.
+#[derive(Debug, Default)]
+pub struct Seconds(BTreeMap<u64, u64>);
+
+impl Seconds {
+    /// Adds the lines that are wanted of the files in a folder. Returns how many were none.
+    pub fn add_files(&mut self, folder: &Path, query: &Query) -> io::Result<u64> {
+        let mut unknown = 0;
+        each_line(folder, (query.since, query.until), |line| match line {
+            Some(line) if query.takes(&line) => self.add(&line),
             Some(_) => {}
-            None => self.unknown += 1,
+            None => unknown += 1,
+        })?;
+        Ok(unknown)
+    }
+
+    /// Adds a line.
+    pub fn add(&mut self, line: &Line) {
+        *self.0.entry(line.unix / SECOND).or_default() += 1;
+    }
+
+    /// Divides a query, so that each part takes `most` of these lines, or those of one second.
+    pub fn parts(&self, query: &Query, most: u64) -> Vec<Query> {
+        let mut parts = Vec::new();
+        let (mut since, mut lines) = (query.since, 0u64);
+        for (second, n) in &self.0 {
+            if lines > 0 && lines.saturating_add(*n) > most {
+                let end = Some(second.saturating_mul(SECOND));
+                parts.push(Query { since, until: end, ..query.clone() });
+                (since, lines) = (end, 0);
+            }
+            lines = lines.saturating_add(*n);
         }
+        parts.push(Query { since, ..query.clone() });
+        parts
     }
 }
 
-/// A file that grows.
-#[derive(Debug)]
-struct Growing {
-    path: PathBuf,
-    inode: u64,
-    file: File,
-    read: u64,
+/// The names of all processes with lines in the files in a folder.
+pub fn processes(folder: &Path) -> io::Result<BTreeSet<Name>> {
+    let mut names = BTreeSet::new();
+    each_line(folder, (None, None), |line| names.extend(line.map(|line| line.process)))?;
+    Ok(names)
 }
 
-/// Follows the files of a folder as they grow, are rotated, and are joined by others.
+fn parse(bytes: &[u8]) -> Option<Line> {
+    Line::parse(String::from_utf8_lossy(bytes).trim_end())
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Follows the files of a folder as they grow, are rotated, and are joined by others. It keeps no file
+/// open: there may be more of them than a process may open.
 #[derive(Debug)]
 pub struct Tail {
     folder: PathBuf,
-    files: Vec<Growing>,
+    /// How far each file was read, by its inode, which it keeps when it is rotated.
+    read: BTreeMap<u64, u64>,
+    /// The same before the last look: one that is rotated during a look may be missed in it.
+    before: BTreeMap<u64, u64>,
 }
 
 impl Tail {
     /// Of a folder, from the end of what is there now.
     pub fn new(folder: &Path) -> io::Result<Self> {
-        let mut tail = Self { folder: folder.to_owned(), files: Vec::new() };
-        tail.refresh(true)?;
-        Ok(tail)
+        let mut read = BTreeMap::new();
+        for Log { path, .. } in logs(folder)? {
+            let Some(meta) = there(fs::metadata(&path), &path)? else { continue };
+            read.insert(meta.ino(), meta.len());
+        }
+        Ok(Self { folder: folder.to_owned(), read, before: BTreeMap::new() })
     }
 
-    fn refresh(&mut self, from_end: bool) -> io::Result<()> {
-        for (path, grows) in logs(&self.folder)? {
-            let Ok(meta) = fs::metadata(&path) else { continue };
-            if !grows || self.files.iter().any(|file| file.path == path && file.inode == meta.ino()) {
-                continue;
-            }
-            let Ok(file) = File::open(&path) else { continue };
-            let read = if from_end { meta.len() } else { 0 };
-            self.files.push(Growing { path, inode: meta.ino(), file, read });
-        }
-        Ok(())
+    fn known(&self, inode: u64) -> u64 {
+        self.read.get(&inode).or_else(|| self.before.get(&inode)).copied().unwrap_or_default()
     }
 
     /// The lines that were added since the last call.
     pub fn news(&mut self, query: &Query) -> io::Result<Found> {
         let mut found = Found::default();
-        // What was rotated is read to its end first.
-        self.read(query, &mut found)?;
-        self.refresh(false)?;
-        self.read(query, &mut found)?;
-        let is_current = |file: &Growing| fs::metadata(&file.path).is_ok_and(|meta| meta.ino() == file.inode);
-        self.files.retain(is_current);
-        Ok(found)
-    }
-
-    fn read(&mut self, query: &Query, found: &mut Found) -> io::Result<()> {
-        for growing in &mut self.files {
-            growing.file.seek(SeekFrom::Start(growing.read))?;
+        let mut read = BTreeMap::new();
+        for Log { path, .. } in logs(&self.folder)? {
+            let Some(meta) = there(fs::metadata(&path), &path)? else { continue };
+            let known = self.known(meta.ino());
+            if known == meta.len() {
+                read.insert(meta.ino(), known);
+                continue;
+            }
+            let Some(mut file) = there(File::open(&path), &path)? else { continue };
+            // Rotated meanwhile, another one may have its name.
+            let meta = file.metadata()?;
+            let known = self.known(meta.ino());
+            // Another one may have the inode of one that was removed.
+            let from = if known > meta.len() { 0 } else { known };
+            file.seek(SeekFrom::Start(from))?;
             let mut bytes = Vec::new();
-            (&growing.file).take(READ_MAX).read_to_end(&mut bytes)?;
+            file.take(READ_MAX).read_to_end(&mut bytes).map_err(|error| at(&path, &error))?;
             // A line that is being written is read when it is whole.
             let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            growing.read += whole as u64;
             let lines = bytes[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-            lines.for_each(|line| found.take(line, query));
+            for line in lines {
+                match parse(line) {
+                    Some(line) if query.takes(&line) => found.lines.push(line),
+                    Some(_) => {}
+                    None => found.unknown += 1,
+                }
+            }
+            read.insert(meta.ino(), from + whole as u64);
         }
-        Ok(())
+        self.before = std::mem::replace(&mut self.read, read);
+        Ok(found)
+    }
+}
+
+/// What was looked for, unless it was rotated or removed meanwhile.
+fn there<T>(result: io::Result<T>, path: &Path) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        result => result.map(Some).map_err(|error| at(path, &error)),
     }
 }
 
@@ -193,7 +329,7 @@ impl JournalReader {
         command.stderr(if follow { Stdio::null() } else { Stdio::piped() });
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let out = child.stdout.take().ok_or_else(|| io::Error::other("journalctl has no output"))?;
-        let (tx, lines) = mpsc::channel();
+        let (tx, lines) = mpsc::sync_channel(ENTRIES_MAX);
         std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 if journal::parse(&line).is_some_and(|line| tx.send(line).is_err()) {
@@ -204,10 +340,11 @@ impl JournalReader {
         Ok(Self { child, lines })
     }
 
-    /// All entries, of one that does not follow, and what `journalctl` says about those that are
+    /// The newest `last` entries that are wanted, of one that does not follow, and what `journalctl` says about those that are
     /// missing: users who are not in a certain group may not read them.
-    pub fn all(mut self, query: &Query) -> io::Result<(Vec<Line>, Option<String>)> {
-        let lines = self.lines.iter().filter(|line| query.takes(line)).collect();
+    pub fn newest(mut self, query: &Query, last: usize) -> io::Result<(Vec<Line>, Option<String>)> {
+        let mut newest = Newest::new(last);
+        self.lines.iter().filter(|line| query.takes(line)).for_each(|line| newest.take(line));
         // No more than some lines, which have room in the pipe.
         let said = self.child.stderr.take().map(io::read_to_string).transpose()?.unwrap_or_default();
         let status = self.child.wait()?;
@@ -217,7 +354,12 @@ impl JournalReader {
             true => Some(format!("journalctl ended with {status}")),
             false => Some(said),
         };
-        Ok((lines, trouble))
+        Ok((newest.into_lines(), trouble))
+    }
+
+    /// Counts the entries that are wanted, of one that does not follow.
+    pub fn count(self, query: &Query, seconds: &mut Seconds) {
+        self.lines.iter().filter(|line| query.takes(line)).for_each(|line| seconds.add(&line));
     }
 
     /// The entries since the last call.
@@ -259,9 +401,79 @@ mod tests {
         append(&folder.path().join("node-1.log.1"), &text);
         append(&folder.path().join("node-2.log"), &format!("{}\n", line("two").write(Format::Json)));
         append(&folder.path().join("notes.txt"), "no log\n");
-        let mut found = files(folder.path(), &ALL).expect("read");
+        let mut found = files(folder.path(), &ALL, usize::MAX).expect("read");
         found.lines.sort_by(|a, b| a.text.cmp(&b.text));
         assert_eq!((texts(&found), found.unknown), (vec!["one", "two"], 1));
+    }
+
+    #[test]
+    fn the_newest_lines_of_all_files_are_those_that_are_kept() {
+        let folder = tempfile::tempdir().expect("made");
+        let at = |n: u64| Line { unix: n, ..line(&format!("{n}")) };
+        let write = |name: &str, numbers: &[u64]| {
+            numbers.iter().for_each(|n| {
+                // Whole microseconds, which text keeps.
+                append(&folder.path().join(name), &format!("{}\n", at(*n * 1_000_000).write(Format::Json)));
+            });
+        };
+        write("node-1.log.1", &[1, 4, 7]);
+        write("node-1.log", &[8, 10]);
+        write("node-2.log", &[2, 3, 9]);
+        let last = |last| -> Vec<u64> {
+            let found = files(folder.path(), &ALL, last).expect("read");
+            found.lines.iter().map(|line| line.unix / 1_000_000).collect()
+        };
+        assert_eq!(last(3), [8, 9, 10]);
+        assert_eq!(last(usize::MAX), [1, 2, 3, 4, 7, 8, 9, 10]);
+        let mut newest = Newest::new(2);
+        for n in 0..1000 {
+            newest.take(at(n));
+            assert!(newest.lines.len() <= 2, "no more are kept than are wanted");
+        }
+        let names = processes(folder.path()).expect("read");
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), [line("x").process]);
+    }
+
+    #[test]
+    fn a_long_span_is_read_in_parts_that_have_each_line_once() {
+        let folder = tempfile::tempdir().expect("made");
+        let at = |n: u64| Line { unix: n * SECOND / 4, ..line(&format!("{n}")) };
+        // Two files that overlap, and a line that is out of order in its file.
+        let mut texts = [String::new(), String::new()];
+        for n in 1_000..2_000u64 {
+            let n = if n == 1_500 { 1_497 } else { n };
+            texts[usize::from(n % 3 == 0)] += &format!("{}\n", at(n).write(Format::Json));
+        }
+        append(&folder.path().join("node-1.log"), &texts[0]);
+        append(&folder.path().join("node-2.log"), &(texts[1].clone() + "no line\n"));
+        let mut seconds = Seconds::default();
+        assert_eq!(seconds.add_files(folder.path(), &ALL).expect("read"), 1);
+        let parts = seconds.parts(&ALL, 100);
+        assert!(parts.len() >= 10 && parts[0].since.is_none() && parts[parts.len() - 1].until.is_none());
+        let mut all = Vec::new();
+        for part in &parts {
+            let found = files(folder.path(), part, usize::MAX).expect("read");
+            assert!(found.lines.len() <= 100, "{}", found.lines.len());
+            all.extend(found.lines.iter().map(|line| line.unix));
+        }
+        assert_eq!(all.len(), 1_000);
+        assert!(all.is_sorted(), "in the order of time");
+        assert_eq!(Seconds::default().parts(&ALL, 100).len(), 1);
+        assert!(bytes(folder.path()).expect("read") > 10_000);
+    }
+
+    #[test]
+    fn more_logs_are_followed_than_a_process_may_open() {
+        let folder = tempfile::tempdir().expect("made");
+        let path = |n: u32| folder.path().join(format!("app-{n}.log"));
+        (0..3000).for_each(|n| append(&path(n), "2026-11-25T02:1"));
+        let open = || fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        let before = open();
+        let mut tail = Tail::new(folder.path()).expect("followed");
+        append(&path(2999), &format!("\n{}\n", line("news").to_text()));
+        assert_eq!(texts(&tail.news(&ALL).expect("read")), ["news"]);
+        // Other tests have files open, too.
+        assert!(open() < before + 1000, "none is kept open: {} after {before}", open());
     }
 
     #[test]

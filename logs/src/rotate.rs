@@ -19,6 +19,9 @@ pub const FILES_MAX: u32 = 4;
 /// predecessor, or drills.
 const WRITERS_MAX: u32 = 16;
 
+/// Logs in a folder at most, each with its older files: jobs that have names of their own would fill it.
+const LOGS_MAX: usize = 1024;
+
 /// A log file that is written.
 #[derive(Debug)]
 pub(crate) struct Rotating {
@@ -52,6 +55,29 @@ fn fresh(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Removes the logs that were written longest ago, if there are more than `most`, but none that a
+/// process writes.
+fn retire(folder: &Path, most: usize) -> io::Result<()> {
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|end| end == "log");
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+    let paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(is_log).collect();
+    let beyond = paths.len().saturating_sub(most);
+    if beyond == 0 {
+        return Ok(());
+    }
+    // One that has gone meanwhile is not in the way.
+    let written = |path: PathBuf| Some((fs::metadata(&path).and_then(|meta| meta.modified()).ok()?, path));
+    let mut logs: Vec<_> = paths.into_iter().filter_map(written).collect();
+    logs.sort_unstable();
+    for (_, path) in logs.into_iter().take(beyond) {
+        let Some(lock) = FileLock::try_new(File::open(&path)?)? else { continue };
+        let older = (1..FILES_MAX).map(|number| numbered(&path, number)).filter(|older| older.exists());
+        older.chain([path.clone()]).try_for_each(fs::remove_file)?;
+        drop(lock);
+    }
+    Ok(())
+}
+
 /// Opens a file unless another process writes it.
 fn open(path: &Path) -> io::Result<Option<FileLock>> {
     FileLock::try_new(File::options().append(true).create(true).mode(0o600).open(path)?)
@@ -65,6 +91,8 @@ impl Rotating {
     }
 
     fn open_bounded(folder: &Path, name: &str, bytes_max: u64) -> io::Result<Self> {
+        // A folder that cannot be tidied up can still be written to.
+        let _ = retire(folder, LOGS_MAX - 1);
         for number in 1..=WRITERS_MAX {
             let file_name = if number == 1 { format!("{name}.log") } else { format!("{name}~{number}.log") };
             let path = folder.join(file_name);
@@ -158,6 +186,37 @@ mod tests {
     fn total(folder: &Path) -> (usize, u64) {
         let files: Vec<_> = fs::read_dir(folder).expect("listed").map(|entry| entry.expect("read")).collect();
         (files.len(), files.iter().map(|file| file.metadata().expect("read").len()).sum())
+    }
+
+    #[test]
+    fn of_many_names_the_newest_logs_are_kept_and_none_that_is_written() {
+        let folder = tempfile::tempdir().expect("made");
+        let folder = folder.path();
+        let written = Rotating::open(folder, "job-0").expect("opened");
+        for n in 1..20u64 {
+            let path = folder.join(format!("job-{n}.log"));
+            fs::write(&path, "a line\n").expect("written");
+            let at = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000 + n);
+            File::options().append(true).open(&path).and_then(|file| file.set_modified(at)).expect("set");
+        }
+        fs::write(folder.join("job-1.log.1"), "older\n").expect("written");
+        fs::write(folder.join("notes.txt"), "no log\n").expect("written");
+        retire(folder, 5).expect("retired");
+        let names: std::collections::BTreeSet<String> = fs::read_dir(folder)
+            .expect("listed")
+            .map(|entry| entry.expect("read").file_name().into_string().expect("text"))
+            .collect();
+        let wanted = ["job-0.log", "job-16.log", "job-17.log", "job-18.log", "job-19.log", "notes.txt"];
+        assert_eq!(names, wanted.map(str::to_owned).into());
+        // Whatever its age.
+        File::options()
+            .append(true)
+            .open(written.path())
+            .and_then(|file| file.set_modified(std::time::SystemTime::UNIX_EPOCH))
+            .expect("set");
+        retire(folder, 2).expect("retired");
+        assert!(written.path().exists() && folder.join("job-19.log").exists());
+        assert!(!folder.join("job-16.log").exists());
     }
 
     #[test]

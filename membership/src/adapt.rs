@@ -6,6 +6,9 @@
 //! the longest lease granted. A single late renewal is a pause of one process, not a slow network.
 //! Each halving that has to be taken back doubles the time until the next one, so that delays which
 //! last do not change the view again and again.
+//!
+//! Every coordinator keeps what it knows of reports, and may lead much later. So each decided view is
+//! compared with it: an operator's lease stays, whether or not a coordinator got the request.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -42,12 +45,20 @@ pub struct LeaseScaler {
     /// How many times `lease_calm` has to pass before the lease is shortened: a power of two, up to
     /// [`CALM_LIMIT`].
     calms: u32,
+    /// The lease before the first report, below which it is not shortened again.
+    floor: Nanos,
+    /// The lease that the last report asks for, until a view decides about it.
+    asked: Option<Nanos>,
 }
 
 impl Default for LeaseScaler {
     fn default() -> Self {
-        Self { since: None, shortened: false, calms: 1 }
+        Self { since: None, shortened: false, calms: 1, floor: Nanos::ZERO, asked: None }
     }
+}
+
+fn halved(lease: Nanos, least: Nanos) -> Nanos {
+    Nanos(lease.0 / 2).max(least)
 }
 
 impl LeaseScaler {
@@ -58,17 +69,46 @@ impl LeaseScaler {
         if lease != view.lease || lease >= most || config.mutant.has(Mutant::DeafToStrain) {
             return None;
         }
-        self.since = Some(now);
+        if self.since.replace(now).is_none() {
+            self.floor = view.lease;
+        }
         if std::mem::take(&mut self.shortened) {
             self.calms = (self.calms * 2).min(CALM_LIMIT);
         }
         let most = if config.mutant.has(Mutant::StretchPastMax) { Nanos(u64::MAX) } else { most };
-        Some(lease.saturating_mul(2).min(most))
+        self.asked = Some(lease.saturating_mul(2).min(most));
+        self.asked
     }
 
     /// An operator has set the lease: it is not shortened automatically.
     pub fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    /// A view was decided after `before`. What this process knows of earlier reports justifies only
+    /// changes of the lease that followed from them. Any other change was an operator's, whose request
+    /// this process may have missed; so may those in views that it has skipped have been.
+    pub fn follow(&mut self, before: &View, view: &View, config: &Config, now: Instant) {
+        if config.mutant.has(Mutant::AdaptOperatorsLease) {
+            return;
+        }
+        if view.id != before.id.next() {
+            return self.reset();
+        }
+        if view.lease == before.lease {
+            return;
+        }
+        let grown = self.asked.take() == Some(view.lease);
+        let shortened = self.since.is_some() && view.lease == halved(before.lease, self.least(config));
+        if !grown && !shortened {
+            return self.reset();
+        }
+        (self.since, self.shortened) = (Some(now), !grown);
+    }
+
+    /// The shortest lease that adaptation makes.
+    fn least(&self, config: &Config) -> Nanos {
+        config.timing.lease.max(self.floor)
     }
 
     /// When the lease should be shortened.
@@ -81,13 +121,13 @@ impl LeaseScaler {
         if now < self.due(&config.timing) {
             return None;
         }
-        let least = config.timing.lease;
+        let least = self.least(config);
         if view.lease <= least {
             self.reset();
             return None;
         }
         (self.since, self.shortened) = (Some(now), true);
         let least = if config.mutant.has(Mutant::ShrinkPastLeast) { Nanos::ZERO } else { least };
-        Some(Nanos(view.lease.0 / 2).max(least))
+        Some(halved(view.lease, least))
     }
 }

@@ -261,7 +261,7 @@ impl AttachedApps {
                     let AttachedApp { name, address, token, release, .. } = *app;
                     let newcomer =
                         Newcomer { kind: Kind::App, name, address, host, token, proposer: 0, release };
-                    let left = holds.left(&newcomer, &config.timing, now);
+                    let left = holds.left(name, &config.timing, now);
                     if left > Nanos::ZERO {
                         // The leader would not admit it earlier.
                         app.due = now + left;

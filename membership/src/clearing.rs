@@ -1,7 +1,8 @@
 //! Ending leases early: the leader raises the fence of every page that may still hold a lease on an
 //! older view, and sends CLEAR once every holder is clear.
 //!
-//! A holder is clear when (1) a CAS raised its fence to the new base or above, or found it there;
+//! A holder is clear when (1) a CAS raised its fence to the new base or above, or found it there (if
+//! the holder is dead and its page outlives it, through the seat of a program that reads the page);
 //! (2) every process that can read its page is proved dead; or (3) the wait has elapsed on the
 //! leader's clock since it learned that the successor of the holder's last view was decided.
 //! Anything unknown is waited for. `docs/design/leases.md` has the arguments.
@@ -15,7 +16,7 @@ use crate::mutants::Mutant;
 use crate::tokens::{self, Labelled, Part};
 use crate::view::{Kind, View};
 use crate::wire::{self, Addresses, Message};
-use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, Remote, ViewId};
+use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Remote, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of [`Message::Raise`] before its addresses.
@@ -40,16 +41,46 @@ struct Holder {
     page: Address,
     /// Its number in the tokens of its fences.
     label: u16,
-    /// All processes that can read the page, including the holder.
-    readers: BTreeSet<Incarnation>,
+    /// All processes that can read the page, including the holder, and their addresses.
+    readers: BTreeMap<Incarnation, Address>,
+    /// The program whose seat the fence is raised through, if the holder is dead.
+    through: Option<Incarnation>,
+    /// Its fence is raised with the next tick: what is posted before all failures of a link were taken
+    /// may fail, too.
+    postponed: bool,
     state: State,
     /// When its wait has elapsed.
     over: Instant,
 }
 
 impl Holder {
+    fn new(
+        incarnation: Incarnation,
+        (page, readers): (Address, BTreeMap<Incarnation, Address>),
+        label: u16,
+        state: State,
+        over: Instant,
+    ) -> Self {
+        Self { incarnation, page, label, readers, through: None, postponed: false, state, over }
+    }
+
     const fn is_clear(&self) -> bool {
         matches!(self.state, State::Fenced | State::Proved | State::Waited)
+    }
+
+    /// Where its fence is raised.
+    fn place(&self) -> Address {
+        self.through.and_then(|reader| self.readers.get(&reader)).copied().unwrap_or(self.page)
+    }
+
+    /// The holder, or the program that the fence was raised through, is dead: goes on to the next
+    /// program. False if there is none.
+    fn raise_through_next(&mut self) -> bool {
+        let after = |reader: Incarnation| self.through.is_none_or(|last| reader > last);
+        let next = self.readers.keys().copied().find(|reader| *reader != self.incarnation && after(*reader));
+        self.through = next.or(self.through);
+        self.postponed = next.is_some();
+        self.postponed
     }
 }
 
@@ -134,7 +165,8 @@ impl Clearing {
             Self { base, began: now, holders: Vec::new(), blind_until: None, round, fan_out: None };
         for (label, (incarnation, (page, readers, _))) in (0..).zip(holders) {
             let state = State::Outstanding(known.fence_of(incarnation));
-            early.holders.push(Holder { incarnation, page, label, readers, state, over: Instant::NEVER });
+            let over = Instant::NEVER;
+            early.holders.push(Holder::new(incarnation, (page, readers), label, state, over));
         }
         (config.timing.fencing && !known.caches_raise(&early.holders, config)).then_some(early)
     }
@@ -177,7 +209,7 @@ impl Clearing {
                         if config.mutant.has(Mutant::TimerFromProposal) { since - view.lease } else { since };
                     let state = State::Outstanding(known.fence_of(incarnation));
                     let (label, over) = (clearing.holders.len() as u16, since + wait);
-                    clearing.holders.push(Holder { incarnation, page, label, readers, state, over });
+                    clearing.holders.push(Holder::new(incarnation, (page, readers), label, state, over));
                 }
             }
         }
@@ -208,6 +240,7 @@ impl Clearing {
             let holder = &mut self.holders[at];
             if let Some(early) = raised.get(&holder.page) {
                 (holder.label, holder.state) = (early.label, early.state);
+                (holder.through, holder.postponed) = (early.through, early.postponed);
             } else {
                 holder.label = labels;
                 labels += 1;
@@ -324,6 +357,9 @@ impl Clearing {
 
     /// When the next wait elapses.
     pub fn deadline(&self) -> Instant {
+        if self.holders.iter().any(|holder| holder.postponed) {
+            return Instant::ZERO;
+        }
         let outstanding = self.holders.iter().filter(|h| !h.is_clear()).map(|h| h.over);
         let delegated = self.fan_out.as_ref().map(|f| f.until);
         outstanding.chain(self.blind_until).chain(delegated).min().unwrap_or(Instant::NEVER)
@@ -333,7 +369,7 @@ impl Clearing {
     fn raise<F: Fabric>(&self, at: usize, config: &Config, fabric: &mut F) {
         let holder = &self.holders[at];
         let State::Outstanding(guess) = holder.state else { return };
-        let fence = Remote { at: holder.page, offset: config.layout.fence() };
+        let fence = Remote { at: holder.place(), offset: config.layout.fence() };
         let token = tokens::pack(Part::Fence, holder.label, self.round);
         if config.mutant.has(Mutant::FenceByWrite) {
             fabric.write(fence, &self.base.0.to_le_bytes(), token);
@@ -361,13 +397,16 @@ impl Clearing {
             Ok(Completion::Swapped(_)) if config.mutant.has(Mutant::FailedFenceIsAck) => State::Fenced,
             Ok(Completion::Swapped(found)) => State::Outstanding(ViewId(found)),
             Ok(Completion::Written) => State::Fenced,
+            Err(LinkError::PeerDead) if self.holders[at].raise_through_next() => State::Outstanding(guess),
             Ok(Completion::Read(_) | Completion::Permitted) | Err(_) => State::Unreachable,
         };
         // A member that was excluded and admitted again is two holders of one page.
         for holder in self.holders.iter_mut().filter(|holder| waits(holder).is_some()) {
             holder.state = state;
         }
-        self.raise(at, config, fabric);
+        if !self.holders[at].postponed {
+            self.raise(at, config, fabric);
+        }
     }
 
     /// Takes new proofs of death.
@@ -391,7 +430,7 @@ impl Clearing {
         let dead = if config.mutant.has(Mutant::ForgetReaders) {
             proofs.contains(&holder.incarnation)
         } else {
-            holder.readers.is_subset(proofs)
+            holder.readers.keys().all(|reader| proofs.contains(reader))
         };
         if dead {
             holder.state = State::Proved;
@@ -409,6 +448,11 @@ impl Clearing {
                 self.raise(usize::from(at), config, fabric);
             }
         }
+        for at in 0..self.holders.len() {
+            if std::mem::take(&mut self.holders[at].postponed) {
+                self.raise(at, config, fabric);
+            }
+        }
         for holder in &mut self.holders {
             if !holder.is_clear() && holder.over <= now {
                 holder.state = State::Waited;
@@ -418,18 +462,21 @@ impl Clearing {
     }
 }
 
+/// A holder's page, the readers of it, and the last view that names the holder.
+type Collected = (Address, BTreeMap<Incarnation, Address>, ViewId);
+
 /// Adds a view's holders: their pages, the readers of each so far, and the last view that names
 /// them.
-fn collect(view: &View, holders: &mut BTreeMap<Incarnation, (Address, BTreeSet<Incarnation>, ViewId)>) {
+fn collect(view: &View, holders: &mut BTreeMap<Incarnation, Collected>) {
     for member in view.members.iter().filter(|m| m.is_holder()) {
         let entry =
-            holders.entry(member.incarnation).or_insert_with(|| (member.address, BTreeSet::new(), view.id));
-        entry.1.insert(member.incarnation);
+            holders.entry(member.incarnation).or_insert_with(|| (member.address, BTreeMap::new(), view.id));
+        entry.1.insert(member.incarnation, member.address);
         entry.2 = view.id;
     }
     for app in view.of_kind(Kind::App) {
         if let Some(entry) = holders.get_mut(&app.host) {
-            entry.1.insert(app.incarnation);
+            entry.1.insert(app.incarnation, app.address);
         }
     }
 }

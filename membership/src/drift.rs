@@ -11,6 +11,7 @@ use crate::Config;
 use crate::metrics::Counter;
 use crate::recorder::{Kind, Record};
 use crate::rng::Rng;
+use crate::timing::Timing;
 use crate::view::View;
 use crate::wire::Message;
 use obol_fabric::{Address, Fabric, Incarnation, Instant};
@@ -97,14 +98,14 @@ impl Drift {
         now: Instant,
         fabric: &mut F,
     ) {
-        if let Some(Alarm { who, fast, ppm }) = self.answered(nonce, clock, config, now) {
+        if let Some(Alarm { who, fast, ppm }) = self.answered(nonce, clock, &config.timing, now) {
             fabric.count(Counter::DriftAlarms, 1);
             let kind = if fast { Kind::ClockFast } else { Kind::ClockSlow };
             fabric.record(Record::new(kind, who.0, ppm));
         }
     }
 
-    fn answered(&mut self, nonce: u64, clock: Instant, config: &Config, now: Instant) -> Option<Alarm> {
+    fn answered(&mut self, nonce: u64, clock: Instant, timing: &Timing, now: Instant) -> Option<Alarm> {
         let (who, _, posted) = self.pending.take_if(|(_, pending, _)| *pending == nonce)?;
         let later = Exchange { posted, answered: now, clock };
         let Some(first) = self.first.get(&who).copied() else {
@@ -113,7 +114,7 @@ impl Drift {
             }
             return None;
         };
-        let bound = config.timing.drift_ppm;
+        let bound = timing.drift_ppm;
         let alarm = judge(&first, &later, bound).map(|(fast, ppm)| Alarm { who, fast, ppm });
         // A good measurement starts a new one, so that a clock that fails later is not averaged
         // away.
@@ -165,6 +166,16 @@ mod tests {
                 assert_eq!(judge(&first, &later, 0), None, "{out} {back} {out2} {back2}");
             }
         }
+    }
+
+    #[test]
+    fn a_reply_counts_for_the_pending_request_alone() {
+        let timing = Timing::default();
+        let mut drift = Drift { pending: Some((Incarnation(7), 1, Instant(100))), ..Drift::default() };
+        assert!(drift.answered(2, Instant(105), &timing, Instant(110)).is_none());
+        assert!(drift.first.is_empty() && drift.pending.is_some(), "the reply to an abandoned request");
+        assert!(drift.answered(1, Instant(105), &timing, Instant(110)).is_none());
+        assert!(drift.first.contains_key(&Incarnation(7)) && drift.pending.is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Names whose members fail again and again, for instance programs that crash at their start, or that
-//! leave and join again in a loop. Each join and each end is a view that all others have to install.
-//! Joins of such a name are therefore delayed, twice as long each time.
+//! leave and join again in a loop, or processes whose link comes and goes. Each join and each end is a
+//! view that all others have to install. Joins of such a name are therefore delayed, twice as long
+//! each time.
 //!
 //! Every process computes this from the views that it sees, so a new leader knows most of it.
 //! Safety does not depend on it: a process that forgets admits a member sooner.
@@ -8,7 +9,7 @@
 use crate::Config;
 use crate::mutants::Mutant;
 use crate::timing::Timing;
-use crate::view::{Change, Kind, Member, Newcomer, Reason, View};
+use crate::view::{Change, Reason, View};
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 
 /// The number of names kept for each way to end; of more, the one with the oldest end is dropped.
@@ -16,6 +17,10 @@ pub const NAMES_MAX: usize = 64;
 /// How many graceful leaves are as much as one failure: a leave costs the others a view, a failure
 /// costs them a failover as well.
 const LEAVES_PER_FAILURE: u64 = 4;
+/// How many suspicions of one name are free; they drain one per longest hold. Fewer than failures: each
+/// costs the others the time of its detection, and who is suspected comes back by itself. In the long
+/// run a name is thus excluded for suspicions once per longest hold.
+pub const SUSPICIONS_FREE: u32 = 3;
 /// A hold doubles at most this often, whatever its limit.
 const DOUBLINGS_MAX: u32 = 32;
 
@@ -31,6 +36,40 @@ pub const fn leaves_per_failure(timing: &Timing) -> u64 {
 enum End {
     Failed,
     Left,
+    /// Its heartbeat stood still, or a link to it was down: it may be alive.
+    Suspected,
+}
+
+impl End {
+    /// How a change ended a member, and whom. One that went with its agent did not fail itself, nor
+    /// leave.
+    fn of(change: &Change, config: &Config) -> Option<(Incarnation, Self)> {
+        match *change {
+            Change::Failed {
+                accused,
+                reason: Reason::Deadbeat | Reason::Replaced | Reason::Progress,
+                ..
+            } => Some((accused, Self::Failed)),
+            Change::Failed { accused, reason: Reason::Heartbeat | Reason::Timeout, .. } => {
+                (!config.mutant.has(Mutant::HoldNoSuspects)).then_some((accused, Self::Suspected))
+            }
+            Change::Left(who) => (!config.mutant.has(Mutant::HoldNoLeavers)).then_some((who, Self::Left)),
+            _ => None,
+        }
+    }
+
+    /// How many such ends are free, and the time in which as many drain.
+    const fn free(self, timing: &Timing) -> (u64, Nanos) {
+        let burst = if timing.join_burst == 0 { 1 } else { timing.join_burst as u64 };
+        match self {
+            Self::Failed => (burst, timing.join_window),
+            Self::Left => (burst.saturating_mul(leaves_per_failure(timing)), timing.join_window),
+            Self::Suspected => {
+                let free = SUSPICIONS_FREE as u64;
+                (free, timing.join_hold_max.saturating_mul(free))
+            }
+        }
+    }
 }
 
 /// A series of ends of one name in quick succession.
@@ -52,13 +91,13 @@ struct Series {
 /// A delay of all joins of one name, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The last member of this name that failed, or left.
+    /// The last member of this name that failed, left or was suspected.
     pub who: Incarnation,
     /// When it ends.
     pub until: Instant,
     /// Its length.
     pub length: Nanos,
-    /// The number of members of this name that failed, or left.
+    /// The number of members of this name that did.
     pub failures: u32,
     /// The time in which they did.
     pub within: Nanos,
@@ -111,33 +150,26 @@ impl Series {
         }
     }
 
-    const fn share(&self, timing: &Timing) -> Nanos {
-        let per_failure = match self.end {
-            End::Failed => 1,
-            End::Left => leaves_per_failure(timing),
-        };
-        let burst = if timing.join_burst == 0 { 1 } else { timing.join_burst as u64 };
-        Nanos(timing.join_window.0 / (burst * per_failure))
-    }
-
     fn next_free_failure(&self, timing: &Timing, now: Instant) -> Instant {
+        let (free, window) = self.end.free(timing);
         if self.excess > 0 {
-            return self.last + timing.join_window.saturating_add(self.length(timing)) + Nanos(1);
+            return self.last + window.saturating_add(self.length(timing)) + Nanos(1);
         }
-        let room = timing.join_window.saturating_sub(self.share(timing));
+        let room = window.saturating_sub(Nanos(window.0 / free));
         now.max(self.last + self.level.saturating_sub(room))
     }
 
     fn ended(&mut self, timing: &Timing, now: Instant) {
+        let (free, window) = self.end.free(timing);
         let pause = now.since(self.last);
-        if pause > timing.join_window.saturating_add(self.length(timing)) {
+        if pause > window.saturating_add(self.length(timing)) {
             // It ran for long: the cause of the series is over.
             *self = Self { failures: 0, first: now, level: Nanos::ZERO, excess: 0, ..*self };
         }
-        self.level = self.level.saturating_sub(pause).saturating_add(self.share(timing));
+        self.level = self.level.saturating_sub(pause).saturating_add(Nanos(window.0 / free));
         self.failures = self.failures.saturating_add(1);
         self.last = now;
-        if self.excess > 0 || self.level > timing.join_window {
+        if self.excess > 0 || self.level > window {
             self.excess = self.excess.saturating_add(1);
         }
     }
@@ -152,26 +184,26 @@ impl JoinHolds {
         if timing.join_hold == Nanos::ZERO || config.mutant.has(Mutant::HoldNoJoins) {
             return newly;
         }
-        for change in &view.changes {
-            // A suspected member may be alive, and one that went with its agent did not fail
-            // itself, nor leave.
-            let (who, end) = match *change {
-                Change::Failed {
-                    accused,
-                    reason: Reason::Deadbeat | Reason::Replaced | Reason::Progress,
-                    ..
-                } => (accused, End::Failed),
-                Change::Left(who) if !config.mutant.has(Mutant::HoldNoLeavers) => (who, End::Left),
-                _ => continue,
-            };
-            let went_along = |m: &Member| m.host != Incarnation::NONE && view.member(m.host).is_none();
-            let gone = before.member(who).filter(|m| m.kind != Kind::Coordinator);
-            if let Some(member) = gone.filter(|m| end == End::Failed || !went_along(m)) {
-                let series = self.ended(member.name, end, who, timing, now);
+        for (who, end) in view.changes.iter().filter_map(|change| End::of(change, config)) {
+            let Some(member) = before.member(who) else { continue };
+            let went_along = member.host != Incarnation::NONE && view.member(member.host).is_none();
+            if end == End::Failed || !went_along {
+                let mut series = self.ended(member.name, end, who, timing, now);
+                if end == End::Suspected && config.mutant.has(Mutant::HoldAtOnce) {
+                    series = self.hold_at_once(member.name);
+                }
                 newly.extend(Some(series.hold(timing)).filter(|hold| now < hold.until));
             }
         }
         newly
+    }
+
+    /// The planted bug: no suspicion of this name is free.
+    fn hold_at_once(&mut self, name: Name) -> Series {
+        let known = self.0.iter().position(|series| (series.name, series.end) == (name, End::Suspected));
+        let series = &mut self.0[known.unwrap_or_default()];
+        series.excess = series.excess.max(1);
+        *series
     }
 
     /// Records a failed member.
@@ -206,11 +238,9 @@ impl JoinHolds {
             .map_or(now, |series| series.next_free_failure(timing, now))
     }
 
-    /// How long a newcomer still has to wait at `now`; zero if it need not.
-    pub fn left(&self, newcomer: &Newcomer, timing: &Timing, now: Instant) -> Nanos {
-        // Without its coordinators a cluster decides nothing.
-        let hold = self.hold(newcomer.name, timing, now).filter(|_| newcomer.kind != Kind::Coordinator);
-        hold.map_or(Nanos::ZERO, |hold| hold.until.since(now))
+    /// How long a newcomer of this name still has to wait at `now`; zero if it need not.
+    pub fn left(&self, name: Name, timing: &Timing, now: Instant) -> Nanos {
+        self.hold(name, timing, now).map_or(Nanos::ZERO, |hold| hold.until.since(now))
     }
 
     /// Why joins of this name are on hold at `now`, if they are.
@@ -408,6 +438,46 @@ mod tests {
         leaves(&mut names, 19);
         assert_eq!(length(&names, "loop", 19), Some(20), "of the crashes, as before");
         assert_eq!(length(&names, "loop", 20), None);
+    }
+
+    fn suspected(names: &mut JoinHolds, at: u64) {
+        names.ended(name("flap"), End::Suspected, Incarnation(1), &timing(), Instant(at * MILLI));
+    }
+
+    #[test]
+    fn the_first_suspicions_are_free_and_further_ones_are_held_as_failures_are() {
+        let mut names = JoinHolds::default();
+        let mut holds = Vec::new();
+        for at in 0..8 {
+            suspected(&mut names, at);
+            holds.push(length(&names, "flap", at));
+        }
+        assert_eq!(holds, [None, None, None, Some(10), Some(20), Some(40), Some(80), Some(80)]);
+        // The bucket has drained after three of the longest holds, and the last hold is over.
+        suspected(&mut names, 7 + 80 + 3 * 80);
+        assert_eq!(length(&names, "flap", 7 + 80 + 3 * 80), Some(80));
+        suspected(&mut names, 7 + 2 * (80 + 3 * 80) + 1);
+        assert_eq!(length(&names, "flap", 7 + 2 * (80 + 3 * 80) + 1), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn who_is_suspected_once_per_longest_hold_is_never_held_and_nobody_more_often_than_that(
+            pauses in proptest::collection::vec(0_u64..200, 1..60),
+        ) {
+            let (mut names, mut now, mut ends) = (JoinHolds::default(), 0, 0);
+            let slow = pauses.iter().all(|pause| *pause >= 80);
+            for pause in pauses {
+                now += pause;
+                let held = names.hold(name("flap"), &timing(), Instant(now * MILLI));
+                proptest::prop_assert!(!slow || held.is_none());
+                now = held.map_or(now, |hold| hold.until.0.div_ceil(MILLI));
+                suspected(&mut names, now);
+                ends += 1;
+            }
+            // Three are free, and each hold but the longest costs one more.
+            proptest::prop_assert!(ends <= 3 + 1 + 3 + now / 80 + 1, "{ends} in {now} ms");
+        }
     }
 
     #[test]

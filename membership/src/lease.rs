@@ -151,6 +151,9 @@ impl Lease {
             self.hold(&known, end);
             Renewed::First
         };
+        if by == Voucher::Cache && self.mutant.has(Mutant::CacheDatesCarry) {
+            self.verified = self.verified.max(posted);
+        }
         if by == Voucher::Acceptors {
             // This answers earlier requests to confirm, whether or not the lease is still valid.
             let from = if self.mutant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
@@ -222,6 +225,36 @@ mod tests {
             assert!(lease.learn(&next, Instant(1_020)));
             assert_eq!((lease.page().view, lease.page().end), (id, posted + Nanos(ends)));
         }
+    }
+
+    /// A lease of this duration on a view that was verified at this time, by acceptors.
+    fn held(lease: Nanos, posted: Instant) -> (Lease, View) {
+        let view = View::genesis(&[], lease, lease);
+        let timing = Timing { drift_ppm: 0, ..Timing::default() };
+        let mut held = Lease::new(&timing, Kind::App, ActiveMutant::NONE);
+        assert!(!held.learn(&view, posted));
+        held.renewed(view.id, (Voucher::Acceptors, posted), posted);
+        (held, view)
+    }
+
+    /// The cache may have answered long after that view was decided, by its own lease on the one before.
+    #[test]
+    fn a_caches_answer_does_not_date_a_lease_that_goes_over_to_the_next_view() {
+        let posted = Instant(1_000);
+        let (mut lease, before) = held(Nanos(100), posted);
+        lease.renewed(before.id, (Voucher::Cache, posted + Nanos(50)), posted + Nanos(55));
+        assert_eq!(lease.page().end, posted + Nanos(150));
+        let next = View { id: before.id.next(), base: before.id.next(), ..before };
+        assert!(lease.learn(&next, posted + Nanos(60)));
+        assert_eq!(lease.page().end, posted + Nanos(100));
+    }
+
+    #[test]
+    fn a_lease_goes_over_to_the_next_view_only() {
+        let posted = Instant(1_000);
+        let (mut lease, before) = held(Nanos(100), posted);
+        let later = View { id: before.id.next().next(), ..before };
+        assert!(!lease.learn(&later, posted + Nanos(10)), "what was decided in between is not known");
     }
 
     #[test]

@@ -93,7 +93,7 @@ slots! {
         /// Times that a program requested a confirmation because its lease had expired.
         ConfirmsAsked = "confirms_asked",
         /// Holds on joins of a name that this leader began or extended because a member of that
-        /// name failed or left again.
+        /// name failed, left or was suspected again.
         JoinHolds = "joins_held_back",
         /// Missing coordinators removed from the deciders by this process's decisions, without an
         /// operator.

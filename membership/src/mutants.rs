@@ -89,6 +89,10 @@ mutants! {
         WaitFromProposal = "wait-from-proposal",
         /// Every view inherits its predecessor's start.
         AllCompatible = "all-compatible",
+        /// Views with the same number of apps and agents are compatible, whoever they are.
+        CompatibleByCount = "compatible-by-count",
+        /// Views with the same apps are compatible, whatever has become of the agents.
+        CompatibleByApps = "compatible-by-apps",
         /// The wait ignores that caches vouch as long as their own leases last.
         WaitWithoutCaches = "wait-without-caches",
         /// An embedded app waits as if there were no caches.
@@ -119,6 +123,10 @@ mutants! {
         MinorityRenewal = "minority-renewal",
         /// A lease with late renewals doubles beyond its limit.
         StretchPastMax = "stretch-past-max",
+        /// A coordinator keeps adapting a lease that an operator has set meanwhile.
+        AdaptOperatorsLease = "adapt-operators-lease",
+        /// A cache's answer dates a lease that goes over to the next view.
+        CacheDatesCarry = "cache-dates-carry",
         /// A lease without late renewals is halved below the profile's.
         ShrinkPastLeast = "shrink-past-least",
         /// Slots of two laps are compared by plain numbers, which wrap.
@@ -223,6 +231,9 @@ mutants! {
         FenceUndecided = "fence-undecided",
         /// A link that works in one direction counts as up.
         OneWayIsUp = "one-way-is-up",
+        /// Which coordinators a member cannot reach is not read from its memory, so a report needs the
+        /// link that it is about.
+        ReportByTheLinkAlone = "report-by-the-link-alone",
         /// The clique that is kept may be one without the leader.
         CliqueWithoutLeader = "clique-without-leader",
         /// An excluded process asks to be admitted although some of its links are still broken.
@@ -235,6 +246,12 @@ mutants! {
         HoldNoJoins = "hold-no-joins",
         /// The same, however often they leave.
         HoldNoLeavers = "hold-no-leavers",
+        /// The same, however often they are suspected.
+        HoldNoSuspects = "hold-no-suspects",
+        /// A first suspicion puts joins of its name on hold.
+        HoldAtOnce = "hold-at-once",
+        /// A hold doubles without a bound.
+        HoldUnbounded = "hold-unbounded",
     }
     23 {
         /// A missing coordinator is replaced at once.

@@ -10,6 +10,7 @@ use crate::detectors::{Detector, Detectors, Scope, Verdict, links};
 use crate::drift::Drift;
 use crate::holds::JoinHolds;
 use crate::metrics::Counter;
+use crate::mutants::Mutant;
 use crate::notices::Notices;
 use crate::poll::Poll;
 use crate::recorder::{Kind as Event, Record};
@@ -18,7 +19,8 @@ use crate::timers::{Timer, Timers};
 use crate::view::{Acceptor, Kind, Newcomer, Reason, View};
 use crate::wire::Message;
 use obol_fabric::{
-    Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Name, Nanos, Release, Token, ViewId,
+    Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Name, Nanos, Release, SeatStatus,
+    Token, ViewId,
 };
 use std::sync::Arc;
 
@@ -89,6 +91,10 @@ impl Peer {
         state: MembershipState,
         poll_every: Nanos,
     ) -> Self {
+        let mut config = config;
+        if config.mutant.has(Mutant::HoldUnbounded) {
+            config.timing.join_hold_max = Nanos(u64::MAX);
+        }
         let mut timers = Timers::default();
         timers.set(Timer::Poll, Instant::ZERO);
         Self {
@@ -164,6 +170,12 @@ impl Peer {
     pub(crate) fn newcomer<F: Fabric>(&self, kind: Kind, token: u64, proposer: u16, fabric: &F) -> Newcomer {
         let release = self.config.release;
         Newcomer { proposer, release, ..Newcomer::new(kind, self.name, fabric.address(), token) }
+    }
+
+    /// Shows that the join of this process is on hold for that time.
+    pub(crate) fn publish_hold<F: Fabric>(&self, left: Nanos, now: Instant, fabric: &mut F) {
+        let until = now + left.min(self.config.timing.join_hold_max);
+        fabric.publish_seat(0, SeatStatus::OnHold { until });
     }
 
     /// Sends a message to all acceptors but this process.
@@ -346,6 +358,7 @@ impl Peer {
     ) {
         match *message {
             Message::Heartbeat(who) => self.detectors.links.on_heartbeat(who, now),
+            Message::Unheard(who) => self.detectors.links.recheck(who, now),
             Message::ClockRequest { nonce } => Drift::answer(from, nonce, now, fabric),
             Message::ClockReply { nonce, clock } => {
                 self.drift.on_reply((nonce, clock), &self.config, now, fabric);

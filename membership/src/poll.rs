@@ -254,7 +254,7 @@ impl Poll {
                 self.learn_deciders(candidates, bytes, config, fabric)?
             }
             (Part::PollValue, Stage::Value(slot, deciders)) => {
-                Self::value(*slot, self.view.as_ref()?.id, deciders.as_deref(), bytes, config)
+                Self::value(*slot, self.view.as_ref()?, deciders.as_deref(), bytes, config)
             }
             (Part::PollView, Stage::Views { .. }) => self.judge_views(bytes, config, fabric)?,
             (Part::PollView, Stage::Rings { answers, .. }) => {
@@ -281,18 +281,23 @@ impl Poll {
         fabric: &mut F,
     ) -> Option<Found> {
         let Stage::Views { answered, failed, newest, cleared } = &mut self.stage else { return None };
+        let asked = self.view.as_ref()?;
         *answered += 1;
         match bytes {
             None => *failed += 1,
             Some(bytes) => {
                 let view = decode_view_area(bytes).filter(|view| view.fits(&config.layout)).map(Arc::new);
-                *cleared = (*cleared).max(cleared_beside(bytes));
-                if view.as_ref().map(|v| v.id) > newest.as_ref().map(|v| v.id) {
-                    *newest = view;
+                if view.as_ref().is_some_and(|view| !view.can_follow(asked)) {
+                    // Of a set that a recovery gave up: neither its view nor its CLEAR counts.
+                    *failed += 1;
+                } else {
+                    *cleared = (*cleared).max(cleared_beside(bytes));
+                    if view.as_ref().map(|v| v.rank()) > newest.as_ref().map(|v| v.rank()) {
+                        *newest = view;
+                    }
                 }
             }
         }
-        let asked = self.view.as_ref()?;
         let cleared = *cleared;
         let (acceptors, good) = (asked.acceptors.len(), usize::from(*answered - *failed));
         if good < asked.majority() {
@@ -433,7 +438,8 @@ impl Poll {
         fabric: &mut F,
     ) -> Option<Found> {
         let slot = candidates.last()?.slot;
-        let Some(proposed) = bytes.and_then(|bytes| open_view(slot, bytes, config)) else {
+        let known = self.view.as_ref()?;
+        let Some(proposed) = bytes.and_then(|bytes| open_view(slot, known, bytes, config)) else {
             // Overwritten, or lost with its region: another acceptor may still hold one.
             candidates.pop();
             return self.try_next(candidates, config, fabric);
@@ -515,29 +521,29 @@ impl Poll {
     /// `known` is the reader's newest view.
     fn value(
         slot: ViewId,
-        known: ViewId,
+        known: &View,
         deciders: Option<&[Acceptor]>,
         bytes: Option<&[u8]>,
         config: &Config,
     ) -> Found {
-        match bytes.and_then(|bytes| open_view(slot, bytes, config)) {
+        match bytes.and_then(|bytes| open_view(slot, known, bytes, config)) {
             // Cannot happen: all proposals for a slot follow the same view.
             Some(view) if deciders.is_some_and(|deciders| view.deciders() != deciders) => Found::Failed,
-            Some(view) if slot == known.next() => Found::Next(Arc::new(view)),
+            Some(view) if slot == known.id.next() => Found::Next(Arc::new(view)),
             Some(view) => {
                 let cleared = view.cleared;
                 Found::Newer(Arc::new(view), cleared)
             }
             // A value that cannot be read whole is being recycled or rewritten: read again.
-            None => Found::Undecided(known.next()),
+            None => Found::Undecided(known.id.next()),
         }
     }
 }
 
-/// The view in a value area, if it is whole and of this slot.
-fn open_view(slot: ViewId, bytes: &[u8], config: &Config) -> Option<View> {
+/// The view in a value area, if it is whole, of this slot, and can follow the reader's view.
+fn open_view(slot: ViewId, known: &View, bytes: &[u8], config: &Config) -> Option<View> {
     let view = frame::decode_frame_for(slot, bytes).ok().and_then(View::from_frame)?;
-    (view.id == slot && view.fits(&config.layout)).then_some(view)
+    (view.id == slot && view.fits(&config.layout) && view.can_follow(known)).then_some(view)
 }
 
 /// The slot of a word, if it is later than `known`.

@@ -24,7 +24,7 @@ impl Start {
     /// views: those in the coordinators' regions on this host, and the one of an operator's
     /// recovery. `seed` must differ between processes and lives.
     pub fn new(config: Config, first: &Arc<View>, found: impl IntoIterator<Item = View>, seed: u64) -> Self {
-        let newest = found.into_iter().max_by_key(|view| view.id).filter(|view| view.id > first.id);
+        let newest = found.into_iter().max_by_key(View::rank).filter(|view| view.rank() > first.rank());
         Self { config, newest: newest.map_or_else(|| Arc::clone(first), Arc::new), seed }
     }
 

@@ -108,19 +108,25 @@ impl Stream {
         self.newest_of(&homes, regions)
     }
 
-    /// Heads are small and show which area is worth reading.
+    /// Heads are small and show which area is worth reading. A lower number than that of the best view
+    /// is of an older view only in the region of one of its acceptors: the best view may be of a set
+    /// that a recovery gave up.
     fn newest_of(&self, homes: &[Address], regions: &mut impl Regions) -> Option<Arc<View>> {
         let mut best: Option<Arc<View>> = None;
         for &at in homes {
             let from = Remote { at, offset: self.layout.view() };
             let published =
                 regions.read(from, size_of::<ViewHead>() as u32).and_then(|head| announced_id(&head));
-            if published.is_none_or(|id| best.as_ref().is_some_and(|best| id <= best.id)) {
+            let is_older = |best: &Arc<View>, id| {
+                let decides = best.acceptors.iter().any(|a| a.address.owner() == at.owner());
+                id == best.id || id < best.id && decides
+            };
+            if published.is_none_or(|id| best.as_ref().is_some_and(|best| is_older(best, id))) {
                 continue;
             }
             let area = regions.read(from, self.layout.view_bytes());
             let view = area.as_deref().and_then(decode_view_area).map(Arc::new);
-            if view.as_ref().map(|view| view.id) > best.as_ref().map(|best| best.id) {
+            if view.as_ref().map(|view| view.rank()) > best.as_ref().map(|best| best.rank()) {
                 best = view;
             }
         }

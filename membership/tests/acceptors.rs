@@ -287,6 +287,19 @@ fn a_late_copy_of_a_request_has_no_effect() {
     assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
 }
 
+/// An operator who has given up does not want it any more.
+#[test]
+fn a_request_that_nobody_repeats_expires() {
+    let mut cluster = cluster(ActiveMutant::NONE);
+    request(&mut cluster, 4, true);
+    cluster.run(TIMING.join_every.saturating_mul(8));
+    cluster.add_coordinator(4);
+    cluster.run(Nanos::from_millis(3));
+    let view = newest(&cluster);
+    assert!(view.of_kind(Kind::Coordinator).any(|member| member.proposer == 4), "{view:?}");
+    assert_eq!(numbers(&view), [1, 2, 3]);
+}
+
 const AFTER: Nanos = Nanos::from_millis(4);
 const PAUSE: Nanos = Nanos::from_millis(40);
 

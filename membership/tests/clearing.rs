@@ -75,3 +75,37 @@ fn a_fence_clears_all_holders_of_its_page() {
     }
     assert!(clearing.is_done(now, &config), "{clearing:?}");
 }
+
+/// Fences that were raised early for a slot which then went to another leader's value, and that value is
+/// compatible with its predecessor: holders were active in it at once, so for the next base they count
+/// for nothing.
+#[test]
+fn fences_of_a_slot_that_went_to_another_value_do_not_count_for_the_next_base() {
+    let (config, now) = (config(), Instant(1_000_000_000));
+    let seat = |n: u16| (coordinator_name(n), Address { generation: 1, ..Address::region(u32::from(n)) });
+    let genesis = Arc::new(View::genesis(&[seat(1), seat(2), seat(3)], LEASE, LEASE));
+    let first = with_agent(&genesis, 1);
+    let mut log = Log::new(genesis, now);
+    log.push(Arc::clone(&first), now);
+    let (proofs, cleared) = (BTreeSet::new(), ViewId::GENESIS);
+    let known = Known { log: &log, cleared, proofs: &proofs, suspected: &|_| false };
+    let mut posted = Noted::default();
+    let mut early =
+        Clearing::prepare(&known, first.id.next(), 1, &config, now).expect("all holders are known");
+    early.raise_all(&config, &mut posted);
+    for (post, token) in posted.posts {
+        let Post::Cas { expected, .. } = post else { panic!("not a fence: {post:?}") };
+        let done = Labelled::new(token, Ok(Completion::Swapped(expected))).expect("a fence's token");
+        early.complete(done, &config, &mut Noted::default());
+    }
+    assert!(early.is_done(now, &config), "{early:?}");
+
+    let adopted = after(&first, &Edit { lease: Some(LEASE.saturating_mul(2)), ..Edit::default() });
+    assert_eq!((adopted.id, adopted.base), (first.id.next(), first.base), "it is compatible");
+    let last = without_agent(&adopted);
+    [adopted, Arc::clone(&last)].into_iter().for_each(|view| log.push(view, now));
+    let known = Known { log: &log, cleared, proofs: &proofs, suspected: &|_| false };
+    let mut later = Noted::default();
+    let clearing = Clearing::begin(&known, Some(early), (2, 1), &config, now, &mut later);
+    assert!(!clearing.is_done(now, &config) && !later.posts.is_empty(), "{clearing:?}");
+}

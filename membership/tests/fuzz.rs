@@ -166,6 +166,7 @@ fn messages() -> Vec<Vec<u8>> {
         Message::ClockRequest { nonce: 5 },
         Message::ClockReply { nonce: 5, clock: obol_fabric::Instant(1) },
         Message::Heartbeat(who),
+        Message::Unheard(who),
         Message::Links { from: who, view: id, silent: &[1] },
     ]
     .iter()

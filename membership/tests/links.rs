@@ -5,6 +5,7 @@ mod instant;
 use instant::{Cluster, TIMING};
 use obol_fabric::{Evidence, Incarnation, Nanos};
 use obol_membership::metrics::Counter;
+use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Change, Reason, Timing};
 
 const EVERY: Nanos = Nanos(250_000);
@@ -90,6 +91,61 @@ fn a_link_that_works_one_way_is_none() {
     cluster.cuts.push((3, 4));
     cluster.run(DECIDED);
     assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
+}
+
+/// Keeps the processes of a host from connecting to all others, which reach them.
+fn refuse(cluster: &mut Cluster, host: &[usize], others: &[usize]) {
+    for &from in host {
+        cluster.refused.extend(others.iter().map(|to| (from, *to)));
+    }
+}
+
+/// Over IP, a firewall that blocks outgoing connections, or a key that the processes cannot read.
+#[test]
+fn who_cannot_connect_is_excluded_though_the_others_can_read_it() {
+    // A coordinator and an agent of one host, the first is that of the leader; and an agent alone.
+    for host in [&[0, 3][..], &[1, 4], &[2, 5], &[4]] {
+        let mut cluster = cluster(3);
+        let others: Vec<usize> = (0..6).filter(|at| !host.contains(at)).collect();
+        let before = cluster.view(others[0]).id;
+        refuse(&mut cluster, host, &others);
+        cluster.silence(host, &others);
+        cluster.run(Nanos::from_millis(20));
+        assert_eq!(named(&cluster, others[0]), others, "host {host:?}");
+        let view = cluster.view(others[0]).id;
+        assert!(view.0 <= before.0 + 2, "one view for the leader and one for the agent at most");
+        cluster.run(Nanos::from_millis(200));
+        assert_eq!(cluster.view(others[0]).id, view, "host {host:?} stays out");
+        assert!(others.iter().filter(|at| **at > 2).all(|at| cluster.is_active(*at, view)));
+        cluster.refused.clear();
+        cluster.run(Nanos::from_millis(20));
+        assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5], "host {host:?}");
+    }
+}
+
+/// The report of a link needs that link, if the member cannot connect to the leader alone.
+#[test]
+fn who_cannot_connect_to_the_leader_alone_is_excluded() {
+    for who in [2, 4] {
+        let mut cluster = cluster(3);
+        refuse(&mut cluster, &[who], &[0]);
+        cluster.run(Nanos::from_millis(20));
+        assert!(!named(&cluster, 1).contains(&who) || !named(&cluster, 1).contains(&0), "node {who}");
+        let view = cluster.view(1).id;
+        cluster.run(Nanos::from_millis(200));
+        assert_eq!(cluster.view(1).id, view);
+    }
+}
+
+/// A death at a host is decided although the leader, on another one, cannot connect to anybody.
+#[test]
+fn a_leader_that_cannot_connect_does_not_keep_a_dead_member() {
+    let mut cluster = cluster(3);
+    refuse(&mut cluster, &[0, 3], &[1, 2, 4, 5]);
+    cluster.kill(4);
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(named(&cluster, 1), [1, 2, 5]);
+    assert!(cluster.is_active(5, cluster.view(1).id));
 }
 
 /// Over IP, a host whose gateway is gone reaches the others and is not reached by them.
@@ -349,4 +405,19 @@ fn a_leader_that_can_not_decide_waits_without_polling() {
             cluster.run(Nanos::from_millis(5));
         }
     }
+}
+
+/// What says that its link works again may be lost.
+#[test]
+fn a_report_that_is_not_repeated_has_no_effect() {
+    let mut cluster = cluster(3);
+    let view = cluster.view(0).clone();
+    let (from, other) =
+        (cluster.incarnation(3).expect("a member"), cluster.incarnation(4).expect("a member"));
+    let at = view.members.iter().position(|member| member.incarnation == other).expect("a member");
+    let mut silent = vec![0u8; view.members.len().div_ceil(8)];
+    silent[at / 8] |= 1 << (at % 8);
+    cluster.send_to_coordinators(&Message::Links { from, view: view.id, silent: &silent }.encode());
+    cluster.run(DECIDED);
+    assert_eq!(cluster.view(0).id, view.id);
 }

@@ -95,6 +95,7 @@ fn datagrams() -> Vec<(String, Vec<u8>)> {
         Message::Raised { nonce, chunk: 2, raised: &[3] },
         Message::Heartbeat(who),
         Message::Links { from: who, view, silent: &[5] },
+        Message::Unheard(who),
     ];
     let named = |message: &Message<'_>| {
         let bytes = message.encode();
@@ -125,7 +126,7 @@ fn views_and_datagrams_of_this_release_are_written_as_recorded_and_those_of_all_
     let mut now = datagrams();
     now.push(("view".to_owned(), two.to_frame().to_vec()));
     let kinds: BTreeSet<u8> = datagrams().iter().map(|(_, bytes)| bytes[0]).collect();
-    assert_eq!(kinds, (1..=23).collect(), "a datagram of every kind");
+    assert_eq!(kinds, (1..=24).collect(), "a datagram of every kind");
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "testdata/releases"].iter().collect();
     for old in recorded::check(&folder, env!("CARGO_PKG_VERSION"), &now) {
         if old.name == "view" {

@@ -406,6 +406,41 @@ fn leader_and_app_on_one_cue() {
 }
 
 #[test]
+fn an_agent_that_dies_alone_is_fenced_through_a_program_that_lives_so_nobody_waits_for_its_lease() {
+    for first_lives in [true, false] {
+        let mut cluster = cluster(2);
+        let programs = [1, 2].map(|seat| attach(&mut cluster, 3, seat, 60 + u64::from(seat)));
+        let before = cluster.newest();
+        if !first_lives {
+            // Nobody knows of this death yet.
+            cluster.programs.retain(|program| *program != programs[0]);
+        }
+        cluster.kill(3);
+        cluster.run(Nanos(10));
+        let after = cluster.newest();
+        assert!(cluster.is_active(4, after), "no lease has ended");
+        assert!(!cluster.is_active(3, before), "its programs do not act in the old view");
+    }
+}
+
+#[test]
+fn the_lease_of_a_dead_agent_is_waited_for_if_its_page_cannot_be_reached() {
+    let mut cluster = cluster(2);
+    attach(&mut cluster, 3, 1, 60);
+    let before = cluster.newest();
+    // Over RDMA, the memory of a dead process does not answer.
+    let unreachable = std::mem::take(&mut cluster.programs);
+    cluster.kill(3);
+    cluster.programs.clear();
+    cluster.settle();
+    let after = cluster.newest();
+    assert!(cluster.is_active(3, before) && !cluster.is_active(4, after), "the program lives");
+    cluster.programs = unreachable;
+    cluster.run(Nanos::from_millis(5));
+    assert!(!cluster.is_active(3, before) && cluster.is_active(4, after));
+}
+
+#[test]
 fn a_frozen_agent_is_excluded_and_never_acts_in_the_old_view() {
     let mut cluster = cluster(2);
     let before = cluster.newest();
@@ -463,6 +498,30 @@ fn a_proof_of_a_death_counts_from_any_process() {
     cluster.send_to_coordinators(&notice.encode());
     cluster.run(Nanos::from_millis(1));
     assert!(cluster.view(0).member(dead).is_none());
+}
+
+#[test]
+fn a_report_about_a_process_that_is_not_a_member_changes_no_view() {
+    let mut cluster = cluster(2);
+    let (view, accuser) = (cluster.newest(), cluster.incarnation(1).expect("a member"));
+    let (accused, reason) = (Incarnation(u64::from(u32::MAX)), Reason::Timeout);
+    let notice = Message::Notice { accuser, accused, reason, evidence: Evidence::Suspicion };
+    cluster.send_to_coordinators(&notice.encode());
+    cluster.run(Nanos::from_millis(5));
+    assert_eq!(cluster.newest(), view);
+}
+
+/// A late copy of its request: one seat has one occupant, and that is the later one.
+#[test]
+fn a_join_of_a_process_that_was_outlived_is_ignored() {
+    let mut cluster = cluster(2);
+    let (view, seat) = (cluster.newest(), cluster.nodes[3].address);
+    let earlier = Address { generation: 0, ..seat };
+    assert!(seat.generation > earlier.generation);
+    let newcomer = Newcomer::new(Kind::Agent, Name::new("node-0").expect("a name"), earlier, 59);
+    cluster.send_to_coordinators(&Message::Join { newcomer, as_of: view, proved: true }.encode());
+    cluster.run(Nanos::from_millis(5));
+    assert_eq!(cluster.newest(), view);
 }
 
 /// Links are not watched here, so the silence alone has the member removed.
@@ -569,6 +628,8 @@ fn clears_after_a_start(mutant: ActiveMutant) -> [u64; 2] {
     // Clocks start at zero, which has to be more than a lease ago.
     cluster.run(lease.saturating_mul(2));
     attach(&mut cluster, 3, 1, 1000);
+    // As over RDMA, the memory of a dead process does not answer.
+    cluster.programs.clear();
     cluster.kill(3);
     cluster.run(Nanos(10_000));
     (0..3).for_each(|at| cluster.kill(at));

@@ -149,6 +149,7 @@ proptest! {
             Message::Raise { nonce, chunk, base, pages: list },
             Message::Raised { nonce, chunk, raised: &raised },
             Message::Heartbeat(Incarnation(nonce)),
+            Message::Unheard(Incarnation(nonce)),
             Message::Links { from: Incarnation(nonce), view: base, silent: &raised },
             Message::Deciders { id: base, acceptors: list },
         ] {

@@ -70,6 +70,15 @@ fn first_release() -> String {
     FIRST_RELEASE.to_owned()
 }
 
+/// The room of a profile that a deployment needs: its `limits`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// `limits.value_bytes`.
+    pub value_bytes: u32,
+    /// `limits.lanes`.
+    pub lanes: u32,
+}
+
 /// Why a cluster's files do not describe a deployment.
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
@@ -92,24 +101,29 @@ pub enum DeploymentError {
     },
     /// More app nodes than the profile's limits allow.
     #[error(
-        "{wanted} app nodes, but the profile has room for {limit}; raise its limits.value_bytes and limits.lanes"
+        "{wanted} app nodes, but the profile has room for {limit}; raise its limits.value_bytes to {} or more, and its \
+         limits.lanes to {} or more", .needs.value_bytes, .needs.lanes
     )]
     Apps {
         /// The requested number.
         wanted: u16,
         /// The number that fits.
         limit: u16,
+        /// What all of them need.
+        needs: Room,
     },
     /// More lease caches than fit besides the app nodes.
     #[error(
         "{wanted} lease caches, but beside the app nodes the profile has room for {limit}; raise its \
-         limits.value_bytes and limits.lanes"
+         limits.value_bytes to {} or more, and its limits.lanes to {} or more", .needs.value_bytes, .needs.lanes
     )]
     Caches {
         /// The requested number.
         wanted: u16,
         /// The number that fits.
         limit: u16,
+        /// What all of them need.
+        needs: Room,
     },
 }
 
@@ -125,11 +139,13 @@ impl Deployment {
         let deployment = Self { coordinators, apps, caches, environment, profile, network: None, release };
         if !deployment.has_room(apps, 0) {
             let limit = most_below(apps, |fewer| deployment.has_room(fewer, 0));
-            return Err(DeploymentError::Apps { wanted: apps, limit });
+            let needs = deployment.needs(apps, 0);
+            return Err(DeploymentError::Apps { wanted: apps, limit, needs });
         }
         if !deployment.has_room(apps, caches) {
             let limit = most_below(caches, |fewer| deployment.has_room(apps, fewer));
-            return Err(DeploymentError::Caches { wanted: caches, limit });
+            let needs = deployment.needs(apps, caches);
+            return Err(DeploymentError::Caches { wanted: caches, limit, needs });
         }
         Ok(deployment)
     }
@@ -263,11 +279,16 @@ impl Deployment {
         (1..=self.apps).map(app_node_names).find(|[_, name]| name == app).map(|[agent, _]| agent)
     }
 
-    /// Whether a view of this many app nodes and caches fits a slot's value, together with recently
-    /// departed members, and every process can receive from every other.
+    /// Whether the profile has the room for this many app nodes and caches.
     fn has_room(&self, apps: u16, caches: u16) -> bool {
-        let limits = &self.profile.limits;
-        let senders = u32::from(self.coordinators) + u32::from(apps) + u32::from(caches);
+        let (limits, needs) = (&self.profile.limits, self.needs(apps, caches));
+        needs.lanes <= limits.lanes && needs.value_bytes <= limits.value_bytes
+    }
+
+    /// What this many app nodes and caches need: a view of them fits a slot's value, together with recently
+    /// departed members, and every process can receive from every other.
+    fn needs(&self, apps: u16, caches: u16) -> Room {
+        let lanes = u32::from(self.coordinators) + u32::from(apps) + u32::from(caches);
         let mut view = self.genesis();
         let mut admit = Vec::new();
         let mut add = |kind, name: String, n| {
@@ -295,7 +316,7 @@ impl Deployment {
             left: false,
         };
         view.departed = vec![gone; JOIN_WINDOW as usize];
-        senders <= limits.lanes && view.to_frame().len() <= limits.value_bytes as usize
+        Room { value_bytes: u32::try_from(view.to_frame().len()).unwrap_or(u32::MAX), lanes }
     }
 
     /// Writes both files into a cluster's directory.
@@ -439,9 +460,29 @@ mod tests {
         assert!(refused.starts_with("500 app nodes, but the profile has room for "), "{refused}");
         assert!(Deployment::new(7, 16, 2, Profile::default()).is_ok());
         let all = Deployment::new(3, u16::MAX, 0, Profile::default()).expect_err("too many").to_string();
-        assert_eq!(all.strip_prefix("65535"), refused.strip_prefix("500"), "as many fit for any process");
+        let fits = |text: &str| {
+            text.split_once("room for ").and_then(|(_, rest)| Some(rest.split_once(';')?.0.to_owned()))
+        };
+        assert_eq!(fits(&all), fits(&refused), "as many fit for any process");
+        assert!(fits(&all).is_some());
         let refused = Deployment::new(3, 3, 500, Profile::default()).expect_err("too many").to_string();
         assert!(refused.starts_with("500 lease caches, but beside the app nodes "), "{refused}");
+    }
+
+    #[test]
+    fn limits_that_a_refusal_names_are_enough_and_one_less_is_not() {
+        let needs = match Deployment::new(3, 100, 0, Profile::default()) {
+            Err(DeploymentError::Apps { needs, .. }) => needs,
+            other => panic!("{other:?}"),
+        };
+        let with = |value_bytes, lanes| {
+            let mut profile = Profile::default();
+            (profile.limits.value_bytes, profile.limits.lanes) = (value_bytes, lanes);
+            Deployment::new(3, 100, 0, profile).is_ok()
+        };
+        let Room { value_bytes, lanes } = needs;
+        assert!(with(value_bytes, lanes));
+        assert!(!with(value_bytes - 1, lanes) && !with(value_bytes, lanes - 1));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::voted::Voted;
 use crate::{Deployment, Site};
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
-use obol_fabric::host::{Cluster, HostError, clock};
+use obol_fabric::host::{Cluster, HostError, NameClaim, clock};
 use obol_fabric::ip::{self, AskError, GatewayError, Outlets};
 use obol_fabric::notice::Detection;
 use obol_fabric::pulse::Timing;
@@ -17,7 +17,7 @@ use obol_fabric::version::Advice;
 use obol_fabric::{
     Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, Wait, shm,
 };
-use obol_membership::{Kind, Role};
+use obol_membership::{Kind, Role, View};
 use obol_profiles::{Profile, Pulse, Rdma};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -31,32 +31,41 @@ pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// No member's kind: observers ignore the region.
 const NO_KIND: u32 = 0;
 
+/// A process's access to its cluster, over any fabric, and its name.
+pub struct Endpoint {
+    /// Over which fabric.
+    pub backend: Backend,
+    // Given up after the region.
+    #[expect(dead_code, reason = "holds the name")]
+    name: Option<NameClaim>,
+}
+
 /// Lists the fabrics; [`Site::place`] chooses.
-macro_rules! endpoints {
+macro_rules! backends {
     ($($(#[$doc:meta])* $name:ident($endpoint:ty),)+) => {
-        /// A process's access to its cluster.
-        pub enum Endpoint { $($(#[$doc])* $name(Box<$endpoint>),)+ }
+        /// An endpoint, by its fabric.
+        pub enum Backend { $($(#[$doc])* $name(Box<$endpoint>),)+ }
 
         impl Endpoint {
             /// Does something with whichever endpoint it is.
             pub fn each<A: Act>(&mut self, act: A) -> A::Output {
-                match self { $(Self::$name(endpoint) => act.on(endpoint.as_mut()),)+ }
+                match &mut self.backend { $(Backend::$name(endpoint) => act.on(endpoint.as_mut()),)+ }
             }
 
             /// The mechanism that reports this process's death first.
             pub fn detection(&self) -> Detection {
-                match self { $(Self::$name(endpoint) => endpoint.detection(),)+ }
+                match &self.backend { $(Backend::$name(endpoint) => endpoint.detection(),)+ }
             }
 
             /// Why the kernel module is loaded but does not report this process's death.
             pub fn kernel_refusal(&self) -> Option<&DeadbeatError> {
-                match self { $(Self::$name(endpoint) => endpoint.kernel_refusal(),)+ }
+                match &self.backend { $(Backend::$name(endpoint) => endpoint.kernel_refusal(),)+ }
             }
         }
     };
 }
 
-endpoints! {
+backends! {
     /// Over the memory of one host.
     Shm(shm::Endpoint),
     /// Over an RDMA device.
@@ -158,32 +167,52 @@ impl From<HostError> for EndpointError {
     }
 }
 
+impl From<Backend> for Endpoint {
+    /// Without a name of its own: processes of drills and operators are no members.
+    fn from(backend: Backend) -> Self {
+        Self { backend, name: None }
+    }
+}
+
 impl Site {
     /// Opens the endpoint of a coordinator, by its number.
     pub fn coordinator(&self, number: u16) -> Result<Endpoint, EndpointError> {
-        if let Some(network) = &self.deployment.network {
-            if network.memory_lost.contains(&number) {
-                return Err(EndpointError::MemoryLost { number });
-            }
-            if let Some(state) = &network.state {
-                let voted = Voted::new(state, self.cluster.name(), network.id, number);
-                voted
-                    .note()
-                    .map_err(|error| EndpointError::Unnoted { at: voted.path().to_owned(), error })?;
-            }
-        }
-        let newest = self.newest()?;
-        if newest.retired.contains(number) {
-            return Err(EndpointError::Retired { number, view: newest.id });
-        }
         let (name, address) = Deployment::coordinator(number);
-        // Coordinators of the first view do not ask to be admitted.
-        if let Some(spoken) = newest.release().filter(|spoken| !spoken.works_with(Release::own())) {
-            return Err(EndpointError::Release { name, advice: Release::own().advice(spoken) });
+        let claim = NameClaim::take(&self.cluster, name)?;
+        self.require_votes(number, &*self.newest()?)?;
+        if let Some(network) = &self.deployment.network
+            && let Some(state) = &network.state
+        {
+            let voted = Voted::new(state, self.cluster.name(), network.id, number);
+            voted.note().map_err(|error| EndpointError::Unnoted { at: voted.path().to_owned(), error })?;
         }
         let groups = Group::Coordinators.bit() | Group::Everyone.bit();
         let kind = Kind::Coordinator as u32;
-        self.open_as(Owner { kind, name, region: Some(address.region), groups }, Written::Nothing)
+        let owner = Owner { kind, name, region: Some(address.region), groups };
+        self.open_as(claim, owner, Written::Nothing)
+    }
+
+    /// Refuses a coordinator that may not vote on this host: its memory is lost, it was given up, or this
+    /// program does not work with the release that the cluster speaks. `newest` is the newest view.
+    pub fn require_votes(&self, number: u16, newest: &View) -> Result<(), EndpointError> {
+        let network = self.deployment.network.as_ref();
+        if network.is_some_and(|network| network.memory_lost.contains(&number)) {
+            return Err(EndpointError::MemoryLost { number });
+        }
+        let region = u32::from(number);
+        if self.cluster.has_lost_memory(region) {
+            let path = self.cluster.region_path(region);
+            return Err(HostError::MemoryLost { path, number: region }.into());
+        }
+        if newest.retired.contains(number) {
+            return Err(EndpointError::Retired { number, view: newest.id });
+        }
+        // Coordinators of the first view do not ask to be admitted.
+        let (name, _) = Deployment::coordinator(number);
+        match newest.release().filter(|spoken| !spoken.works_with(Release::own())) {
+            Some(spoken) => Err(EndpointError::Release { name, advice: Release::own().advice(spoken) }),
+            None => Ok(()),
+        }
     }
 
     /// Opens the endpoint of an agent, a lease cache or an embedded app.
@@ -216,22 +245,23 @@ impl Site {
         if self.deployment.has_gateways() {
             return self.place_waiting(owner, Written::Nothing, Wait::Block);
         }
-        Ok(Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, Wait::Block)?)))
+        Ok(Backend::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, Wait::Block)?)).into())
     }
 
     fn open_member(&self, kind: Kind, name: Name, written: Written) -> Result<Endpoint, EndpointError> {
         self.deployment.check_name(kind, name)?;
+        let claim = NameClaim::take(&self.cluster, name)?;
         let groups = Group::Everyone.bit();
-        self.open_as(Owner { kind: kind as u32, name, region: None, groups }, written)
+        self.open_as(claim, Owner { kind: kind as u32, name, region: None, groups }, written)
     }
 
-    fn open_as(&self, owner: Owner, written: Written) -> Result<Endpoint, EndpointError> {
+    fn open_as(&self, claim: NameClaim, owner: Owner, written: Written) -> Result<Endpoint, EndpointError> {
         if self.deployment.network.is_some()
             && let Some(core) = self.deployment.profile.rdma.core
         {
             pin_to_core(core).map_err(|error| EndpointError::Core { core, error })?;
         }
-        self.place(owner, written)
+        Ok(Endpoint { name: Some(claim), ..self.place(owner, written)? })
     }
 
     fn place(&self, owner: Owner, written: Written) -> Result<Endpoint, EndpointError> {
@@ -240,15 +270,15 @@ impl Site {
 
     fn place_waiting(&self, owner: Owner, written: Written, wait: Wait) -> Result<Endpoint, EndpointError> {
         let profile = &self.deployment.profile;
-        let mut endpoint = match &self.deployment.network {
-            None => Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, wait)?)),
+        let backend = match &self.deployment.network {
+            None => Backend::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, wait)?)),
             Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) => {
                 let config = ip::Config {
                     raises_fences: owner.kind == Kind::LeaseCache as u32,
                     keeps_mailbox: !matches!(written, Written::Nothing),
                     ..ip_config(network, keys, profile)
                 };
-                Endpoint::Ip(Box::new(ip::Endpoint::open(&self.cluster, owner, wait, &config)?))
+                Backend::Ip(Box::new(ip::Endpoint::open(&self.cluster, owner, wait, &config)?))
             }
             Some(network) => {
                 let keeps_mailbox = !matches!(written, Written::Nothing);
@@ -257,9 +287,10 @@ impl Site {
                     Written::Nothing | Written::Mailbox => None,
                 };
                 let config = verbs::Config { keeps_mailbox, log, ..config(network, &profile.rdma, &owner) };
-                Endpoint::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, wait, &config)?))
+                Backend::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, wait, &config)?))
             }
         };
+        let mut endpoint = Endpoint::from(backend);
         endpoint.each(BeatEvery(profile.timing.heartbeat_every));
         Ok(endpoint)
     }
@@ -338,6 +369,7 @@ impl Site {
         let Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) = &self.deployment.network else {
             return Err(EndpointError::NoGateway(self.cluster.name()));
         };
+        let _claim = NameClaim::take(&self.cluster, name)?;
         let config = ip_config(network, keys, &self.deployment.profile);
         let alive = || manager.turned(|| true);
         let ended = ip::serve(&self.cluster, name, &config, stop, outlets, ready, alive);
@@ -398,10 +430,11 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
         raises_fences: owner.kind == Kind::LeaseCache as u32,
         keeps_mailbox: false,
         log: None,
-        keys: network
-            .rdma_keys
-            .clone()
-            .map(|directory| verbs::HostKeys { directory, coordinators: hosts_of_coordinators(network) }),
+        keys: network.rdma_keys.clone().map(|directory| verbs::HostKeys {
+            directory,
+            coordinators: hosts_of_coordinators(network),
+            hosts: network.hosts.clone(),
+        }),
     }
 }
 
@@ -473,5 +506,28 @@ impl EndpointError {
     pub fn refused(name: Name, machine: &impl Role) -> Result<(), Self> {
         let refused = |spoken| Self::Release { name, advice: Release::own().advice(spoken) };
         machine.refused_by().map_or(Ok(()), |spoken| Err(refused(spoken)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_coordinator_from_voting_is_found_without_starting_it() {
+        let root = tempfile::tempdir().expect("made");
+        let name = Name::new("c").expect("a name");
+        let deployment = Deployment::new(3, 1, 0, Profile::default()).expect("it fits");
+        let site = Site::create(&root.path().join("root"), name, deployment).expect("made");
+        let votes = |number| site.require_votes(number, &site.genesis);
+        assert!(votes(2).is_ok(), "one that has never run begins with empty memory");
+        drop(site.coordinator(2).expect("it starts"));
+        assert!(votes(2).is_ok(), "its memory is there");
+        std::fs::remove_file(site.cluster.region_path(2)).expect("it is there");
+        let refused = votes(2).expect_err("its memory is gone").to_string();
+        assert!(refused.contains("obol coordinator replace 2"), "{refused}");
+        let started = site.coordinator(2).map(drop).expect_err("as a start finds").to_string();
+        assert_eq!(started, refused);
+        assert!(votes(1).is_ok(), "the others may");
     }
 }

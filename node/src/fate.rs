@@ -6,6 +6,7 @@ use obol_fabric::host::remove_if_present;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// The prefix of the process's name.
 const PREFIX: &str = "fate-";
@@ -45,6 +46,12 @@ pub fn of(dir: &Path, name: &str) -> Option<Fate> {
     Some(Fate { pid: pid.parse().ok()?, how })
 }
 
+/// When the record of the last process of this name was made, in nanoseconds since 1970.
+pub fn noted_at(dir: &Path, name: &str) -> Option<u64> {
+    let made = fs::metadata(path(dir, name)).ok()?.modified().ok()?;
+    u64::try_from(made.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,10 +60,11 @@ mod tests {
     fn a_fate_is_what_was_noted_last_and_nothing_that_could_steer_a_terminal() {
         let dir = tempfile::tempdir().expect("made");
         let (dir, name) = (dir.path(), Name::new("app-1").expect("a name"));
-        assert_eq!(of(dir, "app-1"), None);
+        assert_eq!((of(dir, "app-1"), noted_at(dir, "app-1")), (None, None));
         note(dir, name, 7, "exit status 3").expect("written");
         note(dir, name, 8, "killed by \u{1b}SIGKILL").expect("written");
         assert_eq!(of(dir, "app-1"), Some(Fate { pid: 8, how: "killed by SIGKILL".to_owned() }));
+        assert!(noted_at(dir, "app-1").is_some());
         fs::write(path(dir, "app-1"), "no pid").expect("written");
         assert_eq!(of(dir, "app-1"), None);
         forget(dir, name).expect("removed");

@@ -226,6 +226,23 @@ impl Hosts {
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
+/// Why other hosts cannot reach a host by this address.
+fn unusable(address: IpAddr) -> Option<String> {
+    let why = match address {
+        _ if address.is_unspecified() => "stands for all addresses of a host",
+        _ if address.is_multicast() => "is a multicast address",
+        IpAddr::V4(v4) if v4.is_broadcast() => "is the broadcast address",
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
+            "is an IPv4 address in IPv6: write the IPv4 address"
+        }
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            "is link-local, and means another host on each network: write a routed or a unique local address"
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => return None,
+    };
+    Some(format!("{address} {why}"))
+}
+
 const KEYS: [&str; 9] = ["schema", "cluster", "id", "profile", "fabric", "keys", "port", "groups", "hosts"];
 const FABRICS: [&str; 2] = ["rdma", "ip"];
 /// In the place of a directory of keys: the network is trusted.
@@ -452,6 +469,9 @@ impl Reader<'_> {
             let address = self
                 .must(table, at, "address", "hosts.address")
                 .and_then(|value| self.address(value, "hosts.address"));
+            if let Some(why) = address.and_then(unusable) {
+                self.fault(at, format!("hosts.address: {why}"));
+            }
             if let Some(address) = address
                 && !addresses.insert(address)
             {
@@ -500,6 +520,14 @@ impl Reader<'_> {
                 at,
                 format!("coordinators must be numbered from 1 without gaps; here {}", found.join(", ")),
             );
+        }
+        // Several hosts that are this one, for tests, are all on loopback.
+        let is_local = |host: &Host| host.address.is_loopback();
+        if !hosts.iter().all(is_local)
+            && let Some(host) = hosts.iter().find(|host| is_local(host))
+        {
+            let why = "is reached by its own host alone, and other hosts are elsewhere";
+            self.fault(at, format!("hosts.address: {} {why}", host.address));
         }
         hosts
     }

@@ -7,6 +7,7 @@
 
 pub mod deployment;
 pub mod ended;
+pub mod ending;
 pub mod endpoint;
 pub mod fate;
 mod file_lock;

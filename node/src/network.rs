@@ -5,7 +5,8 @@ use obol_fabric::Address;
 use obol_fabric::host::PER_HOST;
 use obol_fabric::layout::PROPOSERS_MAX;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 /// The default port: over RDMA of coordinator 1, and coordinator n listens n - 1 above; over IP of
@@ -129,6 +130,22 @@ impl Network {
             Fabric::Ip { keys } => Some(keys),
             Fabric::Rdma => self.rdma_keys.as_deref(),
         }
+    }
+
+    /// The addresses of this host that it does not have any more: a socket cannot be bound to them.
+    pub fn lost_addresses(&self) -> Vec<IpAddr> {
+        let index = usize::from(self.host).checked_sub(1);
+        let paths = index.and_then(|index| self.paths.get(index)).map_or(&[][..], Vec::as_slice);
+        let mut own: Vec<IpAddr> = [self.address].iter().chain(paths).copied().collect();
+        own.sort_unstable();
+        own.dedup();
+        let is_lost = |at: &IpAddr| {
+            // Any port does.
+            let bound = UdpSocket::bind((*at, 0));
+            bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
+        };
+        own.retain(is_lost);
+        own
     }
 
     /// The numbers of the coordinators assigned to the host of this address.

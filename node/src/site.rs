@@ -89,7 +89,7 @@ impl Site {
             let region = Observed::open(&self.cluster, info.number).ok()?;
             View::from_frame(&region.reader().view()?.1)
         });
-        Ok(views.chain(self.recovered()?).max_by_key(|view| view.id))
+        Ok(views.chain(self.recovered()?).max_by_key(View::rank))
     }
 
     fn recovered(&self) -> Result<Option<View>, EndpointError> {

@@ -63,6 +63,14 @@ impl HostSupervisor {
         *self != Self::None
     }
 
+    /// How an operator starts a process of the host.
+    pub fn by_hand(&self, kind: Kind, name: Name) -> String {
+        match self {
+            Self::Systemd { .. } => format!("`systemctl start {}`", unit(kind, name)),
+            Self::None | Self::Command(_) => format!("start {name}"),
+        }
+    }
+
     /// The command by which a drill may start a process; `None` if it has to wait for the supervisor.
     pub fn start_command(&self, kind: Kind, name: Name) -> Option<Vec<String>> {
         match self {

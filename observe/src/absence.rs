@@ -3,6 +3,7 @@
 
 use crate::Process;
 use crate::gateway::examine_keys;
+use crate::judge::{Fault, Reason};
 use obol_fabric::ViewId;
 use obol_fabric::identity::Duty;
 use obol_membership::View;
@@ -83,7 +84,7 @@ impl Absence {
         names: impl IntoIterator<Item = &'n str>,
         absent: &BTreeMap<String, Self>,
         fates: &BTreeMap<String, String>,
-    ) -> Vec<String> {
+    ) -> Vec<Reason> {
         let mut groups: BTreeMap<Self, Vec<&str>> = BTreeMap::new();
         for name in names {
             groups.entry(absent.get(name).copied().unwrap_or(Self::Down)).or_default().push(name);
@@ -92,7 +93,8 @@ impl Absence {
             .into_iter()
             .map(|(absence, names)| {
                 let how = if absence == Self::Down { shown_fates(&names, fates) } else { String::new() };
-                format!("{} {}{how}", names.join(", "), absence.text())
+                let text = format!("{} {}{how}", names.join(", "), absence.text());
+                Reason::new(Fault::Absent(absence, names.into_iter().map(str::to_owned).collect()), text)
             })
             .collect()
     }
@@ -214,6 +216,10 @@ mod tests {
         assert_eq!(why(&without_keys, &[]), None, "there are no others");
     }
 
+    fn texts(reasons: Vec<Reason>) -> Vec<String> {
+        reasons.into_iter().map(|reason| reason.text).collect()
+    }
+
     #[test]
     fn each_absence_is_one_reason() {
         let absent = [
@@ -223,7 +229,7 @@ mod tests {
         ];
         let absent = absent.map(|(name, absence)| (name.to_owned(), absence)).into();
         assert_eq!(
-            Absence::reasons(["node-2", "app-1", "app-2", "app-9"], &absent, &BTreeMap::new()),
+            texts(Absence::reasons(["node-2", "app-1", "app-2", "app-9"], &absent, &BTreeMap::new())),
             [
                 "app-9 down",
                 "node-2, app-2 not a member: removed as failed by view 7",
@@ -242,7 +248,7 @@ mod tests {
         ];
         let fates = fates.map(|(name, how)| (name.to_owned(), how.to_owned())).into();
         let absent = [("app-5".to_owned(), Absence::Removed(ViewId(7)))].into();
-        let of = |names: &[&str]| Absence::reasons(names.iter().copied(), &absent, &fates);
+        let of = |names: &[&str]| texts(Absence::reasons(names.iter().copied(), &absent, &fates));
         assert_eq!(of(&["app-1", "app-2"]), ["app-1, app-2 down: killed by SIGKILL"]);
         let each = "app-1, app-3, app-4 down (app-1: killed by SIGKILL; app-3: exit status 3)";
         assert_eq!(of(&["app-1", "app-3", "app-4"]), [each]);

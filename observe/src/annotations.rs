@@ -2,14 +2,19 @@
 //! drill. Every console and recorder of the cluster shows them.
 //!
 //! An annotation is one line of JSON in the file `marks` of the cluster's directory, and is removed
-//! with the cluster. Each line is one write, so annotations of several programs do not mix.
+//! with the cluster. Each line is one write, so annotations of several programs do not mix. When the
+//! file is full, it becomes `marks.old` in place of the one before, and another one begins: annotations
+//! are always possible, and readers find the rest of the old one under its inode.
 
-use obol_fabric::Instant;
-use obol_node::Site;
+use obol_fabric::{Instant, Name};
+use obol_node::{FileLock, Site};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The file in a cluster's directory.
 const FILE: &str = "marks";
@@ -17,8 +22,16 @@ const FILE: &str = "marks";
 pub const CHARS_MAX: usize = 120;
 /// Most lines of one kind in the mark of a rollout of another host.
 const LINES_MAX: usize = 16;
-/// The file is not made larger than this.
-const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Most members that one annotation forgets.
+pub const NAMES_MAX: usize = 64;
+/// The one before it.
+const OLD_FILE: &str = "marks.old";
+/// Its lock is held while another file is put in the place of a full one.
+const LOCK_FILE: &str = "marks.lock";
+/// A file with this many bytes is full. There are two.
+const FILE_BYTES_MAX: u64 = 2 << 20;
+/// Annotations of other hosts fill a file at most this often.
+const RECEIVED_FULL_EVERY: Duration = Duration::from_secs(600);
 /// Read at most this much of the file; older annotations are skipped.
 const READ_MAX: u64 = 1 << 20;
 
@@ -35,6 +48,9 @@ pub struct Mark {
     /// The rollout that wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutMark>,
+    /// Members that an operator expects back no more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forgotten: Vec<Name>,
 }
 
 /// The begin or end of a drill.
@@ -110,7 +126,7 @@ impl Mark {
         if !(1..=CHARS_MAX).contains(&chars) || text.chars().any(char::is_control) {
             return Err(MarkError::Text { chars });
         }
-        Ok(Self { at: at.0, text: text.to_owned(), drill: None, rollout: None })
+        Ok(Self { at: at.0, text: text.to_owned(), drill: None, rollout: None, forgotten: Vec::new() })
     }
 
     /// The begin of a drill, or its end with this verdict.
@@ -118,7 +134,7 @@ impl Mark {
         let text =
             verdict.map_or(format!("drill {name} begins"), |verdict| format!("drill {name}: {verdict}"));
         let drill = DrillMark { name: name.to_owned(), verdict: verdict.map(str::to_owned) };
-        Self { at: at.0, text, drill: Some(drill), rollout: None }
+        Self { at: at.0, text, drill: Some(drill), rollout: None, forgotten: Vec::new() }
     }
 
     /// A moment of a rollout.
@@ -127,22 +143,42 @@ impl Mark {
             RolloutStep::Begins => format!("rollout {}", rollout.name),
             RolloutStep::Goes | RolloutStep::Over => format!("rollout {}: {}", rollout.name, rollout.phase),
         };
-        Self { at: at.0, text, drill: None, rollout: Some(rollout) }
+        Self { at: at.0, text, drill: None, rollout: Some(rollout), forgotten: Vec::new() }
+    }
+
+    /// An operator expects these members back no more.
+    pub fn forgotten(at: Instant, names: &[Name]) -> Self {
+        let all = names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+        let text: String = format!("not expected back: {all}").chars().take(CHARS_MAX).collect();
+        Self { at: at.0, text, drill: None, rollout: None, forgotten: names.to_vec() }
     }
 
     /// Appends it to the file in the cluster's directory.
     pub fn write(&self, dir: &Path) -> Result<(), MarkError> {
+        self.append(dir, false)
+    }
+
+    /// Appends one of another host. These fill a file once in ten minutes, so that they cannot
+    /// push out this host's as fast as they come.
+    pub fn write_received(&self, dir: &Path) -> Result<(), MarkError> {
+        self.append(dir, true)
+    }
+
+    fn append(&self, dir: &Path, received: bool) -> Result<(), MarkError> {
         let path = dir.join(FILE);
         let written = || {
             let mut line = serde_json::to_vec(self)?;
             line.push(b'\n');
             let mut file = File::options().append(true).create(true).open(&path)?;
-            if file.metadata()?.len() + line.len() as u64 > FILE_BYTES_MAX {
+            if received && file.metadata()?.len() + line.len() as u64 >= FILE_BYTES_MAX && was_just_full(dir)
+            {
                 return Err(io::Error::other(format!(
-                    "it has {FILE_BYTES_MAX} bytes of annotations already"
+                    "{FILE_BYTES_MAX} bytes of annotations came within {} s",
+                    RECEIVED_FULL_EVERY.as_secs()
                 )));
             }
-            file.write_all(&line)
+            file.write_all(&line)?;
+            if file.metadata()?.len() >= FILE_BYTES_MAX { put_aside(dir, &path) } else { Ok(()) }
         };
         written().map_err(|error| MarkError::Io { path: path.clone(), error })
     }
@@ -170,7 +206,8 @@ impl Mark {
 
     /// An annotation that another host has sent, as of now on this host's clock; `None` if it is none.
     pub fn received(bytes: &[u8], now: Instant) -> Option<Self> {
-        let Self { text, drill, rollout, .. } = serde_json::from_slice(bytes).ok()?;
+        let Self { text, drill, rollout, mut forgotten, .. } = serde_json::from_slice(bytes).ok()?;
+        forgotten.truncate(NAMES_MAX);
         let Self { at, text, .. } = Self::note(now, &text).ok()?;
         let is_short = |text: &str| text.chars().count() <= CHARS_MAX && !text.chars().any(char::is_control);
         let fits = |drill: &DrillMark| is_short(&drill.name) && drill.verdict.as_deref().is_none_or(is_short);
@@ -181,43 +218,79 @@ impl Mark {
                 && are_few(&rollout.compared)
                 && are_few(&rollout.wrong)
         };
-        Some(Self { at, text, drill: drill.filter(fits), rollout: rollout.filter(shows) })
+        Some(Self { at, text, drill: drill.filter(fits), rollout: rollout.filter(shows), forgotten })
     }
+}
+
+/// Whether a file became full within [`RECEIVED_FULL_EVERY`].
+fn was_just_full(dir: &Path) -> bool {
+    let filled = std::fs::metadata(dir.join(OLD_FILE)).and_then(|meta| meta.modified());
+    filled.is_ok_and(|at| at.elapsed().is_ok_and(|passed| passed < RECEIVED_FULL_EVERY))
+}
+
+/// Puts another file in the place of a full one.
+fn put_aside(dir: &Path, path: &Path) -> io::Result<()> {
+    let lock = File::options().append(true).create(true).open(dir.join(LOCK_FILE))?;
+    // Another program that does so is not waited for.
+    let Some(_one) = FileLock::try_new(lock)? else { return Ok(()) };
+    // It may just have done so.
+    if std::fs::metadata(path).is_ok_and(|meta| meta.len() >= FILE_BYTES_MAX) {
+        std::fs::rename(path, dir.join(OLD_FILE))?;
+    }
+    Ok(())
 }
 
 /// Reads annotations as they are added.
 #[derive(Debug)]
 pub struct Marks {
-    path: PathBuf,
-    read: u64,
+    /// The older file, and the one that is written.
+    paths: [PathBuf; 2],
+    /// How far files were read, by their inodes, at the last look; and at the one before, because one
+    /// may be moved during a look.
+    read: [BTreeMap<u64, u64>; 2],
 }
 
 impl Marks {
-    /// Reads the annotations of the cluster in this directory, from the first.
+    /// Reads the annotations of the cluster in this directory, from the first that are kept.
     pub fn new(dir: &Path) -> Self {
-        Self { path: dir.join(FILE), read: 0 }
+        Self { paths: [OLD_FILE, FILE].map(|name| dir.join(name)), read: Default::default() }
     }
 
     /// Annotations that were added since the last call. Invalid and incomplete lines are skipped.
     pub fn news(&mut self) -> io::Result<Vec<Mark>> {
-        let len = match std::fs::metadata(&self.path) {
-            Ok(meta) => meta.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        if len <= self.read {
-            return Ok(Vec::new());
+        let mut marks = Vec::new();
+        let mut read = BTreeMap::new();
+        for path in self.paths.clone() {
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file?,
+            };
+            let meta = file.metadata()?;
+            let from = self.read.iter().find_map(|read| read.get(&meta.ino()).copied()).unwrap_or_default();
+            // Another file that has got its inode.
+            let from = if from > meta.len() { 0 } else { from };
+            let at = take(file, (from, meta.len()), &mut marks)?;
+            read.insert(meta.ino(), at);
         }
-        let mut file = File::open(&self.path)?;
-        let from = self.read.max(len.saturating_sub(READ_MAX));
-        file.seek(SeekFrom::Start(from))?;
-        let mut bytes = Vec::new();
-        file.take(READ_MAX).read_to_end(&mut bytes)?;
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        self.read = from + whole as u64;
-        let lines = bytes[..whole].split(|byte| *byte == b'\n');
-        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+        let [now, before] = &mut self.read;
+        *before = std::mem::replace(now, read);
+        Ok(marks)
     }
+}
+
+/// Reads a file from there to its end, its newest part if it is long; returns how far.
+fn take(mut file: File, (from, len): (u64, u64), marks: &mut Vec<Mark>) -> io::Result<u64> {
+    let start = from.max(len.saturating_sub(READ_MAX));
+    if start >= len {
+        return Ok(from);
+    }
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(READ_MAX).read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let lines = bytes[..whole].split(|byte| *byte == b'\n');
+    marks.extend(lines.filter_map(|line| serde_json::from_slice::<Mark>(line).ok()));
+    Ok(start + whole as u64)
 }
 
 #[cfg(test)]
@@ -245,6 +318,34 @@ mod tests {
         assert_eq!(marks.news().expect("read"), [], "it was written into a line of nonsense");
         note(5).write(dir).expect("written");
         assert_eq!(marks.news().expect("read"), [note(5)]);
+    }
+
+    #[test]
+    fn annotations_are_always_possible_in_a_bounded_space_and_each_is_read_once() {
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        let mut marks = Marks::new(dir);
+        let text = "x".repeat(CHARS_MAX);
+        let mut read = 0u64;
+        // Three times what fits.
+        let wanted = 6 * FILE_BYTES_MAX / text.len() as u64;
+        for n in 1..=wanted {
+            Mark::note(Instant(n), &text).expect("a note").write(dir).expect("written");
+            if n % 997 == 0 || n == wanted {
+                for mark in marks.news().expect("read") {
+                    read += 1;
+                    assert_eq!(mark.at, read, "each once, in order");
+                }
+            }
+        }
+        assert_eq!(read, wanted);
+        let bytes = |name| std::fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
+        let line = 2 * text.len() as u64;
+        assert!(bytes(OLD_FILE) >= FILE_BYTES_MAX && bytes(OLD_FILE) < FILE_BYTES_MAX + line);
+        assert!(bytes(FILE) < FILE_BYTES_MAX + line);
+        // A reader that comes later has the newest.
+        let last = Marks::new(dir).news().expect("read").last().map(|mark| mark.at);
+        assert_eq!(last, Some(wanted));
     }
 
     #[test]

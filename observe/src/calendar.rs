@@ -1,7 +1,8 @@
 //! Moments in UTC.
 
 use jiff::Timestamp;
-use obol_fabric::Nanos;
+use obol_fabric::host::clock;
+use obol_fabric::{Instant, Nanos};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A moment in nanoseconds since 1970, written as strftime(3) would by this format.
@@ -10,7 +11,70 @@ pub fn utc(unix: u64, format: &str) -> String {
     Timestamp::from_nanosecond(unix.into()).unwrap_or_default().strftime(format).to_string()
 }
 
+/// Seconds since 1970, UTC.
+pub fn unix_seconds() -> u64 {
+    unix_now() / 1_000_000_000
+}
+
 /// Nanoseconds since 1970, UTC.
 pub fn unix_now() -> u64 {
     Nanos::from_std(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0
+}
+
+/// The monotonic clock of this host and the time of day at one moment. By them, times of flight recorders
+/// are shown in UTC.
+#[derive(Clone, Copy, Debug)]
+pub struct TwoClocks {
+    unix: u64,
+    now: Instant,
+}
+
+/// How often both clocks are read.
+const READINGS: u32 = 5;
+
+impl TwoClocks {
+    /// Reads both, as close together as in the best of a few attempts: a thread may be stopped in between.
+    pub fn read() -> Self {
+        let once = || {
+            let (before, unix, after) = (clock::now(), unix_now(), clock::now());
+            let apart = after.since(before);
+            (apart, Self { unix, now: before + Nanos(apart.0 / 2) })
+        };
+        let further = (1..READINGS).map(|_| once());
+        further.fold(once(), |best, next| if next.0 < best.0 { next } else { best }).1
+    }
+
+    /// A moment in nanoseconds since 1970, by the time of day as it is set now.
+    pub const fn unix(self, at: Instant) -> u64 {
+        // Another host's stamp may seem to lie ahead.
+        if at.0 > self.now.0 {
+            self.unix.saturating_add(at.0 - self.now.0)
+        } else {
+            self.unix.saturating_sub(self.now.0 - at.0)
+        }
+    }
+
+    /// The reverse of [`TwoClocks::unix`].
+    pub const fn instant(self, unix: u64) -> Instant {
+        if unix > self.unix {
+            Instant(self.now.0.saturating_add(unix - self.unix))
+        } else {
+            Instant(self.now.0.saturating_sub(self.unix - unix))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_has_one_time_of_day_whether_it_lies_ahead_or_behind() {
+        let clocks = TwoClocks { unix: 1000, now: Instant(100) };
+        for (at, unix) in [(100, 1000), (40, 940), (170, 1070)] {
+            assert_eq!(clocks.unix(Instant(at)), unix);
+            assert_eq!(clocks.instant(unix), Instant(at));
+        }
+        assert_eq!(clocks.instant(0), Instant(0), "before this host was started");
+    }
 }

@@ -65,7 +65,10 @@ pub fn describe(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> Str
         Event::Clear => format!("base {a}"),
         Event::JoinHeld => {
             let (failures, within, hold) = Hold::of_word(b);
-            format!("join of {} on hold for {hold}: it failed or left {failures} times in {within}", who(a))
+            format!(
+                "join of {} on hold for {hold}: it failed, left or was suspected {failures} times in {within}",
+                who(a)
+            )
         }
         Event::Replacing => format!("coord-{a} is an acceptor from view {b} on, because another is missing"),
         Event::Replaced => format!("coord-{a} is missing and no acceptor from view {b} on"),

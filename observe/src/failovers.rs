@@ -150,6 +150,12 @@ impl Failover {
         (last >= self.began).then(|| last.since(self.began)).filter(|total| self.is_certain(*total))
     }
 
+    /// The part of the total that no phase has, because stamps are missing; `None` if there is none.
+    pub fn unstamped(&self) -> Option<Nanos> {
+        let known = self.phases().into_iter().flatten().fold(Nanos::ZERO, Nanos::saturating_add);
+        self.total().map(|total| Nanos(total.0.saturating_sub(known.0))).filter(|rest| *rest > Nanos::ZERO)
+    }
+
     /// The processes with stamps, by their first stamps.
     pub fn processes(&self) -> Vec<Name> {
         let mut names = Vec::new();

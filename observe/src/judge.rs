@@ -1,12 +1,15 @@
 //! The health of a cluster: every command and screen uses this assessment.
 
 use crate::absence::shown_fates;
+use crate::missed::Missing;
+use crate::replicas::Store;
 use crate::{Absence, Deciders, Health, Process, Snapshot};
 use obol_fabric::host::Cluster;
-use obol_fabric::{Instant, Name, Nanos, ViewId};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_node::Deployment;
 use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
 
 /// While a view changes, programs wait for its lease: that is no outage yet. One that lies further
 /// ahead than this is one: without fences, a view waits until older leases have ended.
@@ -15,8 +18,75 @@ const CHANGE_MAX: Nanos = Nanos::from_millis(100);
 /// The complaint about a program that may not act. Where none may, that is said once.
 const NO_LEASE: &str = "has no active lease";
 
+/// Names of missed members in one reason at most.
+const NAMES_MAX: usize = 16;
+
 /// The first reason of a health that is not known.
 const NOT_KNOWN: &str = "whether any program may act is not known from this host";
+
+/// Why a cluster is not healthy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// In words.
+    pub text: String,
+    /// The same for a program.
+    pub fault: Fault,
+}
+
+/// What a reason is about, as far as more can be said of it ([`crate::advice`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// These processes are not there, for the same cause.
+    Absent(Absence, Vec<String>),
+    /// No majority of the coordinators runs: these are down, and it is lost with this many of them.
+    Majority {
+        /// Coordinators that are down.
+        down: Vec<String>,
+        /// How many of them may be down.
+        spare: usize,
+    },
+    /// These coordinators left and still count for the majority.
+    Counted(Vec<String>),
+    /// These members failed, the first at this time in seconds since 1970, and did not come back.
+    Missed(u64),
+    /// A process is stopped.
+    Frozen {
+        /// Its name.
+        name: Name,
+        /// Its pid, on its host.
+        pid: u32,
+        /// The number of its host.
+        host: u8,
+        /// Its incarnation, as far as it knows.
+        who: Incarnation,
+    },
+    /// A program's agent is gone.
+    NoAgent(Name),
+    /// A process runs and is not a member.
+    NoMember(Name),
+    /// A process does not know the newest view.
+    Behind(Name, ViewId),
+    /// A program's lease has ended.
+    NoLease(Name),
+    /// The gateway of this host, and its pid if it runs.
+    Gateway(Option<u32>),
+    /// The network between this host and another one, by what is heard of its pulses.
+    Pulses,
+    /// No program may act, because every lease has ended.
+    Ended,
+    /// The text says all.
+    Other,
+}
+
+impl Reason {
+    pub(crate) fn new(fault: Fault, text: impl Into<String>) -> Self {
+        Self { text: text.into(), fault }
+    }
+
+    fn other(text: impl Into<String>) -> Self {
+        Self::new(Fault::Other, text)
+    }
+}
 
 /// Which processes should run.
 pub struct Expected {
@@ -24,6 +94,10 @@ pub struct Expected {
     pub deciders: Deciders,
     /// The other processes of the cluster, without those that left, and what they are.
     pub others: Vec<(String, Kind)>,
+    /// Members that failed and are expected back, whether or not the cluster was begun with them.
+    pub missed: Vec<Missing>,
+    /// The replicated store, if there is one.
+    pub store: Option<Store>,
     /// Why those of them that are not seen alive are not, in a cluster of several hosts. Others are
     /// down.
     pub absent: BTreeMap<String, Absence>,
@@ -37,6 +111,8 @@ pub struct Expected {
     pub unsaved: Vec<(Name, String)>,
     /// The gateway of this host.
     pub gateway: Gateway,
+    /// Addresses of this host that none of its interfaces has any more.
+    pub lost_addresses: Vec<IpAddr>,
     /// What the pulses of other hosts show: silent hosts, lost paths.
     pub pulses: Vec<String>,
     /// When the newest view was seen first.
@@ -48,8 +124,8 @@ pub struct Expected {
 pub enum Gateway {
     /// A gateway runs, or none is needed.
     Serves,
-    /// It is stopped, so it admits no connection and answers none.
-    Frozen,
+    /// It is stopped, so it admits no connection and answers none. Its pid.
+    Frozen(u32),
     /// There should be one, and none runs.
     Down,
 }
@@ -62,18 +138,36 @@ impl Gateway {
         }
         match cluster.gateway() {
             None => Self::Down,
-            Some(info) if info.process.is_stopped() => Self::Frozen,
+            Some(info) if info.process.is_stopped() => Self::Frozen(info.process.pid),
             Some(_) => Self::Serves,
         }
     }
 
-    const fn complaint(self) -> Option<&'static str> {
-        match self {
-            Self::Serves => None,
-            Self::Frozen => Some("the gateway of this host is frozen (stopped): other hosts cannot reach it"),
-            Self::Down => Some("the gateway of this host is down: other hosts cannot reach it; start it"),
-        }
+    fn complaint(self) -> Option<Reason> {
+        let (pid, text) = match self {
+            Self::Serves => return None,
+            Self::Frozen(pid) => {
+                (Some(pid), "the gateway of this host is frozen (stopped): other hosts cannot reach it")
+            }
+            Self::Down => (None, "the gateway of this host is down: other hosts cannot reach it; start it"),
+        };
+        Some(Reason::new(Fault::Gateway(pid), text))
     }
+}
+
+/// The addresses of this host in the file of hosts that it does not have any more.
+fn lost_address_reason(lost: &[IpAddr]) -> Option<Reason> {
+    let listed: Vec<String> = lost.iter().map(IpAddr::to_string).collect();
+    let (what, are, them) = match lost {
+        [] => return None,
+        [_] => ("address", "is", "it"),
+        _ => ("addresses", "are", "them"),
+    };
+    Some(Reason::other(format!(
+        "the {what} {} of this host {are} on none of its interfaces, so other hosts cannot reach it there: give {them} back \
+         (`ip address` shows which it has), or change the file of hosts (docs/deploy.md)",
+        listed.join(", ")
+    )))
 }
 
 /// How to restore the majority.
@@ -104,31 +198,43 @@ fn unseen_remedy(missing: usize, down: &[String]) -> String {
 }
 
 /// The problem of a running process, if any. The newest view was seen first at `newest_since`.
-fn complaint(process: &Process, snapshot: &Snapshot, newest_since: Instant) -> Option<String> {
+fn complaint(process: &Process, snapshot: &Snapshot, newest_since: Instant) -> Option<Reason> {
     let newest = snapshot.view.as_ref().map(|view| view.id);
     let at = process.view.as_ref().map(|view| view.id);
     let is_member = snapshot.is_member(process);
-    let what = if process.frozen {
-        format!("is frozen (stopped){}", if is_member { "" } else { " and was removed" })
+    let name = process.name;
+    let (fault, what) = if process.frozen {
+        let what = format!("is frozen (stopped){}", if is_member { "" } else { " and was removed" });
+        let (pid, host, who) = (process.process.pid, process.host, process.incarnation);
+        (Fault::Frozen { name, pid, host, who }, what)
     } else if !is_member && process.left {
-        // It may have detached from the cluster.
+        // It has detached from the cluster.
         return None;
     } else if !is_member && process.lost_agent(snapshot) {
-        "has no agent".to_owned()
+        let is_agent = |other: &&Process| (other.region, other.seat) == (process.region, 0);
+        match snapshot.all_processes().find(is_agent) {
+            None => (Fault::Other, "has no agent".to_owned()),
+            Some(agent) => {
+                let how = if agent.left { "left" } else { "is down" };
+                let what = format!("has no agent and cannot act: {} {how}", agent.name);
+                (Fault::NoAgent(agent.name), what)
+            }
+        }
     } else if !is_member {
-        "is not a member".to_owned()
+        (Fault::NoMember(name), "is not a member".to_owned())
     } else if at < newest && process.elsewhere.is_some_and(|copy| copy.read < newest_since) {
         // The copy is older than the view.
         return None;
     } else if at != newest {
         let shown = |view: Option<ViewId>| view.map_or("none".to_owned(), |view| view.to_string());
-        format!("knows view {}, the newest is {}", shown(at), shown(newest))
+        let what = format!("knows view {}, the newest is {}", shown(at), shown(newest));
+        (newest.map_or(Fault::Other, |newest| Fault::Behind(name, newest)), what)
     } else if process.kind != Kind::Coordinator && !process.is_active(snapshot.at) {
-        NO_LEASE.to_owned()
+        (Fault::NoLease(name), NO_LEASE.to_owned())
     } else {
         return None;
     };
-    Some(format!("{} {what}", process.name))
+    Some(Reason::new(fault, format!("{name} {what}")))
 }
 
 /// The coordinators' majority.
@@ -145,7 +251,7 @@ fn majority(
     alive: &HashSet<&str>,
     (absent, fates): (&BTreeMap<String, Absence>, &BTreeMap<String, String>),
     (forgotten, is_troubled): (&[String], bool),
-    reasons: &mut Vec<String>,
+    reasons: &mut Vec<Reason>,
 ) -> Majority {
     let coordinators = deciders.names().len();
     let down: Vec<String> =
@@ -156,22 +262,24 @@ fn majority(
     let unseen = down.iter().filter(is_unseen).count();
     let mut unseen_majority = None;
     if !has_majority && deciders.spare(running + unseen).is_some() {
-        reasons.push("no majority of the coordinators is seen from this host".to_owned());
+        reasons.push(Reason::other("no majority of the coordinators is seen from this host"));
         reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent, fates));
         let remedy = unseen_remedy(deciders.majority() - running, &down);
         // What keeps this host from reading the others is to be removed first.
         match is_troubled {
-            false => reasons.push(remedy),
+            false => reasons.push(Reason::other(remedy)),
             true => unseen_majority = Some(remedy),
         }
     } else if !has_majority {
         let names: Vec<&str> = down.iter().map(String::as_str).collect();
         let how = Some(shown_fates(&names, fates)).filter(|how| !how.is_empty());
         let how = how.map_or(String::new(), |how| format!("; {} down{how}", names.join(", ")));
-        reasons.push(format!(
+        let fault = Fault::Majority { down: down.clone(), spare: coordinators - deciders.majority() };
+        let text = format!(
             "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end{how}; {}",
             remedy(down, forgotten)
-        ));
+        );
+        reasons.push(Reason::new(fault, text));
     } else {
         // A coordinator that left still counts for the majority, so it is reported as well.
         let has_left = |name: &String| {
@@ -181,14 +289,34 @@ fn majority(
         let (left, down): (Vec<String>, Vec<String>) = down.into_iter().partition(has_left);
         reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent, fates));
         if !left.is_empty() {
-            reasons.push(format!("{} left, and still counts for the majority", left.join(", ")));
+            let text = format!("{} left, and still counts for the majority", left.join(", "));
+            reasons.push(Reason::new(Fault::Counted(left), text));
         }
     }
     Majority { exists: has_majority, remedy: unseen_majority }
 }
 
+/// Who failed and is expected back, and what to do.
+fn missed_reason(missed: &[Missing], fates: &BTreeMap<String, String>) -> Option<Reason> {
+    let names: Vec<&str> = missed.iter().map(|one| one.name.as_str()).take(NAMES_MAX).collect();
+    let last = missed.iter().map(|one| one.at).max()?;
+    let more = missed.len().saturating_sub(names.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (by, which) = match missed {
+        [_] => ("by", "start it again, or `obol forget` it"),
+        _ => ("last by", "start them again, or `obol forget` them"),
+    };
+    let how = shown_fates(&names, fates);
+    let first = missed.iter().map(|one| one.unix).min()?;
+    let text = format!(
+        "{}{more} failed, removed {by} view {last}, and did not come back{how}; {which}",
+        names.join(", ")
+    );
+    Some(Reason::new(Fault::Missed(first), text))
+}
+
 /// The health of a cluster, and the reasons why it is not healthy.
-pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<String>) {
+pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<Reason>) {
     let mut reasons = Vec::new();
     // A process of another kind may have the name of one that is dead.
     let lives = |name: &str, kind| snapshot.all_processes().any(|p| p.alive && p.stands_for(name, kind));
@@ -209,14 +337,18 @@ pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<String>) 
     );
     let missing = others.iter().filter(|(name, kind)| !lives(name, *kind)).map(|(name, _)| name.as_str());
     reasons.extend(Absence::reasons(missing, absent, fates));
-    reasons.extend(gateway.complaint().map(str::to_owned));
-    reasons.extend(expected.pulses.iter().cloned());
+    reasons.extend(missed_reason(&expected.missed, fates));
+    reasons.extend(expected.store.as_ref().and_then(Store::complaint).map(Reason::other));
+    reasons.extend(gateway.complaint());
+    reasons.extend(lost_address_reason(&expected.lost_addresses));
+    reasons.extend(expected.pulses.iter().map(|text| Reason::new(Fault::Pulses, text.as_str())));
     if let Some(trouble) = trouble {
-        reasons.push(format!("processes of other hosts cannot be read: {trouble}"));
+        reasons.push(Reason::other(format!("processes of other hosts cannot be read: {trouble}")));
     }
     for (name, why) in unsaved.iter().filter(|(name, _)| coordinate.contains(name.as_str())) {
-        reasons
-            .push(format!("{name} cannot save views, so it could not be recovered after a disaster: {why}"));
+        reasons.push(Reason::other(format!(
+            "{name} cannot save views, so it could not be recovered after a disaster: {why}"
+        )));
     }
     reasons.extend(
         snapshot
@@ -239,25 +371,27 @@ pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<String>) 
         // Without access to the other hosts, it is unknown whether a coordinator decides there.
         Outage::Change if trouble.is_some() => not_known(reasons),
         Outage::Change => {
-            reasons.extend(unseen_majority);
+            reasons.extend(unseen_majority.map(Reason::other));
             (Health::Unavailable, reasons)
         }
         Outage::Lasting(why) => {
             if why == Cause::Ended {
-                reasons.retain(|reason| !reason.ends_with(NO_LEASE));
+                reasons.retain(|reason| !matches!(reason.fault, Fault::NoLease(_)));
             }
             let who = if is_partial { "no program that can be read may act" } else { "no program may act" };
-            reasons.insert(0, format!("{}: {who}", why.text()));
+            let fault = if why == Cause::Ended { Fault::Ended } else { Fault::Other };
+            reasons.insert(0, Reason::new(fault, format!("{}: {who}", why.text())));
             // That of a majority that is lost is among the reasons,
             // except where trouble came first.
-            reasons.extend(unseen_majority.or_else(|| has_majority.then(|| why.remedy().to_owned())));
+            let remedy = unseen_majority.or_else(|| has_majority.then(|| why.remedy().to_owned()));
+            reasons.extend(remedy.map(Reason::other));
             (Health::Unavailable, reasons)
         }
     }
 }
 
-fn not_known(mut reasons: Vec<String>) -> (Health, Vec<String>) {
-    reasons.insert(0, NOT_KNOWN.to_owned());
+fn not_known(mut reasons: Vec<Reason>) -> (Health, Vec<Reason>) {
+    reasons.insert(0, Reason::other(NOT_KNOWN));
     (Health::Unknown, reasons)
 }
 
@@ -382,6 +516,8 @@ mod tests {
         };
         assert_eq!(snapshot.leader_name(), None, "coord-1 is not seen, and may lead");
         let expected = Expected {
+            missed: Vec::new(),
+            store: None,
             deciders: Deciders::of(&view),
             others: ["node-1", "node-3"].map(|name| (name.to_owned(), Kind::Agent)).to_vec(),
             fates: [("coord-1", "killed by SIGKILL"), ("node-1", "exit status 3")]
@@ -392,10 +528,12 @@ mod tests {
             forgotten: Vec::new(),
             unsaved: Vec::new(),
             gateway: Gateway::Serves,
+            lost_addresses: Vec::new(),
             pulses: Vec::new(),
             newest_since: Instant(1),
         };
-        judge(&snapshot, &expected)
+        let (health, reasons) = judge(&snapshot, &expected);
+        (health, reasons.into_iter().map(|reason| reason.text).collect())
     }
 
     const UNSEEN: [(&str, Absence); 4] = [
@@ -460,6 +598,30 @@ mod tests {
     }
 
     #[test]
+    fn who_failed_and_is_not_back_is_said_with_what_to_do() {
+        let missing = |text: &str, at| Missing {
+            name: Name::new(text).expect("a name"),
+            kind: Kind::App,
+            who: obol_fabric::Incarnation(7),
+            at: ViewId(at),
+            unix: 3,
+        };
+        let fates = [("kv-2".to_owned(), "killed by SIGKILL".to_owned())].into();
+        assert_eq!(missed_reason(&[], &fates), None);
+        assert_eq!(
+            missed_reason(&[missing("kv-2", 9)], &fates),
+            Some(Reason::new(
+                Fault::Missed(3),
+                "kv-2 failed, removed by view 9, and did not come back: killed by SIGKILL; start it again, or `obol \
+                 forget` it"
+            ))
+        );
+        let many: Vec<Missing> = (1..=20).map(|n| missing(&format!("job-{n}"), n)).collect();
+        let reason = missed_reason(&many, &fates).expect("a reason").text;
+        assert!(reason.contains("job-16 and 4 more failed, removed last by view 20"), "{reason}");
+    }
+
+    #[test]
     fn what_makes_a_cluster_available_again_is_said_with_the_names() {
         let down = ["coord-1", "coord-3"].map(str::to_owned);
         assert!(unseen_remedy(1, &down).starts_with("start 1 of coord-1, coord-3 on their hosts"));
@@ -484,6 +646,17 @@ mod tests {
         // What keeps this host from reading the others comes first.
         let (health, reasons) = seen(&UNSEEN, Some(TROUBLE));
         assert!(health == Health::Unknown && !says(&reasons), "{reasons:?}");
+    }
+
+    #[test]
+    fn an_address_that_this_host_has_lost_is_named() {
+        assert_eq!(lost_address_reason(&[]), None);
+        let said = |lost: &[IpAddr]| lost_address_reason(lost).expect("a reason").text;
+        let lost = [IpAddr::from([10, 0, 0, 3]), IpAddr::from([10, 1, 0, 3])];
+        assert!(
+            said(&lost[..1]).starts_with("the address 10.0.0.3 of this host is on none of its interfaces")
+        );
+        assert!(said(&lost).starts_with("the addresses 10.0.0.3, 10.1.0.3 of this host are on none"));
     }
 
     #[test]
@@ -536,7 +709,7 @@ mod tests {
             reasons: Vec::new(),
         };
         assert_eq!(complaint(&behind, &snapshot, Instant(60)), None);
-        let late = complaint(&behind, &snapshot, Instant(50)).expect("a complaint");
+        let late = complaint(&behind, &snapshot, Instant(50)).expect("a complaint").text;
         assert!(late.starts_with("coord-1 knows view"), "{late}");
         let here = Process { elsewhere: None, ..behind };
         assert!(complaint(&here, &snapshot, Instant(60)).is_some());
@@ -558,7 +731,7 @@ mod tests {
         assert_eq!(state(&deployment), Gateway::Serves, "none is needed");
         let over_ip = deployment.over(network);
         assert_eq!(state(&over_ip), Gateway::Down);
-        let complaints = [Gateway::Serves, Gateway::Frozen, Gateway::Down].map(Gateway::complaint);
+        let complaints = [Gateway::Serves, Gateway::Frozen(7), Gateway::Down].map(Gateway::complaint);
         assert_eq!(complaints.map(|text| text.is_some()), [false, true, true]);
     }
 }

@@ -1,19 +1,22 @@
 //! Reads a cluster and analyses it: snapshots of all processes by one-sided READs, failover time
 //! lines and phases, statistics, charts. Nothing here writes to a cluster except [`annotations`],
-//! which have a file of their own.
+//! [`names_file`] and [`missed`], which have files of their own.
 
 mod absence;
+pub mod advice;
 pub mod annotations;
 pub mod calendar;
 mod clocks;
 mod deciders;
 pub mod event_text;
 pub mod failovers;
+pub mod figures;
 mod gateway;
 pub mod histograms;
 pub mod judge;
 mod load;
 pub mod metrics;
+pub mod missed;
 mod named_enum;
 pub mod names;
 pub mod names_file;
@@ -26,6 +29,7 @@ pub mod plot;
 pub mod poisson;
 pub mod pulse;
 mod remote_reader;
+mod renewals;
 pub mod replicas;
 mod snapshot;
 mod source;
@@ -41,6 +45,7 @@ pub use gateway::{
 pub use load::Load;
 pub use observer::{ObservedEvent, Observer};
 pub use percentile::Percentile;
+pub use renewals::Renewals;
 pub use snapshot::{Elsewhere, Health, LeaseStatus, Process, Snapshot};
 pub use source::Source;
 

@@ -80,6 +80,10 @@ pub fn phrase(change: &Change, lease: Nanos, shown: impl Fn(Incarnation) -> Stri
     match *change {
         Change::Joined(who) => format!("{} joined", shown(who)),
         Change::Left(who) => format!("{} left", shown(who)),
+        // The detector's name would read as if its host had failed.
+        Change::Failed { accused, reason: Reason::Host, .. } => {
+            format!("{} failed with its agent", shown(accused))
+        }
         Change::Failed { accused, accuser, reason } if accused == accuser => {
             format!("{} failed: {}", shown(accused), reason.name())
         }

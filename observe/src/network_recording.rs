@@ -216,8 +216,8 @@ pub fn streams(
         let frames = (*first..=*last).map(|n| (when(&sent, n), received.get(&n).copied()));
         let mut ordered: Vec<Times> = Vec::with_capacity((last - first + 1) as usize);
         // Two lost frames between the same neighbours may have one time.
-        ordered.extend(frames.scan(0, |before, (sent, received)| {
-            *before = sent.max(*before + 1);
+        ordered.extend(frames.scan(0_u64, |before, (sent, received)| {
+            *before = sent.max(before.saturating_add(1));
             Some((*before, received))
         }));
         Stream { from, to, path, address: *address, period, frames: ordered }
@@ -231,7 +231,9 @@ fn when(sent: &BTreeMap<u64, u64>, number: u64) -> u64 {
     let after = sent.range(number..).next();
     match (before, after) {
         (Some((one, at)), Some((next, until))) if next > one => {
-            at + until.saturating_sub(*at) * (number - one) / (next - one)
+            let part = u128::from(until.saturating_sub(*at)) * u128::from(number - one);
+            // Less than what is multiplied, so it fits.
+            at.saturating_add(u64::try_from(part / u128::from(next - one)).unwrap_or(u64::MAX))
         }
         (Some((_, at)), _) | (None, Some((_, at))) => *at,
         (None, None) => 0,

@@ -2,15 +2,20 @@
 //! and dying ones are read like any other.
 
 mod elsewhere;
+mod missing;
+mod past;
 mod views;
 
 use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms, Pairs};
+use crate::judge::Reason;
 use crate::load::Load;
+use crate::missed::{MissedReader, Missing};
 use crate::owner::{Owner, Time};
 use crate::remote_reader::{self, RemoteReader};
+use crate::replicas::Store;
 use crate::snapshot::{Health, Process, Snapshot};
-use crate::{Absence, Deciders, judge, pulse, timeline};
+use crate::{Absence, Deciders, judge, pulse, renewals, timeline};
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,
@@ -26,8 +31,10 @@ use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Stamped};
 use obol_membership::view::coordinator_name;
 use obol_membership::{ActiveMutant, Kind, View};
-use obol_node::{Deployment, Site, SiteError, ended, fate, unsaved};
+use obol_node::{Deployment, Network, Site, SiteError, ended, fate, unsaved};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +56,9 @@ pub struct ObservedEvent {
 type Cursors = BTreeMap<u16, (u32, u64)>;
 
 struct Watched {
-    /// The owner's name.
+    /// The owner's name and kind.
     name: Name,
+    kind: Option<Kind>,
     generation: u32,
     region: Observed,
     /// Its file, in a low-memory observer.
@@ -64,6 +72,12 @@ struct Watched {
 }
 
 impl Watched {
+    /// Whether its owner still has the region. `infos` are sorted by number.
+    fn is_current(&self, number: u32, infos: &[RegionInfo]) -> bool {
+        let found = infos.binary_search_by_key(&number, |info| info.number);
+        found.is_ok_and(|at| infos[at].generation == self.generation)
+    }
+
     /// Appends the unread events.
     fn events(&mut self, reader: Reader<'_>, seats: u32, kind: Kind, to: &mut Vec<ObservedEvent>) {
         let owner = (self.name, kind);
@@ -112,6 +126,10 @@ pub struct Observer {
     /// How a low-memory observer reads regions.
     buffer: Option<RegionSnapshot>,
     lives: Lives,
+    /// Renewals of all lives.
+    renewed: renewals::Lives,
+    /// What is new of processes whose memory has another owner.
+    past: News,
     /// The heartbeat of each process at the last poll.
     beats: BTreeMap<(u32, u16), (obol_fabric::host::Process, u64)>,
     /// `None` without a network, or before a process of another host was found.
@@ -130,8 +148,12 @@ pub struct Observer {
     silent: BTreeSet<u8>,
     /// The newest view, and when it was seen first.
     newest_since: (ViewId, Instant),
+    /// Members that failed and are expected back.
+    missed: MissedReader,
     /// What the last snapshot was judged by of the pulses of other hosts.
     pulses: Option<PulseReport>,
+    /// The reasons of the last snapshot.
+    judged: Vec<Reason>,
     /// The newest view in regions of other hosts, where this one has no region with a view.
     learned: Option<Arc<View>>,
     /// Members whose events the last call of [`Observer::events`] could not read, and why.
@@ -150,6 +172,7 @@ impl Observer {
     pub fn open(root: &Path, name: Name) -> Result<Self, SiteError> {
         let Site { cluster, deployment, .. } = Site::open(root, name)?;
         Ok(Self {
+            missed: MissedReader::new(cluster.dir()),
             cluster,
             deployment,
             watched: BTreeMap::new(),
@@ -159,6 +182,8 @@ impl Observer {
             buckets: Buckets::Usual,
             buffer: None,
             lives: Lives::default(),
+            renewed: renewals::Lives::default(),
+            past: News { events: Vec::new(), spans: Some(Vec::new()) },
             beats: BTreeMap::new(),
             remotes: None,
             remote_interval: remote_reader::POLL_INTERVAL,
@@ -169,6 +194,7 @@ impl Observer {
             silent: BTreeSet::new(),
             newest_since: (ViewId(0), Instant::ZERO),
             pulses: None,
+            judged: Vec::new(),
             learned: None,
             unread: Vec::new(),
         })
@@ -226,11 +252,8 @@ impl Observer {
     /// Maps new regions, and unmaps those that have a new owner.
     fn refresh(&mut self) -> Vec<RegionInfo> {
         let infos = self.cluster.regions_seen(&mut self.lives);
-        // Sorted by number.
-        self.watched.retain(|number, watched| {
-            let found = infos.binary_search_by_key(number, |info| info.number);
-            found.is_ok_and(|at| infos[at].generation == watched.generation)
-        });
+        self.read_the_ended(&infos);
+        self.watched.retain(|number, watched| watched.is_current(*number, &infos));
         for info in &infos {
             if self.watched.contains_key(&info.number) {
                 continue;
@@ -240,14 +263,15 @@ impl Observer {
                 // Everything that a later process has counted is new.
                 let counted = self.looked.then(Vec::new);
                 let cursors = BTreeMap::new();
-                let (name, generation) = (info.name, info.generation);
+                let (name, kind, generation) = (info.name, Kind::from_number(info.kind), info.generation);
                 // Descriptors are few: the other regions are mapped and released.
                 let low_memory = self.buffer.is_some() && self.watched.len() < SOURCES_MAX;
                 let source = low_memory.then(|| RegionFile::open(&self.cluster, info.number).ok()).flatten();
                 if self.buffer.is_some() {
                     region.release();
                 }
-                let watched = Watched { name, generation, region, source, cursors, counted, left: None };
+                let watched =
+                    Watched { name, kind, generation, region, source, cursors, counted, left: None };
                 self.watched.insert(info.number, watched);
             }
         }
@@ -284,7 +308,7 @@ impl Observer {
     /// The newest view in the regions of this host.
     fn newest_here(&mut self) -> Option<Arc<View>> {
         let regions: Vec<Observed> = self.watched.values().map(|watched| watched.region.clone()).collect();
-        regions.iter().filter_map(|region| self.view(region.reader())).max_by_key(|view| view.id)
+        regions.iter().filter_map(|region| self.view(region.reader())).max_by_key(|view| view.rank())
     }
 
     /// Whether a process of this host is stopped. If its heartbeat has advanced since the last
@@ -356,7 +380,9 @@ impl Observer {
             lease,
             detection: seat.map_or(Detection::default(), |seat| seat.detection),
             version: seat.map_or(Version::default(), |seat| seat.version),
-            held_until: None,
+            held_until: seat
+                .and_then(|seat| seat.held_until)
+                .filter(|_| is_here && owner.incarnation == Incarnation::NONE),
             heartbeat: beat,
             head,
             counters: counters(reader, 0),
@@ -378,8 +404,8 @@ impl Observer {
                 seat: seat.seat,
                 alive,
                 frozen: alive && is_here && self.is_frozen(at, seat.process, seat.heartbeat),
-                // An agent that leaves takes its programs out of the view.
-                left: seat.left || alive && left,
+                // One whose agent has left did not, if it runs on: it waits for an agent.
+                left: seat.left,
                 incarnation: seat.incarnation,
                 view: view.clone(),
                 lease,
@@ -406,6 +432,7 @@ impl Observer {
         let infos = self.refresh();
         self.looked |= spans;
         let mut news = News { events: Vec::new(), spans: spans.then(Vec::new) };
+        self.take_past(&mut news);
         let snapshot = self.snapshot_of(&infos, Some(&mut news));
         self.events_elsewhere(self.cluster.layout().limits().seats, &mut news.events);
         news.events.sort_by_key(|seen| seen.event.at);
@@ -466,8 +493,10 @@ impl Observer {
         let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
         self.lives.keep(|process| known.contains(&process));
         self.beats.retain(|(region, _), _| self.watched.contains_key(region));
-        let view = processes.iter().chain(&remote).filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
+        let view =
+            processes.iter().chain(&remote).filter_map(|p| p.view.clone()).max_by_key(|view| view.rank());
         self.note_newest(view.as_ref());
+        processes.iter().chain(&remote).for_each(|process| self.renewed.note(process));
         let deciders = self.deciders(view.as_deref());
         for all in [&mut processes, &mut remote] {
             forget_predecessors(all);
@@ -475,12 +504,13 @@ impl Observer {
             all.retain(|p| p.alive || p.kind != Kind::Coordinator || deciders.includes(p));
             all.sort_by_key(|p| (p.kind, p.name));
         }
-        self.add_missing(&mut processes, &remote, view.as_deref());
+        let missed = self.missed(&processes, &remote, view.as_deref());
+        self.add_missing(&mut processes, &remote, (view.as_deref(), &missed));
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: clock::now(), view, processes, remote, health, reasons };
         // Once, so that the reasons and what is shown beside them do not differ.
         self.pulses = pulse::state(self);
-        self.judge(&mut snapshot);
+        self.judge(&mut snapshot, missed);
         snapshot
     }
 
@@ -502,64 +532,9 @@ impl Observer {
         Deciders::expected(&self.deployment, view)
     }
 
-    /// Who is missed or left has a row, also where its region has another owner by now.
-    fn add_missing(&self, processes: &mut Vec<Process>, remote: &[Process], view: Option<&View>) {
-        if self.trouble.is_some() || self.doubt.is_some() {
-            // Those of other hosts may well run.
-            return;
-        }
-        let expected: HashSet<String> = self.expected(processes, remote, view).collect();
-        let deployed: HashSet<String> = self.deployment_without_coordinators().collect();
-        for process in processes.iter_mut().filter(|p| !p.alive && p.kind != Kind::Coordinator) {
-            let name = process.name.as_str();
-            // It left, or its agent did; and a start that failed expects it again.
-            process.left = (process.left || deployed.contains(name)) && !expected.contains(name);
-        }
-        // A process of another kind may have the name.
-        let is_known = |name: &str, kind| processes.iter().chain(remote).any(|p| p.stands_for(name, kind));
-        let mut missing: Vec<Process> = Vec::new();
-        for name in &deployed {
-            // Names of a deployment were checked.
-            let Ok(name) = Name::new(name) else { continue };
-            if is_known(name.as_str(), self.deployment.kind(name)) {
-                continue;
-            }
-            let left = !expected.contains(name.as_str());
-            let host = self.host_of_missing(name, view);
-            missing.push(Process { left, host, ..Process::missing(name, self.deployment.kind(name)) });
-        }
-        // A coordinator that decides is missed, on whichever host it was.
-        let deciders = self.deciders(view);
-        for name in deciders.names().iter().filter(|name| !is_known(name, Kind::Coordinator)) {
-            let left = self.absence(name, processes, remote, view) == Some(Absence::Left);
-            let Ok(name) = Name::new(name) else { continue };
-            let host = self.host_of_missing(name, view);
-            missing.push(Process { left, host, ..Process::missing(name, Kind::Coordinator) });
-        }
-        // Whoever departed lately keeps its row also when its memory has another owner.
-        let departed = view.iter().flat_map(|view| view.departed.iter().rev());
-        for gone in departed.filter(|gone| gone.kind != Kind::Coordinator) {
-            let name = gone.name.as_str();
-            if is_known(name, gone.kind) || missing.iter().any(|other| other.stands_for(name, gone.kind)) {
-                continue;
-            }
-            let host = self.host_of_missing(gone.name, view);
-            missing.push(Process { left: gone.left, host, ..Process::missing(gone.name, gone.kind) });
-        }
-        if !missing.is_empty() {
-            processes.append(&mut missing);
-            processes.sort_by_key(|p| (p.kind, p.name));
-        }
-    }
-
-    /// The host of a process that has no memory to read; 0 if it is not known.
-    fn host_of_missing(&self, name: Name, view: Option<&View>) -> u8 {
-        let mut named = view.iter().flat_map(|view| &view.members).filter(|m| m.name == name);
-        let mut acceptors = view.iter().flat_map(|view| &view.acceptors);
-        let decides = acceptors.find(|acceptor| coordinator_name(acceptor.proposer) == name);
-        let address = named.next().map(|m| m.address).or_else(|| decides.map(|acceptor| acceptor.address));
-        let host = address.and_then(|address| self.deployment.host_of(address.region));
-        host.or_else(|| self.deployment.home_of(name)).unwrap_or_default()
+    /// A region of this host.
+    pub(crate) fn region(&self, number: u32) -> Option<&Observed> {
+        self.watched.get(&number).map(|watched| &watched.region)
     }
 
     /// The names of all other processes that should run: without those that left on request.
@@ -637,6 +612,21 @@ impl Observer {
         (1..=limit).filter_map(each).collect()
     }
 
+    /// Addresses of this host that none of its interfaces has any more.
+    fn lost_addresses(&self, here: &[Process]) -> Vec<IpAddr> {
+        let mut lost = self.deployment.network.as_ref().map_or_else(Vec::new, Network::lost_addresses);
+        let network_of = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+        // An exporter in a container may have another network than the processes that it reads.
+        if !lost.is_empty()
+            && let Some(process) = here.iter().find(|p| p.alive && !p.is_missing())
+            && let Some(theirs) = network_of(&process.process.pid.to_string())
+            && network_of("self").is_some_and(|own| own != theirs)
+        {
+            lost.clear();
+        }
+        lost
+    }
+
     /// What the gateway of this host had reported of pulses when the last snapshot was taken. `None`
     /// if it sends none, or has ended.
     pub const fn pulses(&self) -> Option<&PulseReport> {
@@ -644,7 +634,7 @@ impl Observer {
     }
 
     /// Sets the health of a snapshot.
-    fn judge(&self, snapshot: &mut Snapshot) {
+    fn judge(&mut self, snapshot: &mut Snapshot, missed: Vec<Missing>) {
         let Snapshot { processes, remote, view, .. } = &*snapshot;
         let kind = |name: String| {
             let kind = Name::new(&name).map_or(Kind::Agent, |name| self.deployment.kind(name));
@@ -661,20 +651,43 @@ impl Observer {
         let absent = missing.iter().filter_map(|name| {
             Some(((*name).clone(), self.absence(name, processes, remote, view.as_deref())?))
         });
-        let fates = missing.iter().filter_map(|name| Some(((*name).clone(), self.fate(name, processes)?)));
+        let gone: Vec<String> = missed.iter().map(|one| one.name.to_string()).collect();
+        let fates = missing
+            .iter()
+            .copied()
+            .chain(&gone)
+            .filter_map(|name| Some((name.clone(), self.fate(name, processes)?)));
         let expected = judge::Expected {
             absent: absent.collect(),
             fates: fates.collect(),
             deciders: deciders.clone(),
             others: others.clone(),
+            missed,
+            store: Store::read(self, snapshot),
             trouble: self.trouble.clone().or_else(|| self.doubt.clone()),
             forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
             gateway: judge::Gateway::of(&self.deployment, &self.cluster),
+            lost_addresses: self.lost_addresses(processes),
             pulses: self.pulses().map(pulse::complaints).unwrap_or_default(),
             newest_since: self.newest_since.1,
         };
-        (snapshot.health, snapshot.reasons) = judge::judge(snapshot, &expected);
+        let (health, reasons) = judge::judge(snapshot, &expected);
+        snapshot.health = health;
+        snapshot.reasons = reasons.iter().map(|reason| reason.text.clone()).collect();
+        self.judged = reasons;
+    }
+
+    /// The reasons of the last snapshot, with what they are about.
+    pub fn judged(&self) -> &[Reason] {
+        &self.judged
+    }
+
+    /// When the last process of this name ended on this host, if its supervisor noted it: in
+    /// nanoseconds since 1970.
+    pub(crate) fn ended_at(&self, name: &str, here: &[Process]) -> Option<u64> {
+        self.fate(name, here)?;
+        fate::noted_at(self.cluster.dir(), name)
     }
 
     /// How the last process of this name ended on this host, if its supervisor noted it: of these
@@ -700,12 +713,11 @@ impl Observer {
     }
 
     fn read_here(&mut self) -> Vec<ObservedEvent> {
-        let infos = self.refresh();
+        self.refresh();
         let seats = self.cluster.layout().limits().seats;
-        let mut events = Vec::new();
-        for info in infos {
-            let Some(watched) = self.watched.get_mut(&info.number) else { continue };
-            let Some(kind) = Kind::from_number(info.kind) else { continue };
+        let mut events = std::mem::take(&mut self.past.events);
+        for watched in self.watched.values_mut() {
+            let Some(kind) = watched.kind else { continue };
             let region = watched.region.clone();
             watched.events(region.reader(), seats, kind, &mut events);
         }

@@ -28,6 +28,9 @@ const IDLE_AFTER: Duration = FIRST_READ_TIMEOUT.saturating_add(Duration::from_se
 /// gateway that is not there, are reported at once.
 const UNANSWERED_AFTER: Duration = Duration::from_millis(250);
 
+/// A part of the values that is READ with its region each time has at most this many bytes.
+const SMALL_PART: usize = 256;
+
 /// What is READ of another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -46,7 +49,8 @@ pub(crate) struct RemoteCopy {
     asked_at: Instant,
     /// The region, or why it cannot be READ.
     pub(crate) copy: Result<RegionCopy, LinkError>,
-    /// The part of its values that was wanted. READ again only after [`RemoteReader::refresh`].
+    /// The part of its values that was wanted. A large one is READ again only after
+    /// [`RemoteReader::refresh`].
     pub(crate) values: Arc<[u8]>,
 }
 
@@ -268,7 +272,9 @@ fn read(mut reader: impl ReadRegion, interval: Duration, by_gateway: bool, share
                 // The gateway serves all regions of its host.
                 Some(error) if by_gateway => Err(error),
                 _ => {
-                    let known = state.fresh(&wanted).filter(|found| found.copy.is_ok());
+                    let is_kept =
+                        |found: &&RemoteCopy| found.copy.is_ok() && wanted.values.len() > SMALL_PART;
+                    let known = state.fresh(&wanted).filter(is_kept);
                     let known = known.map(|found| Arc::clone(&found.values));
                     state.reads = true;
                     drop(state);

@@ -5,8 +5,10 @@ use crate::observer::Observer;
 use crate::snapshot::{Process, Snapshot};
 use obol_fabric::host::{Cluster, Observed};
 use obol_fabric::{Incarnation, Name};
-use obol_smr::{Activity, Area, Preset, REPLICA_PREFIX, Standing};
+use obol_smr::{Activity, Area, Brief, Preset, REPLICA_PREFIX, Standing};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
 
 /// Reads of a header that its owner is writing.
 const TRIES: u32 = 16;
@@ -83,14 +85,37 @@ pub struct Log {
     pub pruned: u64,
     /// Whether it lacks some of those, and loads a snapshot.
     pub needs_snapshot: bool,
-    /// Bytes of the newest snapshot that it made for another replica; 0 for none.
+    /// Bytes of the newest snapshot that it makes, or made, for another replica; 0 for none.
     pub snapshot_bytes: u64,
+    /// The snapshot that it loads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loads: Option<Loads>,
     /// Bytes of the leader's ring here that were not applied yet.
     pub ring_used_bytes: u64,
     /// Bytes of a ring.
     pub ring_bytes: u32,
     /// Sessions of clients in its state.
     pub sessions: u64,
+}
+
+/// How far a replica is with a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loads {
+    /// The replica that makes it.
+    pub from: Name,
+    /// Bytes that were loaded, or are just being.
+    pub bytes: u64,
+    /// Bytes of all, about.
+    pub of_bytes: u64,
+}
+
+const MEGABYTE: u64 = 1_000_000;
+
+impl fmt::Display for Loads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, bytes, of_bytes } = self;
+        write!(f, "loads {} of {} MB from {from}", bytes / MEGABYTE, of_bytes.div_ceil(MEGABYTE))
+    }
 }
 
 impl From<Activity> for Doing {
@@ -122,6 +147,90 @@ impl Found {
     fn leads(&self, leader: Option<Incarnation>) -> bool {
         let is_to_lead = self.is_member && Some(self.incarnation) == leader;
         is_to_lead && self.activity.is_none_or(|activity| activity == Activity::Leads)
+    }
+}
+
+/// A replicated store as the health of its cluster counts it: by the few bytes in which each replica says
+/// what it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Store {
+    /// Replicas that run.
+    pub replicas: usize,
+    /// Those whose memory cannot be read, because their host does not answer.
+    pub unread: usize,
+    /// Whether one leads, and serves.
+    pub serves: bool,
+    /// Whether one is to lead, and has no log.
+    pub waits: bool,
+    /// Members with a whole copy of the log that is served.
+    pub whole: usize,
+    /// How many copies there should be; 0 if that is not known.
+    pub target: usize,
+}
+
+impl Store {
+    /// Of replicas that run: whether each can act, being a member and not frozen, and what it says.
+    /// `None` without replicas.
+    fn of(replicas: &[(bool, Option<Brief>)]) -> Option<Self> {
+        let acting = || replicas.iter().filter(|(acts, _)| *acts).filter_map(|(_, brief)| *brief);
+        let leader = acting().find(|brief| brief.activity == Activity::Leads);
+        let is_copy = |brief: &Brief| brief.whole && leader.is_some_and(|leader| leader.log == brief.log);
+        (!replicas.is_empty()).then(|| Self {
+            replicas: replicas.len(),
+            unread: replicas.iter().filter(|(_, brief)| brief.is_none()).count(),
+            serves: leader.is_some(),
+            waits: acting().any(|brief| brief.activity == Activity::Waits),
+            whole: acting().filter(is_copy).count(),
+            target: leader.map_or(0, |leader| leader.target.into()),
+        })
+    }
+
+    /// Reads that of a snapshot; `None` if no replica runs, or if regions have no room for a log.
+    pub(crate) fn read(observer: &Observer, snapshot: &Snapshot) -> Option<Self> {
+        let area = Area::of(observer.cluster().layout())?;
+        let is_replica = |process: &&Process| {
+            process.alive && process.seat == 0 && process.name.as_str().starts_with(REPLICA_PREFIX)
+        };
+        // `None` for a program that only has such a name.
+        let brief = |process: &Process| -> Option<Option<Brief>> {
+            if process.elsewhere.is_some() {
+                let Some(copy) = observer.replica_elsewhere(process.region) else { return Some(None) };
+                return Brief::of(&copy.values).map(Some);
+            }
+            let mut memory = Vec::new();
+            let region = observer.region(process.region)?;
+            let mut read =
+                || region.reader().values(area.brief(), &mut memory).then(|| Brief::of(&memory)).flatten();
+            (0..TRIES).find_map(|_| read()).map(Some)
+        };
+        let each = snapshot
+            .all_processes()
+            .filter(is_replica)
+            .filter_map(|process| Some((snapshot.is_member(process) && !process.frozen, brief(process)?)));
+        Self::of(&each.collect::<Vec<_>>())
+    }
+
+    /// Why it is not as it should be, and what to do.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        if self.unread > 0 {
+            // That their host does not answer is said already; one of them may lead.
+            return None;
+        }
+        match self.serves {
+            false if self.waits => {
+                Some("the store does not serve: no replica that runs has it; see `obol smr status`".to_owned())
+            }
+            false => Some(
+                "the store does not serve: no replica leads, which needs a majority of its voters; see `obol smr status`"
+                    .to_owned(),
+            ),
+            true if self.whole < self.target => Some(format!(
+                "the store has {} of {} copies: start a replica again, wait while one loads, or ask for fewer by `obol smr \
+                 resize`",
+                self.whole, self.target
+            )),
+            true => None,
+        }
     }
 }
 
@@ -223,7 +332,14 @@ impl Replicas {
         let redundancy = of_leader
             .and_then(|one| one.standing)
             .map(|leader| found.iter().filter(|one| has_all(one, &leader)).count() as u64);
-        let log = |own: Standing| {
+        let loads = |who: Incarnation| {
+            found.iter().filter(|one| one.is_member).find_map(|one| {
+                let transfer = one.standing?.serves.filter(|transfer| transfer.to == who)?;
+                let (bytes, of_bytes) = (transfer.sent.min(transfer.whole), transfer.whole);
+                Some(Loads { from: one.name, bytes, of_bytes })
+            })
+        };
+        let log = |own: Standing, who: Incarnation| {
             let behind =
                 |of: fn(&Standing) -> u64, own: u64| newest.as_ref().map_or(0, of).saturating_sub(own);
             Log {
@@ -237,7 +353,8 @@ impl Replicas {
                 lag_bytes: behind(|newest| newest.accepted_bytes, own.applied_bytes),
                 pruned: own.pruned.0,
                 needs_snapshot: own.needs_snapshot,
-                snapshot_bytes: own.snapshot_bytes,
+                snapshot_bytes: own.serves.map_or(0, |transfer| transfer.whole),
+                loads: if own.needs_snapshot { loads(who) } else { None },
                 ring_used_bytes: own.ring_used,
                 ring_bytes,
                 sessions: own.sessions,
@@ -250,7 +367,7 @@ impl Replicas {
             activity: one.activity.map(Doing::from),
             frozen: one.frozen,
             elsewhere: one.elsewhere,
-            log: one.standing.map(log),
+            log: one.standing.map(|standing| log(standing, one.incarnation)),
         };
         Self {
             leader: of_leader.map(|one| one.name),
@@ -272,7 +389,8 @@ impl Replicas {
              start the first one with --force-empty: the store is empty then"
         } else if does(Doing::TakesOver) {
             "one takes over, which needs a majority of the voters of its log. If it lasts, bring those back that are frozen or \
-             cut off; if they are lost, end all replicas and start the first one with --force-empty: the store is empty then"
+             cut off; if they are lost, continue with what one has that is left: obol smr recover --from NAME, with the highest \
+             ACCEPTED"
         } else {
             "none is a member that is to lead; see `obol status`"
         })
@@ -294,8 +412,14 @@ impl Replica {
     }
 
     /// What is remarkable about it.
-    pub fn note(&self) -> &'static str {
-        match &self.log {
+    pub fn note(&self) -> Cow<'static, str> {
+        if let Some(Log { loads: Some(loads), .. }) = &self.log
+            && self.member
+            && !self.frozen
+        {
+            return loads.to_string().into();
+        }
+        Cow::Borrowed(match &self.log {
             None if self.is_unread() => "its host does not answer",
             _ if self.frozen => "frozen",
             _ if !self.member => "no member",
@@ -305,14 +429,14 @@ impl Replica {
             Some(log) if log.needs_snapshot => "loads a snapshot",
             Some(_) if self.leads => "leads",
             Some(_) => "follows",
-        }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_smr::{Index, Term};
+    use obol_smr::{Index, Term, Transfer};
 
     fn standing(accepted: u64, committed: u64, applied: u64) -> Standing {
         Standing {
@@ -326,7 +450,7 @@ mod tests {
             applied_bytes: applied * 100,
             pruned: Index(0),
             needs_snapshot: false,
-            snapshot_bytes: 0,
+            serves: None,
             ring_used: (accepted - applied) * 100,
             sessions: 1,
         }
@@ -368,6 +492,29 @@ mod tests {
     }
 
     #[test]
+    fn a_store_is_as_it_should_be_only_with_a_leader_and_all_copies() {
+        let brief = |activity, whole| Brief { activity, log: 7, whole, target: 3 };
+        let (leads, follows) = (brief(Activity::Leads, true), brief(Activity::Follows, true));
+        let all = |replicas: &[(bool, Option<Brief>)]| Store::of(replicas).expect("a store").complaint();
+        let one = |brief| (true, Some(brief));
+        assert_eq!(Store::of(&[]), None);
+        assert_eq!(all(&[one(leads), one(follows), one(follows)]), None);
+        let says = |replicas: &[(bool, Option<Brief>)], what: &str| {
+            let why = all(replicas);
+            assert!(why.as_ref().is_some_and(|why| why.contains(what)), "{why:?}");
+        };
+        says(&[one(leads), one(follows)], "2 of 3 copies");
+        says(&[one(leads), one(follows), one(brief(Activity::Follows, false))], "2 of 3 copies");
+        says(&[one(leads), one(follows), one(Brief { log: 8, ..follows })], "2 of 3 copies");
+        says(&[one(leads), one(follows), (false, Some(follows))], "2 of 3 copies");
+        // A leader that is frozen or no member serves nobody.
+        says(&[(false, Some(leads)), one(follows), one(follows)], "no replica leads");
+        says(&[one(brief(Activity::TakesOver, true))], "no replica leads");
+        says(&[one(Brief { log: 0, ..brief(Activity::Waits, false) })], "no replica that runs has it");
+        assert_eq!(all(&[one(follows), (true, None)]), None, "the one that is not read may lead");
+    }
+
+    #[test]
     fn without_a_leader_there_is_no_redundancy_and_a_remedy() {
         let all =
             vec![found(1, Activity::TakesOver, Some(standing(4, 4, 4))), found(2, Activity::Follows, None)];
@@ -394,5 +541,22 @@ mod tests {
             read.replicas.iter().map(Replica::note).collect::<Vec<_>>(),
             ["leads", "loads a snapshot", "follows", "no member"]
         );
+    }
+
+    #[test]
+    fn a_replica_that_loads_shows_how_much_and_from_which() {
+        let behind = Standing { needs_snapshot: true, ..standing(11, 11, 3) };
+        let serves = Some(Transfer { to: Incarnation(3), sent: 37_200_000, whole: 149_900_000 });
+        let all = vec![
+            found(1, Activity::Leads, Some(standing(12, 11, 11))),
+            found(2, Activity::Follows, Some(Standing { serves, ..standing(11, 11, 11) })),
+            found(3, Activity::Follows, Some(behind)),
+            found(4, Activity::Follows, Some(behind)),
+        ];
+        let read = Replicas::of(all, Some(Incarnation(1)), 4352);
+        let notes: Vec<_> = read.replicas.iter().map(Replica::note).collect();
+        let second = read.replicas[1].name;
+        let loads = format!("loads 37 of 150 MB from {second}");
+        assert_eq!(notes, ["leads", "follows", &loads, "loads a snapshot"]);
     }
 }

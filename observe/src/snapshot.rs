@@ -91,8 +91,8 @@ pub struct Process {
     pub detection: Detection,
     /// Its version.
     pub version: Version,
-    /// Until when its join is on hold, because programs of its name died or left repeatedly. Known on
-    /// this host only.
+    /// Until when its join is on hold, because members of its name died, left or were suspected
+    /// repeatedly. Known on this host only.
     pub held_until: Option<Instant>,
     /// Its heartbeat counter.
     pub heartbeat: u64,

@@ -252,7 +252,7 @@ impl Pareto {
     fn to(sorted: &[f64]) -> Self {
         let n = sorted.len() as f64;
         let mean = sorted.iter().sum::<f64>() / n;
-        let weighted: f64 = sorted.iter().enumerate().map(|(i, x)| x * i as f64).sum();
+        let weighted = sorted.iter().enumerate().map(|(i, x)| x * i as f64).sum::<f64>();
         let second = 2.0 * weighted / (n * (n - 1.0)) - mean;
         // All are alike.
         if second <= 0.0 {

@@ -74,6 +74,16 @@ pub fn merge(mut events: Vec<ObservedEvent>, plant: ActiveMutant) -> Vec<Observe
     events
 }
 
+/// Notes in `noted` when the first process decided or received each view.
+pub fn note_views(noted: &mut BTreeMap<ViewId, Instant>, events: &[ObservedEvent]) {
+    for ObservedEvent { event, .. } in events {
+        if matches!(event.record.kind, What::Decide | What::ViewReceived) {
+            let first = noted.entry(ViewId(event.record.a)).or_insert(event.at);
+            *first = event.at.min(*first);
+        }
+    }
+}
+
 /// A death notice at one coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {

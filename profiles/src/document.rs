@@ -95,12 +95,15 @@ impl Faults {
         );
     }
 
-    /// The result if there is no fault, otherwise all faults in the order of the text.
+    /// The result if there is no fault, otherwise all faults in the order of the text, and what is missing
+    /// after the others.
     pub fn judge<T>(mut self, read: Option<T>, text: &str, origin: &str) -> Result<T, FileError> {
         if let Some(read) = read.filter(|_| self.0.is_empty()) {
             return Ok(read);
         }
-        self.0.sort_by_key(|(at, _)| *at);
+        // What is missing may be there under a name with a mistake, which is a fault of its own.
+        let lacks = |fault: &Fault| matches!(fault, Fault::MissingKey { .. } | Fault::MissingTable(_));
+        self.0.sort_by_key(|(at, fault)| (lacks(fault), *at));
         let placed = |(at, fault)| {
             let (line, column) = place(text, at);
             Problem { line, column, fault }

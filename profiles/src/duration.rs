@@ -6,8 +6,9 @@ use obol_fabric::Nanos;
 /// Units and their length in nanoseconds, longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A unit that is read but never printed: not every span is a finite decimal number of it.
-const MINUTE: (&str, u64) = ("m", 60 * 1_000_000_000);
+/// Units that are read but never printed: not every span is a finite decimal number of them.
+const LONG: [(&str, u64); 3] =
+    [("m", 60 * 1_000_000_000), ("h", 3600 * 1_000_000_000), ("d", 24 * 3600 * 1_000_000_000)];
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,10 +17,10 @@ pub enum DurationError {
     #[error("{0:?} is not a duration; write a number and a unit, as in \"20ms\"")]
     Number(String),
     /// A number and nothing else.
-    #[error("{0:?} has no unit; write ns, us, ms, s or m behind the number, as in \"20ms\"")]
+    #[error("{0:?} has no unit; write ns, us, ms, s, m, h or d behind the number, as in \"20ms\"")]
     NoUnit(String),
     /// A number and something that is no unit: the text, the unit.
-    #[error("{0:?} has the unknown unit {1:?}; units are ns, us, ms, s and m")]
+    #[error("{0:?} has the unknown unit {1:?}; units are ns, us, ms, s, m, h and d")]
     Unit(String, String),
     /// Has a part of a nanosecond.
     #[error("{0:?} is finer than a nanosecond")]
@@ -47,7 +48,7 @@ pub fn parse(text: &str) -> Result<Nanos, DurationError> {
     if unit.is_empty() {
         return Err(DurationError::NoUnit(quoted()));
     }
-    let Some((_, scale)) = UNITS.into_iter().chain([MINUTE]).find(|(name, _)| *name == unit) else {
+    let Some((_, scale)) = UNITS.into_iter().chain(LONG).find(|(name, _)| *name == unit) else {
         return Err(DurationError::Unit(quoted(), crate::document::shortened(unit)));
     };
     let long = || DurationError::TooLong(quoted());
@@ -55,7 +56,7 @@ pub fn parse(text: &str) -> Result<Nanos, DurationError> {
     let mut rest = 0;
     let mut place = scale;
     for digit in fraction.trim_end_matches('0').bytes() {
-        if place < 10 {
+        if !place.is_multiple_of(10) {
             return Err(DurationError::TooFine(quoted()));
         }
         place /= 10;
@@ -98,6 +99,10 @@ mod tests {
             ("0s", 0),
             ("30m", 1_800_000_000_000),
             ("0.5m", 30_000_000_000),
+            ("12h", 43_200_000_000_000),
+            ("1.5h", 5_400_000_000_000),
+            ("0.00000000001h", 36),
+            ("2d", 172_800_000_000_000),
             ("18446744073.709551615s", u64::MAX),
         ] {
             assert_eq!(parse(text), Ok(Nanos(nanos)), "{text}");
@@ -109,21 +114,28 @@ mod tests {
         let refused = |text| parse(text).expect_err(text).to_string();
         assert_eq!(
             refused("20"),
-            r#""20" has no unit; write ns, us, ms, s or m behind the number, as in "20ms""#
+            r#""20" has no unit; write ns, us, ms, s, m, h or d behind the number, as in "20ms""#
         );
-        assert_eq!(refused("20 ms"), r#""20 ms" has the unknown unit " ms"; units are ns, us, ms, s and m"#);
-        assert_eq!(refused("2min"), r#""2min" has the unknown unit "min"; units are ns, us, ms, s and m"#);
+        assert_eq!(
+            refused("20 ms"),
+            r#""20 ms" has the unknown unit " ms"; units are ns, us, ms, s, m, h and d"#
+        );
+        assert_eq!(
+            refused("2min"),
+            r#""2min" has the unknown unit "min"; units are ns, us, ms, s, m, h and d"#
+        );
         let no_number = r#" is not a duration; write a number and a unit, as in "20ms""#;
         for text in ["", "ms", "-5ms", "+5ms", ".5s", "5.s", "1.2.3s", "1e3s"] {
             if text == "1e3s" {
                 assert_eq!(
                     refused(text),
-                    r#""1e3s" has the unknown unit "e3s"; units are ns, us, ms, s and m"#
+                    r#""1e3s" has the unknown unit "e3s"; units are ns, us, ms, s, m, h and d"#
                 );
             } else {
                 assert_eq!(refused(text), format!("{text:?}{no_number}"));
             }
         }
+        assert_eq!(refused("0.000000000001h"), r#""0.000000000001h" is finer than a nanosecond"#);
         assert_eq!(refused("1.5ns"), r#""1.5ns" is finer than a nanosecond"#);
         assert_eq!(refused("18446744073.709551616s"), r#""18446744073.709551616s" is longer than 584 years"#);
     }

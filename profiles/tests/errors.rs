@@ -69,7 +69,7 @@ fn an_unknown_table_is_answered_with_the_nearest() {
     );
     assert_eq!(
         said(&[("[notice]", "[zebra]")]),
-        "mine.toml:schema:1: missing table [notice]\nmine.toml:[zebra]:2: unknown table [zebra]"
+        "mine.toml:[zebra]:2: unknown table [zebra]\nmine.toml:schema:1: missing table [notice]"
     );
     assert_eq!(
         said(&[("[notice]", "[lease.x]\n[notice]")]),
@@ -137,11 +137,11 @@ fn a_value_of_another_type_is_shown() {
 fn a_bad_duration_says_what_to_write() {
     assert_eq!(
         said(&[("\"20ms\"", "\"20\"")]),
-        "mine.toml:duration:12: lease.duration: \"20\" has no unit; write ns, us, ms, s or m behind the number, as in \"20ms\""
+        "mine.toml:duration:12: lease.duration: \"20\" has no unit; write ns, us, ms, s, m, h or d behind the number, as in \"20ms\""
     );
     assert_eq!(
         said(&[("\"20ms\"", "\"20 m\"")]),
-        "mine.toml:duration:12: lease.duration: \"20 m\" has the unknown unit \" m\"; units are ns, us, ms, s and m"
+        "mine.toml:duration:12: lease.duration: \"20 m\" has the unknown unit \" m\"; units are ns, us, ms, s, m, h and d"
     );
 }
 

@@ -1,6 +1,8 @@
 //! Which replicas of this host have had the store: a file of the cluster for each. A replica that
-//! leaves takes its own away; one that dies does not. So a first replica knows whether keys would
-//! be lost if it began a new log.
+//! leaves takes its own away if others have the store; one that dies does not, nor does one that leaves
+//! with the last copy. So a first replica knows whether keys would be lost if it began a new log.
+//!
+//! And the word of an operator that a replica is to continue alone: another file.
 
 use crate::ReplicaError;
 use obol_fabric::Name;
@@ -37,6 +39,25 @@ pub fn left(site: &Site) -> Result<Vec<String>, ReplicaError> {
 pub(crate) fn set(site: &Site, member: Name) -> Result<(), ReplicaError> {
     let path = path(site, member.as_str());
     fs::write(&path, "").map_err(at(&path))
+}
+
+/// The names of files that say that a replica is to continue alone.
+const RECOVER_PREFIX: &str = "smr-recover.";
+
+fn recover_path(site: &Site, member: &str) -> PathBuf {
+    site.cluster.dir().join(format!("{RECOVER_PREFIX}{member}"))
+}
+
+/// Has a replica of this host continue alone with what it has, as soon as it takes over: an operator says
+/// that no majority of its voters comes back.
+pub fn recover(site: &Site, member: &str) -> Result<(), ReplicaError> {
+    let path = recover_path(site, member);
+    fs::write(&path, "").map_err(at(&path))
+}
+
+/// Takes that word back. Returns whether there was one.
+pub fn end_recovery(site: &Site, member: &str) -> bool {
+    fs::remove_file(recover_path(site, member)).is_ok()
 }
 
 /// It has left, and its memory is not needed.

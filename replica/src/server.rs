@@ -8,10 +8,10 @@ use obol_node::Site;
 use obol_node::endpoint::Act;
 use obol_node::network::{Fabric, Network};
 use obol_smr::{
-    Actor, Area, Client, ClientError, Detector, Guard, Node, Pace, Replica, ReplicaState, Service,
+    Actor, Area, Client, ClientError, Departure, Detector, Guard, Node, Pace, Replica, ReplicaState, Service,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How long a replica that sends no part of a snapshot may take before another one is asked.
 const PATIENCE: Nanos = Nanos::from_millis(20);
@@ -39,6 +39,12 @@ fn look_every(site: &Site) -> Nanos {
         _ => LOOK_EVERY,
     }
 }
+
+/// How long a replica that is to end tries to leave the store to the others.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+
+/// How often a replica that takes over looks for the word of an operator that it is to continue alone.
+const RECOVERY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often a client beside a replica looks for answers that it was not woken up for.
 const LOOK_BESIDE_EVERY: Nanos = Nanos::from_micros(100);
@@ -89,6 +95,16 @@ pub trait Observer {
     /// That client can no longer be used. Another one follows.
     fn client_failed(&mut self, _error: ClientError) {}
 
+    /// It was stopped, and ends. `departure` says what becomes of the store. Returns whether a later first
+    /// replica of this host is to wait for the store instead of beginning an empty one, if this one does not
+    /// leave it to others.
+    fn leaves(&mut self, _departure: Departure) -> bool {
+        false
+    }
+
+    /// It continues alone, on an operator's word.
+    fn recovers(&mut self) {}
+
     /// This host cannot note that it has the store. It serves all the same; a later replica may then
     /// begin a new log.
     fn unmarked(&mut self, _error: ReplicaError) {}
@@ -104,6 +120,10 @@ struct Turns<'a, S, E, G, O> {
     area: Area,
     /// When a client that failed is replaced.
     replace_at: Option<Instant>,
+    /// Since when it is to end.
+    stopped: Option<Instant>,
+    /// When it looks next whether it is to continue alone.
+    recovery_at: Instant,
 }
 
 impl<S: Service, E: Detector, G: Guard, O: Observer> Turns<'_, S, E, G, O> {
@@ -145,7 +165,8 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
     type Output = ReplicaState;
 
     fn on<D: Drive>(self, endpoint: &mut D) -> ReplicaState {
-        let Self { node, site, settings, stop, observer, area, mut replace_at } = self;
+        let Self { node, site, settings, stop, observer, area, mut replace_at, mut stopped, mut recovery_at } =
+            self;
         observer.joined(endpoint.waker());
         let (done, mut reported) = (AtomicBool::new(false), None);
         let (mut last, mut at) = (ReplicaState::Out, Instant::now());
@@ -181,19 +202,28 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                     | ReplicaState::Unsupported
                     | ReplicaState::Refuses
             );
-            if is_over || stop.load(Ordering::Relaxed) {
+            let leaves = stop.load(Ordering::Relaxed) && {
+                let since = *stopped.get_or_insert_with(Instant::now);
+                node.replica_mut().is_none_or(|replica| {
+                    replica.retire();
+                    replica.departure() != Departure::Pending || since.elapsed() >= LEAVE_WITHIN
+                })
+            };
+            if is_over || leaves {
                 done.store(true, Ordering::Relaxed);
+            }
+            if last == ReplicaState::TakingOver && Instant::now() >= recovery_at {
+                recovery_at = Instant::now() + RECOVERY_POLL_INTERVAL;
+                if marks::end_recovery(site, settings.name.as_str())
+                    && let Some(replica) = node.replica_mut()
+                {
+                    replica.continue_alone(obol_agent::seed());
+                    observer.recovers();
+                }
             }
         });
         last
     }
-}
-
-/// The Unix time at the beginning of the fabric's time, in ms.
-fn epoch_ms() -> u64 {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let unix = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
-    unix.saturating_sub(clock::now().0 / 1_000_000)
 }
 
 /// Runs a replica on this thread until it is stopped: a new one each time it had to give way to one
@@ -221,7 +251,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
         let poll_every = settings.poll_every;
         let look_every = look_every(site);
         let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every };
-        let replica = Replica::<S, E, G>::new(area, pace, empty()?).with_epoch(epoch_ms());
+        let replica = Replica::<S, E, G>::new(area, pace, empty()?);
         let voters = if settings.unreplicated { 1 } else { settings.voters };
         let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };
         let replica = if settings.unreplicated { replica.unreplicated() } else { replica };
@@ -229,13 +259,28 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
         if let Some(client) = client.take() {
             node = node.with_client(client);
         }
-        let (observer, replace_at) = (&mut *observer, None);
-        let turns = Turns { node: &mut node, site, settings, stop, observer, area, replace_at };
+        marks::end_recovery(site, name.as_str());
+        let (replace_at, stopped, recovery_at) = (None, None, Instant::now());
+        let turns = Turns {
+            node: &mut node,
+            site,
+            settings,
+            stop,
+            observer: &mut *observer,
+            area,
+            replace_at,
+            stopped,
+            recovery_at,
+        };
         let last = endpoint.each(turns);
+        let departure = node.replica().map_or(Departure::Left, Replica::departure);
         client = node.take_client();
         endpoint.serve(&mut node, &AtomicBool::new(true));
         if stop.load(Ordering::Relaxed) {
-            marks::clear(site, name.as_str());
+            let keeps = departure != Departure::Left && observer.leaves(departure);
+            if !keeps {
+                marks::clear(site, name.as_str());
+            }
             return Ok(());
         }
         match last {

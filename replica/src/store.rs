@@ -43,6 +43,9 @@ pub enum CallError {
     /// This is a forked child of the process that has the replica.
     #[error("the replica belongs to the parent of this forked process")]
     Forked,
+    /// It is made from a function of the service, and would wait for itself.
+    #[error("a function of the service cannot call the service: no call is answered before it returns")]
+    Nested,
 }
 
 /// A call on its way to the client's thread.
@@ -83,7 +86,7 @@ impl Shared {
 }
 
 /// A replica of a service, and a client of it, as members of a cluster. Dropping it leaves the
-/// cluster gracefully.
+/// cluster gracefully; in a function of the service, when that has returned.
 pub struct Store {
     shared: Arc<Shared>,
     calls: Sender<Call>,
@@ -147,9 +150,19 @@ impl Store {
     }
 
     /// How many voters had all that was answered when it was last looked; 0 if this replica does not
-    /// lead.
+    /// lead, and in a forked child.
     pub fn redundancy(&self) -> usize {
+        if std::process::id() != self.pid {
+            // The parent's, and from before the fork.
+            return 0;
+        }
         self.shared.redundancy.load(Ordering::Relaxed)
+    }
+
+    /// Whether a function of the service is running that called this.
+    fn is_own_thread(&self) -> bool {
+        let me = std::thread::current().id();
+        self.threads.iter().any(|thread| thread.thread().id() == me)
     }
 
     fn call(
@@ -160,6 +173,9 @@ impl Store {
     ) -> Result<Box<[u8]>, CallError> {
         if std::process::id() != self.pid {
             return Err(CallError::Forked);
+        }
+        if self.is_own_thread() {
+            return Err(CallError::Nested);
         }
         if let Some(error) = self.shared.ended.get() {
             return Err(CallError::Ended(error.clone()));
@@ -195,7 +211,12 @@ impl Drop for Store {
         }
         self.shared.stop.store(true, Ordering::Relaxed);
         [&self.shared.client, &self.shared.replica].into_iter().for_each(Shared::wake);
+        let me = std::thread::current().id();
         for thread in self.threads.drain(..) {
+            if thread.thread().id() == me {
+                // Dropped in a function of the service: it ends when that returns.
+                continue;
+            }
             thread.thread().unpark();
             // A panic was already printed.
             let _ = thread.join();

@@ -12,6 +12,7 @@
 //! ..       chunk      by itself: the chunk that was asked for last
 //! ..       rings      one per replica that may lead: entries of the log, as it sent them
 //! ..       blocks     one per client, as assigned by the view: its head and its newest requests
+//! ..       large chunk  by itself, instead of the one before the rings, where what is left has room
 //!          of a client
 //! 0        answers    to its newest requests
 //! ```
@@ -30,8 +31,10 @@ pub const WINDOW: u64 = 8;
 pub const PLACES: u8 = 8;
 /// Replicas in a view that can report to a leader.
 pub const REPLICAS_MAX: usize = 16;
-/// Bytes of a snapshot's chunk.
-pub(crate) const CHUNK_BYTES: usize = 1024;
+/// Bytes of a snapshot's chunk, if there is no room for a larger one.
+const CHUNK_BYTES: usize = 1024;
+/// The same at most.
+const CHUNK_BYTES_MAX: u32 = 64 * 1024;
 
 /// Bytes of a cache line.
 const LINE: u32 = 64;
@@ -72,6 +75,9 @@ pub struct Area {
     begin: u32,
     ring: u32,
     blocks: u32,
+    /// Where the chunk is that was asked for last, with its bytes.
+    chunk: u32,
+    chunk_bytes: u32,
 }
 
 impl Area {
@@ -84,7 +90,14 @@ impl Area {
         let share = space / 2 / u32::from(PLACES) / LINE * LINE;
         let ring = share.clamp(RING_BYTES_MIN, RING_BYTES_MAX);
         let blocks = space.checked_sub(ring * u32::from(PLACES))? / BLOCK_BYTES;
-        (blocks > 0).then_some(Self { begin, ring, blocks })
+        let rest = space - ring * u32::from(PLACES) - blocks * BLOCK_BYTES;
+        let large = rest.saturating_sub(LINE).min(CHUNK_BYTES_MAX) / LINE * LINE;
+        let (chunk, chunk_bytes) = if large > CHUNK_BYTES as u32 {
+            (begin + RINGS_AT + ring * u32::from(PLACES) + blocks * BLOCK_BYTES, large)
+        } else {
+            (begin + CHUNK_AT, CHUNK_BYTES as u32)
+        };
+        (blocks > 0).then_some(Self { begin, ring, blocks, chunk, chunk_bytes })
     }
 
     /// Bytes of a ring.
@@ -148,12 +161,21 @@ impl Area {
         self.begin + PERMISSIONS_AT + replica as u32 * LINE
     }
 
+    /// The head of the chunk that was asked for last, and the chunk after it.
     pub(crate) const fn chunk(&self) -> u32 {
+        self.chunk
+    }
+
+    /// Bytes of a chunk.
+    pub(crate) const fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes as usize
+    }
+
+    /// A copy of the chunk's head, for observers.
+    pub(crate) const fn chunk_head(&self) -> u32 {
         self.begin + CHUNK_AT
     }
 
-    /// The bytes of the chunk and its head.
-    pub(crate) const CHUNK_WHOLE: u32 = LINE + CHUNK_BYTES as u32;
     /// Where a chunk's data begins.
     pub(crate) const CHUNK_DATA: u32 = LINE;
 
@@ -184,14 +206,19 @@ impl Area {
         begin..begin + self.ring as usize
     }
 
+    /// The part of a replica's region that says what it does: see [`crate::Brief`].
+    pub const fn brief(&self) -> Range<u32> {
+        self.begin..self.begin + HEADER_BYTES
+    }
+
     /// The part of a replica's region that an observer reads: all but the clients' requests.
     pub const fn shared(&self) -> Range<u32> {
         self.begin..self.rings() + self.rings_bytes()
     }
 
-    /// Offset of the chunk in the bytes of [`Area::shared`].
+    /// Offset of the copy of the chunk's head in the bytes of [`Area::shared`].
     pub(crate) const fn chunk_in_shared(&self) -> usize {
-        (self.chunk() - self.begin) as usize
+        CHUNK_AT as usize
     }
 
     /// Offset of the pointers in the bytes of [`Area::shared`].
@@ -276,7 +303,7 @@ mod tests {
             area.ask(REPLICAS_MAX - 1),
             area.permission(0),
             area.permission(REPLICAS_MAX - 1),
-            area.chunk(),
+            area.chunk_head(),
             area.rings(),
             area.entry(PLACES - 1, Offset(u64::from(area.ring - 8))),
             area.client_head(Block(0)),
@@ -286,16 +313,18 @@ mod tests {
         assert!(parts.is_sorted_by(|a, b| a < b), "{parts:?}");
         assert!(parts[0] >= values.start);
         let permitted = area.permitted();
-        assert!(area.chunk() + Area::CHUNK_WHOLE <= permitted.start && permitted.contains(&area.pointers()));
+        let blocks_end = area.client_head(Block(area.blocks));
+        let chunk_end = area.chunk() + Area::CHUNK_DATA + area.chunk_bytes;
+        assert!(area.chunk() >= blocks_end && chunk_end <= values.end);
+        assert!(area.chunk_head() < permitted.start && permitted.contains(&area.pointers()));
         assert_eq!((permitted.start, permitted.end), (area.entry(0, Offset(0)), area.client_head(Block(0))));
-        assert!(area.chunk() + Area::CHUNK_WHOLE <= area.rings());
     }
 
     /// With the limits of the profiles, as stated in `docs/design/smr.md`.
     #[test]
     fn rings_and_clients_are_as_documented() {
         let area = area(LIMITS).expect("there is room");
-        assert_eq!((area.ring_bytes(), area.clients_max()), (14_016, 12));
+        assert_eq!((area.ring_bytes(), area.clients_max(), area.chunk_bytes()), (14_016, 12, 7_232));
     }
 
     #[test]

@@ -19,8 +19,13 @@ use crate::PAYLOAD_BYTES_MAX;
 use crate::sealed::word;
 use crate::service::{LoadError, Service};
 use core::cmp::Reverse;
+use core::ops::Bound;
 use std::collections::BTreeMap;
 use strum::FromRepr;
+
+mod aside;
+
+use aside::{Aside, Former, Image, Rest};
 
 const REPLY_HEAD_BYTES: usize = 1 + 4 * 8;
 const FILL_BYTES: usize = 3 * 8;
@@ -28,8 +33,13 @@ const FILL_BYTES: usize = 3 * 8;
 pub const FILLS_MAX: usize = (PAYLOAD_BYTES_MAX - REPLY_HEAD_BYTES) / FILL_BYTES;
 /// Levels of each side that a query returns at most.
 pub const LEVELS_MAX: u8 = ((PAYLOAD_BYTES_MAX - 3) / (2 * 16)) as u8;
-/// Bytes of an order in a snapshot.
+/// Bytes of an order in a snapshot, and of what precedes all orders.
 const SAVED_BYTES: usize = 4 * 8;
+const NEWEST_BYTES: usize = 8;
+/// The highest number of an order that may be loaded, so that counting on never overflows.
+const NEWEST_MAX: u64 = u64::MAX / 2;
+/// Orders of a part of a snapshot.
+const PART_ORDERS: usize = 32;
 
 const LIMIT: u8 = 1;
 const MARKET: u8 = 2;
@@ -227,17 +237,26 @@ impl Depth {
     }
 }
 
+/// Quantities, the highest price first, then the oldest order.
+type Bids = BTreeMap<(Reverse<u64>, u64), u64>;
+/// Quantities, the lowest price first, then the oldest order.
+type Asks = BTreeMap<(u64, u64), u64>;
+/// Sides and prices.
+type Orders = BTreeMap<u64, (Side, u64)>;
+
 /// The book: what rests in it, in the order in which it is traded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OrderBook {
-    /// Quantities, the highest price first, then the oldest order.
-    bids: BTreeMap<(Reverse<u64>, u64), u64>,
-    /// Quantities, the lowest price first, then the oldest order.
-    asks: BTreeMap<(u64, u64), u64>,
+    bids: Bids,
+    asks: Asks,
+    /// How much rests at each price.
+    bid_levels: BTreeMap<Reverse<u64>, u128>,
+    ask_levels: BTreeMap<u64, u128>,
     /// Where the orders are.
-    orders: BTreeMap<u64, (Side, u64)>,
+    orders: Orders,
     /// The number of the newest order.
     newest: u64,
+    aside: Aside,
 }
 
 impl OrderBook {
@@ -254,9 +273,11 @@ impl OrderBook {
     /// The best levels of each side.
     pub fn depth(&self, levels: u8) -> Depth {
         let most = usize::from(levels.min(LEVELS_MAX));
-        let bids = sums(self.bids.iter().map(|((Reverse(price), _), quantity)| (*price, *quantity)), most);
-        let asks = sums(self.asks.iter().map(|((price, _), quantity)| (*price, *quantity)), most);
-        Depth { bids, asks }
+        let level =
+            |(price, sum): (u64, &u128)| Level { price, quantity: u64::try_from(*sum).unwrap_or(u64::MAX) };
+        let bids = self.bid_levels.iter().map(|(Reverse(price), sum)| level((*price, sum)));
+        let asks = self.ask_levels.iter().map(|(price, sum)| level((*price, sum)));
+        Depth { bids: bids.take(most).collect(), asks: asks.take(most).collect() }
     }
 
     /// Executes a command.
@@ -319,42 +340,73 @@ impl OrderBook {
 
     /// So much of an order rests at its price.
     fn rest(&mut self, side: Side, price: u64, order: u64, quantity: u64) {
+        self.keep(order);
         self.orders.insert(order, (side, price));
-        match side {
+        let before = match side {
             Side::Buy => self.bids.insert((Reverse(price), order), quantity),
             Side::Sell => self.asks.insert((price, order), quantity),
         };
+        self.count(side, price, before.unwrap_or(0), quantity);
     }
 
     /// Takes an order out; returns what was left of it.
     fn take_out(&mut self, order: u64) -> Option<u64> {
-        match self.orders.remove(&order)? {
-            (Side::Buy, price) => self.bids.remove(&(Reverse(price), order)),
-            (Side::Sell, price) => self.asks.remove(&(price, order)),
+        self.keep(order);
+        let (side, price) = self.orders.remove(&order)?;
+        let left = match side {
+            Side::Buy => self.bids.remove(&(Reverse(price), order)),
+            Side::Sell => self.asks.remove(&(price, order)),
+        }?;
+        self.count(side, price, left, 0);
+        Some(left)
+    }
+
+    /// An order at this price has another quantity.
+    fn count(&mut self, side: Side, price: u64, before: u64, now: u64) {
+        match side {
+            Side::Buy => aside::count(&mut self.bid_levels, Reverse(price), before, now),
+            Side::Sell => aside::count(&mut self.ask_levels, price, before, now),
         }
     }
 
-    /// `None` if the bytes are no saved book.
-    fn loaded(from: &[u8]) -> Option<Self> {
-        let (newest, rest) = from.split_first_chunk::<8>()?;
-        let mut book = Self { newest: u64::from_le_bytes(*newest), ..Self::default() };
-        let (orders, cut) = rest.as_chunks::<SAVED_BYTES>();
-        for bytes in orders {
-            let [side, price, order, quantity] =
-                [word(bytes, 0)?, word(bytes, 1)?, word(bytes, 2)?, word(bytes, 3)?];
-            let side = Side::from_repr(u8::try_from(side).ok()?)?;
-            let is_known = order == 0 || order > book.newest || book.orders.contains_key(&order);
-            if is_known || price == 0 || quantity == 0 {
-                return None;
-            }
-            book.rest(side, price, order, quantity);
+    /// An order that rests: side, price, quantity.
+    fn image(&self, order: u64) -> Option<Image> {
+        let &(side, price) = self.orders.get(&order)?;
+        let quantity = match side {
+            Side::Buy => self.bids.get(&(Reverse(price), order)),
+            Side::Sell => self.asks.get(&(price, order)),
+        };
+        Some((side, price, *quantity?))
+    }
+
+    /// An order is about to change: a save that has not written it needs it as it is.
+    fn keep(&mut self, order: u64) {
+        if self.aside.needs(order)
+            && let Some(image) = self.image(order)
+        {
+            self.aside.keep(order, image);
         }
-        // Orders that could trade never rest.
-        let is_crossed = match (book.best(Side::Sell), book.best(Side::Buy)) {
+    }
+
+    /// Loads an order of a saved book.
+    fn load_one(&mut self, bytes: &[u8; SAVED_BYTES]) -> Option<()> {
+        let [side, price, order, quantity] =
+            [word(bytes, 0)?, word(bytes, 1)?, word(bytes, 2)?, word(bytes, 3)?];
+        let side = Side::from_repr(u8::try_from(side).ok()?)?;
+        let is_known = order == 0 || order > self.newest || self.orders.contains_key(&order);
+        if is_known || price == 0 || quantity == 0 {
+            return None;
+        }
+        self.rest(side, price, order, quantity);
+        Some(())
+    }
+
+    /// Whether orders could trade, which never rest.
+    fn is_crossed(&self) -> bool {
+        match (self.best(Side::Sell), self.best(Side::Buy)) {
             (Some((_, bid, _)), Some((_, ask, _))) => bid >= ask,
             _ => false,
-        };
-        (cut.is_empty() && !is_crossed).then_some(book)
+        }
     }
 }
 
@@ -368,21 +420,10 @@ impl Side {
     }
 }
 
-/// The first levels of orders that are sorted by price.
-fn sums(orders: impl Iterator<Item = (u64, u64)>, most: usize) -> Vec<Level> {
-    let mut levels: Vec<Level> = Vec::new();
-    for (price, quantity) in orders {
-        let is_new = levels.last().is_none_or(|level| level.price != price);
-        if is_new && levels.len() == most {
-            break;
-        }
-        if is_new {
-            levels.push(Level { price, quantity });
-        } else if let Some(level) = levels.last_mut() {
-            level.quantity = level.quantity.saturating_add(quantity);
-        }
+fn save_one(order: u64, (side, price, left): Image, to: &mut Vec<u8>) {
+    for number in [side as u64, price, order, left] {
+        to.extend_from_slice(&number.to_le_bytes());
     }
-    levels
 }
 
 impl Service for OrderBook {
@@ -408,18 +449,93 @@ impl Service for OrderBook {
 
     fn save(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.newest.to_le_bytes());
-        let bids = self.bids.iter().map(|(&(Reverse(price), order), &left)| (Side::Buy, price, order, left));
-        let asks = self.asks.iter().map(|(&(price, order), &left)| (Side::Sell, price, order, left));
-        for (side, price, order, left) in bids.chain(asks) {
-            for number in [side as u64, price, order, left] {
-                to.extend_from_slice(&number.to_le_bytes());
-            }
+        for &order in self.orders.keys() {
+            self.image(order).into_iter().for_each(|image| save_one(order, image, to));
         }
     }
 
     fn load(&mut self, from: &[u8]) -> Result<(), LoadError> {
-        *self = Self::loaded(from).ok_or(LoadError)?;
+        let (mut book, mut from) = (self.begin_load(), from.to_vec());
+        book.load_part(&mut from)?;
+        book.end_load(&from)?;
+        *self = book;
         Ok(())
+    }
+
+    fn begin_save(&mut self) -> Option<u64> {
+        self.aside.begin_save(self.newest);
+        Some((NEWEST_BYTES + SAVED_BYTES * self.len()) as u64)
+    }
+
+    fn save_part(&mut self, to: &mut Vec<u8>) -> Option<bool> {
+        let Former { newest, mut upto, is_begun } = self.aside.former()?;
+        if !is_begun {
+            to.extend_from_slice(&newest.to_le_bytes());
+        }
+        // Of those that rest, and those that are kept as they were, the first ones.
+        let not_written = (Bound::Excluded(upto), Bound::Included(newest));
+        let mut rest = self.orders.range(not_written).map(|(order, _)| *order).peekable();
+        for _ in 0..PART_ORDERS {
+            let kept = self.aside.first_kept();
+            let order = match (rest.peek().copied(), kept) {
+                (Some(order), Some(kept)) => order.min(kept),
+                (Some(order), None) | (None, Some(order)) => order,
+                (None, None) => return Some(self.aside.saved(None)),
+            };
+            rest.next_if_eq(&order);
+            let image = if kept == Some(order) { self.aside.take_kept() } else { self.image(order) };
+            image.into_iter().for_each(|image| save_one(order, image, to));
+            upto = order;
+        }
+        Some(self.aside.saved(Some(upto)))
+    }
+
+    fn end_save(&mut self) {
+        self.aside.end_save();
+    }
+
+    fn begin_load(&self) -> Self {
+        Self { aside: Aside::blank(), ..Self::default() }
+    }
+
+    fn load_part(&mut self, from: &mut Vec<u8>) -> Result<(), LoadError> {
+        let mut rest = &from[..];
+        if self.aside.is_blank()
+            && let Some((newest, after)) = rest.split_first_chunk::<NEWEST_BYTES>()
+        {
+            self.newest = Some(u64::from_le_bytes(*newest)).filter(|n| *n <= NEWEST_MAX).ok_or(LoadError)?;
+            self.aside.set_loaded();
+            rest = after;
+        }
+        if !self.aside.is_blank() {
+            let (orders, after) = rest.as_chunks::<SAVED_BYTES>();
+            orders.iter().try_for_each(|bytes| self.load_one(bytes)).ok_or(LoadError)?;
+            rest = after;
+        }
+        let loaded = from.len() - rest.len();
+        from.drain(..loaded);
+        Ok(())
+    }
+
+    fn end_load(&mut self, rest: &[u8]) -> Result<(), LoadError> {
+        let is_whole = rest.is_empty() && !self.aside.is_blank() && !self.is_crossed();
+        if is_whole { Ok(()) } else { Err(LoadError) }
+    }
+
+    fn work(&mut self) -> bool {
+        self.aside.work()
+    }
+
+    fn discard(&mut self, other: Self) {
+        let Self { bids, asks, bid_levels, ask_levels, orders, newest: _, aside } = other;
+        self.aside.discard(Rest { bids, asks, bid_levels, ask_levels, orders }, aside);
+    }
+
+    #[cfg(feature = "mutants")]
+    fn plant(&mut self, mutant: crate::Mutant) {
+        if mutant == crate::Mutant::SaveLate {
+            self.aside.save_late();
+        }
     }
 }
 

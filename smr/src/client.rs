@@ -17,6 +17,10 @@ use thiserror::Error;
 
 /// Polls of a client that polls without a pause between two rounds of other work.
 const POLLS_PER_TICK: u32 = 32;
+/// After so long without a command a client takes a session of its own anew before the next one: as many
+/// others as the log keeps sessions for may have been used since, and whether a command took effect
+/// whose session has ended is unknown. So many are not used in this time.
+const SESSION_FRESH: Nanos = Nanos::from_secs(1);
 /// Retry intervals grow up to this factor: repeating does not help a network or leader that is
 /// overloaded.
 const RETRY_FACTOR_MAX: u64 = 32;
@@ -128,6 +132,8 @@ pub struct Client {
     block: Option<Block>,
     /// The session exists.
     is_open: bool,
+    /// When it was known last that it does.
+    used_at: Instant,
     /// Number of the connection to a leader.
     connection: u64,
     next: u64,
@@ -171,6 +177,7 @@ impl Client {
             replicas: Vec::new(),
             block: None,
             is_open: false,
+            used_at: Instant::ZERO,
             connection: 0,
             next: 2,
             pending: VecDeque::from([open]),
@@ -230,6 +237,9 @@ impl Client {
         if self.is_busy() {
             return Err(BeginError::Busy);
         }
+        if kind != Request::Query {
+            self.renew(now, fabric);
+        }
         let number = self.next;
         self.next += 1;
         self.pending.push_back(Pending { number, kind, payload, at: now, is_done: false });
@@ -240,6 +250,25 @@ impl Client {
         }
         self.poll_at = self.poll_at.min(now + self.poll_every);
         Ok(number)
+    }
+
+    /// Begins another session if this one may have ended, and nothing is on the way that its end would make
+    /// uncertain. Queries need none: those that wait are sent again after it.
+    fn renew<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let is_fresh = now.since(self.used_at) < SESSION_FRESH;
+        let is_certain = self.pending.iter().all(|pending| pending.is_done || pending.kind == Request::Query);
+        // The request that follows needs a number, too.
+        let has_room = self.pending.front().is_none_or(|oldest| self.next + 1 - oldest.number < WINDOW);
+        if !self.is_open || is_fresh || !is_certain || !has_room {
+            return;
+        }
+        self.id = another(self.id, self.next);
+        self.is_open = false;
+        let (number, kind, payload) = (self.next, Request::Open, Box::default());
+        self.next += 1;
+        self.pending.push_back(Pending { number, kind, payload, at: now, is_done: false });
+        self.retry_in = self.retry_first();
+        self.retry(now, fabric);
     }
 
     /// Has its next turn take place at once, and look for answers.
@@ -401,6 +430,9 @@ impl Client {
             }
             (any, pending.is_done) = (true, true);
             self.latency = Nanos((self.latency.0 * 7 + now.since(pending.at).0) / 8);
+            if pending.kind != Request::Query {
+                self.used_at = now;
+            }
             if pending.kind == Request::Open {
                 opened = true;
             } else {
@@ -442,9 +474,7 @@ impl Client {
             return;
         }
         self.poll_at = self.poll_at.min(now + self.poll_every);
-        // A session begins alone: only then is its first command certainly a new one.
-        let count = if self.is_open { self.pending.len() } else { 1 };
-        let numbers: Vec<u64> = self.pending.iter().take(count).map(|pending| pending.number).collect();
+        let numbers: Vec<u64> = self.sendable().map(|pending| pending.number).collect();
         for number in numbers {
             self.write(number, fabric);
         }
@@ -452,6 +482,12 @@ impl Client {
         // A leader that is idle does not look for one that connects.
         self.wake_due = false;
         self.wake_leader(fabric);
+    }
+
+    /// The requests that may be sent. A session begins alone: only then is its first command certainly a
+    /// new one.
+    fn sendable(&self) -> impl Iterator<Item = &Pending> {
+        self.pending.iter().filter(|pending| self.is_open || pending.kind == Request::Open)
     }
 
     /// READs from all replicas of the view whether they lead, unless the view says that.
@@ -518,9 +554,17 @@ impl Client {
     fn write_head<F: Fabric>(&mut self, fabric: &mut F) {
         let Some(Leader { at, block, .. }) = self.leader else { return };
         self.connection += 1;
-        let first = self.pending.front().map_or(self.next, |pending| pending.number);
+        let first = self.sendable().next().map_or(self.next, |pending| pending.number);
         sealed::seal([self.id, first, self.connection, u64::from(self.wakes)], &mut self.buffer);
         let to = Remote { at, offset: self.area.client_head(block) };
         fabric.write_unsignaled(to, &self.buffer, token(Part::Send, 0));
     }
+}
+
+/// The id of the next session of a client whose first id is random: as good as random, never 0.
+fn another(id: u64, number: u64) -> u64 {
+    let mut mixed = id ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)).max(1)
 }

@@ -95,6 +95,8 @@ pub(crate) struct Peer {
     pub(crate) id: u32,
     /// It is in the newest view. Only such a peer holds places back.
     pub(crate) in_view: bool,
+    /// It is to leave.
+    pub(crate) leaves: bool,
     stage: Stage,
     /// It has all of the log up to `acked`, in its state or its ring.
     pub(crate) whole: bool,
@@ -126,6 +128,7 @@ impl Peer {
             at,
             id,
             in_view: false,
+            leaves: false,
             stage: Stage::Unfed,
             whole: false,
             begin: Point::default(),

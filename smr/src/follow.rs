@@ -2,19 +2,22 @@
 //! applies those that are committed, and reports how far it is.
 
 use crate::area::{Area, PLACES};
+use crate::config::VOTERS_MAX;
 use crate::direct::{self, Pointers};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
 use crate::log::{Index, Log, Offset, Point, Record, Term};
 use crate::mutants::Mutant;
 use crate::sealed;
 use crate::service::Service;
-use crate::state::{NotLoaded, State};
+use crate::state::State;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, memory};
 
 /// Entries that are taken before the next report.
 const TAKEN_MAX: u32 = 128;
+/// Entries that are applied in one turn: after a snapshot, many more may wait.
+const APPLIED_MAX: u32 = 256;
 /// Interval of reports in any case, because one may be lost.
 const REPORT_EVERY: Nanos = Nanos::from_millis(5);
 /// The same until the leader has begun to send.
@@ -25,6 +28,8 @@ const HEAD_WORDS: usize = 6;
 pub(crate) const HEAD_BYTES: usize = 8 * (HEAD_WORDS + 1);
 const HEADER_WORDS: usize = 6;
 const REPORT_WORDS: usize = 7;
+/// Bits of the word with the term that are before it.
+const REPORT_FLAG_BITS: u32 = 3;
 
 /// The head of a ring, written by its writer on the link of its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -104,6 +109,8 @@ pub(crate) struct Header {
     pub(crate) granted: Term,
     /// The voters that it takes for failed.
     pub(crate) failed: Places,
+    /// How many voters there should be, for observers; 0 before it is known.
+    pub(crate) target: u8,
 }
 
 /// Some voters, by their places: a bit for each.
@@ -125,6 +132,9 @@ impl Places {
 const SESSION_BITS: u32 = 56;
 /// Bits of the word with flags that are before the voters that have failed.
 const FLAG_BITS: u32 = 8;
+/// Bits of that word that are before how many voters there should be.
+const FAILED_BITS: u32 = FLAG_BITS + PLACES as u32;
+const _: () = assert!(VOTERS_MAX <= u8::MAX as usize);
 
 impl Header {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -133,14 +143,16 @@ impl Header {
         let activity = Activity::from_repr((sessions >> SESSION_BITS) as u8).unwrap_or_default();
         let sessions = sessions & ((1 << SESSION_BITS) - 1);
         let failed = Places((gap >> FLAG_BITS) as u8);
+        let target = (gap >> FAILED_BITS) as u8;
         let (gap, founds) = (gap & 1 != 0, gap & 2 != 0);
-        Some(Self { log, applied, gap, founds, sessions, activity, granted: Term(granted), failed })
+        Some(Self { log, applied, gap, founds, sessions, activity, granted: Term(granted), failed, target })
     }
 
     pub(crate) fn publish<F: Fabric>(&self, area: Area, fabric: &F) {
         let mut bytes = Vec::new();
-        let Self { log, applied, gap, founds, sessions, activity, granted, failed } = *self;
-        let gap = u64::from(failed.0) << FLAG_BITS | u64::from(founds) << 1 | u64::from(gap);
+        let Self { log, applied, gap, founds, sessions, activity, granted, failed, target } = *self;
+        let flags = u64::from(founds) << 1 | u64::from(gap);
+        let gap = u64::from(target) << FAILED_BITS | u64::from(failed.0) << FLAG_BITS | flags;
         let sessions = sessions | (activity as u64) << SESSION_BITS;
         let words = [log, applied.index.0, applied.at.0, gap, sessions, granted.0];
         sealed::seal(words, &mut bytes);
@@ -163,6 +175,8 @@ pub(crate) struct Report {
     pub(crate) gap: bool,
     /// It has no log, and may begin one.
     pub(crate) founds: bool,
+    /// It is to leave, and waits until it does not vote.
+    pub(crate) leaves: bool,
     pub(crate) applied: Index,
     /// The ring may be overwritten up to here.
     pub(crate) freed: Point,
@@ -170,8 +184,9 @@ pub(crate) struct Report {
 
 impl Report {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { who, to, log, term, gap, founds, applied, freed } = *self;
-        let term = term.0 << 2 | u64::from(founds) << 1 | u64::from(gap);
+        let Self { who, to, log, term, gap, founds, leaves, applied, freed } = *self;
+        let flags = u64::from(leaves) << 2 | u64::from(founds) << 1 | u64::from(gap);
+        let term = term.0 << REPORT_FLAG_BITS | flags;
         sealed::seal([who.0, to.0, log, term, applied.0, freed.index.0, freed.at.0], out);
     }
 
@@ -183,9 +198,10 @@ impl Report {
             who: Incarnation(who),
             to,
             log,
-            term: Term(term >> 2),
+            term: Term(term >> REPORT_FLAG_BITS),
             gap: term & 1 != 0,
             founds: term & 2 != 0,
+            leaves: term & 4 != 0,
             applied: Index(applied),
             freed: Point { index: Index(index), at: Offset(at) },
         })
@@ -200,11 +216,16 @@ pub(crate) struct Replicated<S> {
     pub(crate) log: Log,
     /// The log begins after what is applied: a snapshot is missing.
     pub(crate) gap: bool,
+    /// It has loaded a snapshot, and has not applied what it took meanwhile and knows to be committed. That
+    /// may be more than a ring, so it is not in this replica's memory for others, and as with a gap the ring
+    /// is free at once: the leader goes on.
+    pub(crate) lags: bool,
 }
 
 impl<S: Service> Replicated<S> {
     /// Drops all that is not applied.
     pub(crate) fn drop_tail(&mut self) {
+        self.lags = false;
         if core::mem::take(&mut self.gap) {
             self.log.restart(self.state.applied);
         } else {
@@ -212,20 +233,34 @@ impl<S: Service> Replicated<S> {
         }
     }
 
-    /// Loads a snapshot.
-    pub(crate) fn load(&mut self, snapshot: &[u8]) -> Result<(), NotLoaded> {
-        self.state.load(snapshot)?;
+    /// Drops what may not be in the log of the next leader, which sends what follows `begin`, given what is
+    /// committed. What goes beyond its state is needed only if that leader does not send it again.
+    fn drop_uncommitted(&mut self, commit: Index, begin: Index) {
+        if self.is_behind() && begin > self.state.applied.index {
+            self.log.truncate(commit.max(self.state.applied.index));
+        } else {
+            self.drop_tail();
+        }
+    }
+
+    /// A snapshot was loaded.
+    pub(crate) fn on_loaded(&mut self) {
         let applied = self.state.applied;
         if applied.index > self.log.end().index {
             self.log.restart(applied);
         }
         self.gap = self.log.base().index > applied.index;
-        Ok(())
+        self.lags = !self.gap && self.log.end().index > applied.index;
+    }
+
+    /// Whether the log that follows its state is not in its memory, or not all of it.
+    pub(crate) const fn is_behind(&self) -> bool {
+        self.gap || self.lags
     }
 
     /// Up to where others may overwrite rings here.
     fn freed(&self) -> Point {
-        if self.gap { self.log.end() } else { self.state.applied }
+        if self.is_behind() { self.log.end() } else { self.state.applied }
     }
 }
 
@@ -263,8 +298,8 @@ impl Follow {
             return false;
         }
         let taken = (0..TAKEN_MAX).take_while(|_| self.take(area, to, fabric)).count();
-        self.apply(to);
-        taken == TAKEN_MAX as usize
+        let is_left = self.apply(to);
+        taken == TAKEN_MAX as usize || is_left
     }
 
     /// The same with the logs of DARE: what is committed is taken from the own log, whoever wrote it
@@ -285,7 +320,7 @@ impl Follow {
         }
         if begin.index > to.log.end().index {
             to.log.restart(begin);
-            to.gap = begin.index > to.state.applied.index;
+            (to.gap, to.lags) = (begin.index > to.state.applied.index, false);
         }
         to.gap |= to.state.log == 0;
         let mutant = to.state.mutant;
@@ -298,8 +333,8 @@ impl Follow {
             taken += 1;
         }
         self.commit = commit;
-        self.apply(to);
-        taken == TAKEN_MAX
+        let is_left = self.apply(to);
+        taken == TAKEN_MAX || is_left
     }
 
     /// Looks for a new leader, and for what the present one announces.
@@ -311,8 +346,8 @@ impl Follow {
                 continue;
             }
             if head.term > self.head.term {
-                // What is not applied may not be what this leader has.
-                to.drop_tail();
+                // What is not applied may not be what this leader has, unless it is committed.
+                to.drop_uncommitted(self.commit, head.begin.index);
                 (self.place, self.commit) = (place, head.commit);
             } else if head == self.head || place != self.place {
                 continue;
@@ -321,6 +356,7 @@ impl Follow {
             self.commit = self.commit.max(head.commit);
             if head.begin.index > to.log.end().index {
                 to.log.restart(head.begin);
+                to.lags = false;
                 to.gap = head.begin.index > to.state.applied.index || to.state.log == 0;
             } else if to.state.log == 0 {
                 to.gap = true;
@@ -342,14 +378,21 @@ impl Follow {
         true
     }
 
-    fn apply<S: Service>(&mut self, to: &mut Replicated<S>) {
+    /// Applies what is committed. Returns whether more is.
+    fn apply<S: Service>(&mut self, to: &mut Replicated<S>) -> bool {
         let commit =
             if to.state.mutant.has(Mutant::ApplyUncommitted) { to.log.end().index } else { self.commit };
-        while !to.gap && to.state.applied.index < commit {
+        let mut applied = 0;
+        while !to.gap && to.state.applied.index < commit && applied < APPLIED_MAX {
             let Some(record) = to.log.get(to.state.applied.index.next()) else { break };
             to.state.apply(record);
+            applied += 1;
         }
         to.log.prune(self.head.low.min(to.state.applied.index));
+        // What is not committed is in the ring, as far as the leader finds that it was not overwritten; and it
+        // may take this replica to commit it.
+        to.lags &= applied == APPLIED_MAX;
+        applied == APPLIED_MAX
     }
 
     /// Reports to the leader: when it needs the report, and from time to time.
@@ -362,23 +405,24 @@ impl Follow {
         leader: (Incarnation, Address),
         area: Area,
         of: &Replicated<S>,
-        founds: bool,
+        (founds, leaves): (bool, bool),
         fabric: &mut F,
     ) {
         let freed = of.freed();
         let is_news = self.reported.is_none_or(|(term, gap, last)| {
             let advanced = freed.at.0.saturating_sub(last.at.0);
-            term != self.head.term || gap != of.gap || advanced >= u64::from(area.ring_bytes()) / 4
+            term != self.head.term || gap != of.is_behind() || advanced >= u64::from(area.ring_bytes()) / 4
         });
         if !is_news && now < self.report_at {
             return;
         }
         let is_begun = self.reported.is_some_and(|(term, ..)| term == self.head.term);
         self.report_at = now + if is_begun { REPORT_EVERY } else { REPORT_FIRST };
-        self.reported = Some((self.head.term, of.gap, freed));
+        let gap = of.is_behind();
+        self.reported = Some((self.head.term, gap, freed));
         let (term, log, applied) = (self.head.term, of.state.log, of.state.applied.index);
-        Report { who: own, to: leader.0, log, term, gap: of.gap, founds, applied, freed }
-            .encode(&mut self.buffer);
+        let report = Report { who: own, to: leader.0, log, term, gap, founds, leaves, applied, freed };
+        report.encode(&mut self.buffer);
         let to = Remote { at: leader.1, offset: area.report(replica) };
         fabric.write_unsignaled(to, &self.buffer, token(Part::Send, 0));
     }

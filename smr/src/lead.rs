@@ -12,11 +12,13 @@ use crate::follow::{Header, Replicated, Report};
 use crate::log::{Index, Log, Offset, Point, Record, Term};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::preset::{Guard, Look, Reads};
+use crate::replica::Departure;
 use crate::sealed::Message;
 use crate::service::Service;
 use crate::session::Seen;
 use crate::state::Effect;
 use crate::takeover::Adopted;
+use crate::time::{LogTime, stamp_of};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos};
 use std::collections::BTreeSet;
 
@@ -26,7 +28,6 @@ const BATCH: usize = 16;
 /// a notice may be lost. It doubles.
 const WATCH_EVERY: Nanos = Nanos::from_millis(1);
 const WATCH_EVERY_MAX: Nanos = Nanos::from_millis(64);
-const NANOS_PER_MS: u64 = 1_000_000;
 
 /// A leader's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,11 +52,12 @@ pub(crate) struct Lead {
     buffer: Vec<u8>,
     /// It sends nothing, and answers at once.
     unreplicated: bool,
+    /// It is to leave: first it takes itself out of the voters.
+    retires: bool,
     reads: Reads,
     /// What the guard has to confirm before a query that is taken now is answered.
     ticket: u64,
-    /// Unix time at the beginning of the fabric's time, by this process's clock, in ms.
-    epoch_ms: u64,
+    time: LogTime,
     /// The newest time that a command of the log or a query was given, in ms.
     stamped: u64,
     /// The last poll took requests: others may follow, and with them the commit index.
@@ -104,19 +106,16 @@ impl Lead {
             ids: 0,
             buffer: Vec::new(),
             unreplicated: false,
+            retires: false,
             reads: Reads::Leased,
             ticket: 0,
-            epoch_ms: 0,
+            time: LogTime::default(),
             stamped: 0,
             is_busy: false,
             mutant,
         };
-        if !mutant.has(Mutant::StampsOfOneClock) {
-            let is_timed = |it: &&Record| matches!(it.kind, Kind::Command | Kind::Read);
-            let adopted = of.log.after(of.state.applied.index).filter(is_timed);
-            let adopted = adopted.filter_map(|it| S::stamped(&it.payload));
-            lead.stamped = adopted.max().unwrap_or(0).max(of.state.service.time());
-        }
+        let adopted_times = of.log.after(of.state.applied.index).filter_map(stamp_of::<S>);
+        lead.stamped = adopted_times.max().unwrap_or(0).max(of.state.service.time());
         for voter in adopted.memories {
             let Some(header) = voter.header.filter(|header| header.log == of.state.log) else { continue };
             let gap = header.gap && voter.at != own.1;
@@ -151,18 +150,30 @@ impl Lead {
         self
     }
 
-    /// The same with a clock.
-    pub(crate) const fn with_epoch(mut self, epoch_ms: u64) -> Self {
-        self.epoch_ms = epoch_ms;
+    /// The same with what this replica knows of the log's time.
+    pub(crate) fn with_time(mut self, now: Instant, time: &mut LogTime) -> Self {
+        time.begin(now, self.stamped);
+        self.time = *time;
+        if self.mutant.has(Mutant::TimeStandsStill) {
+            self.time = self.time.frozen(now);
+        } else if self.mutant.has(Mutant::StampsOfOneClock) {
+            (self.time, self.stamped) = (LogTime::of_own_clock(), 0);
+        }
         self
     }
 
-    /// Gives a command or a query its time: that of this process, but none before one that was given.
+    /// The log's time, in ms: none before one that was given.
+    fn time(&mut self, now: Instant) -> u64 {
+        self.stamped = self.stamped.max(self.time.ms(now));
+        self.stamped
+    }
+
+    /// Gives a command or a query its time.
     fn stamp<S: Service>(&mut self, now: Instant, command: &[u8]) -> Box<[u8]> {
         let mut command: Box<[u8]> = command.into();
-        self.stamped = self.stamped.max(self.epoch_ms.saturating_add(now.0 / NANOS_PER_MS));
+        let time = self.time(now);
         if !self.mutant.has(Mutant::StampsOfClients) {
-            S::stamp(&mut command, self.stamped);
+            S::stamp(&mut command, time);
         }
         command
     }
@@ -198,6 +209,26 @@ impl Lead {
 
     pub(crate) const fn answered(&self) -> u64 {
         self.clients.answered
+    }
+
+    /// It is to leave.
+    pub(crate) const fn retire(&mut self) {
+        self.retires = true;
+    }
+
+    /// What becomes of the store when it leaves now.
+    pub(crate) fn departure(&self) -> Departure {
+        if self.unreplicated {
+            return Departure::Left;
+        }
+        let hurries = self.mutant.has(Mutant::LeavesAtOnce) && self.config.voter(self.own.1).is_none();
+        let others = || self.peers.iter().any(|peer| peer.in_view && peer.at != self.own.1);
+        if self.config.voter(self.own.1).is_some() {
+            let is_alone = self.config.voters.len() == 1 && !others();
+            return if is_alone { Departure::Last } else { Departure::Pending };
+        }
+        let is_settled = self.config_index <= self.source.commit || hurries;
+        if is_settled { Departure::Left } else { Departure::Pending }
     }
 
     /// Whether its first own entry is committed: from then on it serves.
@@ -284,7 +315,7 @@ impl Lead {
             self.blank = Some(self.append(Kind::Blank, (0, term), Box::default(), &mut of.log));
         }
         self.watch(now, fabric);
-        self.adjust(dead, &mut of.log);
+        self.adjust(now, dead, &mut of.log);
         self.ticket = guard.ticket();
         let taken = self.take_requests(now, of, fabric);
         if self.reads == Reads::Confirmed && !self.clients.queries.is_empty() {
@@ -329,6 +360,7 @@ impl Lead {
                 self.ids = id;
             }
             let Some(report) = report.filter(|report| report.who == who) else { continue };
+            peer.leaves |= report.leaves;
             if peer.is_fed() && report.term == self.source.term {
                 peer.on_report(&report, &self.source);
                 peer.freed = other.map_or(peer.freed, |other| peer.freed.max(other.freed));
@@ -410,20 +442,45 @@ impl Lead {
     }
 
     /// Removes a voter whose memory is gone, or adds a replica that has everything: one at a time.
-    fn adjust(&mut self, dead: &BTreeSet<Address>, log: &mut Log) {
+    fn adjust(&mut self, now: Instant, dead: &BTreeSet<Address>, log: &mut Log) {
         let early = self.mutant.has(Mutant::JoinerCountsEarly);
         let is_settled =
             self.config_index <= self.source.commit || self.mutant.has(Mutant::OneMajorityInTransition);
         if !self.is_ready() || !is_settled || !self.has_room(log) {
             return;
         }
+        let own = self.own.1;
+        if self.retires && self.config.voter(own).is_none() {
+            // Whoever it added could get its place, while it may still write into its ring.
+            return;
+        }
         let gone = self.config.voters.iter().find(|voter| dead.contains(&voter.address));
-        let next = match gone.and_then(|voter| self.config.without(voter.address)) {
+        // Before the leader itself: whoever it hands over to stays.
+        let leaver = || {
+            let leaves = |at: Address| self.peers.iter().any(|peer| peer.at == at && peer.leaves);
+            let mut leavers = self.config.voters.iter().filter(|voter| leaves(voter.address));
+            let without = leavers.find_map(|voter| self.config.without(voter.address))?;
+            self.can_commit(&without, true).then_some(without)
+        };
+        // It hands over to another one, whether or not one more is to vote.
+        let is_alone = self.retires && self.config.voters.len() == 1;
+        let gone = gone.and_then(|voter| self.config.without(voter.address));
+        let next = match gone.or_else(leaver) {
             Some(without) => Some(without),
-            None if (self.config.voters.len() as u32) < self.config.target => {
+            None if self.retires && !is_alone => {
+                self.config.without(own).filter(|next| self.can_commit(next, false)).map(
+                    // Places are assigned in turn, so its own one is assigned last.
+                    |next| match self.config.voter(own) {
+                        Some(voter) => Config { newest_place: voter.place, ..next },
+                        None => next,
+                    },
+                )
+            }
+            None if is_alone || (self.config.voters.len() as u32) < self.config.target => {
                 let may_vote = |peer: &&mut Peer| {
                     let is_whole = peer.is_fed() && peer.whole && peer.acked >= self.source.commit;
-                    peer.in_view && (is_whole || early) && self.config.voter(peer.at).is_none()
+                    let may_stay = peer.in_view && !peer.leaves;
+                    may_stay && (is_whole || early) && self.config.voter(peer.at).is_none()
                 };
                 self.peers.iter_mut().find(may_vote).and_then(|peer| {
                     peer.whole |= early;
@@ -435,8 +492,20 @@ impl Lead {
         let Some(next) = next else { return };
         let mut bytes = Vec::new();
         next.encode(&mut bytes);
-        self.config_index = self.append(Kind::Config, (0, 0), bytes.into(), log);
+        let time = if self.mutant.has(Mutant::ConfigsWithoutTime) { 0 } else { self.time(now) };
+        self.config_index = self.append(Kind::Config, (0, time), bytes.into(), log);
         self.config = next;
+    }
+
+    /// Whether a majority of a configuration runs and has all that is committed. `with_leavers`: those that
+    /// are to leave count, because they stay until they do not vote.
+    fn can_commit(&self, config: &Config, with_leavers: bool) -> bool {
+        let has_all = |at: Address| {
+            let peer = self.peers.iter().find(|peer| peer.at == at);
+            let is_there = |peer: &Peer| peer.in_view && (with_leavers || !peer.leaves);
+            peer.is_some_and(|peer| is_there(peer) && peer.counted() >= self.source.commit)
+        };
+        config.voters.iter().filter(|voter| has_all(voter.address)).count() >= config.majority()
     }
 
     /// Whether the state has all that was committed under earlier leaders.
@@ -507,7 +576,10 @@ impl Lead {
             Seen::NoSession | Seen::New | Seen::Done(_) => {
                 if !self.clients.append(at, number) {
                     let is_command = kind == Kind::Command;
-                    let payload = if is_command { self.stamp::<S>(now, payload) } else { payload.into() };
+                    let mut payload = if is_command { self.stamp::<S>(now, payload) } else { payload.into() };
+                    if is_command {
+                        of.state.service.admit(&mut payload);
+                    }
                     self.append(kind, (client, number), payload, &mut of.log);
                 }
             }

@@ -44,6 +44,7 @@ mod standing;
 mod state;
 mod store;
 mod takeover;
+mod time;
 mod tokens;
 mod votes;
 
@@ -54,16 +55,20 @@ pub use client::{BeginError, Client, ClientError, Done, Operation};
 pub use config::{Config, VOTERS_MAX, Voter};
 pub use follow::Activity;
 pub use grants::Grants;
-pub use keys::{Access, Batch, access};
+pub use keys::{
+    Access, Batch, Long, LongReply, STAGED_ARGS_MAX, STAGED_BYTES_MAX, Transaction, access, commands,
+    from_now, refused_in_transaction,
+};
 pub use log::{Index, Term};
 pub use mutants::Mutant;
 pub use node::{Actor, Node};
 pub use preset::{Active, Detector, Election, Guard, Known, Look, Others, Preset, Reads, Reign, Turn, Views};
-pub use replica::{Pace, Replica, ReplicaState};
+pub use replica::{Departure, Pace, Replica, ReplicaState};
 pub use scores::PullScore;
 pub use service::{LoadError, Service};
 pub use session::SESSIONS_MAX;
-pub use standing::Standing;
+pub use snapshot::Transfer;
+pub use standing::{Brief, Standing};
 pub use store::{EncodeError, KEY_BYTES_MAX, KeyValue, VALUE_BYTES_MAX};
 pub use votes::Votes;
 

@@ -33,6 +33,10 @@ pub enum Mutant {
     RewriteInPlace,
     /// A leader gives commands the time of its own clock, whatever times the log has. (13)
     StampsOfOneClock,
+    /// A successor goes on from the newest stamp as if no time had passed since. (13)
+    TimeStandsStill,
+    /// A replica that joins learns of no time but that of the commands. (13)
+    ConfigsWithoutTime,
     /// Commands keep the time that their clients wrote. (13)
     StampsOfClients,
     /// An owner lets the next leader write and still lets the one before. (1, 2)
@@ -77,6 +81,12 @@ pub enum Mutant {
     PruneWrongIndex,
     /// A configuration follows one that is not committed, whose majority it does not need. (8)
     OneMajorityInTransition,
+    /// A save in parts sees what was applied after it had begun. (14)
+    SaveLate,
+    /// A replica continues a snapshot with that of another provider. (14)
+    SnapshotsMixed,
+    /// A leader leaves when it has appended the configuration without itself, committed or not. (12)
+    LeavesAtOnce,
 }
 
 /// The planted bug, if any; never one without the feature.

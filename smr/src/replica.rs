@@ -2,8 +2,9 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::{Area, Caller};
-use crate::config::Config;
+use crate::config::{Config, Voter};
 use crate::direct::{self, Prefix};
+use crate::entry::Kind;
 use crate::follow::{Activity, Follow, Header, Replicated, Report};
 use crate::lead::Lead;
 use crate::log::{Index, Log, Term};
@@ -13,6 +14,7 @@ use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
 use crate::state::{self, NotLoaded, State};
 use crate::takeover::{Adopted, Progress, Reader, Takeover, config_of};
+use crate::time::LogTime;
 use crate::tokens::{Part, bytes_of};
 use obol_fabric::{Address, Completion, Evidence, Fabric, Incarnation, Instant, LinkError, Nanos};
 use obol_membership::View;
@@ -54,6 +56,20 @@ pub enum ReplicaState {
     Refuses,
 }
 
+/// A replica that does not vote leaves when it has reported that to the leader for this long.
+const LEAVE_AFTER: Nanos = Nanos::from_millis(5);
+
+/// What becomes of the store when a replica leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Departure {
+    /// The others continue, or this replica had nothing.
+    Left,
+    /// No other replica has the store.
+    Last,
+    /// The others cannot continue, at least not yet.
+    Pending,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
     Following,
@@ -88,12 +104,11 @@ pub struct Replica<S, D = Views, G = Active> {
     /// It may begin a log of this identity, for so many voters.
     founds: Option<(u64, u32)>,
     unreplicated: bool,
-    /// Unix time at the beginning of the fabric's time, in ms.
-    epoch_ms: u64,
+    time: LogTime,
     of: Replicated<S>,
     follow: Follow,
     provider: Provider,
-    loader: Loader,
+    loader: Loader<S>,
     detector: D,
     guard: G,
     /// Its service has refused the state of the others.
@@ -113,6 +128,15 @@ pub struct Replica<S, D = Views, G = Active> {
     dead: BTreeSet<Address>,
     /// Its ring at others, once it has voted.
     place: Option<u8>,
+    /// Its address, once it was a member.
+    address: Option<Address>,
+    /// It is to leave.
+    retires: bool,
+    /// Since when it reports that to this leader, and whether that was long enough.
+    told: Option<(Incarnation, Instant)>,
+    is_known: bool,
+    /// It is to continue alone, as a log of this identity.
+    alone: Option<u64>,
     role: Role,
     published: Option<Header>,
     poll_at: Instant,
@@ -121,13 +145,14 @@ pub struct Replica<S, D = Views, G = Active> {
 impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// A replica without a log, with the service's initial state.
     pub fn new(area: Area, pace: Pace, service: S) -> Self {
-        let of = Replicated { state: State::new(service, G::KIND), log: Log::default(), gap: false };
+        let state = State::new(service, G::KIND);
+        let of = Replicated { state, log: Log::default(), gap: false, lags: false };
         Self {
             area,
             pace,
             founds: None,
             unreplicated: false,
-            epoch_ms: 0,
+            time: LogTime::default(),
             of,
             follow: Follow::default(),
             provider: Provider::default(),
@@ -144,6 +169,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             clients: Vec::new(),
             dead: BTreeSet::new(),
             place: None,
+            address: None,
+            retires: false,
+            told: None,
+            is_known: false,
+            alone: None,
             role: Role::Following,
             published: None,
             poll_at: Instant::ZERO,
@@ -155,14 +185,6 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     #[must_use]
     pub fn founding(mut self, id: u64, voters: u32) -> Self {
         self.founds = Some((self.of.state.identity(id), voters));
-        self
-    }
-
-    /// The same with a clock: the Unix time at the beginning of the fabric's time, in ms. As the leader
-    /// it gives commands the time that follows from it ([`Service::stamp`]).
-    #[must_use]
-    pub const fn with_epoch(mut self, epoch_ms: u64) -> Self {
-        self.epoch_ms = epoch_ms;
         self
     }
 
@@ -179,6 +201,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     #[must_use]
     pub fn with_mutant(mut self, mutant: crate::Mutant) -> Self {
         self.of.state.mutant = crate::mutants::ActiveMutant::new(mutant);
+        self.of.state.service.plant(mutant);
         self.guard.plant(mutant);
         self.detector.plant(mutant);
         self
@@ -189,6 +212,50 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     #[doc(hidden)]
     pub const fn hold_replication(&mut self, is_held: bool) {
         self.is_held = is_held;
+    }
+
+    /// It is to leave: the leader first takes it out of the voters, so that the others can go on without
+    /// it, also if several leave at once. [`Replica::departure`] says when that is done.
+    pub fn retire(&mut self) {
+        if !core::mem::replace(&mut self.retires, true) {
+            self.follow.report_again();
+            self.poll_at = Instant::ZERO;
+        }
+        if let Role::Leading(lead) = &mut self.role {
+            lead.retire();
+        }
+    }
+
+    /// What becomes of the store if it leaves now.
+    pub fn departure(&self) -> Departure {
+        let (Some(own), true) = (self.address, self.of.state.log != 0) else { return Departure::Left };
+        if let Role::Leading(lead) = &self.role {
+            return lead.departure();
+        }
+        // It may vote by an entry that it has not applied.
+        let unapplied = self.of.log.after(self.of.state.applied.index);
+        let (config, _) = config_of(unapplied, &self.of.state.config);
+        let Some(rest) = config.voter(own).map(|_| config.without(own)) else {
+            // If it has never been one, the leader may be about to make it a voter, and then to rely on it.
+            let is_known = self.is_known || self.own.is_none() || self.place.is_some();
+            return if is_known { Departure::Left } else { Departure::Pending };
+        };
+        let is_there = |at: Address| self.replicas.iter().any(|(_, replica)| *replica == at);
+        let Some(rest) = rest else {
+            let is_alone = !self.replicas.iter().any(|(_, at)| *at != own);
+            return if is_alone { Departure::Last } else { Departure::Pending };
+        };
+        // A member waits until it is no voter any more. An excluded one can say nothing to the leader.
+        let count = rest.voters.iter().filter(|voter| is_there(voter.address)).count();
+        let is_left = self.own.is_none() && count >= rest.majority();
+        if is_left { Departure::Left } else { Departure::Pending }
+    }
+
+    /// Continues with what it has, as the only voter of a log of a new identity: an operator says that no
+    /// majority of its voters comes back. `id` is random. Does so once it takes over.
+    pub fn continue_alone(&mut self, id: u64) {
+        self.alone = Some(self.of.state.identity(id));
+        self.poll_at = Instant::ZERO;
     }
 
     /// Its state.
@@ -210,7 +277,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Whether it has a log without a hole.
     pub fn is_whole(&self) -> bool {
-        self.of.state.log != 0 && !self.of.gap
+        self.of.state.log != 0 && !self.of.is_behind()
     }
 
     /// Its incarnation in the newest view; `None` if it is not a member.
@@ -330,6 +397,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let config = self.config().clone();
         self.dead.retain(|at| config.voter(*at).is_some());
         let at = self.replicas.iter().position(|(who, _)| Some(*who) == own);
+        self.address = at.map(|at| self.replicas[at].1).or(self.address);
         let is_other = self.own != own.filter(|_| at.is_some());
         self.own = own.filter(|_| at.is_some());
         self.at = at.unwrap_or(REPLICAS_MAX);
@@ -439,7 +507,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         self.publish(fabric);
     }
 
-    fn lead<F: Fabric>(&mut self, term: Term, adopted: Adopted, fabric: &mut F) {
+    fn lead<F: Fabric>(&mut self, now: Instant, term: Term, adopted: Adopted, fabric: &mut F) {
         let own = fabric.address();
         let place = adopted.config.voter(own).map(|voter| voter.place).or(self.place);
         let Some((place, incarnation)) = place.zip(self.own) else {
@@ -448,7 +516,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         };
         self.place = Some(place);
         let lead = Lead::begin((incarnation, own), self.area, term, place, adopted, G::DIRECT, &mut self.of);
-        let mut lead = lead.with_epoch(self.epoch_ms).with_reads(G::READS);
+        let mut lead = lead.with_time(now, &mut self.time).with_reads(G::READS);
         if self.unreplicated {
             lead = lead.without_copies();
         }
@@ -456,6 +524,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             lead.feed_itself(&self.of, fabric);
         }
         lead.install(&self.replicas, &self.clients);
+        if self.retires {
+            lead.retire();
+        }
         self.role = Role::Leading(Box::new(lead));
     }
 
@@ -476,6 +547,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             let Self { area, pace, of, provider, replicas, .. } = self;
             provider.poll(now, own, replicas, *area, pace.patience, of, fabric);
         }
+        more |= self.of.state.service.work();
         self.poll_at = if more { now } else { now + self.interval(now) };
     }
 
@@ -525,6 +597,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::Waiting => self.poll_waiting(fabric),
             Role::Yields => false,
         };
+        self.time.look(now, &self.of.log, &self.of.state.service);
         self.publish(fabric);
         more
     }
@@ -545,7 +618,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// The part of its log that is not in its state, and the configuration in force at its end.
     fn own_log<F: Fabric>(&self, fabric: &F) -> (Vec<crate::log::Record>, Config, Index) {
         let records = direct::rest(self.area, &Prefix::of(&self.of), fabric);
-        let (config, index) = config_of(&records, &self.of.state.config);
+        let (config, index) = config_of(records.iter(), &self.of.state.config);
         (records, config, index)
     }
 
@@ -601,9 +674,16 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             && self.at < REPLICAS_MAX
         {
             let founds = self.founds.is_some() && self.of.state.log == 0;
-            self.follow.report(now, own, self.at, leader, self.area, &self.of, founds, fabric);
+            let says = (founds, self.retires);
+            if self.retires {
+                let told = self.told.filter(|(to, _)| *to == leader.0).unwrap_or((leader.0, now));
+                (self.told, self.is_known) = (Some(told), now.since(told.1) >= LEAVE_AFTER);
+            }
+            self.follow.report(now, own, self.at, leader, self.area, &self.of, says, fabric);
             if self.of.gap {
                 self.load(now, own, self.of.log.base().index, fabric);
+            } else {
+                self.loader.stop(&mut self.of);
             }
         }
         more
@@ -612,12 +692,18 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     fn load<F: Fabric>(&mut self, now: Instant, own: Incarnation, least: Index, fabric: &mut F) {
         let (area, own) = (self.area, (own, self.at));
         let pauses = (self.pace.poll_every, self.pace.patience);
-        self.loader.poll(now, own, &self.replicas, least, area, pauses, fabric);
+        let leader = self.detector.leader().map(|(leader, _)| leader);
+        let Self { loader, replicas, of, .. } = self;
+        loader.poll(now, own, replicas, leader, least, area, pauses, of, fabric);
     }
 
-    fn load_snapshot(&mut self, snapshot: &[u8]) {
-        match self.of.load(snapshot) {
-            Ok(()) => {
+    /// A chunk of a snapshot was READ.
+    fn load_chunk(&mut self, now: Instant, id: u32, result: Result<&[u8], LinkError>) {
+        let own = self.own.unwrap_or_default();
+        let may_load = !matches!(self.role, Role::Leading(_)) && !self.refuses;
+        match self.loader.on_read(now, own, id, result, &mut self.of, may_load) {
+            Ok(false) => {}
+            Ok(true) => {
                 self.founds = None;
                 if let Role::TakingOver { takeover, behind } = &mut self.role {
                     *behind = None;
@@ -626,14 +712,14 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             }
             Err(NotLoaded::Refused) => self.refuses = true,
             // Another one follows.
-            Err(NotLoaded::OfNoUse) => return,
+            Err(NotLoaded::OfNoUse) => {}
         }
         self.poll_at = Instant::ZERO;
     }
 
     /// Leads if a majority of the voters has voted for it (DARE, 3.2.2). Nobody else can write to its log
     /// any more, and a majority has found that it is recent enough.
-    fn poll_election<F: Fabric>(&mut self, fabric: &mut F) -> bool {
+    fn poll_election<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
         let Role::TakingOver { takeover, .. } = &self.role else { return false };
         let (term, own) = (takeover.term, fabric.address());
         if !self.guard.seized(own, fabric) {
@@ -646,16 +732,21 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         }
         self.guard.elected();
         let (low, memories) = (self.of.log.base().index, Vec::new());
-        self.lead(term, Adopted { records, low, config, config_index, memories }, fabric);
+        self.lead(now, term, Adopted { records, low, config, config_index, memories }, fabric);
         true
     }
 
     fn poll_takeover<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
         if G::DIRECT {
-            return self.poll_election(fabric);
+            return self.poll_election(now, fabric);
         }
         let Role::TakingOver { takeover, behind } = &mut self.role else { return false };
         let term = takeover.term;
+        if self.alone.is_some() {
+            // Nobody has what it lacks.
+            *behind = None;
+            takeover.continue_alone();
+        }
         if let (Some(least), Some(own)) = (*behind, self.own) {
             if self.at < REPLICAS_MAX {
                 self.load(now, own, least, fabric);
@@ -670,10 +761,33 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 true
             }
             Progress::Done(adopted) => {
-                self.lead(term, *adopted, fabric);
+                let adopted = match self.alone.take() {
+                    Some(id) => self.begin_anew(id, *adopted, fabric.address()),
+                    None => *adopted,
+                };
+                self.lead(now, term, adopted, fabric);
                 true
             }
         }
+    }
+
+    /// Gives the log another identity, with this replica as the only voter. Others of the log before do not
+    /// mix with it.
+    fn begin_anew(&mut self, id: u64, mut adopted: Adopted, own: Address) -> Adopted {
+        let place = self.place.unwrap_or_default();
+        let voters = vec![Voter { address: own, place }];
+        let config = Config { target: self.of.state.config.target, voters, newest_place: place };
+        (self.of.state.log, self.of.state.config) = (id, config.clone());
+        // What changed the voters of the log before has no effect here. Its bytes keep their places.
+        for record in adopted.records.iter_mut().filter(|record| record.kind == Kind::Config) {
+            record.kind = Kind::Read;
+        }
+        adopted.memories.retain(|memory| memory.at == own);
+        for memory in &mut adopted.memories {
+            memory.header = memory.header.map(|header| crate::follow::Header { log: id, ..header });
+        }
+        (adopted.config, adopted.config_index) = (config, Index(0));
+        adopted
     }
 
     /// Publishes how far it is, and notes its place.
@@ -688,10 +802,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::Waiting => Activity::Waits,
         };
         let granted = self.guard.granted();
-        let (log, applied, gap) = (*log, *applied, self.of.gap);
+        let (log, applied, gap) = (*log, *applied, self.of.is_behind());
         let founds = log == 0 && self.founds.is_some();
         let failed = self.detector.failed();
-        let header = Header { log, applied, gap, founds, sessions, activity, granted, failed };
+        let target = if log == 0 { 0 } else { u8::try_from(config.target).unwrap_or(u8::MAX) };
+        let header = Header { log, applied, gap, founds, sessions, activity, granted, failed, target };
         if self.published != Some(header) {
             self.published = Some(header);
             header.publish(self.area, fabric);
@@ -769,11 +884,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 self.poll_at = Instant::ZERO;
             }
             (_, Part::Chunk) => {
-                let own = self.own.unwrap_or_default();
-                let Some(snapshot) = self.loader.on_read(now, own, argument, read(result)) else { return };
-                if !matches!(self.role, Role::Leading(_)) {
-                    self.load_snapshot(&snapshot);
-                }
+                self.load_chunk(now, argument, read(result));
             }
             // Lost messages are sent again.
             _ => {}

@@ -22,10 +22,14 @@ pub trait Service: Clone + Debug + Eq + Hash {
     /// [`crate::PAYLOAD_BYTES_MAX`] is cut off. A command may be any bytes that a client sent.
     fn apply(&mut self, command: &[u8], reply: &mut Vec<u8>);
 
-    /// Gives a command or a query the time at which the leader takes it, in ms since 1970. It never
-    /// falls, whichever replica leads. What a client wrote there is not used. A service that needs no
-    /// time leaves it out.
+    /// Gives a command or a query the time at which the leader takes it, in ms since the log began. It
+    /// never falls, whichever replica leads, and goes on at the rate of a monotonic clock: it is no time
+    /// of day. What a client wrote there is not used. A service that needs no time leaves it out.
     fn stamp(_command: &mut [u8], _at_ms: u64) {}
+
+    /// Marks a command that the leader takes, so that all replicas refuse it: for a bound that follows from
+    /// the leader's settings.
+    fn admit(&self, _command: &mut [u8]) {}
 
     /// The time that a command was given; `None` if it has none.
     fn stamped(_command: &[u8]) -> Option<u64> {
@@ -46,4 +50,50 @@ pub trait Service: Clone + Debug + Eq + Hash {
     /// Replaces the state by one that was saved on another replica. After an error the state is
     /// unspecified, and the replica takes no part any more: it has to be one of another service.
     fn load(&mut self, from: &[u8]) -> Result<(), LoadError>;
+
+    /// Begins a save in parts: what [`Service::save_part`] appends is the state of now, whatever is
+    /// applied in between. Returns about how many bytes follow; `None` if the service is saved at once.
+    /// Saving at once stops the replica, which is excluded if that takes longer than a heartbeat's period:
+    /// a service whose state may have more than some 10 MB needs parts.
+    fn begin_save(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Appends the next part, which takes a fraction of a millisecond. Returns whether it was the last;
+    /// `None` if no save has begun, or it has ended.
+    fn save_part(&mut self, _to: &mut Vec<u8>) -> Option<bool> {
+        None
+    }
+
+    /// What [`Service::begin_save`] has begun is not needed any more.
+    fn end_save(&mut self) {}
+
+    /// An instance to load parts into. It takes the place of this one when all of them are there.
+    #[must_use]
+    fn begin_load(&self) -> Self {
+        self.clone()
+    }
+
+    /// Loads what it can of the bytes that have come, and removes it from them.
+    fn load_part(&mut self, _from: &mut Vec<u8>) -> Result<(), LoadError> {
+        Ok(())
+    }
+
+    /// Loads the bytes that are left: nothing follows. Unless it fails, the instance takes the place of the
+    /// one before at once.
+    fn end_load(&mut self, rest: &[u8]) -> Result<(), LoadError> {
+        self.load(rest)
+    }
+
+    /// Does a part of the work that was put off, and is no part of the state. Returns whether more is left.
+    fn work(&mut self) -> bool {
+        false
+    }
+
+    /// Takes an instance that is not needed any more: one with a large state drops it in steps.
+    fn discard(&mut self, _other: Self) {}
+
+    /// Plants a bug.
+    #[cfg(feature = "mutants")]
+    fn plant(&mut self, _mutant: crate::Mutant) {}
 }

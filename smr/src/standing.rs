@@ -4,10 +4,33 @@
 use crate::area::{Area, PLACES};
 use crate::direct::{self, Pointers};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
-use crate::follow::{Head, Header};
+use crate::follow::{Activity, Head, Header};
 use crate::log::{Index, Offset, Point, Record, Term};
 use crate::mutants::ActiveMutant;
 use crate::preset::Preset;
+use crate::snapshot::Transfer;
+
+/// What a replica says of itself in the few bytes of [`Area::brief`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Brief {
+    /// What it does.
+    pub activity: Activity,
+    /// The log's identity; 0 if it has none.
+    pub log: u64,
+    /// It has all that follows its state, and loads no snapshot.
+    pub whole: bool,
+    /// How many voters there should be; 0 if it does not know.
+    pub target: u8,
+}
+
+impl Brief {
+    /// From the bytes of [`Area::brief`] of a replica's region; `None` if they are torn, or those of no
+    /// replica.
+    pub fn of(memory: &[u8]) -> Option<Self> {
+        let Header { log, gap, activity, target, .. } = Header::decode(memory)?;
+        Some(Self { activity, log, whole: log != 0 && !gap, target })
+    }
+}
 
 /// What a replica's memory says of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,8 +55,8 @@ pub struct Standing {
     pub pruned: Index,
     /// It lacks entries that were given up, and loads a snapshot.
     pub needs_snapshot: bool,
-    /// Bytes of the newest snapshot that was made here for another replica; 0 for none.
-    pub snapshot_bytes: u64,
+    /// The snapshot that is made here for another replica.
+    pub serves: Option<Transfer>,
     /// Bytes of the ring of that leader that were not applied yet.
     pub ring_used: u64,
     /// Sessions in the state.
@@ -44,7 +67,7 @@ impl Standing {
     /// From the bytes of [`Area::shared`] of a replica's region, copied in ascending order, so that
     /// the rings are not older than the header; `None` if there is no log, or the header was torn.
     pub fn of(area: &Area, memory: &[u8]) -> Option<Self> {
-        let Header { log, applied, gap, founds: _, sessions, activity: _, granted, failed: _ } =
+        let Header { log, applied, gap, founds: _, sessions, activity: _, granted, failed: _, target: _ } =
             Header::decode(memory)?;
         let heads = (0..PLACES).filter_map(|place| {
             let head = Head::decode(memory.get(Area::head_in_heads(place)..)?)?;
@@ -75,7 +98,7 @@ impl Standing {
             applied_bytes: applied.at.0,
             pruned: head.low,
             needs_snapshot: gap,
-            snapshot_bytes: crate::snapshot::served_bytes(memory.get(area.chunk_in_shared()..)?),
+            serves: Transfer::of(area, memory.get(area.chunk_in_shared()..)?),
             ring_used: end.at.0.saturating_sub(begin.at.0),
             sessions,
         })
@@ -107,7 +130,7 @@ impl Standing {
             applied_bytes: header.applied.at.0,
             pruned: head.low,
             needs_snapshot: header.gap,
-            snapshot_bytes: crate::snapshot::served_bytes(memory.get(area.chunk_in_shared()..)?),
+            serves: Transfer::of(area, memory.get(area.chunk_in_shared()..)?),
             ring_used: end.at.0.saturating_sub(begin.at.0),
             sessions: header.sessions,
         })
@@ -204,7 +227,7 @@ mod tests {
             applied_bytes: 400,
             pruned: Index(2),
             needs_snapshot: false,
-            snapshot_bytes: 0,
+            serves: None,
             ring_used: 2 * len,
             sessions: 9,
         };

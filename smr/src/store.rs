@@ -24,6 +24,8 @@ enum Operation {
     Get = 1,
     Put = 2,
     Delete = 3,
+    /// A Put that the leader has refused, because its memory is full.
+    Refused = 6,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromRepr)]
@@ -32,6 +34,9 @@ enum Outcome {
     Done = 1,
     Missing = 2,
     Invalid = 3,
+    Full = 4,
+    /// The value is too long for a reply.
+    Large = 5,
 }
 
 /// Why a key or value cannot be stored.
@@ -86,8 +91,27 @@ impl KeyValue {
         match Outcome::from_repr(*outcome) {
             Some(Outcome::Done) => Ok(Some(value)),
             Some(Outcome::Missing) => Ok(None),
-            Some(Outcome::Invalid) | None => Err(LoadError),
+            Some(Outcome::Invalid | Outcome::Full | Outcome::Large) | None => Err(LoadError),
         }
+    }
+
+    /// Whether a reply says that a command was refused because the leader's memory is full.
+    pub fn is_full(reply: &[u8]) -> bool {
+        reply == [Outcome::Full as u8]
+    }
+
+    /// Whether a reply says that the value is too long for one: a client of Redis has written it, and can
+    /// read it.
+    pub fn is_large(reply: &[u8]) -> bool {
+        reply == [Outcome::Large as u8]
+    }
+
+    /// Refuses commands that may need memory from so many bytes on, while its replica leads: keys, values,
+    /// and about a hundred bytes for each key.
+    #[must_use]
+    pub const fn with_memory_max(mut self, bytes: u64) -> Self {
+        self.0.bound(bytes);
+        self
     }
 
     /// How many keys there are.
@@ -105,7 +129,7 @@ impl Service for KeyValue {
     const KIND: u8 = 1;
 
     fn apply(&mut self, command: &[u8], reply: &mut Vec<u8>) {
-        if command.first() == Some(&keys::BATCH) {
+        if matches!(command.first(), Some(&(keys::BATCH | keys::BATCH_IF_FULL))) {
             return self.0.apply(command, reply);
         }
         let outcome = match decode(command) {
@@ -115,9 +139,20 @@ impl Service for KeyValue {
             }
             Some((Operation::Delete, key, _)) if self.0.remove(key) => Outcome::Done,
             Some((Operation::Delete, ..)) => Outcome::Missing,
+            Some((Operation::Refused, ..)) => Outcome::Full,
             Some((Operation::Get, ..)) | None => Outcome::Invalid,
         };
         reply.push(outcome as u8);
+    }
+
+    fn admit(&self, command: &mut [u8]) {
+        if let Some(kind) = command.first_mut().filter(|_| self.0.is_full()) {
+            *kind = match *kind {
+                keys::BATCH => keys::BATCH_IF_FULL,
+                put if put == Operation::Put as u8 => Operation::Refused as u8,
+                other => other,
+            };
+        }
     }
 
     fn stamp(command: &mut [u8], at_ms: u64) {
@@ -138,6 +173,7 @@ impl Service for KeyValue {
         }
         match decode(query) {
             Some((Operation::Get, key, _)) => match self.0.get(key) {
+                Some(value) if value.len() >= PAYLOAD_BYTES_MAX => reply.push(Outcome::Large as u8),
                 Some(value) => {
                     reply.push(Outcome::Done as u8);
                     reply.extend_from_slice(value);
@@ -155,6 +191,46 @@ impl Service for KeyValue {
     fn load(&mut self, from: &[u8]) -> Result<(), LoadError> {
         self.0 = Keys::load(from).ok_or(LoadError)?;
         Ok(())
+    }
+
+    fn begin_save(&mut self) -> Option<u64> {
+        Some(self.0.begin_save())
+    }
+
+    fn save_part(&mut self, to: &mut Vec<u8>) -> Option<bool> {
+        self.0.save_part(to)
+    }
+
+    fn end_save(&mut self) {
+        self.0.end_save();
+    }
+
+    fn begin_load(&self) -> Self {
+        Self(self.0.begin_load())
+    }
+
+    fn load_part(&mut self, from: &mut Vec<u8>) -> Result<(), LoadError> {
+        self.0.load_part(from);
+        Ok(())
+    }
+
+    fn end_load(&mut self, rest: &[u8]) -> Result<(), LoadError> {
+        if rest.is_empty() && self.0.is_loaded() { Ok(()) } else { Err(LoadError) }
+    }
+
+    fn work(&mut self) -> bool {
+        self.0.work()
+    }
+
+    fn discard(&mut self, other: Self) {
+        self.0.discard(other.0);
+    }
+
+    #[cfg(feature = "mutants")]
+    fn plant(&mut self, mutant: crate::Mutant) {
+        if mutant == crate::Mutant::SaveLate {
+            self.0.save_late();
+        }
     }
 }
 
@@ -198,6 +274,38 @@ mod tests {
         assert_eq!(KeyValue::put(b"", b"x"), Err(EncodeError::Key(0)));
         assert_eq!(KeyValue::put(&[1; 256], b"x"), Err(EncodeError::Key(256)));
         assert_eq!(KeyValue::put(b"k", &[1; 800]), Err(EncodeError::Value(800)));
+    }
+
+    #[test]
+    fn a_full_store_refuses_what_needs_memory_and_nothing_else() {
+        let put = |n: u64| KeyValue::put(&n.to_le_bytes(), &[7; 92]).expect("short");
+        let mut leader = KeyValue::default().with_memory_max(20_000);
+        let mut follower = KeyValue::default();
+        let mut replies = Vec::new();
+        for n in 0..200 {
+            let mut command = put(n);
+            leader.admit(&mut command);
+            replies.push(apply(&mut leader, &command));
+            apply(&mut follower, &command);
+        }
+        let full = replies.iter().position(|reply| KeyValue::is_full(reply));
+        assert_eq!((full, leader.len()), (Some(100), 100), "of 200 bytes each");
+        assert_eq!(follower, leader, "it follows from the command");
+        let mut batch = crate::Batch::default();
+        for command in [&["SET", "a", "b"][..], &["INCR", "c"], &["GET", "a"], &["FLUSHALL"], &["DBSIZE"]] {
+            assert!(batch.push(command));
+        }
+        let mut command = batch.bytes();
+        leader.admit(&mut command);
+        KeyValue::stamp(&mut command, 77);
+        assert_eq!(KeyValue::stamped(&command), Some(77));
+        let reply = apply(&mut leader, &command);
+        let replies = crate::Batch::replies(&reply).expect("replies");
+        let refused = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+        assert_eq!(replies, [&refused[..], refused, b"$-1\r\n", b"+OK\r\n", b":0\r\n"]);
+        let mut command = put(1);
+        leader.admit(&mut command);
+        assert!(!KeyValue::is_full(&apply(&mut leader, &command)), "there is room again");
     }
 
     #[test]

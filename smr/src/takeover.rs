@@ -133,8 +133,11 @@ fn places(heads: &[u8], by: &Reader) -> Range<u8> {
 }
 
 /// The configuration in force at the end of a log: its newest one, committed or not.
-pub(crate) fn config_of(records: &[Record], before: &Config) -> (Config, Index) {
-    let newest = records.iter().rev().find_map(|record| {
+pub(crate) fn config_of<'a>(
+    records: impl DoubleEndedIterator<Item = &'a Record>,
+    before: &Config,
+) -> (Config, Index) {
+    let newest = records.rev().find_map(|record| {
         let config = (record.kind == Kind::Config).then(|| Config::decode(&record.payload)).flatten();
         config.map(|(config, _)| (config, record.index))
     });
@@ -182,6 +185,8 @@ pub(crate) struct Takeover {
     readings: Vec<Reading>,
     /// Whose memories are needed, as far as is known.
     wanted: Vec<Address>,
+    /// Its own memory is enough, on an operator's word.
+    alone: bool,
     /// There is something to compute from.
     is_news: bool,
 }
@@ -201,12 +206,24 @@ impl Takeover {
     /// As the leader of a term; the old leaders are to be excluded.
     pub(crate) fn begin<G: Guard, F: Fabric>(term: Term, guard: &mut G, fabric: &mut F) -> Self {
         guard.seize(term, fabric);
-        Self { term, own: fabric.address(), readings: Vec::new(), wanted: Vec::new(), is_news: true }
+        Self {
+            term,
+            own: fabric.address(),
+            readings: Vec::new(),
+            wanted: Vec::new(),
+            alone: false,
+            is_news: true,
+        }
     }
 
     /// The state or the view has changed.
     pub(crate) const fn touch(&mut self) {
         self.is_news = true;
+    }
+
+    /// Continues from its own memory.
+    pub(crate) const fn continue_alone(&mut self) {
+        (self.alone, self.is_news) = (true, true);
     }
 
     /// Grows while it gets on.
@@ -251,18 +268,20 @@ impl Takeover {
         let low = memories.iter().map(|memory| memory.low(of.state.log)).max().unwrap_or_default();
         let (log, after, floor) = (of.state.log, of.state.applied, of.state.floor);
         let records = adopt(area, From { log, after, floor, mutant }, &memories);
-        let (config, config_index) = config_of(&records, &of.state.config);
+        let (config, config_index) = config_of(records.iter(), &of.state.config);
         let counts = |at: &Address| !mutant.has(Mutant::ViewsAsQuorum) || replicas.contains(at);
         let mut wanted: Vec<Address> =
             config.voters.iter().map(|voter| voter.address).filter(counts).collect();
         let has = |at: &Address| memories.iter().any(|memory| memory.at == *at);
         let read = wanted.iter().filter(|at| has(at)).count();
         let needed = if mutant.has(Mutant::WaitsForAll) { wanted.len() } else { wanted.len() / 2 + 1 };
-        let is_enough = read >= needed || mutant.has(Mutant::NoDrain);
+        let is_enough = read >= needed || self.alone || mutant.has(Mutant::NoDrain);
         if has(&self.own) && is_enough {
-            if of.state.applied.index < low {
+            if of.state.applied.index < low && !self.alone {
                 return Some(Progress::Behind(low));
             }
+            // Alone, it goes on with the entries that its own memory has.
+            let low = low.min(of.state.applied.index);
             let memories = self.readings.iter().filter_map(|one| one.memory.clone()).collect();
             let adopted = Adopted { records, low, config, config_index, memories };
             return Some(Progress::Done(Box::new(adopted)));
@@ -342,6 +361,9 @@ impl Takeover {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Log;
+    use crate::state::State;
+    use crate::store::KeyValue;
 
     const LOG: u64 = 7;
 
@@ -385,6 +407,28 @@ mod tests {
         heads[Area::head_in_heads(1) + 8] ^= 1;
         assert_eq!(read(&heads, LOG, 9, Some(7)), 1..3, "torn");
         assert_eq!(read(&heads[..100], LOG, 0, Some(7)), 0..PLACES, "cut off");
+    }
+
+    #[test]
+    fn alone_a_survivor_continues_though_a_leader_has_given_up_what_it_lacks() {
+        let own = Address { region: 3, generation: 1, ..Address::default() };
+        let mut state = State::new(KeyValue::default(), 0);
+        (state.log, state.config) = (LOG, Config::first(3, own));
+        let of = Replicated { state, log: Log::default(), gap: false, lags: false };
+        let mut all = vec![0; HEADS_BYTES as usize];
+        let mut bytes = Vec::new();
+        Head { log: LOG, term: Term(2), low: Index(1), ..Head::default() }.encode(&mut bytes);
+        all[Area::head_in_heads(0)..][..bytes.len()].copy_from_slice(&bytes);
+        let memory = Some(Memory::new(own, (Vec::new(), 0..0), &all));
+        let (rings, outstanding, retry_at) = (None, false, Instant::ZERO);
+        let readings = vec![Reading { at: own, places: 0..0, rings, memory, outstanding, retry_at }];
+        let (wanted, alone, is_news) = (Vec::new(), false, true);
+        let mut takeover = Takeover { term: Term(3), own, readings, wanted, alone, is_news };
+        let progress = takeover.compute(area(), &of, &[own]);
+        assert_eq!(progress, Some(Progress::Behind(Index(1))), "others may have it");
+        takeover.continue_alone();
+        let Some(Progress::Done(adopted)) = takeover.compute(area(), &of, &[own]) else { panic!("it waits") };
+        assert_eq!((adopted.low, adopted.records), (Index(0), Vec::new()));
     }
 
     #[test]

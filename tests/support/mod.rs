@@ -157,6 +157,20 @@ pub(crate) fn alone(mut command: Command) -> Command {
     command
 }
 
+/// The same command, which heeds the signals that end it: the program that runs the tests may ignore one, as
+/// `nohup` does, which programs inherit.
+pub(crate) fn heeding(command: &Command) -> Command {
+    let mut heeding = Command::new("env");
+    heeding.arg("--default-signal=HUP,INT,TERM").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => heeding.env(name, value),
+            None => heeding.env_remove(name),
+        };
+    }
+    heeding
+}
+
 /// Sends a signal to processes; a negative id is a process group.
 pub(crate) fn signal(name: &str, pids: &[i64]) {
     let pids: Vec<String> = pids.iter().map(i64::to_string).collect();
@@ -291,6 +305,7 @@ impl Root {
 
     fn begin_by(&self, mut command: Command, arguments: &[&str]) -> Up {
         command.args(["up", "--headless", "--json"]);
+        let mut command = heeding(&command);
         // Where another fabric than shared memory is tried.
         command.args(std::env::var("OBOL_TEST_UP").unwrap_or_default().split_whitespace());
         // A group of its own, as a shell gives it, so that a test can press Ctrl-C.
@@ -553,6 +568,14 @@ impl Status {
     /// The processes that may act in a view now.
     pub(crate) fn active(&self) -> Vec<&str> {
         self.processes().into_keys().filter(|name| self.is_active(name)).collect()
+    }
+
+    /// What is said beside the reason that begins so.
+    #[track_caller]
+    pub(crate) fn advice(&self, reason: &str) -> &Value {
+        let all = self.json["advice"].as_array().expect("an array");
+        let is = |one: &&Value| one["reason"].as_str().is_some_and(|text| text.starts_with(reason));
+        all.iter().find(is).unwrap_or_else(|| panic!("no reason {reason}: {self:?}"))
     }
 
     pub(crate) fn reasons(&self) -> String {

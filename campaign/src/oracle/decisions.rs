@@ -1,6 +1,7 @@
 //! Rows 1, 2, 12 and 13, from the acceptors' words alone: a view is decided when a majority of
 //! acceptors has accepted it under one number.
 
+use super::leases::Leases;
 use super::seats::Seats;
 use super::{Cue, Verdict, broken};
 use crate::marks::{Mark, Marks};
@@ -10,7 +11,7 @@ use obol_fabric::sim::State;
 use obol_fabric::{Incarnation, Layout, Nanos, ViewId, memory};
 use obol_membership::consensus::{INSTANCES, SlotState, SlotWord};
 use obol_membership::{Change, Kind, Reason, View, frame};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -67,9 +68,8 @@ pub(crate) struct Decisions {
     /// The acceptor with outdated memory, and how many views it has missed.
     away: Option<(u32, u64)>,
     pub(crate) failovers: u64,
-    /// The bounds of leases without a request of an operator, and the requests.
-    leases: (Nanos, Nanos),
-    requested: Vec<Nanos>,
+    /// Which leases may be decided.
+    pub(crate) leases: Leases,
     seats: Seats,
     /// Whether a lease became longer, and shorter.
     pub(crate) lease_changes: (bool, bool),
@@ -102,8 +102,7 @@ impl Decisions {
             exhausted: scenario.exhausted.map(|(node, _)| node),
             away: scenario.away,
             failovers: 0,
-            leases: (scenario.config.timing.lease, scenario.config.timing.lease_max),
-            requested: Vec::new(),
+            leases: Leases::new(scenario),
             seats: Seats::new(scenario),
             lease_changes: (false, false),
             buffer: vec![0; layout.limits().value_bytes as usize],
@@ -133,13 +132,6 @@ impl Decisions {
         id < self.first
     }
 
-    /// An operator requests leases of this duration.
-    pub(crate) fn request_lease(&mut self, lease: Nanos) {
-        if !self.requested.contains(&lease) {
-            self.requested.push(lease);
-        }
-    }
-
     /// An operator requests another set of acceptors, as of the newest view.
     pub(crate) fn request_acceptor(&mut self, number: u16, decides: bool) {
         self.seats.request(number, decides);
@@ -148,26 +140,6 @@ impl Decisions {
     /// Requests for other acceptors have expired.
     pub(crate) fn expire_requests(&mut self) {
         self.seats.expire();
-    }
-
-    /// Row 7: the lease is as requested by operators, or within the bounds of adaptive leases.
-    fn lease_follows(&self, old: &View, view: &View, time: u64) -> Verdict {
-        let (least, most) = self.leases;
-        let wild =
-            view.lease > old.lease && view.lease > most || view.lease < old.lease && view.lease < least;
-        // A requested lease shorter than usual may be doubled as well.
-        let requested = |a: &Nanos| view.lease == *a || view.lease == a.saturating_mul(2).min(most);
-        if !wild || self.requested.iter().any(requested) {
-            return Ok(());
-        }
-        broken!(
-            7,
-            time,
-            "view {} changes leases from {} to {}, without a request, outside {least} to {most}",
-            view.id,
-            old.lease,
-            view.lease
-        )
     }
 
     /// Reads an acceptor's words; true if a view was decided.
@@ -294,7 +266,7 @@ impl Decisions {
             return Ok(false);
         };
         let deciders = before.view.acceptors.iter().fold(0u32, |set, a| set | 1 << a.address.region);
-        if ((acceptors & deciders).count_ones() as usize) < before.view.majority() {
+        if ((acceptors & deciders).count_ones() as usize) < majority(&before.view) {
             return Ok(false);
         }
         self.tallies[at].chosen = true;
@@ -352,9 +324,9 @@ impl Decisions {
         let before = &self.views[self.views.len() - 1];
         let old = Arc::clone(&before.view);
         acceptors_follow(&old, &view, time)?;
-        self.lease_follows(&old, &view, time)?;
+        self.leases.follow(&old, &view, time)?;
         self.seats.follow(&old, &view, time, marks)?;
-        let compatible = old.is_compatible(&view);
+        let compatible = protected(&old) == protected(&view);
         let cached = view.members.iter().any(|m| m.kind == Kind::LeaseCache);
         let reach = Nanos(view.lease.0 + if cached { view.cache_lease.0 } else { 0 });
         let mut run = (view.id, view.lease, view.cache_lease, reach);
@@ -388,6 +360,9 @@ impl Decisions {
             broken!(12, time, "view {} holds an incarnation twice", view.id)?;
         }
         mark_changes(world, &old, &view, marks);
+        if !compatible && !cached && old.members.iter().any(|m| m.kind == Kind::LeaseCache) {
+            marks.hit(Mark::LastCacheGone);
+        }
         if self.exhausted.is_some_and(|node| {
             let lap = self.words[node as usize].len() as u64;
             view.id.0 - self.first.0 <= lap && view.acceptors.iter().any(|a| a.address.region == node)
@@ -422,11 +397,20 @@ impl Decisions {
 
     /// Whether a holder existed in the views below `base`.
     pub(super) fn had_holders(&self, base: ViewId) -> bool {
-        base > self.first
-            && self
-                .get(ViewId(base.0 - 1))
-                .is_some_and(|d| d.view.members.iter().any(obol_membership::view::Member::is_holder))
+        base > self.first && self.get(ViewId(base.0 - 1)).is_some_and(|d| !protected(&d.view).is_empty())
     }
+}
+
+/// The members that act, or under whose leases others do. A lease on one view is as good as one on
+/// another only if they have the same.
+fn protected(view: &View) -> BTreeSet<Incarnation> {
+    let acts = |kind: Kind| matches!(kind, Kind::Agent | Kind::App);
+    view.members.iter().filter(|m| acts(m.kind)).map(|m| m.incarnation).collect()
+}
+
+/// More than half of a view's acceptors.
+pub(super) const fn majority(view: &View) -> usize {
+    view.acceptors.len() / 2 + 1
 }
 
 /// An acceptor that has missed this many views accepts again.

@@ -5,6 +5,7 @@
 //! page, how long a lease can last. It trusts no state machine's own claims.
 
 mod decisions;
+mod leases;
 mod pages;
 mod processes;
 mod pulses;
@@ -153,6 +154,9 @@ impl Oracle {
             self.cues.push(Cue::ClearSent);
             self.pages.cleared(world, &self.decisions, node, base)?;
         }
+        if node < self.coordinators {
+            self.decisions.leases.hear(node, &world.machine(node).reports);
+        }
         if node >= self.coordinators && self.pages.check(world, &self.decisions, node, &mut self.marks)? {
             self.cues.push(Cue::Renewed(node));
         }
@@ -163,7 +167,7 @@ impl Oracle {
     fn memory(&mut self, world: &World, node: u32, long: bool) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         if node >= self.coordinators {
-            return self.pages.fence(world, &self.decisions, node);
+            return self.pages.fence(world, &self.decisions, node, &mut self.marks);
         }
         let newest = self.decisions.newest().id;
         if self.decisions.check(world, node, long, &mut self.cues, &mut self.marks)? {
@@ -182,6 +186,11 @@ impl Oracle {
     pub(crate) fn floor(&mut self, world: &World) -> Result<ViewId, Violation> {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         Ok(self.pages.floor())
+    }
+
+    /// The latest base with a CLEAR sent.
+    pub(crate) const fn cleared(&self) -> ViewId {
+        self.pages.clear_sent()
     }
 
     /// Row 18: a view is confirmed for a program that requested it when nothing below `floor` might

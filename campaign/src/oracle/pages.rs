@@ -10,12 +10,18 @@ use crate::marks::{Mark, Marks};
 use crate::role::World;
 use crate::scenario::Scenario;
 use obol_fabric::sim::State;
-use obol_fabric::{Address, Instant, Page, ViewId, page};
-use obol_membership::lease::shortened;
+use obol_fabric::{Address, Instant, Nanos, Page, ViewId, page};
 use obol_membership::{ActiveMutant, Mutant};
 
 /// Rounding of two clock readings, in nanoseconds.
 const ROUNDING: u64 = 4;
+/// What of a lease may be used: on a clock that is slow by the bound it lasts no longer than a wait of
+/// the whole lease on one that is fast by it.
+fn usable(lease: Nanos, drift_ppm: u32) -> Nanos {
+    let lost = (u128::from(lease.0) * u128::from(drift_ppm)).div_ceil(1_000_000);
+    Nanos(u64::try_from(u128::from(lease.0).saturating_sub(lost)).unwrap_or(0))
+}
+
 /// Never.
 const NEVER: u64 = u64::MAX;
 
@@ -62,6 +68,8 @@ pub(super) struct Pages {
     next: u64,
     floor: ViewId,
     reason: Reason,
+    /// The latest base with a CLEAR sent.
+    clear_sent: ViewId,
     /// The shortest round trip.
     round_trip: u64,
     /// Whether clocks keep to the drift bound, as rows 6 and 7 assume.
@@ -80,6 +88,7 @@ impl Pages {
             next: NEVER,
             floor: ViewId::GENESIS,
             reason: Reason::Nothing,
+            clear_sent: ViewId::GENESIS,
             round_trip: 2 * scenario.calm.one_way.min.0,
             clocks_keep: scenario.trial.clocks_keep(),
             drift_ppm: scenario.config.timing.drift_ppm,
@@ -89,6 +98,10 @@ impl Pages {
 
     pub(super) const fn floor(&self) -> ViewId {
         self.floor
+    }
+
+    pub(super) const fn clear_sent(&self) -> ViewId {
+        self.clear_sent
     }
 
     fn all(&self) -> impl Iterator<Item = &Copy> {
@@ -216,6 +229,7 @@ impl Pages {
         if decisions.get(base).is_none() {
             return broken!(10, world.now(), "node {node} cleared view {base}, which was not decided");
         }
+        self.clear_sent = self.clear_sent.max(base);
         if base > self.floor {
             self.raise(world, decisions, world.now(), base, Reason::Clear(node), true)?;
         }
@@ -269,7 +283,7 @@ impl Pages {
             let posted = world.clock(node).local(now.saturating_sub(self.round_trip));
             let cache = node >= self.caches;
             let lease = if cache { decided.run_cache_lease } else { decided.run_lease };
-            let latest = posted + shortened(lease, self.drift_ppm);
+            let latest = posted + usable(lease, self.drift_ppm);
             if self.clocks_keep && shown.end.0 > latest.0 + ROUNDING && shown.end > before {
                 let over = shown.end.0 - latest.0;
                 broken!(
@@ -307,10 +321,21 @@ impl Pages {
     }
 
     /// Checks the fence of a node whose memory a peer may have changed.
-    pub(super) fn fence(&mut self, world: &World, decisions: &Decisions, node: u32) -> Verdict {
+    pub(super) fn fence(
+        &mut self,
+        world: &World,
+        decisions: &Decisions,
+        node: u32,
+        marks: &mut Marks,
+    ) -> Verdict {
         let fence = page::fenced(world.page(node));
         let generation = world.address(node).generation;
-        if self.present[node as usize].as_ref().is_none_or(|c| c.generation != generation) {
+        // The page of a dead holder is fenced through a program that maps it.
+        let is_dead = world.state(node) == State::Dead;
+        let orphan =
+            self.orphans.iter().position(|c| is_dead && (c.node, c.generation) == (node, generation));
+        let unknown = self.present[node as usize].as_ref().is_none_or(|c| c.generation != generation);
+        if orphan.is_none() && unknown {
             if fence == ViewId::GENESIS {
                 return Ok(());
             }
@@ -326,7 +351,11 @@ impl Pages {
                 entered: false,
             });
         }
-        let Some(copy) = &mut self.present[node as usize] else { return Ok(()) };
+        let copy = match orphan {
+            Some(at) => self.orphans.get_mut(at),
+            None => self.present[node as usize].as_mut(),
+        };
+        let Some(copy) = copy else { return Ok(()) };
         if copy.fence == fence {
             return Ok(());
         }
@@ -343,6 +372,9 @@ impl Pages {
             );
         }
         copy.fence = fence;
+        if is_dead {
+            marks.hit(Mark::DeadFenced);
+        }
         if fence > copy.page.view && !self.plant.has(Mutant::IgnoreFence) {
             copy.until = copy.until.min(now);
             if !copy.entered {

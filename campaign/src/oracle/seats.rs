@@ -2,6 +2,7 @@
 //! missing for long enough, one at a time, with a pause in between, and only while a majority of
 //! the acceptors is present.
 
+use super::decisions::majority;
 use super::{Verdict, broken};
 use crate::marks::{Mark, Marks};
 use crate::scenario::Scenario;
@@ -126,7 +127,7 @@ impl Seats {
         if !ripe(&number) {
             return bad("though it has not been missing for long enough");
         }
-        if living(view) < view.majority() {
+        if living(view) < majority(view) {
             return bad("though no majority of the others is present");
         }
         if !old.acceptors.len().is_multiple_of(2) {

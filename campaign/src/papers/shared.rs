@@ -147,6 +147,9 @@ impl<F: Fabric> Fabric for Quiet<'_, F> {
     fn publish_incarnation(&mut self, incarnation: Incarnation) {
         self.inner.publish_incarnation(incarnation);
     }
+    fn publish_unreachable(&mut self, coordinators: u64) {
+        self.inner.publish_unreachable(coordinators);
+    }
     fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
         self.inner.publish_seat(seat, status);
     }

@@ -247,6 +247,12 @@ impl Pulses {
         self.due
     }
 
+    /// When the last of the frames arrives that are on their way, in true time.
+    pub(super) fn last_arrival(&self) -> u64 {
+        let arrives = |pending: &Pending| matches!(pending, Pending::Arrive(..));
+        self.queue.iter().rev().find(|(_, pending)| arrives(pending)).map_or(0, |((at, _), _)| *at)
+    }
+
     /// A hash of all frames that have arrived.
     pub(super) const fn hash(&self) -> u64 {
         self.hash

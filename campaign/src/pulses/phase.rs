@@ -19,6 +19,7 @@ const WATCHED_LEASES: u64 = 3;
 pub(crate) fn run(driver: &mut Driver) -> Verdict {
     let Some(plan) = driver.scenario.pulses else { return Ok(()) };
     let mut rng = Rng::new(driver.scenario.seed ^ 0x9015_e5fa_0000_0000);
+    await_stragglers(driver)?;
     await_paths(driver, &plan)?;
     if plan.paths > 1 {
         lose_path(driver, &plan, &mut rng)?;
@@ -46,6 +47,13 @@ const fn period_max(driver: &Driver, plan: &PulsePlan) -> u64 {
 fn pass(driver: &mut Driver, until: u64) -> Verdict {
     while driver.world.now() < until && driver.step()? {}
     Ok(())
+}
+
+/// Waits until all pulses have arrived that are on their way. A fault may have delayed some by more
+/// than a lost path takes to be named; it would seem to deliver meanwhile.
+fn await_stragglers(driver: &mut Driver) -> Verdict {
+    let last = driver.pulses.as_ref().map_or(0, |pulses| pulses.last_arrival());
+    pass(driver, last)
 }
 
 /// Waits until all paths deliver.

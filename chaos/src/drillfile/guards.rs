@@ -20,6 +20,8 @@ pub struct Guards {
     pub require_confirm: bool,
     /// Whether `CLOCK_REALTIME` may jump, for all programs of the host.
     pub allow_clock_step: bool,
+    /// Whether a pause may be too short, or too long, for what is expected of it.
+    pub allow_undetected: bool,
     /// A fault agent undoes its faults after this time without a message from the runner.
     pub dead_man: Nanos,
     /// Whether another person has to approve the file.
@@ -39,6 +41,7 @@ impl Default for Guards {
             deny_hosts: Vec::new(),
             require_confirm: false,
             allow_clock_step: false,
+            allow_undetected: false,
             dead_man: Nanos::from_secs(3),
             require_approval: false,
             abort: Vec::new(),

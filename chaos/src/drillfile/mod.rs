@@ -63,9 +63,11 @@ pub struct Drill {
 }
 
 impl Drill {
-    /// Whether it can reach a verdict: it has a bound, or a state that must hold afterwards.
+    /// Whether it can reach a verdict: it has a bound, a state that must hold afterwards, or a fault that
+    /// must be tolerated.
     pub fn judges(&self) -> bool {
-        !self.expect.is_empty() || self.steady.iter().any(|steady| steady.after)
+        let tolerates = self.steps.iter().flat_map(|step| &step.faults).any(|fault| fault.tolerated);
+        tolerates || !self.expect.is_empty() || self.steady.iter().any(|steady| steady.after)
     }
 }
 
@@ -150,12 +152,14 @@ pub struct StepFault {
     pub targets: Vec<String>,
     /// How long it lasts; `None` for a kill, which only a restart undoes.
     pub lasts: Option<Nanos>,
+    /// Whether its targets are expected to stay members: it is over before they are suspected.
+    pub tolerated: bool,
 }
 
 impl PartialEq for StepFault {
     fn eq(&self, other: &Self) -> bool {
-        let Self { kind, targets, lasts } = self;
-        (&**kind, targets, lasts) == (&*other.kind, &other.targets, &other.lasts)
+        let Self { kind, targets, lasts, tolerated } = self;
+        (&**kind, targets, lasts, tolerated) == (&*other.kind, &other.targets, &other.lasts, &other.tolerated)
     }
 }
 
@@ -163,6 +167,11 @@ impl StepFault {
     /// Whether it hits the hosts of its targets, with all their processes.
     pub fn hits_hosts(&self) -> bool {
         self.kind.scope() == Scope::Network
+    }
+
+    /// Whether the cluster is expected to detect it, and to go on without its targets.
+    pub fn silences(&self) -> bool {
+        self.kind.effect().silences() && !self.tolerated
     }
 
     /// Whether it ends processes of this target.

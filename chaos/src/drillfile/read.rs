@@ -7,7 +7,7 @@ use super::{
     SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
 use crate::drills::channel::INJECTIONS_MAX;
-use crate::faults::{COMMON_KEYS, KINDS, Scope};
+use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Percentile;
@@ -35,6 +35,8 @@ pub(super) const SELECTS: [(&str, Select); 5] = [
 ];
 /// Whether a phase is after the repetitions.
 pub(super) const PHASES: [(&str, bool); 2] = [("before", false), ("after", true)];
+/// Whether a fault must not have its targets removed.
+pub(super) const EXPECTATIONS: [(&str, bool); 2] = [("removed", false), ("tolerated", true)];
 pub(super) const CUES: [(&str, On); 2] = [("cue", On::Cue), ("settled", On::Settled)];
 pub(super) const STRATEGIES: [(&str, Strategy); 3] =
     [("always", Strategy::Always), ("deviated", Strategy::Deviated), ("never", Strategy::Never)];
@@ -240,6 +242,7 @@ fn guards(section: &mut Section<'_, '_>, faults: &mut Faults) -> Guards {
     guards.require_confirm = section.flag("require_confirm", faults).unwrap_or(false);
     guards.require_approval = section.flag("require_approval", faults).unwrap_or(false);
     guards.allow_clock_step = section.flag("allow_clock_step", faults).unwrap_or(false);
+    guards.allow_undetected = section.flag("allow_undetected", faults).unwrap_or(false);
     if let Some(span) = section.span("dead_man", DEAD_MAN, faults) {
         guards.dead_man = span.value;
     }
@@ -484,7 +487,12 @@ fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) 
         );
         lasts = section.need("for", &wanted, lasts);
     }
-    Some(StepFault { kind, targets, lasts })
+    let expect = section.choice("expect", &EXPECTATIONS, faults);
+    if let Some(At { at, .. }) = expect.as_ref().filter(|_| kind.effect() != Effect::Stops) {
+        let rule = "only a pause (kind = \"freeze\") has an expectation; what others must not exceed is in [[expect]]";
+        faults.add(*at, Fault::Conflict { rule, found: format!("kind is {:?}", kind.name()) });
+    }
+    Some(StepFault { kind, targets, lasts, tolerated: expect.is_some_and(|at| at.value) })
 }
 
 fn expect(
@@ -499,10 +507,11 @@ fn expect(
         section.spare(Percentile::ALL.iter().map(|(name, _)| *name).chain(["at_most"]));
         return None;
     };
-    let silences = steps.iter().flat_map(|step| &step.faults).any(|fault| fault.kind.effect().silences());
+    let silences = steps.iter().flat_map(|step| &step.faults).any(StepFault::silences);
     if metric.is_of_failover() && !silences && faults.is_empty() {
         let found = format!("{} is bounded", metric.name());
-        let rule = "a failover is measured only if a fault silences a process: kill, freeze, partition or link-error";
+        let rule = "a failover is measured only if a fault silences a process (kill, freeze, partition or link-error) and is \
+                    not expected to be tolerated";
         faults.add(at, Fault::Conflict { rule, found });
     }
     let mut expect = Expect { metric, bounds: Vec::new(), at_most: None };

@@ -2,7 +2,8 @@
 
 use super::external;
 use super::read::{
-    COUNT_MAX, CUES, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES, TARGETS_MAX,
+    COUNT_MAX, CUES, EXPECTATIONS, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES,
+    TARGETS_MAX,
 };
 use super::section::{ID_CHARS_MAX, LINE_CHARS_MAX, span_schema};
 use super::{AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
@@ -72,6 +73,14 @@ fn fault() -> Value {
         target_names("its targets: names of [targets]. Faults of the host have none"),
     );
     properties.insert("for".to_owned(), duration("how long it lasts"));
+    let expect = json!({ "enum": names(&EXPECTATIONS) });
+    properties.insert(
+        "expect".to_owned(),
+        described(
+            expect,
+            "for freeze: whether its targets are removed (the default), or stay members all the time",
+        ),
+    );
     for key in KINDS.iter().flat_map(|kind| kind.keys()) {
         let has = |kind: &&&dyn Fault| kind.keys().iter().any(|other| other.name == key.name);
         let users: Vec<&str> = KINDS.iter().filter(has).map(|kind| kind.name()).collect();
@@ -135,6 +144,7 @@ fn guards() -> Value {
             "require_confirm": { "type": "boolean", "description": "whether `obol drill run` needs --yes" },
             "require_approval": { "type": "boolean", "description": "whether another user has to run `obol drill approve` on the file" },
             "allow_clock_step": { "type": "boolean", "description": "whether CLOCK_REALTIME may jump, for all programs of the host" },
+            "allow_undetected": { "type": "boolean", "description": "whether a pause may be too short to be detected, or too long to be tolerated" },
             "dead_man": duration("a fault agent undoes its faults after this time without a message from the runner"),
             "abort": { "type": "array", "items": abort }
         }),

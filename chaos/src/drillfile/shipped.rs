@@ -25,6 +25,7 @@ static SHIPPED: BuiltIn = BuiltIn {
     texts: ship![
         "app",
         "app-heartbeat",
+        "agent",
         "app+coordinator",
         "app+coordinator-heartbeat",
         "app+cache",

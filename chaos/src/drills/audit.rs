@@ -193,7 +193,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Why the log cannot be written or read.
 #[derive(Debug, thiserror::Error)]
-#[error("the audit log {path}: {error}")]
+#[error("the audit log {path}: {error}; OBOL_AUDIT names another file")]
 pub struct AuditError {
     path: PathBuf,
     error: io::Error,

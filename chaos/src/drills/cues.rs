@@ -5,7 +5,7 @@ use super::runner::RunError;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};
 use obol_node::Site;
-use obol_node::endpoint::{Act, Endpoint};
+use obol_node::endpoint::{Act, Backend, Endpoint};
 use std::thread;
 
 /// How long a gateway may take to answer: so many times the profile's bound of detection, as long as an
@@ -50,12 +50,12 @@ impl Cues {
     }
 
     fn is_connected(&self, host: u8) -> bool {
-        match &self.0 {
-            Endpoint::Ip(endpoint) => {
+        match &self.0.backend {
+            Backend::Ip(endpoint) => {
                 endpoint.link_status().iter().any(|link| link.host == host && link.connected)
             }
             // There are no links.
-            Endpoint::Shm(_) | Endpoint::Rdma(_) => true,
+            Backend::Shm(_) | Backend::Rdma(_) => true,
         }
     }
 

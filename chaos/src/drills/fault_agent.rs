@@ -14,6 +14,7 @@ use super::core_warmer::CoreWarmer;
 use super::cue::{REGION_KIND, Token};
 use super::halt;
 use super::undo::{Record, Undone};
+use super::warden::Warden;
 use crate::control::write_line;
 use crate::faults::Armed;
 use obol_fabric::host::peer::{peer, user};
@@ -63,6 +64,9 @@ pub enum FaultAgentError {
     /// The channel failed.
     #[error("{0}: {1}")]
     Channel(PathBuf, io::Error),
+    /// Nobody would undo what it leaves when it is killed.
+    #[error("cannot start the warden, which undoes the faults of a fault agent that is killed: {0}")]
+    Warden(io::Error),
     /// The parent did not connect.
     #[error("no runner connected to this fault agent; it is started by `obol drill run`")]
     NoRunner,
@@ -216,6 +220,8 @@ pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result
     let listener = listen(Site::open(root, cluster)?, &state, &tx, &stop)?;
     thread::spawn(move || read_orders(reader, &tx));
     let mut fault_agent = FaultAgent {
+        warden: Warden::start(program, root, cluster).map_err(FaultAgentError::Warden)?,
+        root,
         observer: &mut observer,
         program,
         state: &state,
@@ -306,6 +312,9 @@ fn read_orders(from: impl Read, tx: &Sender<Message>) {
 }
 
 struct FaultAgent<'a> {
+    /// Undoes what is left if this process is killed.
+    warden: Warden,
+    root: &'a Path,
     observer: &'a mut Observer,
     /// This program, which starts loads.
     program: &'a Path,

@@ -7,7 +7,7 @@ use super::overlap::{Killed, overlap_seen};
 use super::runner::RunError;
 use super::select::Chosen;
 use super::subject::{Subject, System};
-use crate::drillfile::Step;
+use crate::drillfile::{Step, StepFault};
 use crate::faults::Effect;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::lease::lengthened;
@@ -31,19 +31,24 @@ const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// Polls between two questions whether the drill has to end.
 const STOP_POLLS: u64 = 10;
 
-/// Reason of a failover that did not even begin.
-pub(super) const UNSEEN: &str = "no view excludes the dead";
+/// Reason of a failover that did not even begin; the names of those that should have been removed follow.
+pub(super) const UNSEEN: &str = "no view excludes";
 
 /// Waits until the cluster is healthy.
 pub fn healthy<S: Subject>(subject: &mut S) -> Result<Snapshot, RunError> {
     healthy_within(subject, HEALTH_TIMEOUT)
 }
 
-/// The same with a timeout.
+/// The same with a timeout, beside the time for which joins are on hold.
 pub(super) fn healthy_within<S: Subject>(subject: &mut S, within: Nanos) -> Result<Snapshot, RunError> {
-    let deadline = subject.now() + within;
+    let mut deadline = subject.now() + within;
+    let last = deadline + subject.deployment().profile.timing.join_hold_max;
     loop {
         let snapshot = subject.snapshot();
+        let held = snapshot.processes.iter().map(|process| process.hold_left(snapshot.at)).max();
+        if let Some(held) = held.filter(|held| *held > Nanos::ZERO && within > Nanos::ZERO) {
+            deadline = deadline.max(snapshot.at + held + within).min(last);
+        }
         if snapshot.health == Health::Healthy {
             return Ok(snapshot);
         }
@@ -73,22 +78,25 @@ pub(super) fn follow<S: System>(
     // Nothing was injected on hosts that the cue reached too late.
     let late = trial.stamps.iter().filter(|stamp| stamp.error.as_deref() == Some(LATE));
     let missed: Vec<u8> = late.map(|stamp| stamp.host).collect();
-    let by = |wanted: fn(Effect) -> bool| {
-        let targets = |c: &&Chosen| {
-            step.faults.iter().any(|f| wanted(f.kind.effect()) && f.targets.contains(&c.target))
-        };
+    let by = |wanted: fn(&StepFault) -> bool| {
+        let targets = |c: &&Chosen| step.faults.iter().any(|f| wanted(f) && f.targets.contains(&c.target));
         let hit = chosen.iter().filter(targets).map(|c| &c.process).filter(|p| !missed.contains(&p.host));
         hit.cloned().collect::<Vec<Process>>()
     };
-    let silent = by(Effect::silences);
-    let leaving = by(|effect| effect == Effect::Leaves);
+    let silent = by(StepFault::silences);
+    let leaving = by(|fault| fault.kind.effect() == Effect::Leaves);
     let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
     if !leaving.is_empty() {
         leave(system.subject(), &leaving, old, trial);
     }
     if !silent.is_empty() {
         let kills = step.faults.iter().any(|fault| fault.kind.effect().ends());
-        let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
+        let lasts = step
+            .faults
+            .iter()
+            .filter(|fault| fault.silences())
+            .filter_map(|fault| fault.lasts)
+            .fold(Nanos::ZERO, Nanos::max);
         let patience = if kills { FAILOVER_TIMEOUT } else { lasts.saturating_add(THAWED_TIMEOUT) };
         let stamping: Vec<Name> =
             before.processes.iter().filter(|p| system.stamps(p)).map(|p| p.name).collect();
@@ -96,14 +104,14 @@ pub(super) fn follow<S: System>(
         let until = (old, patience, stopped);
         failover(system.subject(), &mut history, &silent, until, (before, &stamps), trial);
     }
-    let kills = by(|effect| effect == Effect::Ends);
+    let kills = by(|fault| fault.kind.effect() == Effect::Ends);
     let injection = |p: &Process| {
         let mut injected = trial.stamps.iter().filter(|stamp| stamp.error.is_none());
         let of = |stamp: &&Stamp| (stamp.name.as_str(), stamp.host) == (p.name.as_str(), p.host);
         injected.find(of).map(|stamp| Instant(stamp.at))
     };
     let killed = kills.into_iter().filter_map(|p| injection(&p).map(|at| (p, at))).collect();
-    let mut followed = Followed { history, killed };
+    let mut followed = Followed { history, killed, tolerated: by(|fault| fault.tolerated) };
     check_overlap(system.subject(), &mut followed, before, trial);
     followed
 }
@@ -112,6 +120,37 @@ pub(super) fn follow<S: System>(
 pub(super) struct Followed {
     history: History,
     killed: Killed,
+    /// Those that must have stayed members.
+    tolerated: Vec<Process>,
+}
+
+/// Fails the trial if a process was removed whose pause has to be tolerated. To be called when the pause
+/// is over: a suspicion of its last moment is decided soon, or never.
+pub(super) fn check_tolerated<S: Subject>(subject: &mut S, followed: &Followed, trial: &mut Trial) {
+    if followed.tolerated.is_empty() {
+        return;
+    }
+    let deadline = subject.now() + THAWED_TIMEOUT;
+    loop {
+        subject.refresh();
+        let snapshot = subject.snapshot();
+        let departed = snapshot.view.as_ref().map_or(&[][..], |view| &view.departed);
+        let removed = |p: &Process| departed.iter().find(|d| d.incarnation == p.incarnation);
+        let removed: Vec<String> = followed
+            .tolerated
+            .iter()
+            .filter_map(|p| Some(format!("{} by view {}", p.name, removed(p)?.at)))
+            .collect();
+        if !removed.is_empty() {
+            trial.failed += removed.len() as u64;
+            let why = format!("a pause that is to be tolerated was not: removed {}", removed.join(", "));
+            return trial.ends(Outcome::Failed, why);
+        }
+        if subject.now() > deadline {
+            return;
+        }
+        subject.sleep(POLL_INTERVAL);
+    }
 }
 
 /// Adds to the trial how long two incompatible views could be used at once so far, and fails the
@@ -157,8 +196,8 @@ fn failover<S: Subject>(
         .map(|p| p.name)
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
-    let outcome = until_active(subject, history, until, &ids, first, &survivors);
     let names: Vec<Name> = dead.iter().map(|p| p.name).collect();
+    let outcome = until_active(subject, history, until, (&ids, &names), first, &survivors);
     if let Some(report) = history.first_report(&ids, &names, first) {
         trial.suspected_ns = Some(report.when.since(first).0);
         trial.suspected_as = report.reason.map(Reason::name);
@@ -232,7 +271,7 @@ fn until_active<S: Subject>(
     subject: &mut S,
     history: &mut History,
     (old, patience, stopped): (ViewId, Nanos, Stopped<'_>),
-    dead: &[Incarnation],
+    (dead, names): (&[Incarnation], &[Name]),
     injected: Instant,
     survivors: &[Name],
 ) -> Failover {
@@ -282,7 +321,11 @@ fn until_active<S: Subject>(
         // A view that the last look has shown leaves the survivors their time.
         if is_last && first.is_some() == was_excluded {
             let why = match first {
-                None => UNSEEN.to_owned(),
+                None => {
+                    let left = dead.iter().zip(names).filter(|(who, _)| gone(who).is_none());
+                    let left: Vec<&str> = left.map(|(_, name)| name.as_str()).collect();
+                    format!("{UNSEEN} {}", left.join(", "))
+                }
                 Some(id) => format!("not active in view {id}: {}", waiting.join(", ")),
             };
             let lasted = subject.now().since(injected);
@@ -390,7 +433,8 @@ mod tests {
         fn follow(&mut self, patience: u64) -> Failover {
             let until: (ViewId, Nanos, Stopped<'_>) = (ViewId(42), Nanos::from_millis(patience), &|| None);
             let survivors = ["app-1", "app-2"].map(name);
-            until_active(self, &mut History::default(), until, &[VICTIM], INJECTED, &survivors)
+            let dead = (&[VICTIM][..], &[name("app-3")][..]);
+            until_active(self, &mut History::default(), until, dead, INJECTED, &survivors)
         }
     }
 
@@ -477,6 +521,44 @@ mod tests {
         assert_eq!(why, "not active in view 43: app-2, 10.0s after the fault");
         assert!(lasted > FAILOVER_TIMEOUT);
         let Failover::Failed(why, _) = Copied::new(3_500, 3_500).follow(3_000) else { panic!("it failed") };
-        assert_eq!(why, format!("{UNSEEN}, 3.00s after the fault"));
+        assert_eq!(why, "no view excludes app-3, 3.00s after the fault");
+    }
+
+    #[test]
+    fn only_those_that_no_view_excludes_are_named() {
+        // View 43 excludes one of two.
+        let mut one = Copied::new(2_000, 2_000);
+        let until: (ViewId, Nanos, Stopped<'_>) = (ViewId(42), Nanos::from_millis(3_000), &|| None);
+        let dead = (&[VICTIM, Incarnation(3)][..], &[name("app-3"), name("coord-1")][..]);
+        let survivors = ["app-1", "app-2"].map(name);
+        let outcome = until_active(&mut one, &mut History::default(), until, dead, INJECTED, &survivors);
+        let Failover::Failed(why, _) = outcome else { panic!("it failed") };
+        assert_eq!(why, "no view excludes coord-1, 3.00s after the fault");
+    }
+
+    #[test]
+    fn a_pause_is_tolerated_only_if_no_view_removes_its_victim() {
+        let victim = |who| {
+            let mut process = Process::missing(name("app-3"), Kind::App);
+            process.incarnation = who;
+            process
+        };
+        let check = |who, excluded: u64| {
+            let mut cluster = Copied::new(excluded, excluded);
+            cluster.now = at(100);
+            let followed = Followed {
+                history: History::default(),
+                killed: Killed::default(),
+                tolerated: vec![victim(who)],
+            };
+            let mut trial = Trial::default();
+            check_tolerated(&mut cluster, &followed, &mut trial);
+            (trial.outcome, trial.reason, trial.failed)
+        };
+        assert_eq!(check(Incarnation(8), 150), (Outcome::Measured, None, 0));
+        // Also by a suspicion that is decided a little later.
+        let why = "a pause that is to be tolerated was not: removed app-3 by view 43".to_owned();
+        assert_eq!(check(VICTIM, 50), (Outcome::Failed, Some(why.clone()), 1));
+        assert_eq!(check(VICTIM, 900), (Outcome::Failed, Some(why), 1));
     }
 }

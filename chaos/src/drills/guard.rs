@@ -3,7 +3,7 @@
 
 use super::select::Chosen;
 use crate::drillfile::{Drill, Guards, Keep, StepFault, TargetKind};
-use crate::faults::Planning;
+use crate::faults::{Effect, Planning};
 use obol_membership::Kind;
 use obol_node::Deployment;
 use obol_observe::{Deciders, Process, Snapshot};
@@ -38,7 +38,7 @@ pub fn check(guards: &Guards, snapshot: &Snapshot, silent: &[&Chosen], hit: usiz
         Answer {
             guard: "keep_lease_caches",
             allows: !touches(Kind::LeaseCache) || caches >= guards.keep_lease_caches as usize,
-            says: format!("leaves {caches} lease caches, {} required", guards.keep_lease_caches),
+            says: format!("lease caches left: {caches}, required: {}", guards.keep_lease_caches),
         },
         Answer {
             guard: "deny_hosts",
@@ -101,6 +101,40 @@ pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> A
     }
 }
 
+/// Whether a pause has the length for what is expected of it, by the heartbeat of the cluster's profile
+/// while leases last as long as now; `None` for other faults. In between it may go either way.
+pub fn detection(
+    fault: &StepFault,
+    guards: &Guards,
+    snapshot: &Snapshot,
+    deployment: &Deployment,
+) -> Option<Answer> {
+    let lasts = fault.lasts.filter(|_| fault.kind.effect() == Effect::Stops)?;
+    let timing = &deployment.profile.timing;
+    let lease = snapshot.view.as_ref().map_or(timing.lease, |view| view.lease);
+    let reads = u64::from(timing.confirm_at(lease));
+    let suspected = timing.heartbeat_period.saturating_mul(reads);
+    // The first READ may find the value of a beat that was just before the pause.
+    let safe = timing.heartbeat_period.saturating_mul(reads.saturating_sub(1));
+    let after = format!("a stalled process is suspected after {suspected} ({reads} x heartbeat.period)");
+    let (allows, says) = match fault.tolerated {
+        true => {
+            (lasts < safe, format!("a pause of {lasts} is to be tolerated, and below {safe} it is: {after}"))
+        }
+        false => (lasts >= suspected, format!("a pause of {lasts} is to have its victims removed: {after}")),
+    };
+    let advice = match (allows, fault.tolerated) {
+        (true, _) => "",
+        (false, true) => "; let it be shorter, or do without expect = \"tolerated\"",
+        (false, false) => "; let it last longer, or write expect = \"tolerated\"",
+    };
+    let (allows, advice) = match guards.allow_undetected {
+        true if !allows => (true, "; allow_undetected lets it run"),
+        _ => (allows, advice),
+    };
+    Some(Answer { guard: "detection", allows, says: says + advice })
+}
+
 /// This host's name.
 pub fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
@@ -115,7 +149,56 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::*;
+    use crate::drillfile;
+    use obol_fabric::{Instant, Nanos};
+    use obol_observe::Health;
+    use obol_profiles::{Profile, duration};
+
+    /// What the guard says of a pause of this length.
+    fn pause(deployment: &Deployment, lasts: Nanos, expect: &str) -> Answer {
+        let text = format!(
+            "[drill]\nschema = 1\nid = \"d\"\ntitle = \"t\"\nenvironment = \"local\"\n\
+             [targets]\na = {{ kind = \"app\", select = \"one\" }}\n[[step]]\nname = \"s\"\n\
+             fault = {{ kind = \"freeze\", for = \"{}\", target = \"a\"{expect} }}\n",
+            duration::print(lasts)
+        );
+        let drill = drillfile::parse(&text, "d").expect("a drill");
+        assert_eq!(drill.judges(), expect.contains("tolerated"));
+        let (health, reasons) = (Health::Healthy, Vec::new());
+        let snapshot = Snapshot {
+            at: Instant(0),
+            view: None,
+            processes: Vec::new(),
+            remote: Vec::new(),
+            health,
+            reasons,
+        };
+        detection(&drill.steps[0].faults[0], &drill.guards, &snapshot, deployment).expect("it is a pause")
+    }
+
+    #[test]
+    fn a_pause_has_the_length_for_what_is_expected_of_it() {
+        for name in ["laptop", "lan"] {
+            let profile = Profile::builtin(name).expect("built in");
+            let timing = profile.timing;
+            let deployment = Deployment::new(1, 1, 0, profile).expect("in bounds");
+            let suspected = timing.heartbeat_period.saturating_mul(u64::from(timing.heartbeat_confirm));
+            let short = timing.heartbeat_period.max(Nanos::from_millis(1));
+            const TOLERATED: &str = ", expect = \"tolerated\"";
+            for (lasts, expect, allows) in [
+                (suspected, "", true),
+                (suspected, ", expect = \"removed\"", true),
+                (suspected.saturating_sub(Nanos(1)), "", false),
+                (short, TOLERATED, short.saturating_add(timing.heartbeat_period) < suspected),
+                (suspected, TOLERATED, false),
+            ] {
+                let answer = pause(&deployment, lasts, expect);
+                assert_eq!(answer.allows, allows, "{name} {lasts} {expect}: {answer:?}");
+                assert!(answer.says.contains(&suspected.to_string()), "{answer:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_star_matches_any_text() {

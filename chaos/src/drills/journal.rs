@@ -4,6 +4,7 @@ use super::channel::Stamp;
 use super::probe::Probed;
 use crate::drillfile::{Drill, Metric};
 use obol_fabric::Nanos;
+use obol_observe::figures::total;
 use obol_observe::stats::{Distribution, Summary};
 use obol_observe::timeline::Phases;
 use obol_observe::{Percentile, named_enum};
@@ -257,8 +258,8 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
         let metric = expect.metric.name();
         if let Some(most) = expect.at_most {
             let found: u64 = match expect.metric {
-                Metric::Failed => counted(trials).map(|trial| trial.failed).sum(),
-                _ => counted(trials).map(|trial| trial.falsely_failed).sum(),
+                Metric::Failed => total(counted(trials).map(|trial| trial.failed)),
+                _ => total(counted(trials).map(|trial| trial.falsely_failed)),
             };
             let (bound, holds) = (f64::from(most), Some(found <= u64::from(most)));
             let samples = counted(trials).count() as u64;
@@ -288,7 +289,7 @@ pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Prob
         Verdict::Failed
     } else if judged.iter().any(|one| one.holds == Some(false)) || after.iter().any(|one| !one.holds) {
         Verdict::Deviated
-    } else if is_void(drill, trials) || judged_nothing(judged, after) {
+    } else if is_void(drill, trials) || judged_nothing(drill, trials, judged, after) {
         Verdict::Void
     } else {
         Verdict::Passed
@@ -305,9 +306,15 @@ pub fn lacks(trials: &[Trial], count: u32) -> u64 {
     u64::from(claimed.max().unwrap_or(0)).saturating_sub(sound)
 }
 
-/// Whether nothing was judged: no bound had enough samples, and no state had to hold afterwards.
-pub fn judged_nothing(judged: &[Judged], after: &[Probed]) -> bool {
-    after.is_empty() && judged.iter().all(|one| one.holds.is_none())
+/// Whether nothing was judged: no bound had enough samples, no state had to hold afterwards, and no pause
+/// that had to be tolerated was injected.
+pub fn judged_nothing(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Probed]) -> bool {
+    let tolerates = |step: &str| {
+        let mut steps = drill.steps.iter().filter(|one| one.name == step);
+        steps.any(|one| one.faults.iter().any(|fault| fault.tolerated))
+    };
+    let tolerated = measured(trials).any(|trial| tolerates(&trial.step));
+    !tolerated && after.is_empty() && judged.iter().all(|one| one.holds.is_none())
 }
 
 /// Whether too many repetitions were void: most of them, or so many that a percentile has too few

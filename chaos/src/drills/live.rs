@@ -14,13 +14,15 @@ use super::runner::RunError;
 use super::select::{Chosen, Supervisor};
 use super::ssh::Login;
 use super::subject::{Subject as _, System};
+use super::{halt, switch, undo};
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, Step};
 use obol_fabric::{Instant, Nanos};
 use obol_node::Site;
-use obol_observe::Process;
+use obol_observe::{Observer, Process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A cue that arrives after this time is late.
@@ -30,6 +32,8 @@ const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
 const FIRED_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for a fault agent's undo, and for a restart by it.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the warden of a fault agent that was killed may take to undo.
+const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A cluster of processes.
 pub(super) struct Live {
@@ -139,6 +143,40 @@ impl Live {
             }
         }
         Ok(())
+    }
+
+    /// Waits until nothing is left to undo on a host without a fault agent; what became of it.
+    fn undone_on(&self, host: u8) -> String {
+        let remedy = |why: &str| {
+            format!("host {host}: faults may still be in force{why}; run `obol drill recover` there")
+        };
+        let Some(name) = self.fleet.name_here(host) else {
+            return match self.site().and_then(|site| switch::await_undone_on(&site, host)) {
+                Ok(true) => format!("host {host}: its faults are undone"),
+                Ok(false) => remedy(""),
+                Err(why) => remedy(&format!(" ({why})")),
+            };
+        };
+        let dir = self.root.join(name.as_str());
+        if halt::await_undone(&dir, WARDEN_TIMEOUT).is_ok_and(|undone| undone) {
+            return format!("host {host}: its faults are undone");
+        }
+        // The warden was killed as well, or hangs. This process holds the drill lock.
+        let recovered = Observer::open(&self.root, name)
+            .map_err(|error| error.to_string())
+            .and_then(|mut observer| undo::recover(&mut observer).map_err(|error| error.to_string()));
+        match recovered {
+            Ok(undone) if undone.failed.is_empty() => {
+                format!("host {host}: its faults are undone: {}", undone.done.join("; "))
+            }
+            Ok(undone) => remedy(&format!(" ({})", undone.failed.join("; "))),
+            Err(why) => remedy(&format!(" ({why})")),
+        }
+    }
+
+    fn site(&self) -> Result<Site, String> {
+        let name = self.fleet.name_here(self.fleet.own()).unwrap_or_default();
+        Site::open(&self.root, name).map_err(|error| error.to_string())
     }
 
     /// The stamps of a fault agent on this host's clock.
@@ -257,10 +295,21 @@ impl System for Live {
         undone.contains(&Some(false)) || undone.iter().all(|undone| *undone == Some(true))
     }
 
+    fn agent_gone(&self) -> Box<dyn Fn() -> bool> {
+        let armed = self.armed.keys().filter_map(|host| self.agents.get(host));
+        let gone: Vec<_> = armed.map(Remote::gone).collect();
+        Box::new(move || gone.iter().any(|gone| gone.load(Ordering::Relaxed)))
+    }
+
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError> {
         let mut all = Vec::new();
-        for (host, _) in self.armed.iter().filter(|(_, part)| part.lasts()) {
-            match self.agent(*host)?.reply(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
+        let lasting = self.armed.iter().filter(|(_, part)| part.lasts());
+        let mut hosts: Vec<u8> = lasting.map(|(host, _)| *host).collect();
+        // A fault agent that is gone is found before others are waited for.
+        let has_undone = |host: &u8| self.agents.get(host).map_or(Some(false), Remote::has_undone);
+        hosts.sort_by_key(|host| has_undone(host) != Some(false));
+        for host in hosts {
+            match self.agent(host)?.reply(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
                 Reply::Undone { failed } => all.extend(failed),
                 other => return Err(RemoteError::Answer(other).into()),
             }
@@ -295,6 +344,13 @@ impl System for Live {
             Reply::Undone { failed } => Err(RunError::Restart(failed.join("; "))),
             other => Err(RemoteError::Answer(other).into()),
         }
+    }
+
+    fn lost(&mut self) -> Vec<String> {
+        // Each that still runs undoes when its channel closes.
+        self.agents.clear();
+        let hosts: Vec<u8> = std::mem::take(&mut self.armed).into_keys().collect();
+        hosts.into_iter().map(|host| self.undone_on(host)).collect()
     }
 
     fn restored(&mut self) -> Result<(), RunError> {

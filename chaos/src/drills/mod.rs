@@ -2,7 +2,7 @@
 //!
 //! A runner arms a fault agent, sends the cue by multicast, and follows the flight recorders; the
 //! fault agent injects, stamps and undoes. Neither depends on the other: what one leaves behind,
-//! the next one undoes from the undo record.
+//! its warden undoes at once, and otherwise the next one, from the undo record.
 
 pub mod approval;
 pub mod audit;
@@ -49,6 +49,7 @@ pub mod tune;
 pub mod tune_network;
 pub mod undo;
 pub mod undo_record;
+pub mod warden;
 
 pub use audited::Accountable;
 pub use fleet::Fleet;

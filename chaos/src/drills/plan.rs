@@ -51,6 +51,8 @@ pub struct PlannedFault {
     /// How long it lasts.
     #[serde(rename = "for")]
     pub lasts: Option<String>,
+    /// Whether its victims are expected to stay members.
+    pub tolerated: bool,
     /// Its victims if the cluster does not change until then.
     pub hits: Vec<Hit>,
 }
@@ -119,6 +121,11 @@ pub fn plan<S: Subject>(
                 .map(|fault| guard::supported(drill, fault, subject.deployment()))
                 .filter(|answer| !answer.allows),
         );
+        guards.extend(
+            step.faults
+                .iter()
+                .filter_map(|fault| guard::detection(fault, &drill.guards, snapshot, subject.deployment())),
+        );
         let (chosen, refusal) = match choose(drill, step, snapshot, supervisor, number) {
             Ok(chosen) => (chosen, None),
             Err(error) => (Vec::new(), Some(error.to_string())),
@@ -142,6 +149,7 @@ pub fn plan<S: Subject>(
         let faults = step.faults.iter().map(|fault| PlannedFault {
             fault: fault.kind.describe(),
             lasts: fault.lasts.map(duration::print),
+            tolerated: fault.tolerated,
             hits: of_fault(&fault.targets)
                 .into_iter()
                 .map(|c| Hit {

@@ -8,6 +8,7 @@ use crate::drillfile::{
 };
 use crate::faults::Kill;
 use obol_fabric::{Name, Nanos};
+use obol_observe::figures::total;
 use obol_observe::stats::Summary;
 use obol_observe::timeline::Phases;
 use serde::Serialize;
@@ -64,7 +65,7 @@ impl Victims {
         let targets: Vec<Target> = self.name().split('+').map(target).collect();
         let names: Vec<String> = targets.iter().map(|target| target.name.clone()).collect();
         let kind = Arc::new(Kill { graceful: false });
-        let kill = StepFault { kind, targets: names.clone(), lasts: None };
+        let kill = StepFault { kind, targets: names.clone(), lasts: None, tolerated: false };
         Drill {
             id: self.name().to_owned(),
             title: format!("{} on one cue", self.name()),
@@ -149,7 +150,7 @@ impl Report {
             count: journal.count,
             extended: journal.extended,
             void: journal.void,
-            false_suspicions: counted().map(|trial| trial.falsely_failed).sum(),
+            false_suspicions: total(counted().map(|trial| trial.falsely_failed)),
             overlap_ns: journal.trials.iter().map(|trial| trial.overlap_ns).max().unwrap_or(0),
             failover_us: summary(Metric::CueToActive),
             phases_us: phases.collect(),

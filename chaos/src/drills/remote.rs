@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,10 +37,10 @@ pub enum RemoteError {
     #[error("could not {0}: {1}")]
     Io(&'static str, io::Error),
     /// It ended.
-    #[error("the fault agent has ended; `obol drill recover` undoes what it left")]
+    #[error("the fault agent has ended")]
     Ended,
     /// It does not answer.
-    #[error("the fault agent does not {0}; `obol drill recover` ends it and undoes what it left")]
+    #[error("the fault agent does not {0}")]
     Silent(&'static str),
     /// It refused to be armed.
     #[error("the fault agent refuses: {0}")]
@@ -70,6 +71,8 @@ pub struct Remote {
     rx: Receiver<Reply>,
     /// A reply that was seen and not taken yet.
     seen: RefCell<Option<Reply>>,
+    /// Set when it has ended.
+    gone: Arc<AtomicBool>,
 }
 
 /// The channel for orders. When it is closed, the fault agent undoes its faults.
@@ -168,6 +171,8 @@ impl Remote {
         dir: &Path,
     ) -> Self {
         let (tx, rx) = mpsc::channel();
+        let gone = Arc::<AtomicBool>::default();
+        let is_gone = Arc::clone(&gone);
         thread::spawn(move || {
             let mut lines = Lines::new(reading);
             while let Ok(Some(one)) = lines.read::<Reply>() {
@@ -175,6 +180,7 @@ impl Remote {
                     return;
                 }
             }
+            is_gone.store(true, Ordering::Relaxed);
         });
         let writing: Writing = Arc::new(Mutex::new(Some(writing)));
         let for_thread = Arc::clone(&writing);
@@ -194,12 +200,17 @@ impl Remote {
                 }
             }
         });
-        Self { child, writing, rx, seen: RefCell::new(None) }
+        Self { child, writing, rx, seen: RefCell::new(None), gone }
     }
 
     /// Sends an order.
     pub fn order(&self, order: &Order) -> Result<(), RemoteError> {
         send(&self.writing, order).map_err(|error| RemoteError::Io("send an order to the fault agent", error))
+    }
+
+    /// A flag that is set when it has ended.
+    pub(super) fn gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.gone)
     }
 
     /// Looks whether its faults have ended, without waiting: `Some(true)` if it has undone them,
@@ -309,7 +320,7 @@ impl Drop for Remote {
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(POLL_INTERVAL);
         }
-        // A hanging one leaves its undo record to `obol drill recover`.
+        // A hanging one leaves its undo record to its warden.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

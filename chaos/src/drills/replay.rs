@@ -9,6 +9,7 @@ use super::halt;
 use super::runner::{RunError, lock};
 use super::select::Supervisor;
 use super::undo::{self, Record, Undone};
+use super::warden::Warden;
 use crate::control::{self, Request};
 use obol_campaign::{Act, Scenario, Script};
 use obol_fabric::host::{Held, Impairment, Process as Pid, clock};
@@ -123,6 +124,7 @@ fn map_act(act: Act, scenario: &Scenario, deployment: &Deployment) -> Result<Map
         Act::Work(..) => none("the work of a program"),
         Act::Confirm(..) => none("a confirmed view"),
         Act::RepeatJoins => none("a repeated join"),
+        Act::LateView(_) => none("a late announcement"),
         Act::CutPath(..) | Act::HealPath(..) | Act::DelayPath(..) => none("a path of pulses"),
         Act::PauseHost(_) | Act::ResumeHost(_) => none("a host that stops"),
         Act::RestartGateway(_) => none("a gateway that starts again"),
@@ -164,10 +166,11 @@ fn wait_until(due: Instant, dir: &Path) -> bool {
 }
 
 /// Replays a script's faults, undoes them, and waits until the cluster is healthy. `go_on` is
-/// called before each act; `false` ends the replay early.
+/// called before each act; `false` ends the replay early. `program` is this program, whose warden undoes
+/// them if this process is killed.
 pub fn replay_script(
-    root: &Path,
-    cluster: Name,
+    (root, cluster): (&Path, Name),
+    program: &Path,
     script: &Script,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<Replayed, RunError> {
@@ -185,6 +188,7 @@ pub fn replay_script(
     let before = healthy(&mut observer)?;
     let scenario = Scenario::draw(script.seed, ActiveMutant::NONE);
     let plan = plan_script(&observer, script);
+    let _warden = Warden::start(program, root, cluster).map_err(io)?;
     let mut player = Player {
         supervisor: Supervisor::of(observer.cluster(), observer.deployment()),
         record: record(&observer, &before).map_err(io)?,

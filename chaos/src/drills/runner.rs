@@ -10,7 +10,8 @@ use super::audited::Audited;
 use super::channel::{Reply, Stamp};
 use super::fleet::Fleet;
 use super::follow::{
-    Bystanders, HEALTH_TIMEOUT, POLL_INTERVAL, check_overlap, follow, healthy, healthy_within,
+    Bystanders, HEALTH_TIMEOUT, POLL_INTERVAL, check_overlap, check_tolerated, follow, healthy,
+    healthy_within,
 };
 use super::guard::Answer;
 use super::halt;
@@ -30,8 +31,8 @@ use crate::control::ControlError;
 use crate::drillfile::{Abort, AbortMetric, Drill, Metric, Rollback, Steady, Step, Strategy};
 use obol_fabric::host::HostError;
 use obol_fabric::{Instant, Name, Nanos};
+use obol_membership::Timing;
 use obol_membership::holds::JoinHolds;
-use obol_membership::{Kind, Timing};
 use obol_node::endpoint::EndpointError;
 use obol_node::{FileLock, SiteError};
 use obol_observe::{Health, Observer, Process, Snapshot};
@@ -182,6 +183,8 @@ pub(super) struct Runner<'a, S> {
     stop: Option<Stop>,
     /// Why lasting faults were undone early.
     cut: Option<String>,
+    /// Whether its file ends a process that nothing restarts, so that the cluster misses it.
+    leaves_down: bool,
 }
 
 /// Runs a drill. `go_on` is called after each repetition with its number; `false` ends the drill
@@ -307,6 +310,7 @@ impl<'a, S: System> Runner<'a, S> {
             wanted,
             stop: None,
             cut: None,
+            leaves_down: false,
         }
     }
 
@@ -398,9 +402,11 @@ impl<'a, S: System> Runner<'a, S> {
             RunError::FaultAgent(RemoteError::Refused(reason)) => {
                 (format!("the fault agent refused repetition {number}: {reason}"), Verdict::Aborted, true)
             }
-            // Results so far are kept; the fault agent undoes by itself.
+            // Results so far are kept.
             RunError::FaultAgent(error) => {
-                (format!("the fault agent was lost in repetition {number}: {error}"), Verdict::Aborted, true)
+                self.remarks.push(format!("the fault agent was lost in repetition {number}: {error}"));
+                self.remarks.extend(self.system.lost());
+                return Ok((Verdict::Aborted, true));
             }
             error if self.trials.is_empty() => return Err(error),
             // The cluster did not recover from the previous repetition.
@@ -474,7 +480,7 @@ impl<'a, S: System> Runner<'a, S> {
         let (join_burst, join_window) = (timing.join_burst.div_ceil(2), Nanos(timing.join_window.0 / 2));
         let timing = Timing { join_burst, join_window, ..timing };
         let now = self.system.subject().now();
-        let victims = || chosen.iter().map(|one| &one.process).filter(|p| p.kind != Kind::Coordinator);
+        let victims = || chosen.iter().map(|one| &one.process);
         let from = victims().map(|victim| self.failed.next_free_failure(victim.name, &timing, now)).max();
         let pause = from.map_or(Nanos::ZERO, |from| from.since(now));
         if pause > Nanos::ZERO {
@@ -515,6 +521,8 @@ impl<'a, S: System> Runner<'a, S> {
         allowed(plan(self.drill, self.system.subject(), &before, &supervisor, turn))?;
         self.bystanders.hit(&chosen, &before);
         let restart = self.restart(step, &chosen);
+        let stays_down = |c: &Chosen| !c.supervised && step.faults.iter().any(|fault| fault.ends(&c.target));
+        self.leaves_down |= chosen.iter().any(stays_down);
         self.system.arm(self.drill, step, &chosen, &restart)?;
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
         self.report(number, step, Stage::Armed(&victims));
@@ -533,7 +541,9 @@ impl<'a, S: System> Runner<'a, S> {
         trial.stamps = stamps;
         self.report(number, step, Stage::Injected);
         let stop = self.stop.as_ref();
-        let stopped = || stop.and_then(Stop::reason);
+        let gone = self.system.agent_gone();
+        let stopped =
+            || stop.and_then(Stop::reason).or_else(|| gone().then(|| RemoteError::Ended.to_string()));
         let mut followed = follow(&mut self.system, step, &chosen, &before, &stopped, &mut trial);
         self.report(number, step, Stage::Followed(&trial));
         self.check_cue(step, &mut trial);
@@ -552,6 +562,7 @@ impl<'a, S: System> Runner<'a, S> {
             }
             // A victim that has resumed, or is reachable again, must not have acted in the old view
             // since.
+            check_tolerated(self.system.subject(), &followed, &mut trial);
             check_overlap(self.system.subject(), &mut followed, &before, &mut trial);
             self.report(number, step, Stage::Undone);
         }
@@ -689,15 +700,15 @@ impl<'a, S: System> Runner<'a, S> {
                 self.wanted
             ));
         }
-        if journal::judged_nothing(&judged, &after) {
+        if journal::judged_nothing(self.drill, &self.trials, &judged, &after) {
             self.remarks.push(match self.drill.judges() {
                 true => "nothing was judged: too few repetitions were measured for any bound".to_owned(),
-                false => "this drill judges nothing: it has neither an [[expect]] nor a [[steady]] for afterwards, so it \
-                          cannot pass"
+                false => "this drill judges nothing: it has neither an [[expect]], nor a [[steady]] for afterwards, nor a \
+                          fault that is to be tolerated, so it cannot pass"
                     .to_owned(),
             });
         }
-        let verdict = early.unwrap_or_else(|| match whole || !restores(self.drill) {
+        let verdict = early.unwrap_or_else(|| match whole || self.leaves_down || !restores(self.drill) {
             true => journal::verdict(self.drill, &self.trials, &judged, &after),
             // As between two repetitions: the cluster did not recover from the last one.
             false => Verdict::Failed,

@@ -116,12 +116,24 @@ pub(super) trait System {
         false
     }
 
+    /// Says, for as long as the step is followed, whether a fault agent is gone: its faults are over, and
+    /// may never be detected.
+    fn agent_gone(&self) -> Box<dyn Fn() -> bool> {
+        Box::new(|| false)
+    }
+
     /// Waits until all temporary faults are undone, the longest of which lasts for `lasts`. Returns
     /// what could not be undone.
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError>;
 
     /// Restarts a victim, or leaves that to its supervisor.
     fn start(&mut self, victim: &Process) -> Result<(), RunError>;
+
+    /// A fault agent is lost: ends all of them, waits until nothing is left of what they injected, and
+    /// undoes on this machine what nobody else did. Returns what became of it.
+    fn lost(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Nothing is left to undo.
     fn restored(&mut self) -> Result<(), RunError>;

@@ -5,6 +5,7 @@ use super::halt::{Halt, await_undone};
 use super::undo_record::records;
 use obol_fabric::ip::AskError;
 use obol_node::Site;
+use obol_node::endpoint::RegionReader;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -155,17 +156,40 @@ fn finished<E: ToString>(
     OnHost { host, done: true, was_halted, undone, error }
 }
 
+/// Waits until nothing is left to undo on another host, for at most [`OBEY_TIMEOUT`]; whether that is so.
+pub(super) fn await_undone_on(site: &Site, host: u8) -> Result<bool, String> {
+    Gateway::of(site, host)?.await_undone()
+}
+
 /// Has the gateway of another host carry out an order.
 fn on(site: &Site, host: u8, order: &Order) -> OnHost {
-    if !site.deployment.has_gateways() {
-        return OnHost::failed(host, AskError::NoGateways.to_string());
-    }
-    let mut reader = match site.deployment.reader(&site.cluster) {
-        Ok(Some(reader)) => reader,
-        Ok(None) => return OnHost::failed(host, AskError::NoGateways.to_string()),
-        Err(error) => return OnHost::failed(host, error.to_string()),
+    let mut gateway = match Gateway::of(site, host) {
+        Ok(gateway) => gateway,
+        Err(why) => return OnHost::failed(host, why),
     };
-    let mut ask = |order: &Order, end: Instant| -> Result<Answer, String> {
+    match gateway.ask(order, Instant::now() + ANSWER_TIMEOUT) {
+        Ok(answer) => finished(host, &answer, order, || gateway.await_undone()),
+        Err(why) => OnHost::failed(host, why),
+    }
+}
+
+/// The gateway of another host, which answers questions.
+struct Gateway {
+    reader: RegionReader,
+    host: u8,
+}
+
+impl Gateway {
+    fn of(site: &Site, host: u8) -> Result<Self, String> {
+        if !site.deployment.has_gateways() {
+            return Err(AskError::NoGateways.to_string());
+        }
+        let reader = site.deployment.reader(&site.cluster).map_err(|error| error.to_string())?;
+        Ok(Self { reader: reader.ok_or_else(|| AskError::NoGateways.to_string())?, host })
+    }
+
+    /// Its answer. It is asked again until `end` if it does not answer.
+    fn ask(&mut self, order: &Order, end: Instant) -> Result<Answer, String> {
         let bytes = serde_json::to_vec(order).map_err(|error| error.to_string())?;
         let mut last = None;
         loop {
@@ -174,7 +198,7 @@ fn on(site: &Site, host: u8, order: &Order) -> OnHost {
             if let Some(error) = last.take().filter(|_| left < ATTEMPT_MIN) {
                 return Err(error);
             }
-            match reader.ask(host, &bytes, left) {
+            match self.reader.ask(self.host, &bytes, left) {
                 Ok(answer) => {
                     return serde_json::from_slice(&answer)
                         .map_err(|error| format!("its answer cannot be read: {error}"));
@@ -186,20 +210,19 @@ fn on(site: &Site, host: u8, order: &Order) -> OnHost {
                 }
             }
         }
-    };
-    match ask(order, Instant::now() + ANSWER_TIMEOUT) {
-        Ok(answer) => finished(host, &answer, order, || {
-            let end = Instant::now() + OBEY_TIMEOUT;
-            loop {
-                match ask(&Order::Look, end)? {
-                    Answer::Left(0) => return Ok(true),
-                    Answer::Failed(why) => return Err(why),
-                    Answer::Left(_) | Answer::Done { .. } if Instant::now() >= end => return Ok(false),
-                    Answer::Left(_) | Answer::Done { .. } => thread::sleep(PAUSE),
-                }
+    }
+
+    /// Waits until nothing is left to undo on its host; whether that is so.
+    fn await_undone(&mut self) -> Result<bool, String> {
+        let end = Instant::now() + OBEY_TIMEOUT;
+        loop {
+            match self.ask(&Order::Look, end)? {
+                Answer::Left(0) => return Ok(true),
+                Answer::Failed(why) => return Err(why),
+                Answer::Left(_) | Answer::Done { .. } if Instant::now() >= end => return Ok(false),
+                Answer::Left(_) | Answer::Done { .. } => thread::sleep(PAUSE),
             }
-        }),
-        Err(why) => OnHost::failed(host, why),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::journal::Host;
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
+use obol_observe::figures::total;
 use obol_observe::plot::{Axis, Cell, Chart, Document, Series};
 use obol_observe::{Snapshot, poisson};
 use obol_profiles::{FileError, Profile};
@@ -98,12 +99,12 @@ impl Counted {
     /// From a snapshot. No fault is injected, so every suspicion is false.
     pub fn of(snapshot: &Snapshot) -> Self {
         let agents = || snapshot.processes.iter().filter(|p| p.kind == Kind::Agent);
-        let sum = |counter| agents().map(|p| p.counter(counter)).sum();
+        let sum = |counter| total(agents().map(|p| p.counter(counter)));
         let all = snapshot.processes.iter().filter(|p| p.kind != Kind::App);
         Self {
             timely: sum(Counter::RenewalsOnTime),
-            late: sum(Counter::RenewalsLate) + sum(Counter::RenewalsFailed),
-            suspicions: all.map(|p| p.counter(Counter::HeartbeatSuspicions)).sum(),
+            late: total([sum(Counter::RenewalsLate), sum(Counter::RenewalsFailed)]),
+            suspicions: total(all.map(|p| p.counter(Counter::HeartbeatSuspicions))),
         }
     }
 

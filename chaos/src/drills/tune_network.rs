@@ -131,11 +131,11 @@ impl Collected {
         let gap_us = us(block.gap_max);
         self.seconds += 1;
         self.gap_max_us = self.gap_max_us.max(gap_us);
-        self.pulses += block.pulses;
+        self.pulses = self.pulses.saturating_add(block.pulses);
         for (path, delays) in peer.paths.iter().zip(&block.paths).filter(|(_, delays)| delays.frames > 0) {
             let (frames, floor, spreads) =
                 self.paths.entry(path.address).or_insert((0, i64::MAX, Vec::new()));
-            *frames += delays.frames;
+            *frames = frames.saturating_add(delays.frames);
             *floor = (*floor).min(delays.floor);
             spreads.push(delays.spread_max);
         }

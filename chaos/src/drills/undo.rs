@@ -5,8 +5,9 @@ pub use super::undo_record::{Record, Undone};
 use super::restart::{Started, start};
 use super::undo_record::records;
 use crate::faults;
-use obol_fabric::host::Process;
+use obol_fabric::host::{Held, Process};
 use obol_observe::Observer;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -38,9 +39,8 @@ impl Record {
 /// Undoes everything that fault agents left behind, and ends fault agents whose runner is gone.
 /// Idempotent. The caller holds the drill lock.
 pub fn recover(observer: &mut Observer) -> io::Result<Undone> {
-    let dir = observer.cluster().dir().to_owned();
     let mut undone = Undone::default();
-    for record in records(&dir)? {
+    for record in records(observer.cluster().dir())? {
         let (pid, started) = record.fault_agent;
         if let Ok(fault_agent) = (Process { pid, started }).hold() {
             // Without it nothing is injected concurrently.
@@ -50,17 +50,50 @@ pub fn recover(observer: &mut Observer) -> io::Result<Undone> {
                 undone.failed.push(format!("the fault agent (pid {pid}) could not be ended: {error}"));
                 continue;
             }
-            let end = Instant::now() + DYING_TIMEOUT;
-            while !fault_agent.has_ended() && Instant::now() < end {
-                thread::sleep(POLL_INTERVAL);
-            }
+            await_end(&fault_agent);
             undone.done.push(format!("a fault agent that outlived its runner was ended (pid {pid})"));
         }
-        let failed = undone.failed.len();
-        record.undo(observer, &mut undone);
-        if undone.failed.len() == failed {
-            record.remove(&dir)?;
-        }
+        undo_left(observer, &record, &mut undone)?;
     }
     Ok(undone)
+}
+
+/// Whether a fault agent has something left to undo. Nothing is left of a cluster that is gone.
+pub(super) fn is_anything_left_of(dir: &Path, fault_agent: Process) -> io::Result<bool> {
+    match records(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        records => Ok(records?.iter().any(|record| record.is_of(fault_agent))),
+    }
+}
+
+/// Undoes what one fault agent has left behind, once it has ended.
+pub(super) fn recover_after(observer: &mut Observer, fault_agent: Process) -> io::Result<Undone> {
+    if let Ok(held) = fault_agent.hold() {
+        await_end(&held);
+    }
+    let mut undone = Undone::default();
+    let all = records(observer.cluster().dir())?;
+    for record in all.into_iter().filter(|record| record.is_of(fault_agent)) {
+        undo_left(observer, &record, &mut undone)?;
+    }
+    Ok(undone)
+}
+
+fn await_end(fault_agent: &Held) {
+    let end = Instant::now() + DYING_TIMEOUT;
+    while !fault_agent.has_ended() && Instant::now() < end {
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Undoes what a record names, and removes it if all of that could be undone.
+fn undo_left(observer: &mut Observer, record: &Record, undone: &mut Undone) -> io::Result<()> {
+    let dir = observer.cluster().dir().to_owned();
+    let Some(_one) = record.lock(&dir)? else { return Ok(()) };
+    let failed = undone.failed.len();
+    record.undo(observer, undone);
+    if undone.failed.len() == failed {
+        record.remove(&dir)?;
+    }
+    Ok(())
 }

@@ -3,13 +3,20 @@
 
 use super::clockstep::ClockStep;
 use crate::faults::host_network::Filters;
-use obol_fabric::host::remove_if_present;
+use obol_fabric::host::{Process, remove_if_present};
+use obol_node::FileLock;
 use serde::{Deserialize, Serialize};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 /// Prefix of the records' names, before the fault agent's pid.
 const PREFIX: &str = "drill-undo-";
+/// How long one who is to undo waits for another who does so.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Poll interval meanwhile.
+const LOCK_POLL: Duration = Duration::from_millis(5);
 
 /// What a fault agent may have done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,10 +74,61 @@ impl Record {
         fs::rename(draft, path)
     }
 
+    /// Has it undone by one process at a time: the lock, or `None` if it was undone meanwhile. Its fault
+    /// agent has ended, and writes it no more.
+    pub(super) fn lock(&self, dir: &Path) -> io::Result<Option<FileLock>> {
+        let path = self.path(dir);
+        let end = Instant::now() + LOCK_TIMEOUT;
+        loop {
+            let file = match fs::File::open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                opened => opened?,
+            };
+            let opened = file.metadata()?.ino();
+            if let Some(lock) = FileLock::try_new(file)? {
+                let is_there = fs::metadata(&path).is_ok_and(|meta| meta.ino() == opened);
+                return Ok(is_there.then_some(lock));
+            }
+            if Instant::now() >= end {
+                return Err(io::Error::other("another process undoes it, and does not come to an end"));
+            }
+            thread::sleep(LOCK_POLL);
+        }
+    }
+
+    /// Whether it is of this fault agent.
+    pub(super) fn is_of(&self, fault_agent: Process) -> bool {
+        self.fault_agent == (fault_agent.pid, fault_agent.started)
+    }
+
+    /// Whether its fault agent has ended, so that it undoes nothing any more.
+    pub fn is_left(&self) -> bool {
+        let (pid, started) = self.fault_agent;
+        !(Process { pid, started }).is_alive()
+    }
+
+    /// What may still be in force, one part each.
+    pub fn parts(&self) -> Vec<String> {
+        let frozen = self.frozen.iter().map(|(name, pid, _)| format!("{name} (pid {pid}) may be stopped"));
+        let impaired = self.impaired.iter().map(|(name, ..)| format!("the links of {name} may be impaired"));
+        let filters = self.filters.iter().map(|filters| {
+            format!("packets of the cluster may be dropped or late on {}", filters.interface())
+        });
+        let clock = self.clock.iter().map(|_| "the clock of this host may be wrong".to_owned());
+        let restart = self.restart.iter().map(|name| format!("{name} may be down"));
+        frozen.chain(impaired).chain(filters).chain(clock).chain(restart).collect()
+    }
+
     /// Removes it: nothing is left to undo.
     pub fn remove(&self, dir: &Path) -> io::Result<()> {
         remove_if_present(&self.path(dir))
     }
+}
+
+/// What drills have left in force on this host: parts of records whose fault agents have ended.
+pub fn left(dir: &Path) -> io::Result<Vec<String>> {
+    let records = records(dir)?.into_iter().filter(Record::is_left);
+    Ok(records.flat_map(|record| record.parts()).collect())
 }
 
 /// The records in a cluster's directory.

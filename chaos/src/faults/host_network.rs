@@ -260,6 +260,11 @@ fn interface(own: IpAddr, peer: IpAddr) -> Result<String, String> {
 }
 
 impl Filters {
+    /// Where they are.
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface
+    }
+
     fn show(&self, direction: Direction) -> String {
         let (interface, direction) = (&self.interface, direction.name());
         format!("filter show dev {interface} {direction} pref {}", self.preference)

@@ -52,7 +52,7 @@ pub static KINDS: &[&dyn Fault] = &[
 ];
 
 /// The keys that a drill file has for every fault.
-pub const COMMON_KEYS: [&str; 2] = ["target", "for"];
+pub const COMMON_KEYS: [&str; 3] = ["target", "for", "expect"];
 
 /// What a fault is injected into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

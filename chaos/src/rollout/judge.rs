@@ -107,12 +107,17 @@ impl Compared {
     }
 }
 
-/// Judges all limits. `ahead` is what may still come.
-pub fn judge(limits: &[Limit], before: &Period, after: &Period, ahead: Ahead) -> Vec<Compared> {
-    limits.iter().map(|limit| one(*limit, before, after, ahead)).collect()
+/// Judges all limits by the periods before the command, since it began, and since it has ended. `ahead` is
+/// what may still come.
+pub fn judge(limits: &[Limit], periods: (&Period, &Period, Option<&Period>), ahead: Ahead) -> Vec<Compared> {
+    limits.iter().map(|limit| one(*limit, periods, ahead)).collect()
 }
 
-fn one(limit: Limit, before: &Period, after: &Period, ahead: Ahead) -> Compared {
+fn one(
+    limit: Limit,
+    (before, after, settling): (&Period, &Period, Option<&Period>),
+    ahead: Ahead,
+) -> Compared {
     match limit.subject {
         Subject::Failover(percentile) => {
             let of = |period: &Period, bound| period.failover(percentile, bound);
@@ -135,11 +140,12 @@ fn one(limit: Limit, before: &Period, after: &Period, ahead: Ahead) -> Compared 
             };
             distribution(limit, percentile, (before, after), of, is_lost)
         }
-        Subject::LateRenewals => late_renewals(limit, before, after, ahead),
+        Subject::LateRenewals => late_renewals(limit, (before, after, settling), ahead),
         Subject::Unavailable => {
             let value = |period: &Period| period.unavailable.0 as f64;
             total(limit, value(before), value(after))
         }
+        Subject::Degraded => total(limit, before.degraded.0 as f64, after.degraded.0 as f64),
         Subject::Failed => {
             let compared = total(limit, before.failed as f64, after.failed as f64);
             Compared { who: after.who_failed.clone(), ..compared }
@@ -197,7 +203,13 @@ fn distribution(
     }
 }
 
-fn late_renewals(limit: Limit, before: &Period, after: &Period, ahead: Ahead) -> Compared {
+/// The share of late renewals since the command began; since it has ended, if that is above the limit beyond
+/// chance: what goes on getting worse is diluted by what was before.
+fn late_renewals(
+    limit: Limit,
+    (before, after, settling): (&Period, &Period, Option<&Period>),
+    ahead: Ahead,
+) -> Compared {
     let (known, found) = (before.late_share(), after.late_share());
     let (bound, lacks_before) = match limit.bound {
         Bound::Absolute(bound) => (Some(bound), 0),
@@ -214,8 +226,18 @@ fn late_renewals(limit: Limit, before: &Period, after: &Period, ahead: Ahead) ->
     // They come in groups, so only the largest possible number of further ones counts.
     let most = all as f64 + to_come(all, before.renewed(), (before, after), ahead);
     let is_lost = bound.is_some_and(|bound| lacks_after == 0 && after.late as f64 > bound * most);
+    let is_leak = |settling: &&Period| {
+        bound.is_some_and(|bound| poisson::below(settling.late) > bound * settling.renewed() as f64)
+    };
+    let leak = settling.filter(|_| ahead.longest == Nanos::ZERO).filter(is_leak);
+    let (what, found, all, holds) = match leak {
+        Some(leak) if holds != Some(false) => {
+            (format!("{} while settling", limit.subject), leak.late_share(), leak.renewed(), Some(false))
+        }
+        _ => (limit.subject.to_string(), found, all, holds),
+    };
     Compared {
-        what: limit.subject.to_string(),
+        what,
         unit: limit.subject.unit(),
         before: known,
         samples_before: before.renewed(),
@@ -275,7 +297,7 @@ mod tests {
 
     fn judged(subject: Subject, limit: &str, before: &Period, after: &Period, ahead: Ahead) -> Compared {
         let limit = subject.limit(limit).unwrap_or_else(|error| panic!("{error}"));
-        judge(&[limit], before, after, ahead).remove(0)
+        judge(&[limit], (before, after, None), ahead).remove(0)
     }
 
     #[test]
@@ -343,6 +365,21 @@ mod tests {
             |secs| judged(late, "0.01%", &before, &after, Ahead { longest: Nanos::from_secs(secs) }).is_lost;
         assert!(lost(0) && lost(30));
         assert!(!lost(60), "another minute in time would do");
+    }
+
+    #[test]
+    fn late_renewals_that_increase_are_found_though_the_time_before_dilutes_them() {
+        let limit = Subject::LateRenewals.limit("0.01%").expect("a limit");
+        let judged = |settling: &Period, ahead| {
+            let since = renewals(1_000_000, settling.late);
+            judge(&[limit], (&renewals(60_000, 0), &since, Some(settling)), ahead).remove(0)
+        };
+        let leak = renewals(9_960, 40);
+        let found = judged(&leak, END);
+        assert_eq!(found.holds, Some(false));
+        assert_eq!(found.line(), "late renewals while settling 0.4 % (before 0 %, limit 0.01 %)");
+        assert_eq!(judged(&leak, Ahead { longest: Nanos(1) }).holds, Some(true), "it is judged at the end");
+        assert_eq!(judged(&renewals(9_998, 2), END).holds, Some(true), "two of them may be chance");
     }
 
     #[test]

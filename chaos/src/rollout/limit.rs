@@ -15,8 +15,10 @@ pub enum Subject {
     Renewal(Percentile),
     /// The share of renewals that were late, or found no majority.
     LateRenewals,
-    /// For how long no program, or not all of them, could act.
+    /// For how long no program could act, or that was not known.
     Unavailable,
+    /// For how long not all expected members could act.
+    Degraded,
     /// Members that were removed as failed; those that left on request do not count.
     Failed,
 }
@@ -60,7 +62,7 @@ impl Subject {
                 relative(text).or_else(|| share(text)),
                 "a share such as 0.01%, or a change from the baseline such as +20%",
             ),
-            Self::Unavailable => (
+            Self::Unavailable | Self::Degraded => (
                 span(text),
                 "a duration such as 2s; baseline and rollout are not equally long, so it is never relative",
             ),
@@ -76,7 +78,9 @@ impl Subject {
     /// A value in its unit.
     pub fn shown(self, value: f64) -> String {
         match self {
-            Self::Failover(_) | Self::Renewal(_) | Self::Unavailable => Nanos(value as u64).to_string(),
+            Self::Failover(_) | Self::Renewal(_) | Self::Unavailable | Self::Degraded => {
+                Nanos(value as u64).to_string()
+            }
             Self::LateRenewals => percent(value),
             Self::Failed => value.to_string(),
         }
@@ -85,7 +89,7 @@ impl Subject {
     /// The unit of its values in JSON.
     pub const fn unit(self) -> &'static str {
         match self {
-            Self::Failover(_) | Self::Renewal(_) | Self::Unavailable => "ns",
+            Self::Failover(_) | Self::Renewal(_) | Self::Unavailable | Self::Degraded => "ns",
             Self::LateRenewals => "share",
             Self::Failed => "count",
         }
@@ -105,6 +109,7 @@ impl fmt::Display for Subject {
             Self::Renewal(percentile) => write!(f, "renewal {}", percentile.name()),
             Self::LateRenewals => f.write_str("late renewals"),
             Self::Unavailable => f.write_str("unavailable"),
+            Self::Degraded => f.write_str("degraded"),
             Self::Failed => f.write_str("members failed"),
         }
     }

@@ -6,13 +6,18 @@ mod judge;
 mod limit;
 mod period;
 mod report;
+mod roster;
+#[cfg(test)]
+mod scenarios;
+mod track;
 mod watcher;
 
 pub use judge::{Ahead, Compared, judge};
 pub use limit::{Bound, Limit, LimitError, Subject};
 pub use period::Period;
 pub use report::{Ended, Report};
-pub use watcher::{Stage, Watcher};
+pub use roster::Roster;
+pub use watcher::Watcher;
 
 use obol_observe::named_enum;
 
@@ -21,7 +26,7 @@ named_enum! {
     Verdict {
         /// The command succeeded, and every limit held.
         Passed = "passed",
-        /// A limit did not hold, or what was exercised failed afterwards.
+        /// A limit did not hold, the end was worse than the beginning, or what was exercised failed afterwards.
         Failed = "failed",
         /// The command failed.
         CommandFailed = "command-failed",

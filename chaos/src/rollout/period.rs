@@ -2,6 +2,7 @@
 
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_observe::Percentile;
+use obol_observe::figures::total;
 use obol_observe::histograms::{Counts, floor};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -49,8 +50,11 @@ pub struct Period {
     pub timely: u64,
     /// Renewals that were late, or found no majority.
     pub late: u64,
-    /// For how long the cluster was unavailable, as far as polls saw it.
+    /// For how long no program could act, or that was not known, as far as polls saw it.
     pub unavailable: Nanos,
+    /// For how long the cluster was not healthy, as far as polls saw it: some expected member could not
+    /// act, or none.
+    pub degraded: Nanos,
     /// Members that joined.
     pub joined: u64,
     /// Members that left on request.
@@ -112,13 +116,13 @@ impl Period {
     pub(super) fn renewal(&self, percentile: Percentile, bound: f64) -> Samples {
         let n = self.renewals.len();
         let longer = self.renewals.pairs().filter(|(bucket, _)| floor(*bucket).0 as f64 > bound);
-        let above = longer.map(|(_, n)| n).sum();
+        let above = total(longer.map(|(_, n)| n));
         let enough = n >= u64::from(percentile.samples_min());
         Samples { n, above, value: self.renewals.quantile(percentile.quantile()).filter(|_| enough) }
     }
 }
 
-/// Adds the time between two polls if the cluster was unavailable at both ends; half of it if at one.
+/// The time between two polls if something was wrong at both ends; half of it if at one.
 pub(super) fn outage(before: Option<(Instant, bool)>, now: (Instant, bool)) -> Nanos {
     let Some((at, served)) = before else { return Nanos::ZERO };
     let span = now.0.since(at);

@@ -38,6 +38,7 @@ struct Side {
     renewals_late: u64,
     late_share: Option<f64>,
     unavailable_us: f64,
+    degraded_us: f64,
     joined: u64,
     left: u64,
     failed: u64,
@@ -90,6 +91,7 @@ impl Side {
             renewals_late: period.late,
             late_share: period.late_share(),
             unavailable_us: period.unavailable.as_micros_f64(),
+            degraded_us: period.degraded.as_micros_f64(),
             joined: period.joined,
             left: period.left,
             failed: period.failed,
@@ -116,6 +118,7 @@ impl Side {
             ("renewal max", longest(renewals)),
             ("late renewals", share),
             ("unavailable", shown(self.unavailable_us)),
+            ("degraded or unavailable", shown(self.degraded_us)),
             ("members joined", self.joined.to_string()),
             ("members left on request", self.left.to_string()),
             ("members failed", self.failed.to_string()),
@@ -278,7 +281,7 @@ mod tests {
         let (before, since) = (period(100), period(150));
         let limits = [(Subject::Failover(Percentile::P90), "+20%"), (Subject::LateRenewals, "0.01%")];
         let limits = limits.map(|(subject, text)| subject.limit(text).expect("a limit"));
-        let compared = judge(&limits, &before, &since, Ahead { longest: Nanos::ZERO });
+        let compared = judge(&limits, (&before, &since, None), Ahead { longest: Nanos::ZERO });
         let command = Ended {
             command: "deploy <1.4>".to_owned(),
             status: Some("exit status: 0".to_owned()),

@@ -29,7 +29,7 @@ pub(crate) fn run_lease_cache(root: &Path, cluster: Name, args: &Named) -> Resul
 
 fn member(root: &Path, cluster: Name, kind: Kind, args: &Named) -> Result<ExitCode, Failure> {
     let name = args.name;
-    let (site, stop) = enter(root, cluster, &args.log, (Some(kind), name, None))?;
+    let (site, stop, _name) = enter(root, cluster, &args.log, (Some(kind), name, None))?;
     schedule(&site, false);
     let mut manager = service_manager();
     expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop, &mut manager))

@@ -39,7 +39,7 @@ pub(crate) struct DemoApp {
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &DemoApp) -> Result<ExitCode, Failure> {
     let DemoApp { name, node, ref log } = *args;
-    let (site, stop) = enter(root, cluster, log, (Some(Kind::App), name, Some(node)))?;
+    let (site, stop, _name) = enter(root, cluster, log, (Some(Kind::App), name, Some(node)))?;
     expected(&site, name, || serve_at(&site, name, node, &stop))
 }
 

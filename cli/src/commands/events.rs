@@ -4,11 +4,11 @@ use crate::names;
 use clap::Args;
 use obol_console::iso;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
+use obol_logs::when::When;
 use obol_membership::Reason;
 use obol_node::Site;
-use obol_observe::calendar::unix_now;
+use obol_observe::calendar::{TwoClocks, unix_now};
 use obol_observe::{ObservedEvent, Observer, event_text};
 use serde::Serialize;
 use std::path::Path;
@@ -16,19 +16,31 @@ use std::process::ExitCode;
 
 /// Print the flight recorders of all processes, merged by time
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Times are in UTC: 02:10, 2026-11-25 02:10:30, 2026-11-25T02:10:30Z, or how long ago: 90s, 10m, 2h, 1d. A time \
+    of day is the last one.\n\
+    \nA flight recorder keeps the newest events of its process only (`obol logs` has earlier ones).\n\
+    \nExamples:\n  obol events --since 10m\n  obol events --json | jq -r 'select(.event == \"suspect\") | .text'"
+)]
 pub(crate) struct Events {
-    /// Number of newest events
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    last: usize,
+    /// From this time on
+    #[arg(long, value_name = "TIME")]
+    since: Option<When>,
+    /// Number of newest events [default: 100 without --since, else all]
+    #[arg(long, value_name = "N")]
+    last: Option<usize>,
     /// Print one JSON object per event
     #[arg(long)]
     json: bool,
 }
 
+/// Events without a span.
+const LAST: usize = 100;
+
 /// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is
 /// another host's event; `time` is the same moment in UTC, by this host's clock as it is set now.
-/// `who` and `by` are the names of the members whose numbers are in `a` and `b`, where they are
-/// known. `hold_us` is for how long joins of a name are on hold.
+/// `text` says what `a` and `b` mean; `who` and `by` are the names of the members whose numbers are in
+/// `a` and `b`, where they are known. `hold_us` is for how long joins of a name are on hold.
 #[derive(Serialize)]
 struct EventJson<'a> {
     time: String,
@@ -38,6 +50,7 @@ struct EventJson<'a> {
     event: &'static str,
     #[serde(rename = "level")]
     reason: Option<&'static str>,
+    text: &'a str,
     a: u64,
     b: u64,
     who: Option<String>,
@@ -46,7 +59,7 @@ struct EventJson<'a> {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode, Failure> {
-    let Events { last, json } = *args;
+    let Events { since, last, json } = *args;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let events = observer.events();
@@ -62,28 +75,24 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
         )?;
     }
     let names = names::known(&site, &mut observer, &events).names;
-    let shown = &events[events.len().saturating_sub(last)..];
+    let clocks = TwoClocks::read();
+    let since = since.map(|since| clocks.instant(since.before(unix_now())));
+    let last = last.unwrap_or(if since.is_some() { usize::MAX } else { LAST });
+    // They are sorted by time.
+    let first = since.map_or(0, |since| events.partition_point(|seen| seen.event.at < since));
+    let shown = &events[first.max(events.len().saturating_sub(last))..];
     if !json && !shown.is_empty() {
         output::line(format_args!(
             "{:<27} {:>12} {:<10} {:<14} {:<10} WHAT",
             "TIME (UTC)", "AFTER", "PROCESS", "EVENT", "DETECTOR"
         ))?;
     }
-    // Two clocks at one moment.
-    let (unix, now) = (unix_now(), clock::now());
-    let time = |at: Instant| {
-        // Another host's stamp may seem to lie ahead.
-        let at_unix = if at > now {
-            unix.saturating_add(at.since(now).0)
-        } else {
-            unix.saturating_sub(now.since(at).0)
-        };
-        iso(at_unix)
-    };
+    let time = |at: Instant| iso(clocks.unix(at));
     let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
     for ObservedEvent { process, event, clock_error, .. } in shown {
         let record = &event.record;
         let reason = Reason::from_repr(record.reason).filter(|_| record.reason != 0).map(Reason::name);
+        let text = event_text::describe(record.kind, record.a, record.b, |n| names.shown(Incarnation(n)));
         if json {
             let us = event.at.0 as f64 / 1e3;
             let (process, name) = (process.as_str(), record.kind.name());
@@ -97,6 +106,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
                 process,
                 event: name,
                 reason,
+                text: &text,
                 a: record.a,
                 b: record.b,
                 who: named(who),
@@ -106,12 +116,11 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
             continue;
         }
         output::line(format_args!(
-            "{:<27} {:>12} {process:<10} {:<14} {:<10} {}{}",
+            "{:<27} {:>12} {process:<10} {:<14} {:<10} {text}{}",
             time(event.at),
             format_args!("+{}", event.at.since(before)).to_string(),
             record.kind.name(),
             reason.unwrap_or(""),
-            event_text::describe(record.kind, record.a, record.b, |n| names.shown(Incarnation(n))),
             if *clock_error == Nanos::ZERO {
                 String::new()
             } else {

@@ -23,7 +23,7 @@ const PORT: u16 = 17471;
         /healthz  200 while the exporter polls, else 503\n  /readyz   200 while the cluster can be read, else 503 with the reason\n\
         \nThe cluster is polled by one-sided READs at a steady rate; a scrape gets the newest poll and causes none. The \
         exporter may be started before the cluster, and stays when that ends. docs/metrics.md explains each metric.\n\
-        \nExit codes: 0 ended by SIGINT or SIGTERM, 1 the system refuses something, 2 cannot listen.\n\
+        \nExit codes: 0 ended by SIGINT, SIGTERM or SIGHUP, 1 the system refuses something, 2 cannot listen.\n\
         \nTry: obol export & curl -s localhost:17471/metrics\n     obol export rules --profile laptop > obol.rules.yml\n     \
         obol export dashboard --profile laptop > obol.json"
 )]
@@ -46,7 +46,7 @@ pub(crate) struct Export {
 #[derive(Debug, Subcommand)]
 enum ExportCommand {
     /// Print alert rules for Prometheus, with the thresholds of a profile
-    Rules(From),
+    Rules(Rules),
     /// Print a dashboard for Grafana, to import as a file
     Dashboard(From),
 }
@@ -59,6 +59,15 @@ struct From {
     profile: Option<String>,
 }
 
+#[derive(Debug, Args)]
+struct Rules {
+    #[command(flatten)]
+    from: From,
+    /// Where docs/alerts.md is, for the links of alerts
+    #[arg(long, value_name = "URL", default_value = rules::RUNBOOKS)]
+    runbooks: String,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Scope {
     Host,
@@ -67,7 +76,8 @@ enum Scope {
 
 /// An address with or without a port.
 fn listen(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT));
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT));
     address.or_else(|_| text.parse()).map_err(|_| {
         format!(
             "an address looks like 127.0.0.1, 0.0.0.0:{PORT}, or [::]:{PORT} for all addresses of this host"
@@ -98,7 +108,9 @@ fn profile(root: &Path, cluster: Name, from: &From) -> Result<Profile, Failure> 
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Export) -> Result<ExitCode, Failure> {
     match &args.what {
-        Some(ExportCommand::Rules(from)) => output::text(&rules::yaml(&profile(root, cluster, from)?))?,
+        Some(ExportCommand::Rules(Rules { from, runbooks })) => {
+            output::text(&rules::yaml(&profile(root, cluster, from)?, runbooks))?;
+        }
         Some(ExportCommand::Dashboard(from)) => {
             let dashboard = dashboard::json(&profile(root, cluster, from)?);
             output::text(&format!("{dashboard:#}\n"))?;
@@ -136,6 +148,9 @@ mod tests {
         assert_eq!(listen("127.0.0.1"), Ok(SocketAddr::from(([127, 0, 0, 1], PORT))));
         assert_eq!(listen("0.0.0.0:80"), Ok(SocketAddr::from(([0, 0, 0, 0], 80))));
         assert_eq!(listen("[::1]:0").map(|at| at.port()), Ok(0));
+        for loopback in ["::1", "[::1]"] {
+            assert_eq!(listen(loopback), Ok(SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, PORT))));
+        }
         assert!(listen("localhost").is_err());
     }
 

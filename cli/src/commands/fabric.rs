@@ -37,6 +37,8 @@ pub(crate) enum FabricCommand {
 
 pub(crate) fn run(_: &Path, _: Name, command: &FabricCommand) -> Result<ExitCode, Failure> {
     let FabricCommand::List { address, json } = command;
+    // The exit code says what is missing, also if nobody reads the list.
+    output::go_on_unread();
     let found = Found::look(*address);
     output::json_or(*json, &found.report(), |_| found.lines().into_iter().try_for_each(output::line))?;
     Ok(found.code())

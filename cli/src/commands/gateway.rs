@@ -1,13 +1,14 @@
 //! `obol gateway`: serves the memory of this host to the other hosts of a cluster.
 
 use crate::daemons::{ended, enter, service_manager};
+use crate::leaving::forget;
 use crate::logging::LogOptions;
 use clap::Args;
 use obol_chaos::drills::switch;
 use obol_console::output::{self, Failure};
-use obol_fabric::Name;
 use obol_fabric::host::clock;
-use obol_fabric::ip::{Outlets, PulseReports, Question};
+use obol_fabric::ip::{Notes, Outlets, PulseReports, Question};
+use obol_fabric::{Instant, Name};
 use obol_observe::annotations::Mark;
 use obol_observe::pulse::PulseWriter;
 use std::path::Path;
@@ -30,9 +31,11 @@ pub(crate) struct Gateway {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode, Failure> {
-    let (notes, received) = mpsc::sync_channel(NOTES_MAX);
-    let (site, stop) = enter(root, cluster, &args.log, (None, args.name, None))?;
-    annotate(site.cluster.dir(), received)?;
+    let (sender, received) = mpsc::sync_channel(NOTES_MAX);
+    let is_note = |bytes: &[u8]| Mark::received(bytes, Instant::ZERO).is_some();
+    let notes = Notes { sender, is_note };
+    let (site, stop, _name) = enter(root, cluster, &args.log, (None, args.name, None))?;
+    annotate((root, cluster), site.cluster.dir(), received)?;
     let (questions, received) = mpsc::sync_channel(QUESTIONS_MAX);
     answer(site.cluster.dir(), received)?;
     let mut outlets = Outlets { notes: Some(notes), questions: Some(questions), ..Outlets::default() };
@@ -50,11 +53,17 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode
 }
 
 /// Writes annotations of other hosts to the file of this one, on a thread that serves nobody else.
-fn annotate(dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
-    let dir = dir.to_owned();
+fn annotate((root, cluster): (&Path, Name), dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
+    let (root, dir) = (root.to_owned(), dir.to_owned());
     let write = move || {
         for bytes in received {
-            match Mark::received(&bytes, clock::now()).map(|mark| mark.write(&dir)) {
+            let mark = Mark::received(&bytes, clock::now());
+            if let Some(mark) = mark.as_ref().filter(|mark| !mark.forgotten.is_empty())
+                && let Err(error) = forget(&root, cluster, |_| mark.forgotten.clone())
+            {
+                tracing::warn!(target: "gateway", "members that are not expected back stay missed here: {error}");
+            }
+            match mark.map(|mark| mark.write_received(&dir)) {
                 Some(Ok(())) => {}
                 Some(Err(error)) => {
                     tracing::warn!(target: "gateway", "an annotation of another host is lost: {error}");

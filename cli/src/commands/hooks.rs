@@ -14,7 +14,6 @@ use obol_observe::calendar::unix_now;
 use obol_profiles::document::nearest;
 use serde::Serialize;
 use serde_json::Map;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -52,7 +51,7 @@ pub(crate) enum HooksCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Call hooks until SIGTERM or Ctrl-C
+    /// Call hooks until SIGTERM, SIGHUP or Ctrl-C
     #[command(
         after_help = "Reads the cluster as the console does, without involving its processes; on a cluster of several hosts it is enough to \
         run it on one. It waits for a cluster that is not there yet. What is wrong when it starts is reported; views, failovers and annotations \
@@ -191,7 +190,7 @@ fn test(
 
 fn serve(root: &Path, cluster: Name, file: &Path, log: &LogOptions) -> Result<ExitCode, Failure> {
     let config = load(file)?;
-    let stop = signals::flag(&[SIGTERM, SIGINT])?;
+    let stop = signals::ending()?;
     for problem in config.problems() {
         output::remark(format_args!("obol: {problem}"))?;
     }

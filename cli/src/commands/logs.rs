@@ -5,17 +5,16 @@ use crate::commands::up::hosts::further_hosts;
 use crate::names::{self, Known};
 use clap::Args;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::clock;
-use obol_fabric::{Instant, Name, Nanos, ViewId};
-use obol_logs::read::{self, Found, JournalReader, Query, STAMP, Tail};
+use obol_fabric::{Name, Nanos, ViewId};
+use obol_logs::read::{self, Found, JournalReader, Query, STAMP, Seconds, Tail};
 use obol_logs::when::{When, end_of};
 use obol_logs::{Folder, Line, Place, Severity};
 use obol_node::Site;
 use obol_node::network::print_id;
-use obol_observe::calendar::{self, unix_now};
+use obol_observe::calendar::{self, TwoClocks, unix_now};
 use obol_observe::{ObservedEvent, Observer};
 use obol_profiles::document::nearest;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -67,6 +66,10 @@ pub(crate) struct Logs {
 
 /// Lines without a span.
 const LAST: usize = 200;
+/// Lines that are in memory at once, of a long span.
+const LINES_AT_ONCE: u64 = 1 << 17;
+/// Bytes of files that are read at once, whatever they have.
+const BYTES_AT_ONCE: u64 = 16 << 20;
 /// How often new lines are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Lines are held back for so long, in nanoseconds, to print those of all processes in order.
@@ -101,45 +104,42 @@ struct Sources {
 pub(crate) fn run(root: &Path, cluster: Name, options: &Logs) -> Result<ExitCode, Failure> {
     let query = query(options)?;
     let mut sources = Sources::open(root, cluster, options)?;
-    let mut lines = Vec::new();
-    let (mut unknown, mut is_whole) = (0, true);
-    for source in &sources.hosts {
-        let found = source.files(&query)?;
-        unknown += found.unknown;
-        lines.extend(found.lines);
-        if options.journal || source.writes_to_journal {
-            let found = journal(&source.identity, &query, false)?.all(&query);
-            let (found, trouble) = found.map_err(Failure::failed)?;
-            if let Some(why) = trouble {
-                is_whole = false;
-                output::remark(format_args!(
-                    "obol: the journal cannot be read, and what it has is missing: {why} This user has to be in the group \
-                     systemd-journal: usermod -aG systemd-journal USER"
-                ))?;
-            }
-            lines.extend(source.placed(found));
-        }
-    }
-    let tails = options.follow.then(|| sources.hosts.iter().map(Source::tail).collect::<Result<Vec<_>, _>>());
-    let tails = tails.transpose()?;
-    let mut merge = Merge::default();
-    merge.take(lines);
-    merge.take(sources.recorders(&query, true)?);
     let span = query.since.is_some() || query.until.is_some();
     let last = options.last.unwrap_or(if span { usize::MAX } else { LAST });
-    let until = if options.follow { unix_now().saturating_sub(HOLD_BACK) } else { u64::MAX };
-    let ready = merge.ready(until);
-    if ready.is_empty() && !options.follow {
+    let tails = |sources: &Sources| sources.hosts.iter().map(Source::tail).collect::<Result<Vec<_>, _>>();
+    let (parts, mut unknown) = sources.parts(&query, last, options)?;
+    let mut recorded = VecDeque::from(sources.recorders(&query, true)?);
+    recorded.make_contiguous().sort_by_key(|line| line.unix);
+    let (mut merge, mut missing, mut is_empty) = (Merge::default(), BTreeSet::new(), true);
+    let mut followed = None;
+    for (n, part) in parts.iter().enumerate() {
+        let (lines, damaged) = sources.lines(part, last, options, &mut missing)?;
+        merge.take(lines);
+        let is_last = n + 1 == parts.len();
+        if is_last && options.follow {
+            followed = Some(tails(&sources)?);
+        }
+        if parts.len() == 1 {
+            unknown += damaged;
+        }
+        let end = part.until.filter(|_| !is_last).unwrap_or(u64::MAX);
+        let before = recorded.iter().take_while(|line| line.unix < end).count();
+        merge.take(recorded.drain(..before).collect());
+        let until = if is_last && options.follow { unix_now().saturating_sub(HOLD_BACK) } else { end };
+        let ready = merge.ready(until);
+        is_empty &= ready.is_empty();
+        print_all(&sources, &ready[ready.len().saturating_sub(last)..], options)?;
+    }
+    if is_empty && !options.follow {
         known(options.name, &query, &mut sources.hosts)?;
     }
-    print_all(&sources, &ready[ready.len().saturating_sub(last)..], options)?;
     if unknown > 0 {
         output::remark(format_args!("obol: {unknown} lines in the files are damaged or of another version"))?;
     }
-    if let Some(tails) = tails {
+    if let Some(tails) = followed {
         follow(&mut sources, tails, merge, &query, options)?;
     }
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn query(options: &Logs) -> Result<Query, Failure> {
@@ -165,6 +165,63 @@ impl Sources {
         Ok(Self { hosts: hosts(root, cluster, options)?, causes: BTreeMap::new() })
     }
 
+    /// The parts in which a query is read, so that no more lines are in memory at once than
+    /// [`LINES_AT_ONCE`], and how many damaged ones were found. One part, if the newest few are wanted,
+    /// or if there are few.
+    fn parts(&self, query: &Query, last: usize, options: &Logs) -> Result<(Vec<Query>, u64), Failure> {
+        let mut bytes = 0u64;
+        for folder in self.hosts.iter().filter_map(|source| source.folder.as_ref()) {
+            bytes = bytes.saturating_add(read::bytes(&folder.path).map_err(Failure::failed)?);
+        }
+        let from_journal = |source: &Source| options.journal || source.writes_to_journal;
+        let is_short = bytes <= BYTES_AT_ONCE && !self.hosts.iter().any(from_journal);
+        if is_short || last <= LINES_AT_ONCE as usize {
+            return Ok((vec![query.clone()], 0));
+        }
+        let (mut seconds, mut unknown) = (Seconds::default(), 0);
+        for source in &self.hosts {
+            if let Some(folder) = &source.folder {
+                unknown += seconds.add_files(&folder.path, query).map_err(Failure::failed)?;
+            }
+            if from_journal(source) {
+                journal(&source.identity, query, false)?.count(query, &mut seconds);
+            }
+        }
+        let parts = seconds.parts(query, LINES_AT_ONCE);
+        let is_one = parts.len() == 1;
+        // Those of one part are counted when it is read.
+        Ok((parts, if is_one { 0 } else { unknown }))
+    }
+
+    /// The newest lines of a part, and how many were none. `missing` has the reasons why lines are.
+    fn lines(
+        &self,
+        part: &Query,
+        last: usize,
+        options: &Logs,
+        missing: &mut BTreeSet<String>,
+    ) -> Result<(Vec<Line>, u64), Failure> {
+        let (mut lines, mut unknown) = (Vec::new(), 0);
+        for source in &self.hosts {
+            // The last of all are among the last of each.
+            let found = source.files(part, last)?;
+            unknown += found.unknown;
+            lines.extend(found.lines);
+            if options.journal || source.writes_to_journal {
+                let found = journal(&source.identity, part, false)?.newest(part, last);
+                let (found, trouble) = found.map_err(Failure::failed)?;
+                if let Some(why) = trouble.filter(|why| missing.insert(why.clone())) {
+                    output::remark(format_args!(
+                        "obol: the journal cannot be read, and what it has is missing: {why} This user has to be in the \
+                         group systemd-journal: usermod -aG systemd-journal USER"
+                    ))?;
+                }
+                lines.extend(source.placed(found));
+            }
+        }
+        Ok((lines, unknown))
+    }
+
     /// The flight recorders of all processes, from where they were last read. Where all hosts are this
     /// one, each is read on its own, because another one knows its clock by an estimate only.
     fn recorders(&mut self, query: &Query, reports: bool) -> Result<Vec<Line>, Failure> {
@@ -184,14 +241,10 @@ impl Sources {
         let Known { names, causes } = names::known(site, observer, &events);
         self.causes.extend(causes);
         let snapshot = observer.snapshot();
-        // Two clocks at one moment.
-        let (unix, now) = (unix_now(), clock::now());
-        let utc = |at: Instant| {
-            // Another host's stamp may seem to lie ahead.
-            if at > now { unix.saturating_add(at.since(now).0) } else { unix.saturating_sub(now.since(at).0) }
-        };
+        let clocks = TwoClocks::read();
         let line = |(host, seen): &(Option<u8>, ObservedEvent)| {
-            let mut line = obol_logs::event_line(seen.process, &seen.event, utc(seen.event.at), None, &names);
+            let unix = clocks.unix(seen.event.at);
+            let mut line = obol_logs::event_line(seen.process, &seen.event, unix, None, &names);
             explain(&mut line, &self.causes);
             if seen.clock_error == Nanos::ZERO {
                 return placed(line, *host);
@@ -284,10 +337,9 @@ fn journal(identity: &str, query: &Query, follow: bool) -> Result<JournalReader,
 }
 
 impl Source {
-    fn files(&self, query: &Query) -> Result<Found, Failure> {
+    fn files(&self, query: &Query, last: usize) -> Result<Found, Failure> {
         let Some(folder) = &self.folder else { return Ok(Found::default()) };
-        let found = read::files(&folder.path, query)
-            .map_err(|error| Failure::Failed(format!("{}: {error}", folder.path.display())))?;
+        let found = read::files(&folder.path, query, last).map_err(Failure::failed)?;
         Ok(Found { lines: self.placed(found.lines), ..found })
     }
 
@@ -297,10 +349,7 @@ impl Source {
     }
 
     fn tail(&self) -> Result<Option<Tail>, Failure> {
-        let tail = |folder: &Folder| {
-            Tail::new(&folder.path)
-                .map_err(|error| Failure::Failed(format!("{}: {error}", folder.path.display())))
-        };
+        let tail = |folder: &Folder| Tail::new(&folder.path).map_err(Failure::failed);
         self.folder.as_ref().map(tail).transpose()
     }
 }
@@ -313,7 +362,7 @@ struct Merge {
     taken: u64,
     seen: HashSet<(Name, String)>,
     /// The same in the order in which they came.
-    order: std::collections::VecDeque<(Name, String)>,
+    order: VecDeque<(Name, String)>,
 }
 
 impl Merge {
@@ -346,10 +395,11 @@ impl Merge {
 /// Refuses the name of a process that is not known; with other names, there just is no line.
 fn known(name: Option<Name>, query: &Query, sources: &mut [Source]) -> Result<(), Failure> {
     let Some(name) = name else { return Ok(()) };
-    let all = Query { since: None, until: None, severity: Severity::Trace, about: None };
     let mut names = BTreeSet::new();
     for source in sources {
-        names.extend(source.files(&all)?.lines.into_iter().map(|line| line.process.to_string()));
+        let of_files = source.folder.as_ref().map(|folder| read::processes(&folder.path)).transpose();
+        let of_files = of_files.map_err(Failure::failed)?.unwrap_or_default();
+        names.extend(of_files.into_iter().map(|name| name.to_string()));
         if let Some((site, observer)) = &mut source.live {
             names.extend(site.deployment.names());
             names.extend(observer.snapshot().all_processes().map(|process| process.name.to_string()));

@@ -37,8 +37,24 @@ fn walk(command: &Command, to: &mut Vec<(String, Vec<u8>)>) -> Result<(), Failur
     let page = Man::new(described(command)).source(SOURCE).manual("obol");
     let mut text = Vec::new();
     page.render(&mut text)?;
-    to.push((page.get_filename(), text));
+    to.push((page.get_filename(), breakable(&text)));
     command.get_subcommands().filter(|one| !one.is_hide_set()).try_for_each(|one| walk(one, to))
+}
+
+/// Lets lines end within a group of options in the synopsis, which is one word, and adds no blanks to
+/// them: they are too few words for that.
+fn breakable(page: &[u8]) -> Vec<u8> {
+    let mut of_synopsis = false;
+    let line = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line);
+        let shown = match of_synopsis {
+            true => format!(".na\n{}.ad\n", text.replace("|\\fB", "|\\:\\fB")),
+            false => text.into_owned(),
+        };
+        of_synopsis = line.starts_with(b".SH SYNOPSIS");
+        shown.into_bytes()
+    };
+    page.split_inclusive(|byte| *byte == b'\n').flat_map(line).collect()
 }
 
 /// The command with the help text after the options as its description, where readers of
@@ -79,6 +95,8 @@ mod tests {
             let page = String::from_utf8(page).expect("text");
             // What follows the options in the help is where readers of manuals look first.
             assert!(page.contains("DESCRIPTION") && !page.contains(".SH EXTRA"), "{name}:\n{page}");
+            let synopsis = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(2).unwrap_or_default();
+            assert!(!synopsis.contains("|\\fB"), "{name} has a word without an end: {synopsis}");
         }
     }
 }

@@ -18,6 +18,7 @@ mod events;
 mod export;
 mod fabric;
 mod fault_agent;
+mod forget;
 pub(crate) mod gateway;
 mod hooks;
 mod host;
@@ -38,7 +39,7 @@ pub(crate) mod root;
 mod run;
 mod shadow;
 mod sim;
-mod smr;
+pub(crate) mod smr;
 mod status;
 mod tune;
 mod tune_network;
@@ -97,30 +98,37 @@ impl Command {
     }
 }
 
+// In the order of the help: to watch a cluster, to run it, to break it on purpose, stores, connections to other
+// systems, what prepares a host, what proves obol, and the shell.
 commands! {
     Up(up::Up) => up::run,
     Console(console::Console) => console::run,
+    Status(status::Status) => status::run,
+    Logs(logs::Logs) => logs::run,
+    Events(events::Events) => events::run,
+    Watch(watch::Watch) => watch::run,
+    Report(report::Report) => report::run,
     Record(record::Record) => record::run,
     Replay(replay::Replay) => replay::run,
-    Report(report::Report) => report::run,
-    Export(export::Export) => export::run,
-    Status(status::Status) => status::run,
-    Events(events::Events) => events::run,
-    Logs(logs::Logs) => logs::run,
-    #[command(subcommand)]
-    Log(log::LogCommand) => log::run,
-    Watch(watch::Watch) => watch::run,
     Mark(mark::Mark) => mark::run,
-    #[command(subcommand)]
-    Hooks(hooks::HooksCommand) => hooks::run,
+    Run(run::Run) => run::run,
     /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
     Kill(ending::Target) => ending::kill,
     /// Let a process leave the cluster gracefully and end, without counting as failed
     Stop(ending::Target) => ending::stop,
     /// Start a process of the cluster that is down
     Start(ending::Target) => ending::start,
+    Forget(forget::Forget) => forget::run,
     Down(down::Down) => down::run,
-    Run(run::Run) => run::run,
+    #[command(subcommand)]
+    Coordinator(coordinator::Coordinator) => coordinator::run,
+    #[command(subcommand)]
+    Lease(lease::Lease) => lease::run,
+    #[command(subcommand)]
+    Log(log::LogCommand) => log::run,
+    Upgrade(upgrade::Upgrade) => upgrade::run,
+    Drill(drill::Drill) => drill::run,
+    Rollout(rollout::Rollout) => rollout::run,
     #[command(subcommand)]
     Kv(kv::Kv) => kv::run,
     #[command(subcommand)]
@@ -129,33 +137,29 @@ commands! {
     ExecWithParent(run::ExecWithParent) => run::exec_with_parent,
     #[command(hide = true)]
     CommandShim(run::CommandShim) => run::command_shim,
-    Drill(drill::Drill) => drill::run,
-    Rollout(rollout::Rollout) => rollout::run,
-    Upgrade(upgrade::Upgrade) => upgrade::run,
+    Export(export::Export) => export::run,
+    #[command(subcommand)]
+    Hooks(hooks::HooksCommand) => hooks::run,
+    Shadow(shadow::Shadow) => shadow::run,
+    Doctor(doctor::Doctor) => doctor::run,
     Tune(tune::Tune) => tune::run,
     #[command(subcommand)]
+    Profile(profile::ProfileCommand) => profile::run,
+    #[command(subcommand)]
+    Host(host::HostCommand) => host::run,
+    #[command(subcommand)]
     Plan(plan::Plan) => plan::run,
-    Doctor(doctor::Doctor) => doctor::run,
-    Shadow(shadow::Shadow) => shadow::run,
+    #[command(subcommand)]
+    Fabric(fabric::FabricCommand) => fabric::run,
+    #[command(subcommand, alias = "deaths")]
+    Detector(detector::DetectorCommand) => detector::run,
     Bench(bench::Bench) => bench::run,
     #[command(subcommand)]
     Sim(sim::Sim) => sim::run,
     #[command(subcommand)]
-    Profile(profile::ProfileCommand) => profile::run,
-    #[command(subcommand)]
     Config(config::ConfigCommand) => config::run,
-    #[command(subcommand)]
-    Fabric(fabric::FabricCommand) => fabric::run,
-    #[command(subcommand)]
-    Host(host::HostCommand) => host::run,
-    #[command(subcommand, alias = "deaths")]
-    Detector(detector::DetectorCommand) => detector::run,
-    Man(man::ManPages) => man::run,
     Completions(completions::Completions) => completions::run,
-    #[command(subcommand)]
-    Coordinator(coordinator::Coordinator) => coordinator::run,
-    #[command(subcommand)]
-    Lease(lease::Lease) => lease::run,
+    Man(man::ManPages) => man::run,
     /// An agent process (started by `up`)
     #[command(hide = true)]
     Agent(agent::Named) => agent::run,

@@ -50,7 +50,10 @@ pub(crate) fn run(_: &Path, _: Name, command: &Plan) -> Result<ExitCode, Failure
         output::text(network::EXAMPLE)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let network = Network::load(&file.to_string_lossy()).map_err(Failure::refused)?;
+    let network = Network::load(&file.to_string_lossy()).map_err(|error| match file.exists() {
+        true => Failure::refused(error),
+        false => Failure::Refused(format!("{error}; `obol plan network --example` prints one to begin with")),
+    })?;
     let plan = network::plan(&network)
         .map_err(|error| Failure::refused(format_args!("{}: {error}", file.display())))?;
     if let Some(to) = &command.svg {

@@ -1,9 +1,9 @@
 //! `obol record`: what the console sees, to a file.
 
 use clap::Args;
-use obol_console::ClusterLocation;
-use obol_console::options::duration;
+use obol_console::options::{duration, size};
 use obol_console::output::Failure;
+use obol_console::{ClusterLocation, RECORDING_LEAST as LIMIT_LEAST};
 use obol_fabric::Name;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,8 +20,26 @@ pub(crate) struct Record {
     /// End by itself after this time, such as 20s or 1500ms
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
+    /// The largest size of FILE and FILE.old together, such as 500MB or 4GB: at half of it, FILE is
+    /// renamed to FILE.old and another one begins
+    #[arg(long, value_name = "SIZE", default_value = "4GB", value_parser = limit)]
+    limit: u64,
+}
+
+/// A size of a recording.
+fn limit(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < LIMIT_LEAST {
+        return Err(format!("a recording needs at least {}MB", LIMIT_LEAST / 1_000_000));
+    }
+    Ok(bytes)
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Record) -> Result<ExitCode, Failure> {
-    obol_console::record(ClusterLocation { root: root.to_owned(), cluster }, &args.file, args.time)
+    obol_console::record(
+        ClusterLocation { root: root.to_owned(), cluster },
+        &args.file,
+        args.time,
+        args.limit,
+    )
 }

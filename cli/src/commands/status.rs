@@ -3,8 +3,10 @@
 use crate::replacement::ReplacementJson;
 use crate::table;
 use clap::Args;
-use obol_chaos::drills::halt;
+use obol_chaos::drills::{halt, undo_record};
 use obol_console::output::{self, Failure};
+use obol_console::{age, iso};
+use obol_fabric::host::Cluster;
 use obol_fabric::ip::{PulsePath, PulsePeer, PulseReport};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
@@ -15,6 +17,9 @@ use obol_membership::metrics::Counter;
 use obol_membership::view::{Member, coordinator_name};
 use obol_node::fate;
 use obol_node::network::Fabric;
+use obol_observe::advice::{self, Advice};
+use obol_observe::calendar::{self, unix_now};
+use obol_observe::figures::total;
 use obol_observe::{
     CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot, certificate_days, examine_keys,
     judge, least_duty,
@@ -31,8 +36,11 @@ use std::process::ExitCode;
     2  unreachable: no process of it lives, as far as can be read, or there is no such cluster\n  \
     3  unavailable: processes live and no program may act; no majority of the coordinators can decide, every lease has ended or begins later, or no program is a member\n  \
     4  unknown: no program is seen that may act, and hosts where some may run cannot be read\n\
-    \nOnly processes that the cluster was started with, and the coordinators that decide, are expected. A program \
-    attached later (obol run, libobol) that has died is listed as down, and the cluster is healthy without it."
+    \nBelow a reason stands since when it is so, where that is known, and what to do.\n\
+    \nExpected are the processes that the cluster was started with, the coordinators that decide, and every program that was \
+    a member (obol run, libobol): it is missed until it is back, or gone by an operator's word, which is `obol stop`, a \
+    leave of its own, or `obol forget`. A program without its agent, and a replicated store that does not serve or lacks copies, \
+    make the cluster degraded."
 )]
 pub(crate) struct Status {
     /// Print one JSON object for scripts
@@ -133,12 +141,39 @@ struct LogJson {
     unwritten: u64,
 }
 
+/// What is said beside a reason, in JSON.
+#[derive(Serialize)]
+struct AdviceJson<'a> {
+    reason: &'a str,
+    /// In UTC; none if it is not known.
+    since: Option<String>,
+    /// What to do; none if the reason says it.
+    remedy: Option<String>,
+}
+
+impl<'a> AdviceJson<'a> {
+    fn of(reason: &'a String, advice: Advice) -> Self {
+        Self { reason, since: advice.since.map(iso), remedy: advice.remedy }
+    }
+}
+
+/// The line below a reason, if there is anything to say.
+fn advice_line(Advice { since, remedy }: &Advice, now: u64) -> Option<String> {
+    let since = since.map(|since| {
+        format!("since {} UTC ({} ago)", calendar::utc(since, "%F %T"), age(Nanos(now.saturating_sub(since))))
+    });
+    let parts: Vec<String> = since.into_iter().chain(remedy.clone()).collect();
+    (!parts.is_empty()).then(|| parts.join(": "))
+}
+
 /// A cluster in JSON. Times in microseconds.
 #[derive(Serialize)]
 pub(crate) struct StatusJson<'a> {
     cluster: &'a str,
     health: Health,
     reasons: &'a [String],
+    /// What is said beside each reason, in their order.
+    advice: Vec<AdviceJson<'a>>,
     /// What may go wrong later; the health does not count it.
     warnings: Vec<String>,
     view: Option<u64>,
@@ -189,7 +224,10 @@ impl GatewayJson {
             name: gateway.name.map(|name| name.to_string()),
             pid: gateway.running.map(|running| running.process.pid),
             version: gateway.running.map(|running| running.version.to_string()),
-            frozen: judge::Gateway::of(observer.deployment(), observer.cluster()) == judge::Gateway::Frozen,
+            frozen: matches!(
+                judge::Gateway::of(observer.deployment(), observer.cluster()),
+                judge::Gateway::Frozen(_)
+            ),
             certificate_days: gateway.certificate_days(),
             certificate_fault: gateway.fault.clone(),
             counters: gateway.named().collect(),
@@ -272,7 +310,7 @@ impl RdmaJson {
         let (valid_for, certificate_fault) = examined.unwrap_or_default();
         let certificate_days = valid_for.and_then(certificate_days);
         let sum = |counter: &Counter| {
-            (counter.name(), snapshot.processes.iter().map(|process| process.counter(*counter)).sum())
+            (counter.name(), total(snapshot.processes.iter().map(|process| process.counter(*counter))))
         };
         let counters = REFUSED.iter().map(sum).collect();
         Some(Self { authenticated, certificate_days, certificate_fault, counters })
@@ -362,6 +400,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         cluster: cluster.as_str(),
         health: snapshot.health,
         reasons: &snapshot.reasons,
+        advice: Vec::new(),
         warnings: Vec::new(),
         view: snapshot.view.as_ref().map(|view| view.id.0),
         base: snapshot.view.as_ref().map(|view| view.base.0),
@@ -385,14 +424,18 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         Err(error) => return unreachable(cluster, &error, args.json),
     };
     let snapshot = observer.snapshot();
-    let replacement = ReplacementJson::of(&mut observer, &snapshot);
+    let events = observer.events();
+    let replacement = ReplacementJson::of(&observer, &snapshot, &events);
+    let advice = advice::of(&observer, &snapshot, &events);
     if args.json {
         let profile = observer.deployment().profile.name.to_string();
         let warnings = warnings(&observer, &snapshot);
         let replacement = Some(replacement);
         let (gateway, rdma) = (GatewayJson::of(&observer), RdmaJson::of(&observer, &snapshot));
-        let mut status =
-            StatusJson { warnings, replacement, gateway, rdma, ..json(&cluster, &profile, &snapshot) };
+        let advice = snapshot.reasons.iter().zip(advice).map(|(reason, said)| AdviceJson::of(reason, said));
+        let advice = advice.collect();
+        let status = json(&cluster, &profile, &snapshot);
+        let mut status = StatusJson { advice, warnings, replacement, gateway, rdma, ..status };
         for process in status.processes.iter_mut().filter(|process| !process.distant) {
             process.log = log(&observer, process);
             process.ended = ended(&observer, process);
@@ -400,8 +443,12 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         output::json(&status)?;
     } else {
         output::line(table::headline(cluster, &snapshot))?;
-        for reason in &snapshot.reasons {
+        let now = unix_now();
+        for (reason, said) in snapshot.reasons.iter().zip(&advice) {
             output::line(format_args!("  ! {reason}"))?;
+            if let Some(line) = advice_line(said, now) {
+                output::line(format_args!("      {line}"))?;
+            }
         }
         for warning in warnings(&observer, &snapshot) {
             output::line(format_args!("  ~ {warning}"))?;
@@ -422,7 +469,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
             output::line(line)?;
         }
         if snapshot.health == Health::Unreachable {
-            output::line(advice(observer.deployment().is_prepared()))?;
+            output::line(to_begin(observer.deployment().is_prepared()))?;
         }
     }
     Ok(ExitCode::from(snapshot.health.exit_code()))
@@ -444,7 +491,7 @@ fn ended(observer: &Observer, process: &ProcessJson<'_>) -> Option<String> {
 /// Logs that lack lines.
 fn lost_lines(observer: &Observer) -> impl Iterator<Item = String> {
     let lacks = |(name, state): (String, obol_logs::State)| {
-        let lost = state.dropped + state.unwritten;
+        let lost = total([state.dropped, state.unwritten]);
         let why = state.trouble.map_or(String::new(), |why| format!(": {why}"));
         (lost > 0).then(|| format!("{lost} lines are missing in the log of {name}{why}"))
     };
@@ -452,7 +499,7 @@ fn lost_lines(observer: &Observer) -> impl Iterator<Item = String> {
 }
 
 /// What to do if no process lives.
-const fn advice(is_prepared: bool) -> &'static str {
+const fn to_begin(is_prepared: bool) -> &'static str {
     if is_prepared {
         "no process of it lives on this host; start its gateway, coordinator and agent (`obol host prepare` has made their memory)"
     } else {
@@ -466,7 +513,7 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
         let left = p.hold_left(snapshot.at);
         (left > Nanos::ZERO).then(|| {
             format!(
-                "join of {} on hold for {left} more: programs of its name died or left repeatedly; find out why (`obol events`)",
+                "join of {} on hold for {left} more: members of its name died, left or were suspected repeatedly; find out why (`obol events`)",
                 p.name
             )
         })
@@ -478,6 +525,7 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
         .filter(|rdma| rdma.authenticated)
         .and_then(|rdma| certificate_warning(rdma.certificate_days, rdma.certificate_fault.as_deref()));
     let halted = halt::in_force(observer.cluster().dir());
+    let left = left_by_drills(observer.cluster());
     not_real_time(observer, snapshot)
         .into_iter()
         .chain(two_releases(snapshot))
@@ -485,8 +533,21 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
         .chain(rdma)
         .chain(held)
         .chain(halted)
+        .chain(left)
         .chain(lost_lines(observer))
         .collect()
+}
+
+/// What drills have left in force on this host, and how that is undone.
+pub(super) fn left_by_drills(cluster: &Cluster) -> Option<String> {
+    let undo = format!("`obol drill recover --cluster {}` undoes it", cluster.name());
+    match undo_record::left(cluster.dir()) {
+        Ok(left) if left.is_empty() => None,
+        Ok(left) => {
+            Some(format!("a drill was killed and has left faults on this host: {}; {undo}", left.join(", ")))
+        }
+        Err(error) => Some(format!("what a drill has left on this host cannot be read: {error}; {undo}")),
+    }
 }
 
 /// During an upgrade: what is left to do.
@@ -533,6 +594,7 @@ fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Re
         cluster: cluster.as_str(),
         health: Health::Unreachable,
         reasons: &[error.to_string()],
+        advice: Vec::new(),
         warnings: Vec::new(),
         view: None,
         base: None,
@@ -546,4 +608,38 @@ fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Re
         processes: Vec::new(),
     })?;
     Ok(ExitCode::from(Health::Unreachable.exit_code()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scrambled::scrambled;
+
+    /// Whatever processes have in their memory: `status` says what can be said of it.
+    #[test]
+    fn regions_of_any_bytes_have_a_status() {
+        const ROUNDS: u64 = 300;
+        let mut read = 0;
+        scrambled(ROUNDS, |root, cluster, scramble| {
+            // One of another release is refused.
+            let Ok(mut observer) = Observer::open(root, cluster) else { return };
+            for _ in 0..2 {
+                let snapshot = observer.snapshot();
+                let events = observer.events();
+                let replacement = ReplacementJson::of(&observer, &snapshot, &events);
+                let advice = advice::of(&observer, &snapshot, &events);
+                assert_eq!(advice.len(), snapshot.reasons.len());
+                let lines = table::lines(&snapshot, None);
+                read += lines.iter().filter(|line| line.contains("app-1")).count();
+                let texts = [table::headline(cluster, &snapshot), replacement.line().unwrap_or_default()];
+                assert!(!texts[0].is_empty());
+                let warnings = warnings(&observer, &snapshot);
+                let replacement = Some(replacement);
+                let status = StatusJson { warnings, replacement, ..json(&cluster, "laptop", &snapshot) };
+                serde_json::to_string(&status).expect("it can be written");
+                scramble();
+            }
+        });
+        assert!(read > 0, "no region was read");
+    }
 }

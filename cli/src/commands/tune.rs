@@ -12,7 +12,6 @@ use obol_console::output::{self, Failure};
 use obol_fabric::host::sched;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -288,7 +287,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
     if let Some(path) = options.write.iter().chain(&options.html).find(|path| path.exists()) {
         return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
     }
-    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let stop = signals::ending()?;
     let bench = Bench { root, time: options.time, timely: options.timely, stop, begun: Cell::new(0) };
     let loads = [Load::None, Load::best()];
     let most = (options.time + SETTLE + AROUND).saturating_mul(u32::try_from(STEPS_MAX).unwrap_or(u32::MAX));

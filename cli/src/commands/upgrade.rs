@@ -7,11 +7,13 @@ use obol_chaos::control;
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::host;
+use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, Name, Release, Version};
 use obol_membership::Kind;
-use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot};
+use obol_node::{FileLock, Site};
+use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot, examine_keys};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +26,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 const INTERRUPTED: &str = "interrupted by a signal";
 
+/// Its lock is held by an upgrade of this host.
+const LOCK: &str = "upgrade.lock";
+
 /// Restarts a daemon of a deployed host.
 const SYSTEMD: &str = "systemctl restart \"$OBOL_UNIT\"";
 
@@ -33,8 +38,9 @@ const SYSTEMD: &str = "systemctl restart \"$OBOL_UNIT\"";
     after_help = "Run it on one host after another, as the user of the daemons, once the new version is installed there. It restarts \
 gateway, lease caches, agents and coordinators in this order, the leader last, waits after each until it is a member of the new \
 version and the cluster is healthy, and stops with exit code 1 if that takes too long, or on Ctrl-C once the restart that is \
-under way has ended; run again, it goes on with what is left. The cluster must be healthy at the beginning. Programs are \
-restarted by their owners; it names those of an older version, and daemons that do not run.\n\
+under way has ended; run again, it goes on with what is left. The cluster must be healthy at the beginning. What would keep a new \
+daemon from its place (the release, the memory of a coordinator, the keys of the host) is tried before the first stop, and by --plan. \
+One upgrade of a host runs at a time. Programs are restarted by their owners; it names those of an older version, and daemons that do not run.\n\
 \nUntil the last member is upgraded the cluster works as the older release does, and can be brought back to it; see docs/upgrade.md.\n\
 \nExample: obol upgrade --restart 'sudo systemctl restart \"$OBOL_UNIT\"'"
 )]
@@ -66,6 +72,18 @@ enum Daemon {
     LeaseCache,
     Agent,
     Coordinator,
+}
+
+impl Daemon {
+    /// What its host's certificate has to allow.
+    const fn duty(self) -> Duty {
+        match self {
+            Self::Gateway => Duty::Gateway,
+            Self::LeaseCache => Duty::Cache,
+            Self::Agent => Duty::Agent,
+            Self::Coordinator => Duty::Coordinator,
+        }
+    }
 }
 
 /// One restart.
@@ -117,12 +135,17 @@ struct Report<'a> {
     stopped: &'a [String],
 }
 
+/// The number of a coordinator.
+fn number_of(name: Name) -> Option<u16> {
+    name.as_str().strip_prefix("coord-")?.parse().ok()
+}
+
 /// The daemon that a process is, and its unit; `None` for a program.
 fn unit(process: &Process) -> Option<(Daemon, String)> {
     let name = process.name;
     match process.kind {
         Kind::Coordinator => {
-            let number = name.as_str().strip_prefix("coord-")?;
+            let number = number_of(name)?;
             Some((Daemon::Coordinator, format!("obol-coordinator@{number}")))
         }
         Kind::LeaseCache => Some((Daemon::LeaseCache, format!("obol-cache@{name}"))),
@@ -231,6 +254,58 @@ fn until(
     }
 }
 
+/// Tries, before anything is stopped, what the new daemons would be refused for. That the cluster can be
+/// opened has shown that its profile and the parameters of this host can be read.
+fn try_starts(site: &Site, snapshot: &Snapshot, steps: &[Step]) -> Result<(), Failure> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    let cluster = site.cluster.name();
+    let refused = |why: String| Failure::Refused(format!("nothing was stopped: {why}"));
+    if let Some(view) = &snapshot.view {
+        let own = Release::own();
+        if let Some(spoken) = view.release().filter(|spoken| !spoken.admits(own)) {
+            let advice = own.advice(spoken);
+            return Err(refused(format!(
+                "cluster {cluster} speaks {spoken} and admits no {own} any more: {advice}"
+            )));
+        }
+        for step in steps.iter().filter(|step| step.kind == Daemon::Coordinator) {
+            if let Some(number) = number_of(step.name) {
+                let tried = site.require_votes(number, view);
+                tried.map_err(|error| refused(format!("{} would not start again: {error}", step.name)))?;
+            }
+        }
+    }
+    let network = site.deployment.network.as_ref();
+    let Some((network, keys)) = network.and_then(|network| Some((network, network.keys()?))) else {
+        return Ok(());
+    };
+    let duties: Vec<Duty> = steps.iter().map(|step| step.kind.duty()).collect();
+    let (valid_for, fault) = examine_keys(keys, network, &duties);
+    let fault = fault.or_else(|| valid_for.is_none().then(|| "the certificate is not valid now".to_owned()));
+    match fault {
+        Some(fault) => Err(refused(format!(
+            "the new daemons could not connect to other hosts by the keys in {}: {fault}",
+            keys.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Keeps other upgrades from this host until it is dropped: two would each find the cluster healthy, and
+/// then stop a coordinator each.
+fn lock(dir: &Path) -> Result<FileLock, Failure> {
+    let path = dir.join(LOCK);
+    let file = File::options().create(true).append(true).open(&path).map_err(Failure::failed_at(&path))?;
+    let lock = FileLock::try_new(file).map_err(Failure::failed_at(&path))?;
+    lock.ok_or_else(|| {
+        Failure::Refused(
+            "another `obol upgrade` restarts the daemons of this host; wait for its end".to_owned(),
+        )
+    })
+}
+
 fn restart(step: &Step, command: &str, json: bool) -> Result<(), Failure> {
     let kind = serde_json::to_value(step.kind).ok();
     let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default();
@@ -327,6 +402,8 @@ fn left(why: &str, steps: &[Step], at: usize) -> String {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Upgrade) -> Result<ExitCode, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let _one = if args.plan { None } else { Some(lock(site.cluster.dir())?) };
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
     let mut steps = plan(&snapshot, RunningGateway::find(observer.cluster()), args.all);
@@ -334,7 +411,8 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Upgrade) -> Result<ExitCode
     let mut programs = programs(&snapshot);
     let mut stopped = stopped(&snapshot, observer.deployment().own_host());
     if !args.plan {
-        let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
+        try_starts(&site, &snapshot, &steps)?;
+        let stop = signals::ending()?;
         let command = match &args.restart {
             Some(command) => command.clone(),
             None if supervised(root, cluster).join(control::SOCKET).exists() => {
@@ -364,6 +442,9 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Upgrade) -> Result<ExitCode
         output::json(&Report { to, release, steps: &steps, programs: &programs, stopped: &stopped })?;
     } else {
         show(if args.plan { &steps } else { &[] }, &programs, &stopped, release)?;
+    }
+    if args.plan {
+        try_starts(&site, &snapshot, &steps)?;
     }
     Ok(ExitCode::SUCCESS)
 }

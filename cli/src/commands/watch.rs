@@ -3,13 +3,18 @@
 use crate::names::{self, Names};
 use clap::Args;
 use obol_agent::{Item, Observer};
+use obol_console::iso;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::Cluster;
-use obol_fabric::{Incarnation, Name, Nanos, ViewId};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_logs::when::When;
 use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
 use obol_node::{Site, saved_view};
+use obol_observe::calendar::{TwoClocks, unix_now};
+use obol_observe::{ObservedEvent, Observer as Recorders, timeline};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,13 +24,19 @@ use std::process::ExitCode;
 #[command(
     after_help = "Reads the memory of this host's coordinators only. They keep the last views (limits.slots of the profile, less one); older ones, \
     and those that a coordinator of this host has caught up past, are reported as a gap.\n\
-    \nTo continue after an earlier run, give --from one more than its last view.\n\
+    \nThe time of a view is when the first process noted in its flight recorder that it was decided or received, in UTC. It is \
+    missing where no flight recorder has the view any more.\n\
+    \nTo continue after an earlier run, give --from one more than its last view. --since takes 02:10, 2026-11-25 02:10:30, \
+    2026-11-25T02:10:30Z (in UTC), or how long ago: 90s, 10m, 2h, 1d.\n\
     \nExit codes: 0 success, 2 no such cluster, it has ended, or with --once no view is known yet."
 )]
 pub(crate) struct Watch {
     /// Begin with this view instead of the newest
     #[arg(long, value_name = "VIEW")]
     pub(crate) from: Option<u64>,
+    /// Begin with the first view from this time on; without one, with the next that is decided
+    #[arg(long, value_name = "TIME", conflicts_with = "from")]
+    pub(crate) since: Option<When>,
     /// End after this many views and gaps
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
@@ -42,6 +53,9 @@ pub(crate) struct Watch {
 
 /// Interval of checks whether the cluster still exists, while nothing changes.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(500);
+
+/// Views whose times are kept.
+const NOTED_MAX: usize = 4096;
 
 #[derive(Serialize)]
 struct MemberJson<'a> {
@@ -66,6 +80,8 @@ struct ChangeJson {
 enum Line<'a> {
     View {
         view: u64,
+        /// None if no flight recorder has it.
+        time: Option<String>,
         base: u64,
         lease_us: f64,
         changes: Vec<ChangeJson>,
@@ -108,20 +124,62 @@ fn change(change: &Change, names: &Names) -> ChangeJson {
     }
 }
 
-fn show(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
+/// When views were decided, by the flight recorders.
+struct Times {
+    recorders: Recorders,
+    /// The first that was noted of each.
+    noted: BTreeMap<ViewId, Instant>,
+    /// The newest view when this began.
+    newest: ViewId,
+}
+
+impl Times {
+    fn learn(&mut self, events: &[ObservedEvent]) {
+        timeline::note_views(&mut self.noted, events);
+        while self.noted.len() > NOTED_MAX {
+            self.noted.pop_first();
+        }
+    }
+
+    /// When a view that has been read now was decided, in nanoseconds since 1970.
+    fn of(&mut self, view: ViewId) -> Option<u64> {
+        if view > self.newest {
+            let events = self.recorders.events_here();
+            self.learn(&events);
+        }
+        let clocks = TwoClocks::read();
+        let noted = self.noted.get(&view).map(|at| clocks.unix(*at));
+        // One that came meanwhile was decided just now.
+        noted.or_else(|| (view > self.newest).then(unix_now))
+    }
+
+    /// The first view that was decided at this time or later; else the one after the newest. The newest is
+    /// taken if it is not known when it was decided.
+    fn first_since(&self, since: u64) -> ViewId {
+        let since = TwoClocks::read().instant(since);
+        let first = self.noted.iter().find(|(_, at)| **at >= since).map(|(view, _)| *view);
+        let newest = self.newest;
+        let next = if self.noted.contains_key(&newest) { newest.next() } else { newest };
+        first.map_or(next, |first| first.min(next))
+    }
+}
+
+fn show(item: &Item, names: &mut Names, times: &mut Times, json: bool) -> Result<(), Failure> {
     let view: &View = match item {
         Item::Gap { first, last } if json => {
             return Ok(output::json(&Line::Gap { first: first.0, last: last.0 })?);
         }
         Item::Gap { first, last } => {
             return Ok(output::line(format_args!(
-                "gap         views {first} to {last} were decided, but cannot be read: coordinators keep the \
-                 newest few, and only those of this host are read"
+                "{:<27} gap         views {first} to {last} were decided, but cannot be read: coordinators keep the \
+                 newest few, and only those of this host are read",
+                "-"
             ))?);
         }
         Item::View(view) => view,
     };
     names.know_all(view);
+    let time = times.of(view.id).map(iso);
     if json {
         let members = view.members.iter().map(|m| MemberJson {
             name: m.name.as_str(),
@@ -129,6 +187,7 @@ fn show(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
             incarnation: m.incarnation.0,
         });
         return Ok(output::json(&Line::View {
+            time,
             view: view.id.0,
             base: view.base.0,
             lease_us: view.lease.as_micros_f64(),
@@ -142,8 +201,8 @@ fn show(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
         // The first view of a cluster.
         "the coordinators began".clone_into(&mut causes);
     }
-    let shown = format!("view {}", view.id);
-    Ok(output::line(format_args!("{shown:<11} {} members  {causes}", view.members.len()))?)
+    let (time, shown) = (time.as_deref().unwrap_or("-"), format!("view {}", view.id));
+    Ok(output::line(format_args!("{time:<27} {shown:<11} {} members  {causes}", view.members.len()))?)
 }
 
 /// Replaces a file, so that whatever happens the old or the new one is there whole.
@@ -160,30 +219,34 @@ fn exists(root: &Path, cluster: Name, nonce: u64) -> bool {
 pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCode, Failure> {
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let mut observer = Observer::open(&site, options.from.map(ViewId));
-    if let (Some(from), Some(newest)) = (options.from, observer.newest())
-        && from > newest.id.next().0
+    let newest = observer.newest().map(|view| view.id);
+    if let (Some(from), Some(newest)) = (options.from, newest)
+        && from > newest.next().0
     {
         return Err(Failure::Refused(format!(
-            "view {from} lies ahead: the newest of cluster {cluster} is {}. Was it another cluster of this name?",
-            newest.id
+            "view {from} lies ahead: the newest of cluster {cluster} is {newest}. Was it another cluster of this name?"
         )));
     }
-    // The first printed view may lack a member already.
-    let mut recorders = obol_observe::Observer::open(root, cluster).map_err(Failure::refused)?;
-    let events = recorders.events();
-    let mut names = names::known(&site, &mut recorders, &events).names;
-    drop(recorders);
-    let mut shown = 0;
-    if options.once && observer.newest().is_none() {
+    if options.once && newest.is_none() {
         return Err(Failure::Refused(format!(
             "no coordinator of cluster {cluster} on this host knows a view yet; without --once, this waits for one"
         )));
     }
+    // The first printed view may lack a member already.
+    let mut recorders = Recorders::open(root, cluster).map_err(Failure::refused)?;
+    let events = recorders.events();
+    let mut names = names::known(&site, &mut recorders, &events).names;
+    let mut times = Times { recorders, noted: BTreeMap::new(), newest: newest.unwrap_or(ViewId(0)) };
+    times.learn(&events);
+    if let (Some(since), Some(_)) = (options.since, newest) {
+        observer = Observer::open(&site, Some(times.first_since(since.before(unix_now()))));
+    }
+    let mut shown = 0;
     while options.count.is_none_or(|count| shown < count) {
         let item = if options.once { observer.poll() } else { observer.next(POLL_INTERVAL) };
         let item = item.map_err(Failure::failed)?;
         if let Some(item) = item {
-            show(&item, &mut names, options.json)?;
+            show(&item, &mut names, &mut times, options.json)?;
             if let (Some(path), Item::View(view)) = (&options.save, &item) {
                 save(path, &saved_view::encode(site.cluster.nonce(), view.id, &view.to_frame()))?;
             }

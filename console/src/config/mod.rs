@@ -25,6 +25,9 @@ const AUTO: &str = "auto";
 /// Kind of file, for errors.
 const KIND: &str = "configuration of the console";
 
+/// Tables of screens that had another name, which older files still have.
+pub(super) const RENAMED_TABLES: [(&str, &str); 1] = [("logs", "stores")];
+
 /// How a screen's list is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shown {

@@ -1,6 +1,6 @@
 //! Parses a text into a configuration, or into a list of all problems.
 
-use super::{AUTO, Config, Shown, screens};
+use super::{AUTO, Config, RENAMED_TABLES, Shown, screens};
 use crate::input::{Action, BINDINGS, NAMED, Press};
 use crate::theme::Theme;
 use obol_profiles::document::{Faults, bare, found, nearest, shortened};
@@ -14,7 +14,6 @@ const KEYS: &str = "keys";
 const LIST: [&str; 3] = ["columns", "sort", "reverse"];
 /// Columns that had another name, which older configurations still have.
 const RENAMED: [(&str, &str); 1] = [("LEVEL", "DETECTOR")];
-
 type Value<'i> = Spanned<DeValue<'i>>;
 
 /// Parses `text`; problems are reported with line and column in `origin`.
@@ -39,6 +38,10 @@ impl Reader {
         let tables = || [KEYS.to_owned()].into_iter().chain(screens().map(|screen| screen.name()));
         for (name, value) in document {
             let written = name.get_ref().as_ref();
+            let present = RENAMED_TABLES.iter().find(|(former, _)| *former == written);
+            // The table with the present name counts if there are both.
+            let present = present.filter(|(_, present)| !document.contains_key(*present));
+            let written = present.map_or(written, |(_, present)| *present);
             match value.get_ref() {
                 _ if written == "theme" => self.theme(value),
                 DeValue::Boolean(mouse) if written == "mouse" => self.config.no_mouse = !*mouse,

@@ -36,6 +36,14 @@ fn a_column_is_found_by_its_former_name() {
 }
 
 #[test]
+fn the_table_of_a_screen_is_found_by_its_former_name() {
+    let former = good("[logs]\nsort = \"NAME\"\nreverse = true");
+    assert_eq!(former, good("[stores]\nsort = \"NAME\"\nreverse = true"));
+    assert!(write::text(&former).contains("[stores]"));
+    refused("[logs]\nsort = \"NAME\"\n[stores]\nreverse = true", "unknown table [logs]");
+}
+
+#[test]
 fn problems_are_reported_with_place_and_nearest_name() {
     let all = [
         ("theme = \"drak\"", "console.toml:1:9: theme is \"drak\", but must be one of auto, dark"),

@@ -168,6 +168,7 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     let mut sample = Sample::new(snapshot, &events, unix, cost);
     sample.cluster_id = Some(observer.cluster().nonce());
     sample.take_spans(&spans);
+    sample.renewals = Some(observer.renewals());
     sample.replicas = replicas.map(Box::new);
     sample.paths = observer.pulses().map(PathRow::all).unwrap_or_default();
     sample

@@ -75,9 +75,27 @@ pub(crate) struct Recorder<W = BufWriter<File>> {
     out: W,
     path: PathBuf,
     buffer: Vec<u8>,
+    /// Bytes of the file so far.
+    written: u64,
+}
+
+/// Where the older half of a recording with a limit goes.
+pub(crate) fn older(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".old");
+    name.into()
 }
 
 impl Recorder {
+    /// Begins the file anew, and keeps what there is as its older half, in place of the one before.
+    /// Every sample is complete, so each half is a recording.
+    pub(crate) fn turn_over(&mut self, header: &Header) -> Result<(), RecordingError> {
+        let failed = |error| RecordingError::Io { doing: "rename", path: self.path.clone(), error };
+        std::fs::rename(&self.path, older(&self.path)).map_err(failed)?;
+        *self = Self::create(&self.path, header)?;
+        Ok(())
+    }
+
     /// Creates a file; an existing one is not overwritten.
     pub(crate) fn create(path: &Path, header: &Header) -> Result<Self, RecordingError> {
         let made = File::options().write(true).create_new(true).open(path);
@@ -95,8 +113,9 @@ impl Recorder {
 impl<W: Write> Recorder<W> {
     /// Begins a recording on any writer; `path` is for errors.
     pub(crate) fn begin(out: W, path: &Path, header: &Header) -> Result<Self, RecordingError> {
-        let mut recorder = Self { out, path: path.to_owned(), buffer: Vec::new() };
+        let mut recorder = Self { out, path: path.to_owned(), buffer: Vec::new(), written: 0 };
         recorder.out.write_all(MAGIC).map_err(|error| recorder.failed(error))?;
+        recorder.written = MAGIC.len() as u64;
         recorder.frame(header)?;
         Ok(recorder)
     }
@@ -125,7 +144,13 @@ impl<W: Write> Recorder<W> {
         self.buffer[..4].copy_from_slice(&len.to_le_bytes());
         self.buffer[4..8].copy_from_slice(&crc.to_le_bytes());
         let written = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
+        self.written += self.buffer.len() as u64;
         written.map_err(|error| self.failed(error))
+    }
+
+    /// Bytes of the file so far.
+    pub(crate) const fn written(&self) -> u64 {
+        self.written
     }
 
     fn failed(&self, error: io::Error) -> RecordingError {
@@ -145,21 +170,48 @@ pub(crate) struct Recording {
 impl Recording {
     /// Reads a whole file.
     pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
-        let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
-        // The length of a file is unlimited; that of a frame is not.
-        let file = file::open(path, Pipes::Refused).map_err(failed)?;
-        Self::read(BufReader::new(file), path)
+        Reading::open(path)?.rest()
     }
 
     /// What is missing, if anything.
     pub(crate) fn gap(&self) -> Option<String> {
-        (self.torn > 0).then(|| {
-            format!("{} bytes at the end are ignored: a frame there is incomplete or damaged", self.torn)
-        })
+        gap(self.torn)
     }
 
     /// Reads from any reader; `path` is for errors.
-    pub(crate) fn read(mut from: impl Read, path: &Path) -> Result<Self, RecordingError> {
+    #[cfg(test)]
+    pub(crate) fn read(from: impl Read, path: &Path) -> Result<Self, RecordingError> {
+        Reading::begin(from, path)?.rest()
+    }
+}
+
+/// Says what is missing after bytes that were ignored.
+fn gap(torn: u64) -> Option<String> {
+    (torn > 0).then(|| format!("{torn} bytes at the end are ignored: a frame there is incomplete or damaged"))
+}
+
+/// A recording that is read sample by sample.
+pub(crate) struct Reading<R = BufReader<File>> {
+    pub(crate) header: Header,
+    from: R,
+    path: PathBuf,
+    samples: u64,
+    /// See [`Recording::torn`]; `None` before the end.
+    torn: Option<u64>,
+}
+
+impl Reading {
+    /// Opens a file. Its length is unlimited; that of a frame is not.
+    pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
+        let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
+        let file = file::open(path, Pipes::Refused).map_err(failed)?;
+        Self::begin(BufReader::new(file), path)
+    }
+}
+
+impl<R: Read> Reading<R> {
+    /// Begins to read from any reader; `path` is for errors.
+    pub(crate) fn begin(mut from: R, path: &Path) -> Result<Self, RecordingError> {
         let wrong = |why: String| RecordingError::Format { path: path.to_owned(), why };
         let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
         let mut magic = [0; MAGIC.len()];
@@ -179,21 +231,45 @@ impl Recording {
                 obol_observe::plain::line(writer)
             )));
         }
-        let mut samples = Vec::new();
-        let torn = loop {
-            match next(&mut from).map_err(failed)? {
-                Next::Frame(payload) => {
-                    let number = samples.len() + 1;
-                    let Frame::Sample(sample) = serde_json::from_slice(&payload)
-                        .map_err(|error| wrong(format!("frame {number}: {error}")))?;
-                    let mut sample = header.in_our_order(*sample);
-                    sample.neutralise();
-                    samples.push(sample);
-                }
-                Next::Torn(bytes) => break bytes,
+        Ok(Self { header, from, path: path.to_owned(), samples: 0, torn: None })
+    }
+
+    /// The next sample; `None` at the end.
+    pub(crate) fn sample(&mut self) -> Result<Option<Sample>, RecordingError> {
+        if self.torn.is_some() {
+            return Ok(None);
+        }
+        let failed = |error| RecordingError::Io { doing: "read", path: self.path.clone(), error };
+        match next(&mut self.from).map_err(failed)? {
+            Next::Frame(payload) => {
+                self.samples += 1;
+                let Frame::Sample(sample) = serde_json::from_slice(&payload).map_err(|error| {
+                    let why = format!("frame {}: {error}", self.samples);
+                    RecordingError::Format { path: self.path.clone(), why }
+                })?;
+                let mut sample = self.header.in_our_order(*sample);
+                sample.neutralise();
+                Ok(Some(sample))
             }
-        };
-        Ok(Self { header, samples, torn })
+            Next::Torn(bytes) => {
+                self.torn = Some(bytes);
+                Ok(None)
+            }
+        }
+    }
+
+    /// What is missing after the last sample, if anything.
+    pub(crate) fn gap(&self) -> Option<String> {
+        gap(self.torn.unwrap_or_default())
+    }
+
+    /// All samples at once.
+    fn rest(mut self) -> Result<Recording, RecordingError> {
+        let mut samples = Vec::new();
+        while let Some(sample) = self.sample()? {
+            samples.push(sample);
+        }
+        Ok(Recording { header: self.header, samples, torn: self.torn.unwrap_or_default() })
     }
 }
 

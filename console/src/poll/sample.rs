@@ -13,7 +13,7 @@ use obol_observe::failovers::Dead;
 use obol_observe::histograms::{Counts, Histograms};
 use obol_observe::plain::line as harmless;
 use obol_observe::replicas::Replicas;
-use obol_observe::{Health, ObservedEvent, Process, Snapshot, event_text};
+use obol_observe::{Health, ObservedEvent, Process, Renewals, Snapshot, event_text};
 use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -47,6 +47,10 @@ pub(crate) struct Sample {
     /// are read once a second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) spans: Vec<SpanRow>,
+    /// Renewals over all lives of the processes since the cluster was first read, also of those that
+    /// have ended; `None` in old recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) renewals: Option<Renewals>,
     /// Annotations since the previous sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) marks: Vec<MarkRow>,
@@ -273,7 +277,7 @@ pub(crate) struct ProcessRow {
     pub(crate) lease: Option<LeaseRow>,
     /// Whether the newest view that it knows was active for it.
     pub(crate) active: bool,
-    /// Until when its join is on hold, because programs of its name died repeatedly.
+    /// Until when its join is on hold, because members of its name died, left or were suspected repeatedly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_until: Option<Instant>,
     /// Its heartbeat counter.
@@ -506,6 +510,7 @@ impl Sample {
             reasons: snapshot.reasons,
             events: events.iter().map(EventRow::of).collect(),
             spans: Vec::new(),
+            renewals: None,
             marks: Vec::new(),
             names: Vec::new(),
             paths: Vec::new(),

@@ -4,11 +4,18 @@ use crate::output::Failure;
 use crate::report::{Part, Report, iso};
 use crate::state::windows::PERCENTILES;
 use crate::widgets::canvas::age;
+use obol_fabric::Instant;
+use obol_observe::Renewals;
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::plot::{Bars, Cell, Document, PlotError};
 
 /// Failovers in the chart at most, the newest.
 const CHART_MAX: usize = 24;
+/// What a failover has beside its phases.
+const UNSTAMPED: &str = "between missing stamps";
+/// Under the chart.
+const CAPTION: &str = "The newest failovers, with the phases of each. They add up to the total; of phases without stamps \
+                       it is known only how long they took together.";
 
 /// A number that may be missing.
 fn known(value: Option<impl ToString>) -> Cell {
@@ -17,30 +24,37 @@ fn known(value: Option<impl ToString>) -> Cell {
 
 /// All outages, and the problems at the end.
 fn outages(report: &Report, doc: &mut Document) {
+    let mut rows = report.outages.iter().peekable();
+    if rows.peek().is_some() {
+        doc.heading("Outages");
+        if let Some(line) = report.outages.without_service_text() {
+            doc.say(line);
+        }
+        let rows = rows.map(|outage| {
+            let to = if outage.lasts { "the end".to_owned() } else { iso(report.unix(outage.to)) };
+            vec![
+                Cell::text(iso(report.unix(outage.from))),
+                Cell::text(to),
+                Cell::number(age(outage.span())),
+                Cell::text(outage.name()),
+                Cell::text(outage.why()),
+            ]
+        });
+        doc.table(&["from", "to", "for", "cluster", "reasons"], rows);
+    }
     let alerts = report.data().alerts.iter().map(|(alert, clause)| format!("{alert}: {clause}"));
     let problems: Vec<String> = report.last.reasons.iter().cloned().chain(alerts).collect();
-    if report.outages.iter().next().is_none() && problems.is_empty() {
-        return;
-    }
-    doc.heading("Outages");
-    if let Some(line) = report.outages.without_service_text() {
-        doc.say(line);
-    }
-    let rows = report.outages.iter().map(|outage| {
-        let to = if outage.lasts { "the end".to_owned() } else { iso(report.unix(outage.to)) };
-        vec![
-            Cell::text(iso(report.unix(outage.from))),
-            Cell::text(to),
-            Cell::number(age(outage.span())),
-            Cell::text(outage.name()),
-            Cell::text(outage.why()),
-        ]
-    });
-    doc.table(&["from", "to", "for", "cluster", "reasons"], rows);
     if !problems.is_empty() {
-        doc.say("At the end:");
+        doc.heading("Problems at the last sample");
+        doc.say(format!("What was wrong at {}:", iso(report.last.unix)));
         doc.list(problems);
     }
+}
+
+/// A time, and whether it is before what the report covers.
+fn time(report: &Report, at: Instant) -> String {
+    let before = if report.is_before(at) { " (before the first sample)" } else { "" };
+    format!("{}{before}", iso(report.unix(at)))
 }
 
 /// Every failover, and a chart of the phases of the newest.
@@ -59,8 +73,13 @@ fn failovers(report: &Report, doc: &mut Document) -> Result<(), Failure> {
             shown.iter().map(|(_, failover)| failover.phases()[at].map(|span| span.0 as f64 / 1000.0));
         bars = bars.with(phase, values.collect());
     }
+    let rest = shown.iter().map(|(_, failover)| failover.unstamped().map(|span| span.0 as f64 / 1000.0));
+    let rest: Vec<Option<f64>> = rest.collect();
+    if rest.iter().any(Option::is_some) {
+        bars = bars.with(UNSTAMPED, rest);
+    }
     match bars.svg() {
-        Ok(svg) => doc.figure("failovers", svg, "Phases of each failover; they add up to the total."),
+        Ok(svg) => doc.figure("failovers", svg, CAPTION),
         // No failover has complete stamps.
         Err(PlotError::Empty) => {}
         Err(error) => return Err(Failure::failed(error)),
@@ -68,7 +87,7 @@ fn failovers(report: &Report, doc: &mut Document) -> Result<(), Failure> {
     let heads = [&["began", "view", "dead", "decided by"], &PHASES[..], &["total", "active last"]].concat();
     let rows = all.iter().map(|(part, failover)| {
         let mut cells = vec![
-            Cell::text(iso(report.unix(failover.began))),
+            Cell::text(time(report, failover.began)),
             Cell::number(failover.view),
             Cell::text(part.dead(failover)),
             Cell::text(failover.decider),
@@ -89,19 +108,18 @@ pub(super) fn document(report: &Report) -> Result<Document, Failure> {
     let view = sample.view.as_ref();
     let mut doc = Document::new(format!("Cluster {}", report.cluster));
     doc.say(format!(
-        "{} samples over {}, until {}. At the end: {}{}.",
-        report.samples.len(),
+        "{} samples over {}, from {} until {}. At the end: {}{}.",
+        report.samples,
         age(report.span()),
+        iso(report.first.1),
         iso(sample.unix),
         report.health(),
         view.map_or(String::new(), |view| format!(", in view {} with {} members", view.id, view.members))
     ));
-    if let Some(gap) = &report.gap {
-        doc.say(format!("The recording is not whole: {gap}."));
-    }
+    report.lacks().into_iter().for_each(|lack| doc.say(lack));
     outages(report, &mut doc);
     let marks: Vec<String> =
-        report.marks().map(|mark| format!("{}: {}", iso(report.unix(mark.at)), mark.text)).collect();
+        report.marks().map(|mark| format!("{}: {}", time(report, mark.at), mark.text)).collect();
     if !marks.is_empty() {
         doc.heading("Notes");
         doc.list(marks);
@@ -122,6 +140,12 @@ pub(super) fn document(report: &Report) -> Result<Document, Failure> {
         "The nodes' own histograms, within 1/16; a percentile is shown only with enough samples. For the margin low is \
          bad: 99 % of the renewals had at least its p99 left.",
     );
+    if let Some(Renewals { on_time, late, failed }) = report.renewals {
+        doc.say(format!(
+            "Renewals of leases in this time, also of processes that have ended: {on_time} on time, {late} late, {failed} \
+             failed."
+        ));
+    }
     let processes = sample.processes.iter().map(|row| {
         vec![
             Cell::text(row.name),

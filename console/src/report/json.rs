@@ -29,9 +29,11 @@ fn failover(report: &Report, (part, failover): (&Part, &Failover)) -> Value {
     json!({
         "view": failover.view.0,
         "began": iso(report.unix(failover.began)),
+        "before_first_sample": report.is_before(failover.began),
         "decider": failover.decider.as_str(),
         "dead": dead,
         "phases_ns": phases,
+        "unstamped_ns": failover.unstamped().map(|span| span.0),
         "total_ns": failover.total().map(|total| total.0),
         "active_last": failover.last_active().map(|(name, _)| name.to_string()),
     })
@@ -83,14 +85,14 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         .collect();
     let marks: Vec<Value> = report
         .marks()
-        .map(|mark| json!({ "at": iso(report.unix(mark.at)), "text": mark.text, "drill": mark.drill, "rollout": mark.rollout }))
+        .map(|mark| json!({ "at": iso(report.unix(mark.at)), "before_first_sample": report.is_before(mark.at), "text": mark.text, "drill": mark.drill, "rollout": mark.rollout }))
         .collect();
     let value = json!({
         "schema": SCHEMA,
         "cluster": report.cluster.as_str(),
-        "from": iso(report.unix(report.samples.first().map_or(sample.at, |first| first.at))),
+        "from": iso(report.first.1),
         "to": iso(sample.unix),
-        "samples": report.samples.len(),
+        "samples": report.samples,
         "health": report.health(),
         "reasons": sample.reasons,
         "outages": outages,
@@ -102,7 +104,9 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         "failovers": report.failovers().map(|one| failover(report, one)).collect::<Vec<_>>(),
         "latencies": latencies,
         "marks": marks,
+        "renewals": report.renewals,
         "gap": report.gap,
+        "lacks": report.lacks(),
     });
     let mut text = serde_json::to_string_pretty(&value).map_err(Failure::failed)?;
     text.push('\n');

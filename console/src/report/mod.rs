@@ -1,6 +1,7 @@
 //! Reports on a recording, or on a cluster over some time, in several formats with the same figures
 //! as on the screens.
 
+mod builder;
 mod csv;
 mod document;
 mod hdr;
@@ -13,18 +14,19 @@ pub(crate) mod svg;
 use crate::options::{Report as Options, ReportFormat};
 use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
-use crate::poll::record::Recording;
-use crate::poll::sample::{EventRow, MarkRow, Sample};
+use crate::poll::record::Reading;
+use crate::poll::sample::{MarkRow, Sample};
 use crate::poll::{ClusterLocation, Sink, Update};
 use crate::state::data::Data;
 use crate::state::windows::{PERCENTILES, Set, percentile};
+use builder::Builder;
 use clap::ValueEnum;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
-use obol_observe::failovers::{self, Failover};
+use obol_observe::failovers::Failover;
 use obol_observe::histograms::Counts;
-use obol_observe::{ObservedEvent, calendar, plain};
+use obol_observe::{Renewals, calendar, plain};
 use outages::Outages;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,15 +36,50 @@ use std::time::Duration;
 /// The data of a report.
 pub(crate) struct Report {
     pub(crate) cluster: Name,
-    /// Oldest first; at least one.
-    samples: Vec<Arc<Sample>>,
+    /// How many it is made of; at least one.
+    samples: u64,
+    /// When the first was read, by both clocks.
+    first: (Instant, u64),
     last: Arc<Sample>,
     /// Each cluster of this name, in the order of time; at least one.
     parts: Vec<Part>,
     outages: Outages,
     totals: Set,
-    /// What this report lacks, if known.
+    /// Counts of each histogram, by time.
+    intervals: Vec<Interval>,
+    /// How often leases were renewed meanwhile, over all lives of the processes; `None` in old
+    /// recordings.
+    renewals: Option<Renewals>,
+    /// What is missing of the recording, if anything.
     gap: Option<String>,
+}
+
+/// What was counted in a histogram until a moment since the interval before.
+struct Interval {
+    /// In nanoseconds since 1970, UTC.
+    unix: u64,
+    of: Histogram,
+    counts: Counts,
+}
+
+impl Interval {
+    /// Half as many, each twice as long.
+    fn merged(all: Vec<Self>) -> Vec<Self> {
+        let mut open: Vec<Self> = Vec::new();
+        let mut merged = Vec::with_capacity(all.len() / 2 + Histogram::ALL.len());
+        for mut interval in all {
+            match open.iter().position(|other| other.of == interval.of) {
+                Some(at) => {
+                    interval.counts.add(&open.swap_remove(at).counts);
+                    merged.push(interval);
+                }
+                None => open.push(interval),
+            }
+        }
+        open.sort_by_key(|interval| interval.unix);
+        merged.extend(open);
+        merged
+    }
 }
 
 /// The data of one cluster: names, views and incarnations are its own.
@@ -70,33 +107,10 @@ pub(crate) struct Latency {
 
 impl Report {
     /// A report on these samples; `None` if there are none.
-    pub(crate) fn new(cluster: Name, samples: Vec<Arc<Sample>>) -> Option<Self> {
-        let last = Arc::clone(samples.last()?);
-        let mut parts = Vec::new();
-        let mut data = Data::default();
-        let mut outages = Outages::default();
-        let mut totals = Set::default();
-        // What a part keeps of its events is limited; its failovers are those of all.
-        let mut events: Vec<ObservedEvent> = Vec::new();
-        let part = |data: Data, events: &mut Vec<ObservedEvent>| {
-            let failovers = failovers::all(&events.iter().cloned(), &data.departures);
-            events.clear();
-            Part { failovers, data }
-        };
-        for sample in &samples {
-            if let Some(before) = data.sample.clone().filter(|_| data.is_of_another_cluster(sample)) {
-                outages.part(&before);
-                parts.push(part(std::mem::take(&mut data), &mut events));
-            }
-            events.extend(sample.events.iter().map(EventRow::seen));
-            outages.take(sample);
-            data.take(Arc::clone(sample));
-            for span in &sample.spans {
-                totals[span.of as usize].add(&span.counts);
-            }
-        }
-        parts.push(part(data, &mut events));
-        Some(Self { cluster, samples, last, parts, outages, totals, gap: None })
+    pub(crate) fn new(cluster: Name, samples: impl IntoIterator<Item = Arc<Sample>>) -> Option<Self> {
+        let mut builder = Builder::new(cluster);
+        samples.into_iter().for_each(|sample| builder.take(sample));
+        builder.finish()
     }
 
     /// The cluster was gone after the last sample, until the end of the report.
@@ -142,16 +156,33 @@ impl Report {
         })
     }
 
-    /// The counts of each histogram in a sample.
-    fn parts(&self) -> impl Iterator<Item = (&Sample, Histogram, &Counts)> {
-        self.samples
-            .iter()
-            .flat_map(|sample| sample.spans.iter().map(|span| (&**sample, span.of, &span.counts)))
-    }
-
     /// The covered time.
     fn span(&self) -> Nanos {
-        self.samples.first().map_or(Nanos::ZERO, |first| self.last.at.since(first.at))
+        self.last.at.since(self.first.0)
+    }
+
+    /// Whether a moment is before the first sample: flight recorders and the annotations of a cluster
+    /// reach further back.
+    fn is_before(&self, at: Instant) -> bool {
+        at < self.first.0
+    }
+
+    /// What is not in this report though it may have happened, each in a sentence.
+    fn lacks(&self) -> Vec<String> {
+        let gap = self.gap.iter().map(|gap| format!("The recording is not whole: {gap}."));
+        let unread = self.parts.iter().filter_map(|part| {
+            let unread = part.data.unread_views()?;
+            let began = match unread.first {
+                Some(at) => format!("the flight recorders that were read begin at {}", iso(self.unix(at))),
+                None => "no flight recorder that was read has a decision".to_owned(),
+            };
+            Some(format!(
+                "{} of the {} view changes of this cluster are not in these events ({began}): failovers among them are \
+                 missing here; `obol logs` may have them.",
+                unread.missing, unread.of
+            ))
+        });
+        gap.chain(unread).collect()
     }
 
     /// The report in one format.
@@ -200,10 +231,10 @@ pub fn iso(unix: u64) -> String {
     calendar::utc(unix, "%FT%T.%6fZ")
 }
 
-/// Keeps samples. A cluster that was there may come back.
-#[derive(Default)]
+/// Reports on samples as they come. A cluster that was there may come back.
 struct Keep {
-    samples: Vec<Arc<Sample>>,
+    builder: Builder,
+    is_empty: bool,
     lost: Option<String>,
 }
 
@@ -211,26 +242,26 @@ impl Sink for Keep {
     fn take(&mut self, update: Update) -> bool {
         match update {
             Update::Sample(sample) => {
-                self.samples.push(Arc::new(*sample));
-                self.lost = None;
+                self.builder.take(Arc::new(*sample));
+                (self.is_empty, self.lost) = (false, None);
             }
             Update::Lost { why } => self.lost = Some(why),
         }
-        !self.samples.is_empty()
+        !self.is_empty
     }
 }
 
 /// The report on a cluster that is polled for some time.
 fn live(location: &ClusterLocation, time: Duration) -> Result<Option<Report>, Failure> {
     let (_quit, quit) = mpsc::channel();
-    let mut keep = Keep::default();
+    let mut keep = Keep { builder: Builder::new(location.cluster), is_empty: true, lost: None };
     Live::new(location.clone()).with_all_buckets().for_time(time).run(
         &Rate::new(POLL_EVERY),
         &quit,
         &mut keep,
     );
-    let Keep { samples, lost } = keep;
-    let Some(mut report) = Report::new(location.cluster, samples) else {
+    let Keep { builder, lost, .. } = keep;
+    let Some(mut report) = builder.finish() else {
         return lost.map_or(Ok(None), |why| Err(Failure::Refused(why)));
     };
     if lost.is_some() {
@@ -241,15 +272,15 @@ fn live(location: &ClusterLocation, time: Duration) -> Result<Option<Report>, Fa
 
 /// The report on a recording.
 fn recorded(file: &Path) -> Result<Option<Report>, Failure> {
-    let recording = Recording::open(file).map_err(Failure::refused)?;
-    let cluster = Name::new(&recording.header.cluster)
+    let mut reading = Reading::open(file).map_err(Failure::refused)?;
+    let cluster = Name::new(&reading.header.cluster)
         .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
-    let gap = recording.gap();
-    if let Some(gap) = &gap {
-        output::remark(format_args!("obol: {}: {gap}", file.display()))?;
+    let mut builder = Builder::new(cluster);
+    while let Some(sample) = reading.sample().map_err(Failure::refused)? {
+        builder.take(Arc::new(sample));
     }
-    let samples = recording.samples.into_iter().map(Arc::new).collect();
-    Ok(Report::new(cluster, samples).map(|report| Report { gap, ..report }))
+    let gap = reading.gap();
+    Ok(builder.finish().map(|report| Report { gap: gap.or(report.gap), ..report }))
 }
 
 /// `obol report`: reports on a recording, or on a cluster polled for some time.
@@ -260,7 +291,10 @@ pub fn run(location: &ClusterLocation, options: &Options) -> Result<ExitCode, Fa
     };
     let report =
         report.ok_or_else(|| Failure::Refused(format!("{what}: there is no sample to report on")))?;
-    let text = report.text(options.format)?;
+    for lack in report.lacks() {
+        output::remark(format_args!("obol: {what}: {lack}"))?;
+    }
+    let text = report.text(options.format())?;
     match &options.output {
         Some(path) => output::file(path, &text)?,
         None => output::text(&text)?,

@@ -1,6 +1,6 @@
 //! A trace in the Trace Event Format, for Perfetto and chrome://tracing: a track for each process
 //! with its stamps, and each failover with its phases as nested asynchronous spans. Times count
-//! from the first notice.
+//! from whatever was first: readers refuse negative ones.
 
 use crate::output::Failure;
 use crate::report::Report;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 const PID: u32 = 1;
 
 fn us(at: Instant, base: Instant) -> f64 {
-    if at >= base { at.since(base).0 as f64 / 1000.0 } else { -(base.since(at).0 as f64) / 1000.0 }
+    at.since(base).0 as f64 / 1000.0
 }
 
 /// The spans of one failover, on its decider's track.
@@ -40,9 +40,11 @@ fn spans(failover: &Failover, base: Instant, tid: u32) -> Vec<Value> {
 pub(super) fn text(report: &Report) -> Result<String, Failure> {
     let seen =
         || report.parts.iter().flat_map(|part| part.data.events.iter().map(move |event| (part, event)));
-    let first = seen().map(|(_, event)| event.at).min();
-    let began = report.failovers().next().map(|(_, failover)| failover.began);
-    let base = began.or(first).unwrap_or(Instant::ZERO);
+    let stamps = seen().map(|(_, event)| event.at);
+    // A failover may be older than the oldest event that is left.
+    let began = report.failovers().map(|(_, failover)| failover.began);
+    let others = report.outages.iter().map(|outage| outage.from).chain(report.marks().map(|mark| mark.at));
+    let base = stamps.chain(began).chain(others).min().unwrap_or(report.first.0);
     let mut tids: BTreeMap<Name, u32> = BTreeMap::new();
     for (_, event) in seen() {
         let next = u32::try_from(tids.len()).unwrap_or(u32::MAX).saturating_add(1);

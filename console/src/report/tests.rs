@@ -1,7 +1,8 @@
 //! Every format, checked with parsers of the formats.
 
 use super::*;
-use crate::poll::sample::MarkRow;
+use crate::poll::record::Recording;
+use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow};
 use crate::samples;
 use crate::state::Event;
 use crate::view::tests::{console, press};
@@ -9,6 +10,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use obol_fabric::{Incarnation, ViewId};
+use obol_membership::Reason;
 use obol_observe::Health;
 use obol_observe::annotations::DrillMark;
 use obol_observe::failovers::PHASES;
@@ -97,7 +99,10 @@ fn the_trace_follows_the_format() {
             .find(|event| event["name"] == name && event["ph"] == "i")
             .and_then(|event| event["ts"].as_f64())
     };
-    assert_eq!((at("notice"), at("decide")), (Some(0.0), Some(18.0)), "times count from the first notice");
+    assert_eq!(at("decide").zip(at("notice")).map(|(decide, notice)| (decide - notice).round()), Some(18.0));
+    let times =
+        || trace["traceEvents"].as_array().expect("a list").iter().filter_map(|event| event["ts"].as_f64());
+    assert_eq!(times().fold(f64::MAX, f64::min), 0.0, "times count from whatever was first");
 }
 
 /// The number of samples of each histogram in an HdrHistogram log, by a standard reader.
@@ -176,6 +181,31 @@ fn openmetrics_is_read_by_a_parser_of_it() {
     assert!(set.families.contains_key("obol_span_seconds"));
 }
 
+#[test]
+fn of_two_processes_of_one_name_openmetrics_has_the_newest_that_runs() {
+    let mut last = samples::healthy(Instant(3_600_000_000_000));
+    let own = last.processes.iter().position(|row| row.name.as_str() == "node-1").expect("node-1");
+    let row = last.processes[own].clone();
+    let newer = Incarnation(row.incarnation.0 + 100);
+    let mut dead = row.clone();
+    (dead.life, dead.incarnation) = (Life::Down, Incarnation(newer.0 + 100));
+    let mut counters = row.counters.clone();
+    counters.iter_mut().for_each(|counter| *counter += 1_000_000);
+    last.processes.push(ProcessRow { region: 200, incarnation: newer, counters, ..row.clone() });
+    last.processes.push(ProcessRow { region: 201, ..dead });
+    let report = Report::new(samples::name("default"), vec![Arc::new(last)]).expect("a sample");
+    let text = report.text(ReportFormat::Openmetrics).expect("written");
+    openmetrics_parser::openmetrics::parse_openmetrics(&text).expect("OpenMetrics");
+    let of_node = |line: &&str| line.starts_with("obol_") && line.contains("\"node-1\"");
+    let series: Vec<&str> = text.lines().filter(of_node).collect();
+    let all: BTreeSet<&str> =
+        series.iter().filter_map(|line| line.rsplit_once(' ')).map(|(of, _)| of).collect();
+    assert!(all.len() > 10 && all.len() == series.len(), "each series once: {series:#?}");
+    let loops = series.iter().find(|line| line.starts_with("obol_loops_total")).expect("counted");
+    let value: u64 = loops.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).expect("a number");
+    assert!(value >= 1_000_000, "of the newest that runs: {loops}");
+}
+
 /// The keys of all numbers in a value.
 fn numbered(value: &Value, key: &str, keys: &mut BTreeSet<String>) {
     match value {
@@ -232,7 +262,7 @@ fn a_recording_with_any_numbers_is_shown_and_reported() {
                 crate::view::text(&live);
             }
             press(&mut live, " [[]");
-            let samples = all.into_iter().map(Arc::new).collect();
+            let samples: Vec<_> = all.into_iter().map(Arc::new).collect();
             let report = Report::new(samples::name("default"), samples).expect("there are samples");
             for &format in ReportFormat::value_variants() {
                 // A format may reject a number, such as a count beyond its range.
@@ -456,4 +486,151 @@ fn names_of_one_cluster_are_not_used_for_the_next() {
         assert_eq!(json["no_service_ns"], 2_250_000_000u64, "while there was no cluster");
     }
     assert_eq!(two_clusters([Some(1), Some(1)]).parts.len(), 2, "a cluster made anew with its former id");
+}
+
+#[test]
+fn a_trace_has_no_negative_time_also_if_a_note_or_an_event_was_before_the_first_failover() {
+    let start = 3_600_000_000_000;
+    let mut last = samples::degraded(Instant(start + 2_000_000_000));
+    let text = "long before".to_owned();
+    last.marks.push(MarkRow { at: Instant(start - 700_000_000), text, drill: None, rollout: None });
+    last.events.insert(0, samples::event(Instant(start - 500_000_000), 0));
+    let report = Report::new(samples::name("default"), [Arc::new(last)]).expect("a sample");
+    let trace = report.text(ReportFormat::Perfetto).expect("written");
+    let trace: Value = serde_json::from_str(&trace).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let times: Vec<f64> = events.iter().filter_map(|event| event["ts"].as_f64()).collect();
+    assert!(times.len() > 5 && times.iter().all(|ts| *ts >= 0.0), "{times:?}");
+    let mark = events.iter().find(|event| event["name"] == "long before").expect("the note");
+    assert_eq!(mark["ts"], 0.0);
+}
+
+#[test]
+fn what_was_before_the_first_sample_and_what_no_recorder_shows_is_said() {
+    let start = 3_600_000_000_000;
+    let mut sample = samples::degraded(Instant(start));
+    for (at, text) in [(start - 60_000_000_000, "before"), (start, "during")] {
+        let text = text.to_owned();
+        sample.marks.push(MarkRow { at: Instant(at), text, drill: None, rollout: None });
+    }
+    let report = Report::new(samples::name("default"), [Arc::new(sample.clone())]).expect("a sample");
+    let json: Value = serde_json::from_str(&report.text(ReportFormat::Json).expect("written")).expect("JSON");
+    let before: Vec<_> =
+        json["marks"].as_array().expect("a list").iter().map(|m| &m["before_first_sample"]).collect();
+    assert_eq!(before, [true, false]);
+    assert_eq!(json["failovers"][0]["before_first_sample"], true, "its stamps are before the sample");
+    // The view is the seventh, and the events have the decision of one.
+    let lacks = json["lacks"].as_array().expect("a list");
+    assert_eq!(lacks.len(), 1, "{lacks:?}");
+    assert!(lacks[0].as_str().expect("text").starts_with("6 of the 7 view changes"), "{lacks:?}");
+    for format in [ReportFormat::Md, ReportFormat::Html] {
+        let text = report.text(format).expect("written");
+        assert!(text.contains("6 of the 7 view changes"), "{text}");
+        assert_eq!(text.matches("before the first sample").count(), 2, "{text}");
+    }
+    // All decisions are there: nothing is missing.
+    sample.events = (1..=7).map(|view| decide(view, start + view)).collect();
+    let whole = Report::new(samples::name("default"), [Arc::new(sample)]).expect("a sample");
+    assert_eq!(whole.lacks(), [""; 0]);
+}
+
+fn decide(view: u64, at: u64) -> EventRow {
+    let event = obol_membership::recorder::Kind::Decide;
+    EventRow { event, a: view, ..samples::event(Instant(at), view) }
+}
+
+#[test]
+fn no_table_is_empty_and_problems_have_the_time_of_the_sample_that_had_them() {
+    let start = 3_600_000_000_000;
+    let mut sample = samples::healthy(Instant(start));
+    sample.reasons = vec!["something".to_owned()];
+    let mut report = Report::new(samples::name("default"), [Arc::new(sample)]).expect("a sample");
+    let text = report.text(ReportFormat::Md).expect("written");
+    assert!(!text.contains("Outages") && text.contains("Problems at the last sample"), "{text}");
+    // The cluster ended, and the report later.
+    report.ends_without_cluster(report.last.at + Nanos::from_secs(60));
+    let text = report.text(ReportFormat::Md).expect("written");
+    let (_, problems) = text.split_once("Problems at the last sample").expect("a heading");
+    assert!(problems.contains(&iso(report.last.unix)), "{text}");
+}
+
+#[test]
+fn the_phases_of_a_failover_and_what_is_between_missing_stamps_add_up_to_the_total() {
+    use obol_membership::recorder::Kind;
+    let mut sample = samples::degraded(Instant(3_600_000_000_000));
+    let whole = Report::new(samples::name("default"), [Arc::new(sample.clone())]).expect("a sample");
+    let sum = |report: &Report| {
+        let failover = report.failovers().next().map(|(_, failover)| failover.clone()).expect("one");
+        let known: u64 = failover.phases().iter().flatten().map(|span| span.0).sum();
+        (known, failover.unstamped().map(|span| span.0), failover.total().expect("a total").0)
+    };
+    let (known, rest, total) = sum(&whole);
+    assert_eq!((known, rest), (total, None));
+    sample.events.retain(|event| event.event != Kind::Fenced && event.event != Kind::Clear);
+    let lacking = Report::new(samples::name("default"), [Arc::new(sample)]).expect("a sample");
+    let (known, rest, total) = sum(&lacking);
+    assert!(known < total);
+    assert_eq!(known + rest.expect("a rest"), total);
+    let html = lacking.text(ReportFormat::Html).expect("written");
+    assert!(html.contains("between missing stamps"), "{html}");
+    assert!(!whole.text(ReportFormat::Html).expect("written").contains("between missing stamps</text>"));
+}
+
+#[test]
+fn renewals_are_those_of_the_covered_time_over_all_lives() {
+    let start = 3_600_000_000_000;
+    let renewals = |on_time| Some(Renewals { on_time, late: 1, failed: 0 });
+    let all = [100, 250, 240, 300].into_iter().zip(0..).map(|(n, at)| {
+        // The observer was opened anew before the third: it does not know the lives that ended before.
+        Arc::new(Sample { renewals: renewals(n), ..samples::healthy(Instant(start + at * 250_000_000)) })
+    });
+    let report = Report::new(samples::name("default"), all).expect("samples");
+    assert_eq!(report.renewals, Some(Renewals { on_time: 210, late: 0, failed: 0 }));
+    assert!(report.text(ReportFormat::Md).expect("written").contains("210 on time, 0 late, 0 failed"));
+    let old =
+        Report::new(samples::name("default"), [Arc::new(samples::healthy(Instant(start)))]).expect("one");
+    assert_eq!(old.renewals, None, "an old recording does not say it");
+}
+
+#[test]
+fn a_long_recording_has_the_same_failovers_and_counts_in_bounded_memory() {
+    use obol_membership::recorder::Kind;
+    const FAILOVERS: u64 = 12_000;
+    let start = 3_600_000_000_000;
+    let mut builder = Builder::new(samples::name("default"));
+    let mut counted = 0;
+    for n in 0..FAILOVERS {
+        let at = start + n * 250_000_000;
+        let mut sample = samples::healthy(Instant(at));
+        counted += sample.spans.iter().map(|span| span.counts.len()).sum::<u64>();
+        let view = 7 + n;
+        let who = Incarnation(1_000 + n);
+        let failed = ChangeRow::Failed { who, accuser: Incarnation(1), reason: Reason::Deadbeat };
+        let row = sample.view.as_mut().expect("a view");
+        (row.id, row.changes) = (ViewId(view), vec![failed]);
+        let of = |process: &str, event, a, us: u64| EventRow {
+            process: samples::name(process),
+            event,
+            a,
+            at: Instant(at - 1_000_000 + us * 1000),
+            ..samples::event(Instant(at), us)
+        };
+        sample.events = vec![
+            of("coord-1", Kind::Notice, 1_000 + n, 0),
+            of("coord-1", Kind::Propose, view, 5),
+            of("coord-1", Kind::Decide, view, 18),
+            of("coord-1", Kind::Fenced, view, 30),
+            of("coord-1", Kind::Clear, view, 31),
+            of("app-1", Kind::Active, view, 156),
+        ];
+        builder.take(Arc::new(sample));
+        assert!(builder.size() <= (1 << 16) + 8 + (1 << 14) + 8, "{} after {n}", builder.size());
+    }
+    let report = builder.finish().expect("samples");
+    let views: Vec<u64> = report.failovers().map(|(_, failover)| failover.view.0).collect();
+    assert_eq!(views, (7..7 + FAILOVERS).collect::<Vec<_>>(), "each once, in their order");
+    let totals: BTreeSet<_> = report.failovers().map(|(_, failover)| failover.total()).collect();
+    assert_eq!(totals, BTreeSet::from([Some(Nanos::from_micros(156))]), "each whole");
+    let logged: u64 = logged(&report.text(ReportFormat::Hdr).expect("written")).values().sum();
+    assert_eq!(logged, counted);
 }

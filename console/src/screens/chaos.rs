@@ -24,7 +24,7 @@ use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId};
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, age, short, width};
-use crate::widgets::grid::{Column, Grid};
+use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_chaos::drillfile::Metric;
 use obol_observe::stats::shown as us;
 use ratatui::layout::Rect;
@@ -62,12 +62,17 @@ impl Screen for Chaos {
             (.., true) => Cell::new(model.keymap.fill("{arm} arms the selected one"), Role::Warn),
             (.., false) => Cell::new("read-only: `obol console --arm`", Role::Dim),
         };
+        let grid = Grid { marked: true, ..Grid::of(&COLUMNS, model.list(SCREEN), &self.rows(model)) };
         let inside = if list.height < 4 {
             list
         } else {
-            canvas.frame(list, &[Cell::new(format!("Drills {}", names.len()), Role::Title)], &[state])
+            let shown = grid.shown(page_rows(list));
+            let all = match shown.len() < names.len() {
+                true => format!("Drills {}-{} of {}", shown.start + 1, shown.end, names.len()),
+                false => format!("Drills {}", names.len()),
+            };
+            canvas.frame(list, &[Cell::new(all, Role::Title)], &[state])
         };
-        let grid = Grid { marked: true, ..Grid::of(&COLUMNS, model.list(SCREEN), &self.rows(model)) };
         if names.is_empty() {
             canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
         } else {
@@ -126,7 +131,8 @@ struct Areas {
 
 fn areas(model: &Model, body: Rect) -> Areas {
     let rows = u16::try_from(model.chaos.drills.len()).unwrap_or(u16::MAX);
-    let wanted = rows.saturating_add(3).min(LIST_MOST);
+    // On a tall screen the panes below have room enough with half of it.
+    let wanted = rows.saturating_add(3).min(LIST_MOST.max(body.height / 2));
     let Some(rest) = body.height.checked_sub(wanted).filter(|rest| *rest >= PANE_LEAST) else {
         // Without room for all, the preview takes precedence if there is one.
         let half = body.height / 2;

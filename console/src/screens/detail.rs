@@ -1,25 +1,28 @@
-//! Details of one member, over the middle of screen 1: identity, lease, counters, latest events.
+//! Details of one member, over the middle of screen 1: what is wrong with it and what to do, identity,
+//! lease, counters, the latest events of it and about it.
 //!
 //! ```text
 //! ┌─ app-1  ok ────────────────────────────── Enter its events  Esc closes ─┐
 //! │ process    app, pid 107, region 5, seat 1, at agent node-1              │
 //! │ lease      active, 14.9ms of 20.0ms left, view 6, base 6, fence 6       │
 //! │ counted    served 3600000                                               │
-//! │ 23:13:25.999356  active  view 7                                         │
+//! │ 23:13:25.999356  app-1     active  view 7                               │
 //! └─────────────────────────────────────────────────────────────────────────┘
 //! ```
 
-use crate::poll::sample::ProcessRow;
+use crate::poll::sample::{EventRow, ProcessRow};
 use crate::screens::{Screen as _, events, members};
 use crate::state::Model;
-use crate::state::data::Data;
+use crate::state::data::{Data, Status};
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, NONE, age, rate, wrapped};
 use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
 use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
+use obol_membership::recorder::Kind as Event;
 use obol_membership::view::coordinator_name;
+use obol_observe::event_text;
 use ratatui::layout::Rect;
 
 /// Largest width.
@@ -45,14 +48,73 @@ fn lease(row: &ProcessRow, data: &Data, at: Instant) -> String {
     )
 }
 
+/// Who suspected a member, and which view removed it.
+fn troubles(row: &ProcessRow, data: &Data) -> Vec<(&'static str, String)> {
+    let who = row.incarnation;
+    if who == Incarnation::NONE {
+        return Vec::new();
+    }
+    let accuses =
+        |event: &&EventRow| matches!(event.event, Event::Suspect | Event::Notice) && event.a == who.0;
+    let retracts = |event: &&EventRow| event.event == Event::Retract && event.a == who.0;
+    let retracted = data.events.iter().rposition(|event| retracts(&event)).map_or(0, |at| at + 1);
+    let mut all = Vec::new();
+    if let Some(first) = data.events.iter().skip(retracted).find(accuses) {
+        // The accuser of a notice is whoever noticed it, wherever it was recorded.
+        let by = match first.event {
+            Event::Notice => data.who(Incarnation(first.b)),
+            _ => first.process.to_string(),
+        };
+        let detector = first.reason.map_or(String::new(), |reason| format!(" ({})", reason.name()));
+        all.push(("suspected", format!("by {by}{detector} at {}", events::time(first, data))));
+    }
+    let view = data.sample.as_ref().and_then(|sample| sample.view.as_ref());
+    if let Some(gone) = view.and_then(|view| view.departed.iter().find(|gone| gone.who == who)) {
+        let decided = |event: &&EventRow| {
+            matches!(event.event, Event::Decide | Event::ViewReceived) && event.a == gone.at.0
+        };
+        let when = data.events.iter().find(decided);
+        let when = when.map_or(String::new(), |event| format!(" at {}", events::time(event, data)));
+        all.push((if gone.left { "left" } else { "removed" }, format!("by view {}{when}", gone.at)));
+    }
+    all
+}
+
+/// What to do about a member in this state.
+fn remedy(row: &ProcessRow, data: &Data, status: Status) -> Option<String> {
+    let ProcessRow { name, pid, .. } = row;
+    Some(match status {
+        Status::Down => format!(
+            "`obol start {name}` or its supervisor starts it again; `obol forget {name}` if it is gone for good"
+        ),
+        Status::Frozen => {
+            format!("`kill -CONT {pid}` on its host lets it continue, `obol kill {name}` ends it")
+        }
+        Status::Stale => format!("`obol logs {name}` has its last steps; restart it if it does not continue"),
+        Status::NoAgent => match members::host(row, data) {
+            Some(agent) => format!("`obol start {}`: without its agent it cannot act", agent.name),
+            None => "start its agent: without it, it cannot act".to_owned(),
+        },
+        Status::NoLease | Status::Behind => format!("`obol logs {name} --since 1m` says what it waits for"),
+        Status::OnHold => format!("`obol logs {name}` says why members of its name ended again and again"),
+        Status::Joining | Status::Ok | Status::Left => return None,
+    })
+}
+
 /// The details of a member: names and texts.
 fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, String)> {
     let track = data.tracks.get(&row.name);
     let host = members::host(row, data).map_or(String::new(), |host| format!(", at agent {}", host.name));
-    let mut all = vec![(
+    let status = data.status(row);
+    let mut all = Vec::new();
+    if !matches!(status, Status::Ok | Status::Joining) {
+        all.extend(troubles(row, data));
+        all.extend(remedy(row, data, status).map(|remedy| ("to do", remedy)));
+    }
+    all.push((
         "process",
         format!("{}, pid {}, region {}, seat {}{host}", row.kind.name(), row.pid, row.region, row.seat),
-    )];
+    ));
     let member = (row.incarnation != Incarnation::NONE).then_some(row.incarnation);
     let since = track.and_then(|track| track.since(at)).map(age);
     all.push((
@@ -143,15 +205,47 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     y += 1;
     let left = usize::from(inside.bottom().saturating_sub(y));
-    let mine: Vec<_> =
-        data.events.iter().rev().filter(|event| event.process == row.name).take(left).collect();
+    // Its own, and those of others that name it.
+    let is_about = |event: &&EventRow| {
+        let (who, _) = event_text::members(event.event, event.a, event.b);
+        event.process == row.name || who.is_some_and(|who| who == row.incarnation)
+    };
+    let mine: Vec<_> = data.events.iter().rev().filter(is_about).take(left).collect();
     if mine.is_empty() {
         canvas.put(inside, inside.x + 1, y, "no events of it were read", Role::Dim);
     }
     for event in mine.into_iter().rev() {
-        let text =
-            format!("{}  {:<14} {}", events::time(event, data), event.event.name(), data.describe(event));
+        let (time, kind) = (events::time(event, data), event.event.name());
+        let text = format!("{time}  {:<9} {kind:<14} {}", event.process, data.describe(event));
         canvas.put(inside, inside.x + 1, y, &text, Role::Text);
         y += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::view::tests::{broken, press};
+    use crate::view::text;
+
+    /// The details after so many steps down.
+    fn details(steps: usize, width: u16, height: u16) -> String {
+        let mut model = broken(width, height);
+        press(&mut model, &"j".repeat(steps));
+        press(&mut model, "\n");
+        text(&model)
+    }
+
+    #[test]
+    fn a_member_in_trouble_says_who_suspected_it_and_what_to_do() {
+        let frozen = details(6, 120, 36);
+        assert!(frozen.contains("node-3  frozen"), "{frozen}");
+        assert!(frozen.contains("to do      `kill -CONT 108` on its host lets it continue"), "{frozen}");
+        let down = details(8, 120, 36);
+        assert!(down.contains("app-2  down"), "{down}");
+        assert!(down.contains("suspected  by coord-1 (1) (deadbeat) at 23:13:25.999200"), "{down}");
+        assert!(down.contains("`obol start app-2`"), "{down}");
+        assert!(down.contains("coord-1   notice         app-2 (7), reported by coord-1 (1)"), "{down}");
+        let well = details(0, 120, 36);
+        assert!(!well.contains("to do"), "{well}");
     }
 }

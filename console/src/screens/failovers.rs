@@ -10,7 +10,7 @@
 //! │ coord-1   N─P───D─F C                                                      │
 //! │ app-1                                 A S                                  │
 //! │ N notice  P propose  D decide  F fenced  C CLEAR sent  A active            │
-//! │ path      =propose=-- decide --===fence===-clear-==== active ====          │
+//! │ path      =propose=-- decide --###fence###=clear=---- active ----          │
 //! │ phases    propose 5.00us  decide 13.0us  fence 12.0us  clear 1.00us ...    │
 //! │ median 3  ...                                                              │
 //! │ critical path: coord-1 decides, app-1 is active last, 125us after CLEAR    │
@@ -69,9 +69,13 @@ impl Screen for Failovers {
         let place = if grid.marked { grid.place } else { rows.len().saturating_sub(1) };
         let (above, below) = split(model, area);
         let (phases, total) = failovers::medians(&rows);
-        let title = Cell::new(format!("Failovers {}", rows.len()), Role::Title);
+        let mut title = vec![Cell::new(format!("Failovers {}", rows.len()), Role::Title)];
+        title.extend(data.unread_views().map(|unread| {
+            let all = format!("  without {} of {} view changes, see ?", unread.missing, unread.of);
+            Cell::new(all, Role::Dim)
+        }));
         let median = total.map(|total| format!("median {total}"));
-        let inside = grid.frame(canvas, above, &[title], &list.filter, median);
+        let inside = grid.frame(canvas, above, &title, &list.filter, median);
         if rows.is_empty() {
             let none = if model.replay.is_some() {
                 "no failover up to this moment of the recording; {event-forward} goes to the next view change"
@@ -168,11 +172,17 @@ const COLUMNS: [Column; 7] = [
 ];
 
 /// Explanations of the time line for the help.
-const SIGNS: [(&str, &str); 5] = [
+const SIGNS: [(&str, &str); 7] = [
+    (
+        "without",
+        "view changes that no flight recorder shows any more: recorders keep the newest events, and end with their \
+         process. Failovers among them are not listed; `obol logs` may have them",
+    ),
     ("time line", "a row per process; signs are its own stamps, explained below the rows if there is room"),
     ("after", "time since the decider's first notice; the frame shows the scale"),
     ("( )", "range of another host's stamp, because of its clock error"),
-    ("path", "the critical path on the same scale; = and - only alternate from phase to phase"),
+    (">>", "a stamp far beyond those that the line shows, such as of a dead process that came back"),
+    ("path", "the critical path on the same scale; = - # only distinguish a phase from the next"),
     ("median n", "of each phase, over the n failovers in the list"),
 ];
 
@@ -313,12 +323,29 @@ const fn weight(event: Event) -> u8 {
     }
 }
 
-/// Time per column: the whole failover fits, times the zoom.
+/// The end of what a time line shows at first: a dead process that comes back, and one that serves its
+/// first request much later, have stamps far beyond the failover itself.
+fn end(failover: &Failover) -> Instant {
+    let decides = |process: Name| process == failover.decider;
+    let is_part = |event: Event, process: Name| event == Event::Active || decides(process);
+    let all = || failover.moments.iter();
+    let part = all().filter(|m| is_part(m.event, m.process)).map(|m| m.at).max();
+    let acts = all().any(|m| m.event == Event::Active);
+    part.filter(|_| acts).or_else(|| all().map(|m| m.at).max()).unwrap_or(failover.began)
+}
+
+/// The next larger number of the series 1, 2, 5, 10, ...
+fn round_up(n: f64) -> f64 {
+    let power = 10f64.powf(n.log10().floor());
+    [1.0, 2.0, 5.0].into_iter().map(|step| step * power).find(|step| *step >= n).unwrap_or(10.0 * power)
+}
+
+/// Time per column: the whole failover fits, with round figures on the axis, times the zoom.
 fn per_column(failover: &Failover, columns: u16, zoom: i8) -> f64 {
-    let end = failover.moments.last().map_or(failover.began, |moment| moment.at);
-    let whole = end.since(failover.began).0.max(1) as f64;
+    let whole = end(failover).since(failover.began).0.max(1) as f64;
     let fit = whole / f64::from(columns.saturating_sub(2).max(1));
-    (fit * 2f64.powi(i32::from(-zoom))).max(1.0)
+    let marks = f64::from(MARK_EVERY);
+    (round_up(fit * marks) / marks * 2f64.powi(i32::from(-zoom))).max(1.0)
 }
 
 /// Columns of a time line of this width.
@@ -386,6 +413,7 @@ fn line(
         title.push(Cell::new(hidden, Role::Warn));
     }
     let inside = canvas.frame(area, &title, &[Cell::new(right, Role::Dim)]);
+    let shown_until = end(failover);
     let left = inside.x + 1 + NAMES_WIDE;
     let from = model.pan.0 as f64;
     axis(canvas, inside, left, from, unit);
@@ -407,6 +435,13 @@ fn line(
         if let Some((first, last)) = ends {
             let across = canvas.glyphs.across.repeat(usize::from(last - first));
             canvas.put(inside, first, y, &across, Role::Dim);
+        }
+        if let Some(late) =
+            mine.last().map(|last| last.at).filter(|at| *at > shown_until && column(*at).is_none())
+        {
+            let late = format!(">> {}", late.since(failover.began));
+            let x = (left + columns).saturating_sub(late.len() as u16);
+            canvas.put(inside, x, y, &late, Role::Dim);
         }
         // Of several in one column, the most important is shown.
         mine.sort_by_key(|moment| weight(moment.event));
@@ -520,7 +555,8 @@ fn path(
         if let Some((from, wide)) =
             between(begins, ends).map(|(from, to)| (from, to - from)).filter(|(_, wide)| *wide > 0)
         {
-            let (fill, role) = if at % 2 == 0 { ("=", Role::Title) } else { ("-", Role::Good) };
+            // Three, as a phase may have no width, and its neighbours touch then.
+            let (fill, role) = [("=", Role::Title), ("-", Role::Good), ("#", Role::Warn)][at % 3];
             let label = format!(" {name} ");
             let lines = usize::from(wide).saturating_sub(label.len() + 2);
             let text = if usize::from(wide) >= label.len() + 2 {
@@ -550,6 +586,8 @@ fn axis(canvas: &mut Canvas<'_>, inside: Rect, left: u16, from: f64, unit: f64) 
 mod tests {
     use super::*;
     use crate::samples::name;
+    use obol_fabric::ViewId;
+    use obol_observe::failovers::Moment;
 
     #[test]
     fn the_critical_path_is_visible_and_others_can_be_scrolled_to() {
@@ -567,5 +605,47 @@ mod tests {
             }
             assert!(room == 2 || names.iter().all(|name| seen.contains(name)), "{room}");
         }
+    }
+
+    fn moment(process: &str, event: Event, us: u64) -> Moment {
+        let at = Instant(1_000_000_000 + us * 1000);
+        Moment { process: name(process), event, at, clock_error: Nanos::ZERO }
+    }
+
+    fn failover(moments: Vec<Moment>) -> Failover {
+        Failover {
+            view: ViewId(7),
+            decider: name("coord-1"),
+            dead: Vec::new(),
+            began: moments[0].at,
+            moments,
+            compatible: false,
+        }
+    }
+
+    #[test]
+    fn what_comes_long_after_the_failover_does_not_stretch_its_time_line() {
+        let mut moments = vec![
+            moment("coord-1", Event::Notice, 0),
+            moment("coord-1", Event::Decide, 50),
+            moment("node-2", Event::Active, 120),
+            moment("app-2", Event::Active, 456),
+        ];
+        let whole = failover(moments.clone());
+        // A member that was frozen learns of its exclusion, and a survivor has its first request.
+        moments.push(moment("app-2", Event::Service, 4_000_000));
+        moments.push(moment("node-1", Event::ViewReceived, 25_800_000));
+        let late = failover(moments);
+        assert_eq!(end(&late), end(&whole));
+        for columns in [20, 60, 180] {
+            let unit = per_column(&late, columns, 0);
+            assert!(unit * f64::from(columns - 2) >= 456_000.0, "all of it is shown");
+            assert!(unit * f64::from(columns - 2) <= 456_000.0 * 2.5, "and little else: {unit}");
+            assert_eq!(unit * 10.0, round_up(unit * 10.0), "the figures on the axis are round");
+        }
+        // Without any that acts, everything is shown.
+        let none =
+            failover(vec![moment("coord-1", Event::Notice, 0), moment("node-1", Event::ViewReceived, 900)]);
+        assert_eq!(end(&none).since(none.began), Nanos::from_micros(900));
     }
 }

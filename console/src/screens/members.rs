@@ -7,7 +7,8 @@
 //! └──────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Less important columns are hidden first. Below, if there is room: the newest events.
+//! Processes that need attention come first where not all fit, unless the list is sorted. Less important columns are hidden
+//! first. Below, if there is room: the newest events.
 
 use crate::input::Action;
 use crate::poll::sample::{Life, ProcessRow};
@@ -17,6 +18,7 @@ use crate::state::filter::Filter;
 use crate::state::table::{Key, page};
 use crate::state::{Effect, Mode, Model, RowId, ScreenId};
 use crate::theme::{Glyphs, Role};
+use crate::view;
 use crate::widgets::canvas::{Canvas, Cell, NONE, age, count, rate};
 use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_fabric::{Incarnation, Instant, Nanos};
@@ -24,6 +26,7 @@ use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::LeaseStatus;
 use ratatui::layout::Rect;
+use strum::VariantArray;
 
 /// This screen.
 pub(crate) const ID: ScreenId = ScreenId("Members");
@@ -137,7 +140,7 @@ const COLUMNS: [Column; 15] = [
         12,
         false,
         1,
-        "ok; ~ joining: not a member yet; ~ on hold: its join waits, because programs of its name died or left repeatedly; < behind: knows an older view; ! no lease: may not act; \
+        "ok; ~ joining: not a member yet; ~ on hold: its join waits, because members of its name died, left or were suspected repeatedly; < behind: knows an older view; ! no lease: may not act; \
          ? stale: its memory cannot be read consistently; = frozen: stopped by a signal; x down; - left. With the time in this state, \
          or the remaining hold",
     ),
@@ -249,7 +252,31 @@ pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
             ("host", host),
         ])
     };
-    super::processes(model, ID, &COLUMNS, kept, key)
+    let mut rows = super::processes(model, ID, &COLUMNS, kept, key);
+    let list = model.list(ID);
+    if list.sort.is_none() && !list.reverse && rows.len() > view::page_rows_of(model, &Members) {
+        // Where not all fit, those that need attention are on the first page.
+        rows.sort_by_key(|row| {
+            Some(model.data().status(row))
+                .filter(|status| lasts(*status))
+                .map_or((1, 0), |status| (0, status as u8))
+        });
+    }
+    rows
+}
+
+/// Whether a process in this state needs attention and stays in it for longer than a view change takes, so
+/// that rows which are ordered by it do not jump.
+const fn lasts(status: Status) -> bool {
+    match status {
+        Status::Down
+        | Status::Frozen
+        | Status::Stale
+        | Status::NoLease
+        | Status::NoAgent
+        | Status::OnHold => true,
+        Status::Behind | Status::Joining | Status::Ok | Status::Left => false,
+    }
 }
 
 fn key(column: usize, row: &ProcessRow, data: &Data, at: Instant) -> Key {
@@ -382,21 +409,33 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 /// The number of processes in each state, those that need attention last.
 fn tally(data: &Data) -> Vec<Cell> {
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
-    let all = [
-        Status::Ok,
-        Status::Left,
-        Status::Joining,
-        Status::OnHold,
-        Status::Behind,
-        Status::NoLease,
-        Status::Stale,
-        Status::Frozen,
-        Status::Down,
-    ];
-    all.into_iter()
+    let others = Status::VARIANTS.iter().rev().copied().filter(|status| *status != Status::Ok);
+    std::iter::once(Status::Ok)
+        .chain(others)
         .filter_map(|status| {
             let n = sample.processes.iter().filter(|row| data.status(row) == status).count();
             (n > 0).then(|| Cell::new(format!("  {} {n}", status.words().1), role(status)))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::{broken, press};
+
+    fn names(model: &Model) -> Vec<&str> {
+        rows(model).iter().map(|row| row.name.as_str()).collect()
+    }
+
+    #[test]
+    fn who_needs_attention_is_on_the_first_page_where_not_all_fit() {
+        let mut small = broken(40, 10);
+        assert_eq!(names(&small)[..3], ["app-2", "node-3", "coord-1"], "down, frozen, then the others");
+        assert_eq!(names(&small).len(), names(&broken(120, 36)).len());
+        assert_eq!(names(&broken(120, 36))[0], "coord-1", "all are seen");
+        // An order that the user asks for is kept.
+        press(&mut small, "s");
+        assert_ne!(names(&small)[..2], ["app-2", "node-3"]);
+    }
 }

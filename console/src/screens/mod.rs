@@ -9,9 +9,9 @@ mod events;
 mod failovers;
 mod latency;
 mod leases;
-mod logs;
 pub(crate) mod members;
 mod paths;
+mod stores;
 
 use crate::input::Action;
 use crate::poll::sample::ProcessRow;
@@ -35,7 +35,7 @@ static ALL: &[&dyn Screen] = &[
     &chaos::Chaos,
     &latency::Latency,
     &events::Events,
-    &logs::Logs,
+    &stores::Stores,
 ];
 
 /// What is fixed of a screen.

@@ -12,8 +12,9 @@ use obol_membership::recorder::Kind as Event;
 use obol_observe::event_text;
 use obol_observe::failovers::{self, Departures, Failover};
 use obol_observe::timeline::History;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
+use strum::VariantArray;
 
 /// Events to keep for the log.
 pub(crate) const EVENTS_MAX: usize = 4096;
@@ -23,6 +24,8 @@ const NAMES_MAX: usize = 4096;
 const MARKS_MAX: usize = 256;
 /// Views whose changes are kept.
 const VIEWS_MAX: usize = 256;
+/// Views whose decisions are known one by one.
+const DECIDED_MAX: usize = 1024;
 /// Rates are over this time, or less if less is known.
 const RATE_OVER: Nanos = Nanos::from_secs(1);
 /// Duration of one cell of a row's history, and the number of cells.
@@ -59,6 +62,8 @@ pub(crate) struct Track {
     moved: Instant,
     /// When its memory was last read consistently.
     read: Instant,
+    /// When it was started; long ago if it was there at the first sample.
+    started: Instant,
     /// Since when it is in its state; `None` if it was so in the first sample.
     since: Option<Instant>,
     /// Renewals per second, one cell for each [`CELL`], newest last; a gap is no number.
@@ -95,6 +100,7 @@ impl Track {
             points: VecDeque::from([point]),
             moved: at,
             read: at,
+            started: if is_first { Instant::ZERO } else { at },
             since: seen.then_some(at),
             cells: VecDeque::with_capacity(CELLS),
             cell: (at.0 / CELL.0, point),
@@ -113,6 +119,7 @@ impl Track {
             self.extremes.clear();
             self.past = VecDeque::from([(at, [0; WATCHED.len()])]);
             self.moved = at;
+            self.started = at;
             self.cell.1 = point;
         }
         if row.heartbeat != self.heartbeat {
@@ -195,6 +202,13 @@ impl Track {
         self.extremes.iter().map(|(_, least, _)| *least).filter(|least| *least != UNKNOWN).min()
     }
 
+    /// In how many cells of the last minute the least margin was below a limit, from this long after its
+    /// start on.
+    pub(crate) fn thin_cells(&self, limit: Nanos, after: Nanos) -> usize {
+        let from = self.started + after;
+        self.extremes.iter().filter(|(at, least, _)| *least < limit && *at >= from).count()
+    }
+
     /// The longest renewal in the last minute.
     pub(crate) fn slowest(&self) -> Option<Nanos> {
         self.extremes.iter().map(|(.., slowest)| *slowest).filter(|slowest| *slowest != UNKNOWN).max()
@@ -245,6 +259,39 @@ fn per_second(n: u64, span: Nanos) -> Option<f64> {
     (span > Nanos::ZERO).then(|| n as f64 * 1e9 / span.0 as f64)
 }
 
+/// The views whose decisions are among the events.
+#[derive(Clone, Debug, Default)]
+struct Decided {
+    /// The newest view of the cluster.
+    known: ViewId,
+    newest: BTreeSet<ViewId>,
+    /// Older ones that are only counted.
+    older: u64,
+    /// When the first of them was decided.
+    first: Option<Instant>,
+}
+
+impl Decided {
+    fn take(&mut self, view: ViewId, at: Instant) {
+        // One that is older than all that are kept may be counted already.
+        let is_counted = self.older > 0 && self.newest.first().is_some_and(|oldest| view < *oldest);
+        if !is_counted && self.newest.insert(view) && self.newest.len() > DECIDED_MAX {
+            self.newest.pop_first();
+            self.older += 1;
+        }
+        self.first = Some(self.first.map_or(at, |first| first.min(at)));
+    }
+}
+
+/// View changes of a cluster whose decisions no event shows.
+pub(crate) struct UnreadViews {
+    pub(crate) missing: u64,
+    /// All of them.
+    pub(crate) of: u64,
+    /// The first decision that an event shows.
+    pub(crate) first: Option<Instant>,
+}
+
 /// The data derived from the samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Data {
@@ -270,6 +317,8 @@ pub(crate) struct Data {
     pub(crate) since: Since,
     /// Active alerts: name and clause.
     pub(crate) alerts: Vec<(&'static str, String)>,
+    /// The same with more of each, and those before.
+    pub(crate) alerting: alerts::Alerting,
     /// Counters of processes that are not listed now, to continue from if they are listed again.
     gone: BTreeMap<Name, Counted>,
     /// Time lines of views.
@@ -278,6 +327,7 @@ pub(crate) struct Data {
     pub(crate) changes: BTreeMap<ViewId, Vec<ChangeRow>>,
     /// Who departed by which view.
     pub(crate) departures: Departures,
+    decided: Decided,
     /// The durations of leases in the last minute, and when each was last seen.
     leases: VecDeque<(Instant, Nanos)>,
     /// Names of present and former incarnations.
@@ -289,14 +339,14 @@ impl Data {
     pub(crate) fn take(&mut self, sample: Arc<Sample>) {
         self.pass(&sample);
         self.sample = Some(sample);
-        self.alerts = alerts::all(self);
+        alerts::take(self, true);
     }
 
     /// Adds the samples of a store after `after` up to `to`; only the last is examined in full.
     pub(crate) fn take_from(&mut self, store: &Store, after: Option<Instant>, to: Instant) {
         if let Some(last) = store.show(after, to, |sample| self.pass(sample)) {
             self.sample = Some(last);
-            self.alerts = alerts::all(self);
+            alerts::take(self, false);
         }
     }
 
@@ -369,6 +419,7 @@ impl Data {
         while self.leases.front().is_some_and(|(last, _)| at.since(*last) > WINDOW) {
             self.leases.pop_front();
         }
+        self.decided.known = self.decided.known.max(view.id);
         self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
         let failed = view.changes.iter().filter_map(|change| match change {
             ChangeRow::Failed { who, .. } => Some((view.dead(*who), view.id, false)),
@@ -390,6 +441,9 @@ impl Data {
         for event in &sample.events {
             if event.event == Event::Joined {
                 self.names.insert(Incarnation(event.a), event.process);
+            }
+            if event.event == Event::Decide {
+                self.decided.take(ViewId(event.a), event.at);
             }
             if event.event == Event::LeaseLost
                 && let Some(track) = self.tracks.get_mut(&event.process)
@@ -454,6 +508,15 @@ impl Data {
     /// All failovers of the kept events, oldest first.
     pub(crate) fn failovers(&self) -> Vec<Failover> {
         failovers::all(&self.events.iter().map(EventRow::seen), &self.departures)
+    }
+
+    /// The view changes whose decisions no event shows: flight recorders keep the newest events, and
+    /// end with their processes. `None` if there are none.
+    pub(crate) fn unread_views(&self) -> Option<UnreadViews> {
+        let newest = self.decided.known.0;
+        let seen = (self.decided.newest.len() as u64).saturating_add(self.decided.older);
+        let missing = newest.saturating_sub(seen);
+        (missing > 0).then_some(UnreadViews { missing, of: newest, first: self.decided.first })
     }
 
     /// The newest annotation of an operator, or the begin of a rollout.
@@ -531,7 +594,7 @@ impl Since {
 }
 
 /// The status of a process, those that need attention first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 pub(crate) enum Status {
     /// Its process is dead.
     Down,
@@ -545,7 +608,7 @@ pub(crate) enum Status {
     NoAgent,
     /// It knows an older view than others.
     Behind,
-    /// It is not a member, and its join waits because programs of its name died repeatedly.
+    /// It is not a member, and its join waits because members of its name ended repeatedly.
     OnHold,
     /// It is not a member yet.
     Joining,

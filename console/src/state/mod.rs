@@ -22,7 +22,7 @@ use data::Data;
 use mouse::Mouse;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use replay::Replay;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::Store;
 use table::List;
@@ -69,6 +69,8 @@ pub(crate) enum Prompt {
 pub(crate) enum Mode {
     Normal,
     Help,
+    /// All alerts, with those that ended.
+    Alerts,
     /// The details of the selected member are open.
     Detail,
     /// An action on a process waits for confirmation.
@@ -189,6 +191,8 @@ pub(crate) struct Model {
     pub(crate) mouse: bool,
     /// The open page of the help.
     pub(crate) help_page: usize,
+    /// Alerts that are not shown on the screens, because they were acknowledged in this console.
+    pub(crate) acknowledged: BTreeSet<alerts::Key>,
     /// The marked choice while a name is typed.
     pub(crate) choice: Option<usize>,
     /// A message about the last key, if any.
@@ -223,6 +227,7 @@ impl Model {
             scroll: 0,
             mouse: true,
             help_page: 0,
+            acknowledged: BTreeSet::new(),
             choice: None,
             note: None,
         }

@@ -281,7 +281,7 @@ impl Numbers {
     pub(super) fn add(&mut self, identities: &[Identity], from_zero: bool, packed: &[u8]) {
         if from_zero {
             self.0.clear();
-            self.0.resize(identities.iter().map(|one| FIXED + one.counters).sum(), 0);
+            self.0.resize(identities.iter().map(|one| FIXED + one.counters).sum::<usize>(), 0);
         }
         for (place, difference) in Reader::new(packed) {
             if let Some(number) = self.0.get_mut(place) {

@@ -185,6 +185,7 @@ impl Store {
                 leader: sample.leader,
                 events: sample.events.clone(),
                 spans: sample.spans.clone(),
+                renewals: sample.renewals,
                 marks: sample.marks.clone(),
                 names: sample.names.clone(),
                 paths: sample.paths.clone(),

@@ -128,12 +128,12 @@ impl<Id: Clone + PartialEq> List<Id> {
 }
 
 /// The rows of the page of this height that contains `place`: whole pages, so that rows keep their
-/// places.
+/// places; the last one is filled from the end.
 pub(crate) fn page(place: usize, rows: usize, height: usize) -> std::ops::Range<usize> {
     if height == 0 {
         return 0..0;
     }
-    let first = place / height * height;
+    let first = (place / height * height).min(rows.saturating_sub(height));
     first..(first + height).min(rows)
 }
 
@@ -196,6 +196,7 @@ mod tests {
                     let shown = page(place, rows, height);
                     assert!(shown.end <= rows && shown.len() <= height);
                     assert!(height == 0 || shown.contains(&place));
+                    assert_eq!(shown.len(), height.min(rows), "no row is empty where there are more");
                 }
             }
         }

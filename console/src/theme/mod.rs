@@ -47,6 +47,12 @@ pub enum Theme {
     Mono,
 }
 
+/// Whether the background is one of the light ones of the sixteen colours.
+fn is_light(colours: &str) -> bool {
+    let background = colours.rsplit(';').next().and_then(|number| number.parse::<u8>().ok());
+    colours.contains(';') && background.is_some_and(|number| number == 7 || (9..=15).contains(&number))
+}
+
 impl Theme {
     /// All of them.
     pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
@@ -63,14 +69,16 @@ impl Theme {
         Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
 
-    /// The best theme for this terminal, by its environment. (NO_COLOR: no-color.org.)
+    /// The best theme for this terminal, by its environment. (NO_COLOR: no-color.org; COLORFGBG: the
+    /// numbers of the terminal's colours; the last one is the background.)
     pub(crate) fn detect() -> Self {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         let term = env::var("TERM").unwrap_or_default();
         if set("NO_COLOR") || term == "dumb" {
             Self::Mono
         } else if term.contains("256") || set("COLORTERM") {
-            Self::Dark
+            let colours = env::var("COLORFGBG").unwrap_or_default();
+            if is_light(&colours) { Self::Light } else { Self::Dark }
         } else {
             Self::Ansi
         }
@@ -194,6 +202,21 @@ mod tests {
         }
         assert_eq!(theme, Theme::Dark);
         assert!("darc".parse::<Theme>().is_err());
+    }
+
+    #[test]
+    fn a_light_background_is_known_by_its_number() {
+        for (colours, light) in [
+            ("0;15", true),
+            ("0;default;15", true),
+            ("0;7", true),
+            ("15;0", false),
+            ("7;8", false),
+            ("15", false),
+            ("", false),
+        ] {
+            assert_eq!(is_light(colours), light, "{colours}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::input::{Action, Press};
 use crate::palette::{Choice, Command};
 use crate::screens::{self, members};
 use crate::state::act::Verb;
+use crate::state::alerts::Raised;
 use crate::state::filter::Filter;
 use crate::state::table::Move;
 use crate::state::{Effect, Frozen, Mode, Model, Prompt};
@@ -18,7 +19,8 @@ impl Model {
     pub(super) fn press(&mut self, press: Press, effects: &mut Vec<Effect>) -> bool {
         match self.mode {
             Mode::Typing { .. } => self.type_key(press, effects),
-            Mode::Help => match self.keymap.action(press) {
+            Mode::Alerts if self.keymap.action(press) == Some(Action::Alerts) => self.acknowledge(),
+            Mode::Help | Mode::Alerts => match self.keymap.action(press) {
                 Some(action @ (Action::Quit | Action::QuitKeep | Action::Suspend | Action::Redraw)) => {
                     self.mode = Mode::Normal;
                     // In the help, `q` closes it.
@@ -239,11 +241,26 @@ impl Model {
                 self.help_page = 0;
                 self.turn_to(Mode::Help)
             }
+            Action::Alerts => {
+                self.help_page = 0;
+                self.turn_to(Mode::Alerts)
+            }
             Action::Suspend => emit(Effect::Suspend, true),
             Action::Redraw => emit(Effect::Redraw, true),
             Action::Quit if self.owner => self.turn_to(Mode::Leaving),
             Action::Quit => emit(Effect::Quit(false), false),
             Action::QuitKeep => emit(Effect::Quit(true), false),
+        }
+    }
+
+    /// The alerts that are raised now leave the screens, until they are raised again.
+    fn acknowledge(&mut self) -> bool {
+        self.acknowledged = self.data().alerting.raised().map(Raised::key).collect();
+        self.mode = Mode::Normal;
+        let n = self.acknowledged.len();
+        match n {
+            0 => self.say("no alert to acknowledge; reasons of bad health stay until they are gone"),
+            n => self.say(&format!("alerts acknowledged in this console: {n}")),
         }
     }
 

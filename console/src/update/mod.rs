@@ -6,6 +6,7 @@ mod keys;
 mod mouse;
 
 use crate::poll::Update;
+use crate::state::alerts::Raised;
 use crate::state::{Effect, Event, Model};
 use obol_fabric::Nanos;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ impl Model {
                 if self.bell && self.live.alerts.iter().find(is_new).is_some() {
                     effects.push(Effect::Bell);
                 }
+                let raised: Vec<_> = self.live.alerting.raised().map(Raised::key).collect();
+                self.acknowledged.retain(|key| raised.contains(key));
                 self.store.push(sample);
                 self.frozen.is_none() || found
             }

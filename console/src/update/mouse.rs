@@ -28,13 +28,13 @@ impl Model {
                 self.press(if down { Press::DOWN } else { Press::UP }, effects)
             }
             (Mode::Typing { .. }, ..) => false,
-            (Mode::Help, Mouse::Wheel(down), _) => {
+            (Mode::Help | Mode::Alerts, Mouse::Wheel(down), _) => {
                 let last = view::help_pages(self).saturating_sub(1);
                 let page =
                     if down { (self.help_page + 1).min(last) } else { self.help_page.saturating_sub(1) };
                 std::mem::replace(&mut self.help_page, page) != page
             }
-            (Mode::Help | Mode::Detail, Mouse::Click(..), _) => {
+            (Mode::Help | Mode::Alerts | Mode::Detail, Mouse::Click(..), _) => {
                 self.mode = Mode::Normal;
                 true
             }

@@ -13,6 +13,7 @@
 //! Parts without room are dropped in this order: footer, reasons but one, tabs, frames, reasons.
 //! The header stays.
 
+mod alerts;
 mod help;
 mod palette;
 mod rollout;
@@ -24,6 +25,7 @@ use crate::screens::{self, Screen};
 use crate::state::{Mode, Model, Prompt};
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, Hit, age, clock, count, width};
+use obol_fabric::Nanos;
 use obol_observe::Health;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -34,6 +36,8 @@ const TABS_FROM: u16 = 5;
 const FOOTER_FROM: u16 = 9;
 /// Reasons shown at once, at most.
 const REASONS_MAX: u16 = 3;
+/// How long an annotation keeps a line of them from what is wrong.
+const NOTE_FRESH: Nanos = Nanos::from_secs(60);
 
 /// The layout.
 struct Areas {
@@ -68,7 +72,12 @@ impl Areas {
 
 /// Rows of the shown list that fit on the screen.
 pub(crate) fn page_rows(model: &Model) -> usize {
-    screens::shown(model).page_rows(model, Areas::of(model).body)
+    page_rows_of(model, screens::shown(model))
+}
+
+/// Rows of a screen's list that fit while it is shown.
+pub(crate) fn page_rows_of(model: &Model, screen: &'static dyn Screen) -> usize {
+    screen.page_rows(model, Areas::of(model).body)
 }
 
 /// The screen cell by cell.
@@ -124,7 +133,7 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
     let room = usize::from(areas.reasons.height);
     for (at, (sign, text, role)) in reasons.iter().enumerate().take(room) {
         let more = if at + 1 == room && reasons.len() > room {
-            format!("({} more)  ", reasons.len() - room)
+            model.keymap.fill(&format!("({} more: {{alerts}})  ", reasons.len() - room))
         } else {
             String::new()
         };
@@ -141,16 +150,19 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
     screens::shown(model).draw(model, &mut canvas, areas.body);
     footer(model, &mut canvas, areas.footer);
     palette::draw(model, &mut canvas, areas.tabs.union(areas.body));
-    if model.mode == Mode::Help {
-        help::draw(model, &mut canvas, areas.tabs.union(areas.body));
+    match model.mode {
+        Mode::Help => help::draw(model, &mut canvas, areas.tabs.union(areas.body)),
+        Mode::Alerts => alerts::draw(model, &mut canvas, areas.tabs.union(areas.body)),
+        _ => {}
     }
     canvas.hits
 }
 
-/// The number of pages of the help.
+/// The number of pages of the help, or of the list of alerts.
 pub(crate) fn help_pages(model: &Model) -> usize {
     let areas = Areas::of(model);
-    help::count(model, areas.tabs.union(areas.body))
+    let area = areas.tabs.union(areas.body);
+    if model.mode == Mode::Alerts { alerts::count(model, area) } else { help::count(model, area) }
 }
 
 /// Signs on every screen.
@@ -183,7 +195,8 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
         all.extend(sample.reasons.iter().map(|reason| ("!", reason.clone(), role)));
     }
     let data = model.data();
-    all.extend(data.alerts.iter().map(|(name, clause)| ("!", format!("{name}: {clause}"), Role::Warn)));
+    let shown = data.alerting.raised().filter(|one| !model.acknowledged.contains(&one.key()));
+    all.extend(shown.map(|one| ("!", format!("{}: {}", one.rule().name, one.clause), Role::Warn)));
     if let (Some(mark), Some(sample)) = (data.note(), &data.sample) {
         // Zero counts are shown of members only.
         let shown = data.since.each().enumerate().filter(|(at, (_, n))| *at < 3 || *n > 0);
@@ -194,8 +207,10 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
             .filter(|from| *from > mark.at)
             .map_or(String::new(), |from| format!(", of which {} were polled", age(sample.at.since(from))));
         let text = format!("{since} since \"{}\"{seen}: {}", mark.text, counted.join("  "));
-        // It keeps its line, however many reasons there are.
-        all.insert(all.len().min(usize::from(REASONS_MAX) - 1), ("*", text, Role::Text));
+        // It keeps its line for a while, however many reasons there are; then what is wrong comes first.
+        let is_fresh = sample.at.since(mark.at) < NOTE_FRESH;
+        let place = if is_fresh { all.len().min(usize::from(REASONS_MAX) - 1) } else { all.len() };
+        all.insert(place, ("*", text, Role::Text));
     }
     if let Some(banner) = rollout::banner(data) {
         all.insert(0, banner);
@@ -278,8 +293,8 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         Cell::new(model.keymap.hint(Action::Quit), Role::Key),
         Cell::new(" quit", Role::Dim),
     ];
-    let hints_wide: u16 = hints.iter().map(Cell::width).sum();
-    let names: u16 = screens::all().map(|screen| width(screen.id().0) + 4).sum();
+    let hints_wide = hints.iter().map(Cell::width).sum::<u16>();
+    let names: u16 = screens::all().map(|screen| width(screen.id().0) + 4).sum::<u16>();
     // Without room for all names, only the shown screen has its name.
     let banner = model.chaos.banner(&model.keymap).map(|banner| format!(" {banner} "));
     let beside = banner.as_deref().map_or(hints_wide, width);
@@ -345,7 +360,7 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 format!("{} of cluster {}? y/N", verb.means().replace("{}", who.as_str()), model.cluster);
             line(canvas, &text, Role::Armed);
         }
-        Mode::Normal | Mode::Help | Mode::Detail => {
+        Mode::Normal | Mode::Help | Mode::Alerts | Mode::Detail => {
             if let Some(note) = &model.note {
                 line(canvas, note, Role::Warn);
                 return;

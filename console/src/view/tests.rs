@@ -414,12 +414,57 @@ fn with_replicas(width: u16, height: u16) -> Model {
 }
 
 #[test]
-fn logs_and_how_far_each_replica_is() {
-    holds("logs", &with(with_replicas(120, 36), "9"));
-    holds("logs-80x24", &with(with_replicas(80, 24), "9"));
-    holds("logs-wide", &with(with_replicas(200, 24), "9"));
-    holds("logs-empty", &with(live(80, 24), "9"));
-    holds("logs-help", &with(with_replicas(120, 36), "9??"));
+fn stores_and_how_far_each_replica_is() {
+    holds("stores", &with(with_replicas(120, 36), "9"));
+    holds("stores-80x24", &with(with_replicas(80, 24), "9"));
+    holds("stores-wide", &with(with_replicas(200, 24), "9"));
+    holds("stores-empty", &with(live(80, 24), "9"));
+    holds("stores-help", &with(with_replicas(120, 36), "9??"));
+}
+
+/// One process renews late, and another one did before.
+fn late(width: u16, height: u16) -> Model {
+    let mut model = console(width, height);
+    for quarter in 0..640 {
+        let mut sample = samples::healthy(Instant(START.0 + quarter * 250_000_000));
+        let late = |at: usize, sample: &mut crate::poll::sample::Sample, n| {
+            sample.processes[at].counters[obol_membership::metrics::Counter::RenewalsLate as usize] += n;
+        };
+        late(3, &mut sample, quarter.min(20));
+        late(4, &mut sample, quarter.saturating_sub(440).min(20));
+        model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
+    }
+    model
+}
+
+/// A cluster that was degraded for a moment, and is again.
+fn recovered_once(width: u16, height: u16) -> Model {
+    let mut model = console(width, height);
+    for quarter in 0..60 {
+        let mut sample = samples::healthy(Instant(START.0 + quarter * 250_000_000));
+        if (8..12).contains(&quarter) || quarter >= 40 {
+            sample.health = obol_observe::Health::Degraded;
+            sample.reasons = vec!["app-2, node-3 down: killed by SIGKILL".to_owned()];
+        }
+        model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
+    }
+    model
+}
+
+#[test]
+fn all_alerts_are_shown_with_what_to_do_and_can_be_acknowledged() {
+    holds("alerts", &with(late(120, 36), "a"));
+    holds("alerts-40x10", &with(late(40, 10), "a"));
+    holds("alerts-degraded", &with(recovered_once(120, 36), "a"));
+    let mut model = late(120, 36);
+    let shows = |model: &Model| text(model).contains("! late renewals: ");
+    assert!(shows(&model), "{}", text(&model));
+    press(&mut model, "aa");
+    assert!(!shows(&model) && text(&model).contains("acknowledged in this console: 1"), "{}", text(&model));
+    press(&mut model, "a");
+    assert!(text(&model).contains("acknowledged") && text(&model).contains("! late renewals"));
+    press(&mut model, "\x1b");
+    assert_eq!(model.mode, Mode::Normal);
 }
 
 #[test]

@@ -190,7 +190,7 @@ pub(crate) fn time_of_day(unix: u64) -> String {
 }
 
 /// An age in few columns: `250ms`, `3.2s`, `4m12s`, `2h05m`.
-pub(crate) fn age(span: obol_fabric::Nanos) -> String {
+pub fn age(span: obol_fabric::Nanos) -> String {
     let ms = span.0 / 1_000_000;
     match ms {
         0..=999 => format!("{ms}ms"),

@@ -348,6 +348,11 @@ impl<W: Transport> Fabric for Endpoint<W> {
         self.region.seat_word(0, seat).store(incarnation.0, Ordering::Release);
     }
 
+    fn publish_unreachable(&mut self, coordinators: u64) {
+        let at = self.layout.unreachable() as usize;
+        self.region.word(at).store(coordinators, Ordering::Release);
+    }
+
     fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
         self.seats.publish(seat, status);
     }

@@ -114,7 +114,8 @@ impl Attachment {
             return Err(HostError::OnHold { name, left: until.since(clock::now()) });
         }
         let Some(seat) = claim_seat(&region, me) else {
-            return Err(HostError::NoSeat { region: agent, seats: seats - 1 });
+            let agent = cluster.region_info(agent).map(|owner| owner.name).unwrap_or_default();
+            return Err(HostError::NoSeat { agent, seats: seats - 1 });
         };
         let generation = next_generation(region.generation(seat));
         // A reader that sees the new generation must not find the old one's events: it would skip

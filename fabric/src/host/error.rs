@@ -162,11 +162,21 @@ pub enum HostError {
         /// Whose it is, as in "belongs to ...".
         whose: &'static str,
     },
+    /// A live process of this host has the name.
+    #[error("{name} runs already (pid {pid}), and a name belongs to one live process")]
+    NameTaken {
+        /// The name.
+        name: Name,
+        /// Who has it.
+        pid: u32,
+    },
     /// All seats of the agent are taken.
-    #[error("all {seats} seats of region {region} are taken; raise limits.seats or use another agent")]
+    #[error(
+        "all {seats} seats of {agent} are taken; raise limits.seats in the profile of the cluster, or use another agent"
+    )]
     NoSeat {
-        /// The agent's region.
-        region: u32,
+        /// The agent.
+        agent: Name,
         /// The number of its seats, not counting its own.
         seats: u32,
     },

@@ -229,6 +229,18 @@ impl AsFd for Held {
     }
 }
 
+/// Whether a process is gone, a zombie, or has a fatal signal pending.
+pub fn is_dying(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let is_pending = |name: &str| {
+        let mask = field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        mask.is_some_and(|mask| mask >> (libc::SIGKILL - 1) & 1 == 1)
+    };
+    let is_gone = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
+    is_gone || is_pending("SigPnd:") || is_pending("ShdPnd:")
+}
+
 /// The children of this process that have not been reaped, including adopted ones
 /// ([`super::sched::adopt_orphans`]).
 pub fn children() -> io::Result<Vec<u32>> {

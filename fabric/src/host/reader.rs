@@ -135,7 +135,9 @@ impl<'a> Reader<'a> {
             progress: found.progress,
             dead: found.deaths[0] as u32 & super::futex::TID_MASK == 0,
             left: Answer::of(found.status as u32).is_left_since(Request::of(found.request)),
-            held_until: Answer::of(found.status as u32).is_on_hold().then_some(Instant(found.held_until)),
+            // The owner's own seat has no status.
+            held_until: (seat == 0 || Answer::of(found.status as u32).is_on_hold())
+                .then_some(Instant(found.held_until)),
             version: Version::of((found.status >> 32) as u32),
             detection: Detection::of(found.detection),
         })

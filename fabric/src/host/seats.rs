@@ -168,6 +168,10 @@ impl Seats {
 
     /// Answers the program in a seat.
     pub(crate) fn publish(&self, seat: u16, status: SeatStatus) {
+        if let (0, SeatStatus::OnHold { until }) = (seat, status) {
+            let held = self.region.seat_word(0, offset_of!(Seat, held_until));
+            return held.store(until.0, Ordering::Relaxed);
+        }
         let Some(handed) = self.handed.get(usize::from(seat)) else { return };
         // An answer to an earlier occupant is not for this one.
         if seat == 0 || handed.generation != self.region.generation(seat) {

@@ -9,13 +9,19 @@ use core::fmt::Display;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConnection;
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as Time};
 
-/// Handshakes at a time. For a further one, the oldest is given up.
-const HANDSHAKES_MAX: usize = 64;
+/// Handshakes at a time of addresses that the gate does not know. For a further one, the oldest is given
+/// up of the address that has the most: who opens many connections loses its own.
+pub(crate) const STRANGERS_MAX: usize = 64;
+/// Handshakes at a time of each address that the gate knows: as many as a host has processes, and some
+/// observers. Others cannot take this room.
+pub(crate) const KNOWN_HANDSHAKES_MAX: usize = 48;
+/// Connections that are accepted before handshakes go on.
+const ACCEPTED_MAX: usize = 64;
 /// A process that has not introduced itself after this long is given up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that wait to be accepted: the kernel lets further ones try again after a second.
@@ -46,6 +52,13 @@ pub(crate) trait Gate {
         claims: Option<Claims>,
     ) -> Result<(), Unintelligible>;
 
+    /// Whether a host of the cluster has this address. Nobody else connects from it without taking part
+    /// in the exchange of packets with it.
+    fn knows(&self, address: IpAddr) -> bool;
+
+    /// A handshake was given up for a later one; [`Gate::ended`] follows.
+    fn crowded(&self);
+
     /// A connection ended, or was given up, before the process had introduced itself. If it
     /// `waited` for this process, which was stopped or got no time, that says nothing about it.
     fn ended(&self, waited: bool);
@@ -59,7 +72,52 @@ struct Handshake {
     /// It waited for this process, so that its end says nothing about who it is.
     waited: bool,
     from: SocketAddr,
+    origin: Origin,
     until: Time,
+}
+
+/// Whose connection it is, as far as a stranger can be told from others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// An address that the gate knows.
+    Known(IpAddr),
+    /// Any other one; of IPv6 the network, in which a host has as many addresses as it likes.
+    Unknown(IpAddr),
+}
+
+impl Origin {
+    fn of(address: IpAddr, gate: &impl Gate) -> Self {
+        let address = address.to_canonical();
+        if gate.knows(address) {
+            return Self::Known(address);
+        }
+        Self::Unknown(match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+            }
+        })
+    }
+}
+
+/// Which of the handshakes has to be given up for a further one, if there is no room for it. They are
+/// in the order of their ages.
+fn in_excess(pending: &[Origin], further: Origin) -> Option<usize> {
+    let count = |origin: Origin| pending.iter().filter(|one| **one == origin).count();
+    let oldest_of = |origin: Origin| pending.iter().position(|one| *one == origin);
+    if let Origin::Known(_) = further {
+        return oldest_of(further).filter(|_| count(further) >= KNOWN_HANDSHAKES_MAX);
+    }
+    let strangers = pending.iter().filter(|one| matches!(one, Origin::Unknown(_)));
+    if strangers.clone().count() < STRANGERS_MAX {
+        return None;
+    }
+    let most = strangers.clone().map(|one| count(*one)).max().unwrap_or(0);
+    if count(further) == most {
+        return oldest_of(further);
+    }
+    strangers.copied().find(|one| count(*one) == most).and_then(oldest_of)
 }
 
 /// Accepts connections for a gate.
@@ -77,7 +135,7 @@ impl<G: Gate> Admit<G> {
     pub(crate) fn new(listener: TcpListener, keys: ServerKeys, nonce: u64, gate: G) -> Self {
         // It is listening already, with fewer.
         let _ = rustix::net::listen(&listener, BACKLOG);
-        let pending = VecDeque::with_capacity(HANDSHAKES_MAX);
+        let pending = VecDeque::with_capacity(STRANGERS_MAX);
         Self { listener, keys, nonce, gate, pending, name_at: Time::now() }
     }
 
@@ -124,7 +182,7 @@ impl<G: Gate> Admit<G> {
 
     /// Accepts what has come, after a pause if it is `late`. `false` if there are no descriptors.
     fn accept(&mut self, late: bool) -> bool {
-        loop {
+        for _ in 0..ACCEPTED_MAX {
             match self.listener.accept() {
                 Ok((socket, from)) => self.start(socket, from, late),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
@@ -133,19 +191,23 @@ impl<G: Gate> Admit<G> {
                 Err(_) => return false,
             }
         }
+        true
     }
 
     fn start(&mut self, socket: TcpStream, from: SocketAddr, waited: bool) {
-        if self.pending.len() == HANDSHAKES_MAX
-            && let Some(oldest) = self.pending.pop_front()
+        let origin = Origin::of(from.ip(), &self.gate);
+        let pending: Vec<_> = self.pending.iter().map(|handshake| handshake.origin).collect();
+        if let Some(index) = in_excess(&pending, origin)
+            && let Some(oldest) = self.pending.remove(index)
         {
+            self.gate.crowded();
             self.ended(oldest.from, oldest.waited, "it was given up for a later connection");
         }
         let tls = ServerConnection::new(Arc::clone(self.keys.get())).map_err(StreamError::from);
         match tls.and_then(|tls| Ok(Stream::new(socket, tls.into(), G::MESSAGE_BYTES_MAX)?)) {
             Ok(stream) => {
                 let until = Time::now() + HANDSHAKE_TIMEOUT;
-                self.pending.push_back(Handshake { stream, waited, from, until });
+                self.pending.push_back(Handshake { stream, waited, from, origin, until });
             }
             Err(error) => self.ended(from, waited, error),
         }
@@ -194,5 +256,74 @@ impl<G: Gate> Admit<G> {
             return Ok(None);
         };
         Ok(stream.next()?.map(|message| (message.to_vec(), claims)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn unknown(n: u8) -> Origin {
+        Origin::Unknown(Ipv4Addr::new(192, 0, 2, n).into())
+    }
+
+    fn known(n: u8) -> Origin {
+        Origin::Known(Ipv4Addr::new(10, 0, 0, n).into())
+    }
+
+    #[test]
+    fn a_flood_of_one_address_gives_up_its_own_handshakes() {
+        // A single one of another stranger is the oldest.
+        let mut pending = vec![unknown(1)];
+        pending.resize(STRANGERS_MAX, unknown(2));
+        assert_eq!(in_excess(&pending, unknown(2)), Some(1));
+        assert_eq!(in_excess(&pending, unknown(3)), Some(1));
+        assert_eq!(in_excess(&pending[1..], unknown(2)), None);
+    }
+
+    #[test]
+    fn an_address_of_the_cluster_has_room_that_strangers_cannot_take() {
+        let mut pending = vec![known(1); KNOWN_HANDSHAKES_MAX - 1];
+        pending.extend((0..STRANGERS_MAX as u8).map(unknown));
+        assert_eq!(in_excess(&pending, known(1)), None);
+        assert_eq!(in_excess(&pending, known(2)), None);
+        // Of strangers with one each, the oldest.
+        assert_eq!(in_excess(&pending, unknown(200)), Some(KNOWN_HANDSHAKES_MAX - 1));
+        pending.insert(0, known(1));
+        assert_eq!(in_excess(&pending, known(1)), Some(0));
+        assert_eq!(in_excess(&pending, known(2)), None);
+    }
+
+    #[test]
+    fn a_host_with_a_network_of_addresses_is_one_stranger() {
+        struct Nobody;
+        impl Gate for Nobody {
+            const MESSAGE_BYTES_MAX: usize = 0;
+            const NICENESS: i32 = 0;
+
+            fn introduced(
+                &self,
+                _: Stream,
+                _: SocketAddr,
+                _: &[u8],
+                _: Option<Claims>,
+            ) -> Result<(), Unintelligible> {
+                Err(Unintelligible)
+            }
+
+            fn knows(&self, address: IpAddr) -> bool {
+                address == IpAddr::from(Ipv4Addr::new(10, 0, 0, 1))
+            }
+
+            fn crowded(&self) {}
+
+            fn ended(&self, _: bool) {}
+        }
+        let origin = |text: &str| Origin::of(text.parse().expect("an address"), &Nobody);
+        assert!(origin("2001:db8::1") == origin("2001:db8::ffff:2"));
+        assert!(origin("2001:db8::1") != origin("2001:db8:0:1::1"));
+        assert!(origin("::ffff:10.0.0.1") == known(1), "an address of IPv4 in a socket of IPv6");
+        assert!(origin("10.0.0.2") != origin("10.0.0.3"));
     }
 }

@@ -13,7 +13,7 @@ mod connect;
 mod examine;
 mod stream;
 
-pub(crate) use admit::{Admit, Gate, Unintelligible};
+pub(crate) use admit::{Admit, Gate, KNOWN_HANDSHAKES_MAX, STRANGERS_MAX, Unintelligible};
 pub(crate) use connect::{ConnectError, Route, introduce};
 pub use examine::{greet, is_issued_by, is_open_to_all};
 pub(crate) use stream::{LENGTH_BYTES, Stream, StreamError};
@@ -99,6 +99,13 @@ impl Claims {
         self.duties & duty.bit() != 0
     }
 
+    /// Whether it is one of the hosts of the file, which has this many. Its number is its place there, so
+    /// a host that was taken out has none any more.
+    pub(crate) fn is_of(&self, hosts: usize) -> bool {
+        // A cluster of one host over RDMA needs no file: that host is number 1.
+        (1..=hosts.max(1)).contains(&usize::from(self.host))
+    }
+
     /// Whether a process of the host may have this role with this region. `coordinators` are the
     /// hosts of the coordinators, that of `n` at index `n - 1`.
     pub(crate) fn fit(&self, role: Role, region: u32, coordinators: &[u8]) -> bool {
@@ -146,8 +153,11 @@ fn parse(uri: &str, nonce: u64) -> Option<(u8, Duty)> {
     let (_, path) = uri.split_once("://")?;
     let mut parts = path.rsplit('/');
     let duty = parts.next()?.parse().ok()?;
-    let host = parts.next()?.parse().ok()?;
-    let named = parts.next()? == "host" && parts.next()? == format!("{nonce:016x}");
+    let number = parts.next()?;
+    let host: u8 = number.parse().ok().filter(|host| *host != 0)?;
+    // As it is written by `uri`, and in no other way: `3`, not `03` or `+3`.
+    let named =
+        number == host.to_string() && parts.next()? == "host" && parts.next()? == format!("{nonce:016x}");
     named.then_some((host, duty))
 }
 
@@ -404,6 +414,12 @@ mod tests {
             "obol://0000000000000008/host/2/cache",
             "obol://0000000000000007/guest/2/cache",
             "obol://0000000000000007/host/256/cache",
+            "obol://0000000000000007/host/0/cache",
+            "obol://0000000000000007/host/+3/cache",
+            "obol://0000000000000007/host/03/cache",
+            "obol://0000000000000007/host/ 3/cache",
+            "obol://0000000000000007/host//cache",
+            "obol://0000000000000007/host/3/Cache",
             "obol://0000000000000007/host/2/king",
             "obol:0000000000000007/host/2/cache",
             "",

@@ -15,6 +15,9 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 const UNSENT_MAX: usize = 4 << 20;
 /// Room for what one system call receives.
 const RECEIVE_BYTES: usize = 16 << 10;
+/// What one call of [`Stream::receive`] takes at most. The rest stays with the kernel, so a peer that
+/// sends faster than its messages are handled waits, and neither memory nor time goes to it alone.
+pub(crate) const RECEIVED_MAX: usize = 256 << 10;
 
 /// After how long without acknowledgement a packet is repeated at the earliest: two ticks of the kernel's
 /// timers, where they are slowest.
@@ -46,7 +49,12 @@ pub(crate) struct Stream {
     taken: usize,
     /// Messages that are not encrypted yet.
     pub(crate) output: Vec<u8>,
+    /// Bytes of messages that are encrypted, while the socket has not taken all of them.
+    leaving: usize,
     received: Box<[u8]>,
+    work: usize,
+    /// Whether the socket has taken anything since [`Stream::take_progress`].
+    progress: bool,
 }
 
 impl Stream {
@@ -58,7 +66,18 @@ impl Stream {
         tcp::repeat_early(&socket, RTO_MIN);
         tls.set_buffer_limit(None);
         let received = vec![0; RECEIVE_BYTES].into();
-        Ok(Self { socket, tls, message_bytes_max, input: Vec::new(), taken: 0, output: Vec::new(), received })
+        Ok(Self {
+            socket,
+            tls,
+            message_bytes_max,
+            input: Vec::new(),
+            taken: 0,
+            output: Vec::new(),
+            leaving: 0,
+            received,
+            work: 0,
+            progress: false,
+        })
     }
 
     /// The certificate of the peer, once the handshake is complete.
@@ -71,10 +90,10 @@ impl Stream {
         self.tls.export_keying_material([0; N], label, None).ok()
     }
 
-    /// Receives what has arrived. Returns whether there was anything.
+    /// Receives what has arrived, or a part of it. Returns whether there was anything.
     pub(crate) fn receive(&mut self) -> Result<bool, StreamError> {
         let mut any = false;
-        loop {
+        for _ in 0..RECEIVED_MAX / RECEIVE_BYTES {
             let n = match self.socket.read(&mut self.received) {
                 Ok(0) => return Err(StreamError::Closed),
                 Ok(n) => n,
@@ -86,9 +105,10 @@ impl Stream {
             self.decrypt(n)?;
             if n < self.received.len() {
                 // What arrives from now on is found the next time.
-                return Ok(true);
+                break;
             }
         }
+        Ok(any)
     }
 
     fn decrypt(&mut self, n: usize) -> Result<(), StreamError> {
@@ -96,6 +116,7 @@ impl Stream {
             self.input.clear();
             self.taken = 0;
         }
+        self.work += n;
         let mut raw = self.received.get(..n).unwrap_or_default();
         while !raw.is_empty() {
             self.tls.read_tls(&mut raw)?;
@@ -140,9 +161,19 @@ impl Stream {
         self.taken = 0;
     }
 
-    /// Whether the peer takes its answers more slowly than they are made.
-    pub(crate) fn is_congested(&self) -> bool {
-        self.output.len() > UNSENT_MAX / 4
+    /// Bytes of messages that the socket has not taken, or not all of them.
+    pub(crate) const fn unsent(&self) -> usize {
+        self.output.len() + self.leaving
+    }
+
+    /// Bytes that were decrypted and encrypted since the last call.
+    pub(crate) const fn take_work(&mut self) -> usize {
+        core::mem::replace(&mut self.work, 0)
+    }
+
+    /// Whether the socket has taken anything since the last call.
+    pub(crate) const fn take_progress(&mut self) -> bool {
+        core::mem::replace(&mut self.progress, false)
     }
 
     /// Whether the socket has not taken all that was sent.
@@ -156,7 +187,7 @@ impl Stream {
             // Bounded by what the socket takes: encrypted only after the rest has left.
             while self.tls.wants_write() {
                 match self.tls.write_tls(&mut self.socket) {
-                    Ok(_) => {}
+                    Ok(_) => self.progress = true,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
                         let full = self.output.len() > UNSENT_MAX;
                         return if full { Err(StreamError::Full) } else { Ok(false) };
@@ -165,10 +196,12 @@ impl Stream {
                     Err(error) => return Err(error.into()),
                 }
             }
+            self.leaving = 0;
             if self.output.is_empty() || self.tls.is_handshaking() {
                 return Ok(self.output.is_empty());
             }
             self.tls.writer().write_all(&self.output)?;
+            (self.leaving, self.work) = (self.output.len(), self.work + self.output.len());
             self.output.clear();
         }
     }

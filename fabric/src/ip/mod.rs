@@ -28,8 +28,8 @@ mod watch;
 
 pub use config::{Config, PulseConfig};
 pub use gateway::{
-    GatewayCounter, GatewayError, Outlets, PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState,
-    PulsePeer, PulseReport, PulseReports, Question, counted, serve,
+    GatewayCounter, GatewayError, Notes, Outlets, PulseBlock, PulseDelays, PulseFrame, PulsePath,
+    PulsePathState, PulsePeer, PulseReport, PulseReports, Question, counted, serve,
 };
 pub use observer::{AskError, Observer};
 pub use transport::{Ip, LinkStatus, OpenError};

@@ -16,6 +16,8 @@ use crate::types::Instant;
 
 const HEAD_BYTES: usize = 34;
 const DEATH_BYTES: usize = 11;
+/// The shortest content of a frame: without deaths.
+pub const PLAIN_BYTES_MIN: usize = HEAD_BYTES;
 /// The longest content of a frame.
 pub const PLAIN_BYTES_MAX: usize = HEAD_BYTES + DEATHS_MAX * DEATH_BYTES;
 

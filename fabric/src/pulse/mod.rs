@@ -17,7 +17,7 @@ mod sender;
 mod tests;
 mod turn;
 
-pub use frame::{Death, Frame, FrameKind, PLAIN_BYTES_MAX};
+pub use frame::{Death, Frame, FrameKind, PLAIN_BYTES_MAX, PLAIN_BYTES_MIN};
 pub use receiver::{Bug, Finding, PathState, Receiver};
 pub use sender::{Numbers, Sender};
 pub use turn::{Presence, Turn};

@@ -238,6 +238,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_gateway_delivers_for_one_host_fills_no_lane_of_another_host() {
+        let (layout, words, mut out) = lane();
+        let [first, second] = [1, 31].map(|host| {
+            let n = claim(&words, &layout, A.on_behalf_of(host)).expect("free");
+            assert!(is_held(&words, &layout, n, A.on_behalf_of(host)) && !is_held(&words, &layout, n, A));
+            n
+        });
+        for _ in 0..LIMITS.lane_slots {
+            assert!(push(&words, &layout, first, b"flood"));
+        }
+        assert!(!push(&words, &layout, first, b"lost"));
+        assert!(push(&words, &layout, second, b"heard"));
+        assert_eq!(
+            take(&words, &layout, second, &mut out),
+            Taken::Datagram(A, 5),
+            "the gateway is the sender"
+        );
+        assert_eq!(take(&words, &layout, second, &mut out), Taken::Empty);
+        free(&words, &layout, |sender| sender == A);
+        assert!(!is_held(&words, &layout, second, A.on_behalf_of(31)), "freed with the gateway");
+        assert!(is_held(&words, &layout, first, A.on_behalf_of(1)), "not drained");
+    }
+
+    #[test]
     fn a_full_lane_loses_and_counts() {
         let (layout, words, mut out) = lane();
         let n = claim(&words, &layout, A).expect("free");

@@ -15,6 +15,11 @@ use crate::shm::lanes;
 use crate::shm::permits::Writer;
 use crate::types::{Address, Instant, RegionOwner};
 use core::sync::atomic::{Ordering, fence};
+use std::collections::HashMap;
+
+/// A gateway uses a third of a receiver's lanes for single hosts. The others are for the processes of the
+/// receiver's host; further hosts share the gateway's own lane.
+const BEHALF_LANES_DIVISOR: u32 = 3;
 
 /// This process's lane in a peer's region.
 #[derive(Clone, Copy, Default)]
@@ -35,6 +40,10 @@ pub(crate) struct Links {
     /// The owner of the lanes that this sends by.
     sender: RegionOwner,
     outgoing: Vec<Outgoing>,
+    /// The host for whose processes this sends, at a gateway, and the lanes for each: by region and
+    /// host, with the region's generation.
+    behalf: u8,
+    behalf_lanes: HashMap<(u32, u8), (u32, u32)>,
     /// Regions whose doorbells have to be rung.
     dirty: Vec<u32>,
     /// Coordinators that were rung and sleep, see [`Links::ring`].
@@ -58,6 +67,8 @@ impl Links {
             me,
             sender: me,
             outgoing: vec![Outgoing::default(); REGIONS as usize],
+            behalf: 0,
+            behalf_lanes: HashMap::new(),
             dirty: Vec::with_capacity(REGIONS as usize),
             rung: Vec::with_capacity(FIRST_FREE as usize),
             groups: Vec::with_capacity(REGIONS as usize),
@@ -71,6 +82,12 @@ impl Links {
     /// For a second thread of the process, beside the one that has the first links.
     pub(crate) fn of_second_thread(self) -> Self {
         Self { sender: self.me.second_thread(), ..self }
+    }
+
+    /// What is sent from now on comes from processes of another host: it goes by lanes of their own, as
+    /// far as there are any.
+    pub(crate) const fn on_behalf_of(&mut self, host: u8) {
+        self.behalf = host;
     }
 
     /// The layout of all regions.
@@ -221,6 +238,23 @@ impl Links {
             *own = Outgoing { generation, ..Outgoing::default() };
         }
         let layout = *region.layout();
+        if self.behalf != 0 {
+            let sender = self.sender.on_behalf_of(self.behalf);
+            let key = (to.region, self.behalf);
+            let known = self.behalf_lanes.get(&key).filter(|(life, _)| *life == generation);
+            let held =
+                known.map(|(_, lane)| *lane).filter(|&lane| lanes::is_held(region, &layout, lane, sender));
+            let has_room = || {
+                let lanes = self.behalf_lanes.iter();
+                let of_region = lanes.filter(|((at, _), (life, _))| *at == to.region && *life == generation);
+                of_region.count() < (layout.limits().lanes / BEHALF_LANES_DIVISOR) as usize
+            };
+            let claimed = || has_room().then(|| lanes::claim(region, &layout, sender)).flatten();
+            if let Some(lane) = held.or_else(claimed) {
+                self.behalf_lanes.insert(key, (generation, lane));
+                return Some(lane);
+            }
+        }
         let held = own.lane.filter(|&lane| lanes::is_held(region, &layout, lane, self.sender));
         own.lane = held.or_else(|| lanes::claim(region, &layout, self.sender));
         own.lane

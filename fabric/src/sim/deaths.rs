@@ -95,7 +95,9 @@ impl Core {
         let node = &self.nodes[watcher as usize];
         let Some(known) = node.watches.iter().find(|w| w.id == watch) else { return };
         let from = known.whom.region;
-        if self.links.is_cut(from, watcher) || self.nodes[from as usize].closed {
+        // A watch goes by the connection that the watcher has made.
+        let unconnected = self.nodes[from as usize].closed || self.is_refused(watcher, from);
+        if self.links.is_cut(from, watcher) || unconnected {
             return;
         }
         self.nodes[watcher as usize].inbox.push_back(Input::Death { watch, evidence });

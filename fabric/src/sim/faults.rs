@@ -168,6 +168,26 @@ impl<M: Machine> World<M> {
         self.core.nodes[node as usize].closed = true;
     }
 
+    /// Keeps a node from connecting to another one, as over IP a firewall does that blocks outgoing
+    /// connections: its operations and datagrams there fail, while the other one reaches it.
+    pub fn refuse(&mut self, from: u32, to: u32) {
+        if from != to {
+            self.core.nodes[from as usize].refused_by.insert(to);
+        }
+    }
+
+    /// Lets a node connect to another one again.
+    pub fn accept(&mut self, from: u32, to: u32) {
+        if self.core.nodes[from as usize].refused_by.remove(&to) && !self.core.is_blocked(from, to) {
+            self.core.heal(from, to);
+        }
+    }
+
+    /// Whether a node cannot connect to another one.
+    pub fn is_refused(&self, from: u32, to: u32) -> bool {
+        self.core.is_refused(from, to)
+    }
+
     /// Lets the others reach a node again.
     pub fn open(&mut self, node: u32) {
         if core::mem::take(&mut self.core.nodes[node as usize].closed) {

@@ -88,6 +88,9 @@ pub struct Network {
     /// The maximum interval between increments of a running process's heartbeat; zero for only at
     /// its steps.
     pub heartbeat_every: Nanos,
+    /// Whether the memory of a dead process answers operations on the seats of its programs that live,
+    /// as over shared memory and over gateways.
+    pub pages_outlive: bool,
     /// Whether flight recorders are written.
     pub record: bool,
     /// Whether counters and histograms are written.
@@ -120,6 +123,7 @@ impl Default for Network {
             ask_every: Delay::new(500_000, 100_000),
             rejoin: Some(Delay::new(50_000, 50_000)),
             heartbeat_every: Nanos(10_000),
+            pages_outlive: false,
             record: true,
             count: true,
         }

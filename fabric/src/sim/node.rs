@@ -10,7 +10,7 @@ use crate::rights::{Permission, Permissions, Writers};
 use crate::types::{Address, Instant};
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -98,6 +98,8 @@ pub(super) struct Node {
     pub(super) beat_at: u64,
     /// Other nodes do not reach it, though it reaches them.
     pub(super) closed: bool,
+    /// The nodes that it cannot connect to, though they can connect to it.
+    pub(super) refused_by: BTreeSet<u32>,
     /// Whose WRITEs are executed.
     pub(super) permissions: Permissions,
     /// Changes of that which are not in force yet, in the order of their posts.
@@ -128,6 +130,7 @@ impl Node {
             port_in_free: 0,
             beat_at: 0,
             closed: false,
+            refused_by: BTreeSet::new(),
             permissions: Permissions::default(),
             permits: VecDeque::new(),
             last_permit: 0,
@@ -147,6 +150,12 @@ impl Node {
             place.generation == generation
                 && place.occupant.as_ref().is_some_and(|p| p.home == self.generation)
         })
+    }
+
+    /// Whether the program of this generation in a seat lives.
+    pub(super) fn seat_lives(&self, seat: u16, generation: u32) -> bool {
+        let place = self.seats.get(usize::from(seat)).filter(|_| self.seat_holds(seat, generation));
+        place.and_then(|place| place.occupant.as_ref()).is_some_and(|program| program.alive)
     }
 
     pub(super) fn word(&self, offset: u32) -> &AtomicU64 {

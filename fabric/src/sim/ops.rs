@@ -97,9 +97,15 @@ impl Core {
         }
     }
 
+    /// Whether one node cannot connect to another.
+    pub(super) fn is_refused(&self, source: u32, target: u32) -> bool {
+        self.nodes[source as usize].refused_by.contains(&target)
+    }
+
     /// Whether neither an operation nor a datagram gets to its target.
     pub(super) fn is_blocked(&self, source: u32, target: u32) -> bool {
-        self.links.is_cut(source, target) || source != target && self.nodes[target as usize].closed
+        let closed = source != target && self.nodes[target as usize].closed;
+        closed || self.links.is_cut(source, target) || self.is_refused(source, target)
     }
 
     /// Sends an operation on its way.
@@ -138,7 +144,8 @@ impl Core {
         let op = &self.ops[id];
         let failed = op.outcome != Outcome::Open;
         let node = &self.nodes[op.target as usize];
-        let connected = node.lives(op.connection);
+        let outlives = self.network.pages_outlive && op.seat != 0 && node.state == State::Dead;
+        let connected = node.lives(op.connection) || outlives && node.seat_lives(op.seat, op.generation);
         let replaced = op.generation != 0
             && if op.seat == 0 {
                 op.generation != node.generation
@@ -358,9 +365,11 @@ impl Core {
     /// Releases the operations stuck in one direction.
     pub(super) fn heal(&mut self, from: u32, to: u32) {
         self.link(from, to).cut = false;
-        let ahead = core::mem::take(&mut self.link(from, to).stuck);
-        for &id in &ahead {
-            self.launch(id, self.now);
+        if !self.is_blocked(from, to) {
+            let ahead = core::mem::take(&mut self.link(from, to).stuck);
+            for &id in &ahead {
+                self.launch(id, self.now);
+            }
         }
         let back = core::mem::take(&mut self.link(to, from).answers_stuck);
         for &id in &back {

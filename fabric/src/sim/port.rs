@@ -131,6 +131,10 @@ impl Fabric for Port<'_> {
         self.core.store(self.me, offset_of!(Header, incarnation) as u32, incarnation.0);
     }
 
+    fn publish_unreachable(&mut self, coordinators: u64) {
+        self.core.store(self.me, self.core.layout.unreachable(), coordinators);
+    }
+
     fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
         self.core.publish_seat(self.me, seat, status, self.departs);
     }

@@ -21,7 +21,7 @@ pub struct Program {
     pub(super) memory: Arc<Box<[AtomicU64]>>,
     /// The generation of the owner that it is attached to.
     pub(super) home: u32,
-    alive: bool,
+    pub(super) alive: bool,
     frozen: bool,
     /// Whether its process makes no progress although it is alive.
     pub(super) hung: bool,

@@ -15,6 +15,8 @@ pub struct HostKeys {
     pub directory: PathBuf,
     /// The host of coordinator `n`, at index `n - 1`.
     pub coordinators: Vec<u8>,
+    /// The addresses of the hosts, that of `n` at index `n - 1`.
+    pub hosts: Vec<IpAddr>,
 }
 
 /// A process's configuration in a cluster over RDMA. Except for `listen`, `raises_fences`,

@@ -37,7 +37,7 @@ use crate::rights::lies_in;
 use crate::types::{Address, Instant, RegionOwner};
 use core::sync::atomic::AtomicU64;
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 
@@ -214,6 +214,7 @@ struct IntroductionListener {
     listener: TcpListener,
     keys: ServerKeys,
     coordinators: Vec<u8>,
+    hosts: Vec<IpAddr>,
     tickets: Arc<Tickets>,
     datagram_key: DatagramKey,
     count: Count,
@@ -244,8 +245,8 @@ impl IntroductionListener {
         })?;
         let count = counts(region, cluster.layout());
         let tickets = Arc::new(Tickets::new(Arc::clone(&count)));
-        let coordinators = host.coordinators.clone();
-        Ok(Some(Self { at, listener, keys, coordinators, tickets, datagram_key, count }))
+        let (coordinators, hosts) = (host.coordinators.clone(), host.hosts.clone());
+        Ok(Some(Self { at, listener, keys, coordinators, hosts, tickets, datagram_key, count }))
     }
 
     fn sealed(&self) -> (Arc<Tickets>, DatagramKey) {
@@ -253,8 +254,9 @@ impl IntroductionListener {
     }
 
     fn admit(self, cluster: Identity, own: Address) -> Admit<TicketGate> {
-        let gate = TicketGate { tickets: self.tickets, cluster, own, coordinators: self.coordinators };
-        Admit::new(self.listener, self.keys, cluster.nonce, gate)
+        let Self { listener, keys, tickets, coordinators, hosts, .. } = self;
+        let gate = TicketGate { tickets, cluster, own, coordinators, hosts };
+        Admit::new(listener, keys, cluster.nonce, gate)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::types::Address;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Time};
 
@@ -236,6 +236,8 @@ pub(crate) struct TicketGate {
     pub(crate) own: Address,
     /// The host of coordinator `n`, at index `n - 1`.
     pub(crate) coordinators: Vec<u8>,
+    /// The addresses of the hosts, that of `n` at index `n - 1`.
+    pub(crate) hosts: Vec<IpAddr>,
 }
 
 impl TicketGate {
@@ -243,7 +245,7 @@ impl TicketGate {
         hello.fits(&self.cluster, self.own)?;
         // A coordinator is known by its number, and an observer serves no one.
         let at_home = hello.from.host == 0 || ip_of(hello.from.host) == from.ip().to_canonical();
-        let claims = claims.ok_or(Refusal::Certificate)?;
+        let claims = claims.filter(|claims| claims.is_of(self.hosts.len())).ok_or(Refusal::Certificate)?;
         let fits = claims.fit(hello.role, hello.from.region, &self.coordinators);
         if at_home && fits { Ok(()) } else { Err(Refusal::Certificate) }
     }
@@ -282,6 +284,13 @@ impl Gate for TicketGate {
         let _ = stream.send();
         Ok(())
     }
+
+    fn knows(&self, address: IpAddr) -> bool {
+        self.hosts.iter().any(|host| host.to_canonical() == address)
+    }
+
+    /// It is among the strangers.
+    fn crowded(&self) {}
 
     fn ended(&self, waited: bool) {
         if !waited {

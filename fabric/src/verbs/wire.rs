@@ -231,6 +231,11 @@ impl Rdma {
     /// The error of an operation that is known before it is posted.
     fn check(&mut self, remote: Remote, what: What, bytes: usize) -> Result<(), LinkError> {
         let at = remote.at;
+        if at.seat != 0 && matches!(what, What::Cas(..)) {
+            // The connection is to the region's owner, which may be a successor: a device compares no generation of a
+            // seat, so a fence might be raised on the wrong page.
+            return Err(LinkError::Unsupported);
+        }
         self.check_owner(at)?;
         let is_log_broken = self.broken_logs.contains(&at.region) && !matches!(what, What::Read(_));
         if is_log_broken || self.broken.contains(&at.region) {

@@ -1,5 +1,6 @@
 //! Gateways: who is let in, what costs them nothing, and how they fail.
 
+mod budgets;
 mod failures;
 #[path = "../support/hosts.rs"]
 #[allow(dead_code, reason = "the tests of the contract use the rest")]

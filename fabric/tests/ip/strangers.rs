@@ -1,6 +1,6 @@
 //! Who is not let in, and that they cost the others nothing.
 
-use crate::hosts::{ALL, PORT, Plan, UNANSWERED};
+use crate::hosts::{ALL, NOTE, PORT, Plan, UNANSWERED};
 use crate::keys::Authority;
 use crate::support::{Child, HANG, Probe, Root, coordinator, kill, live, until, wait_for};
 use obol_fabric::host::Cluster;
@@ -18,43 +18,49 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The roles as they are sent.
-const READER: u8 = 0;
-const MEMBER: u8 = 1;
+pub(crate) const READER: u8 = 0;
+pub(crate) const MEMBER: u8 = 1;
 const PROPOSER: u8 = 3;
 /// The kinds of messages.
-const READ: u8 = 1;
+pub(crate) const READ: u8 = 1;
 const WRITE: u8 = 2;
 const CAS: u8 = 3;
 const DATAGRAM: u8 = 4;
-const PING: u8 = 8;
-const ASK: u8 = 11;
-const WELCOME: u8 = 32;
+pub(crate) const PING: u8 = 8;
+const NOTE_KIND: u8 = 9;
+pub(crate) const ASK: u8 = 11;
+pub(crate) const WELCOME: u8 = 32;
 const REFUSED: u8 = 33;
 const RELEASE: u8 = 3;
-const DATA: u8 = 34;
-const FAILED: u8 = 37;
-const DENIED: u8 = 3;
+pub(crate) const DATA: u8 = 34;
+const WRITTEN: u8 = 35;
+pub(crate) const FAILED: u8 = 37;
+pub(crate) const DENIED: u8 = 3;
 const CERTIFICATE: u8 = 2;
 /// A region of the first host, and of the second.
-const HERE: u32 = 40;
-const THERE: u32 = 70;
-const PEER: u32 = 2;
+pub(crate) const HERE: u32 = 40;
+pub(crate) const THERE: u32 = 70;
+pub(crate) const PEER: u32 = 2;
 
-type Tls = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// The second host of a cluster, with a gateway and a coordinator, and an authority.
-struct Bed {
-    children: [Child; 2],
-    plan: Plan,
-    authority: Authority,
-    cluster: Cluster,
-    root: Root,
+pub(crate) struct Bed {
+    pub(crate) children: [Child; 2],
+    pub(crate) plan: Plan,
+    pub(crate) authority: Authority,
+    pub(crate) cluster: Cluster,
+    pub(crate) root: Root,
     here: Root,
 }
 
 impl Bed {
-    fn new() -> Self {
-        let (plan, authority) = (Plan::new(), Authority::new());
+    pub(crate) fn new() -> Self {
+        Self::with(Plan::new())
+    }
+
+    pub(crate) fn with(plan: Plan) -> Self {
+        let authority = Authority::new();
         let (here, root) = (Root::new(), Root::new());
         let cluster = plan.host(&authority, &root, 2);
         let gateway = plan.gateway(&cluster, &root);
@@ -63,30 +69,46 @@ impl Bed {
         Self { children: [gateway, peer], plan, authority, cluster, root, here }
     }
 
-    fn at(&self) -> SocketAddr {
+    pub(crate) fn at(&self) -> SocketAddr {
         SocketAddr::new(self.plan.address(2), PORT)
     }
 
     /// Keys of the first host for these duties.
-    fn keys(&self, authority: &Authority, duties: &[Duty]) -> PathBuf {
+    pub(crate) fn keys(&self, authority: &Authority, duties: &[Duty]) -> PathBuf {
         let directory = self.here.join(format!("keys-{duties:?}"));
         authority.issue(&directory, self.plan.address(1), self.plan.nonce, 1, duties);
         directory
     }
 
     /// Connects with keys, and says hello.
-    fn greet(&self, keys: &Path, region: u32, role: u8) -> Result<Tls, std::io::Error> {
+    pub(crate) fn greet(&self, keys: &Path, region: u32, role: u8) -> Result<Tls, std::io::Error> {
         self.greet_as(keys, region, role, Release::own())
     }
 
     /// The same as a process of a release.
     fn greet_as(&self, keys: &Path, region: u32, role: u8, release: Release) -> Result<Tls, std::io::Error> {
+        let mut stream = self.wrap(keys, TcpStream::connect(self.at())?)?;
+        self.introduce(&mut stream, region, role, release)?;
+        Ok(stream)
+    }
+
+    /// A connection on which nothing is said yet.
+    pub(crate) fn wrap(&self, keys: &Path, socket: TcpStream) -> Result<Tls, std::io::Error> {
         let config = Identity::load(keys).expect("keys").client().expect("usable");
-        let socket = TcpStream::connect(self.at())?;
         socket.set_read_timeout(Some(HANG))?;
         let tls =
             ClientConnection::new(config, ServerName::IpAddress(self.at().ip().into())).expect("a name");
-        let mut stream = StreamOwned::new(tls, socket);
+        Ok(StreamOwned::new(tls, socket))
+    }
+
+    /// Says hello.
+    pub(crate) fn introduce(
+        &self,
+        stream: &mut Tls,
+        region: u32,
+        role: u8,
+        release: Release,
+    ) -> Result<(), std::io::Error> {
         let mut hello = b"obol-ip1".to_vec();
         hello.extend(self.plan.nonce.to_le_bytes());
         hello.extend(self.cluster.layout().digest().to_le_bytes());
@@ -94,18 +116,17 @@ impl Bed {
         hello.extend(region.to_le_bytes());
         hello.extend(7u32.to_le_bytes());
         hello.push(role);
-        send(&mut stream, &hello)?;
-        Ok(stream)
+        send(stream, &hello)
     }
 
     /// What the gateway has counted.
-    fn counted(&self, counter: GatewayCounter) -> u64 {
+    pub(crate) fn counted(&self, counter: GatewayCounter) -> u64 {
         let at = GatewayCounter::ALL.iter().position(|one| *one == counter).expect("listed");
         counted(&self.cluster).expect("it runs")[at]
     }
 
     /// Whether a process of the first host is served as ever.
-    fn serves(&self) {
+    pub(crate) fn serves(&self) {
         let here = Root::new();
         let cluster = self.plan.host(&self.authority, &here, 1);
         let mut me: Endpoint = self.plan.open(&cluster, &here, coordinator("me", 1));
@@ -117,14 +138,14 @@ impl Bed {
     }
 }
 
-fn send(stream: &mut Tls, message: &[u8]) -> Result<(), std::io::Error> {
+pub(crate) fn send(stream: &mut Tls, message: &[u8]) -> Result<(), std::io::Error> {
     stream.write_all(&(message.len() as u32).to_le_bytes())?;
     stream.write_all(message)?;
     stream.flush()
 }
 
 /// The next message.
-fn next(stream: &mut Tls) -> Result<Vec<u8>, std::io::Error> {
+pub(crate) fn next(stream: &mut Tls) -> Result<Vec<u8>, std::io::Error> {
     let mut len = [0; 4];
     stream.read_exact(&mut len)?;
     let mut message = vec![0; u32::from_le_bytes(len) as usize];
@@ -133,7 +154,7 @@ fn next(stream: &mut Tls) -> Result<Vec<u8>, std::io::Error> {
 }
 
 /// Whether the other end has closed the connection, politely or not.
-fn is_closed(result: Result<Vec<u8>, std::io::Error>) -> bool {
+pub(crate) fn is_closed(result: Result<Vec<u8>, std::io::Error>) -> bool {
     match result {
         Ok(_) => false,
         Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
@@ -141,7 +162,7 @@ fn is_closed(result: Result<Vec<u8>, std::io::Error>) -> bool {
 }
 
 /// An operation on a region: kind, target, and the rest.
-fn operation(kind: u8, region: u32, offset: u32, rest: &[u8]) -> Vec<u8> {
+pub(crate) fn operation(kind: u8, region: u32, offset: u32, rest: &[u8]) -> Vec<u8> {
     let mut message = vec![kind];
     message.extend(region.to_le_bytes());
     message.extend([0; 6]);
@@ -233,6 +254,43 @@ fn a_role_or_region_that_the_certificate_does_not_allow_is_refused() {
     bed.serves();
     // With the process that was served.
     assert_eq!((bed.counted(GatewayCounter::Refused), bed.counted(GatewayCounter::Admitted)), (9, 4));
+}
+
+#[test]
+fn a_host_that_the_file_does_not_have_is_refused() {
+    let bed = Bed::new();
+    // The file has two, and the authority has certified more: they were taken out, or never in.
+    for (host, region) in [(3, 3 * 32), (31, 31 * 32)] {
+        let keys = bed.here.join(host.to_string());
+        bed.authority.issue(&keys, bed.plan.address(1), bed.plan.nonce, host, &ALL);
+        for (region, role) in [(0, READER), (region, MEMBER)] {
+            let mut stream = bed.greet(&keys, region, role).expect("connected");
+            assert_eq!(next(&mut stream).expect("a reply"), [REFUSED, CERTIFICATE, 0, 0], "{host} {role}");
+        }
+    }
+    // Host 0 says nothing about the cluster.
+    let keys = bed.here.join("0");
+    bed.authority.issue(&keys, bed.plan.address(1), bed.plan.nonce, 0, &ALL);
+    let mut stream = bed.greet(&keys, 0, READER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply"), [REFUSED, CERTIFICATE, 0, 0]);
+    assert_eq!(bed.counted(GatewayCounter::Refused), 5);
+    bed.serves();
+}
+
+#[test]
+fn what_is_no_annotation_is_refused() {
+    let bed = Bed::new();
+    let mut stream = bed.greet(&bed.keys(&bed.authority, &ALL), 0, READER).expect("connected");
+    assert_eq!(next(&mut stream).expect("a reply")[0], WELCOME);
+    let mut note = |bytes: &[u8]| {
+        send(&mut stream, &[&[NOTE_KIND], bytes].concat()).expect("sent");
+        next(&mut stream).expect("a reply")
+    };
+    assert_eq!(note(NOTE), [WRITTEN]);
+    for bytes in [&b""[..], b"not one", &[255; 4096], &[NOTE, &[0; 4096]].concat()] {
+        assert_eq!(note(bytes), [FAILED, DENIED], "{bytes:?}");
+    }
+    assert_eq!(bed.counted(GatewayCounter::Denied), 4);
 }
 
 #[test]

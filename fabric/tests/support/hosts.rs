@@ -5,7 +5,7 @@ use crate::keys::Authority;
 use crate::support::{self, Child, LIMITS, Root, live, name};
 use obol_fabric::host::{Cluster, Origin};
 use obol_fabric::identity::Duty;
-use obol_fabric::ip::{self, Config, Endpoint, Outlets, PulseConfig, PulseReports, Question};
+use obol_fabric::ip::{self, Config, Endpoint, Notes, Outlets, PulseConfig, PulseReports, Question};
 use obol_fabric::pulse::Timing;
 use obol_fabric::{Nanos, Owner, Wait};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -101,6 +101,9 @@ impl Plan {
     }
 }
 
+/// What an annotation begins with.
+pub(crate) const NOTE: &[u8] = b"note";
+
 /// A question that the gateway's program does not answer.
 pub(crate) const UNANSWERED: &[u8] = b"unanswered";
 
@@ -139,7 +142,15 @@ pub(crate) fn play() {
                 }
             }
         });
-        let outlets = Outlets { pulses: Some(reports), questions: Some(questions), ..Outlets::default() };
+        let (sender, notes) = std::sync::mpsc::sync_channel::<Vec<u8>>(8);
+        std::thread::spawn(move || notes.into_iter().for_each(drop));
+        let notes = Notes { sender, is_note: |bytes| bytes.starts_with(NOTE) };
+        let outlets = Outlets {
+            pulses: Some(reports),
+            questions: Some(questions),
+            notes: Some(notes),
+            ..Outlets::default()
+        };
         let stop = AtomicBool::new(false);
         ip::serve(&cluster, name(&text), &plan.config(&root), &stop, outlets, |_| {}, || {}).expect("served");
         return;

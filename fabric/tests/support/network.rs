@@ -78,6 +78,27 @@ impl Network {
         );
     }
 
+    /// Drops what an address sends on TCP connections that it makes; those that others make to its
+    /// gateway's port work, in both directions.
+    pub(crate) fn refuse(&self, host: Ipv4Addr, gateway: u16) {
+        let address = host.to_bits();
+        // Offsets of the protocol, the sender and its port, from the head of IP.
+        let (protocol, from, port) = ("48 0 0 4293918729", "32 0 0 4293918732", "40 0 0 4293918740");
+        self.filter(
+            &[
+                protocol,
+                "21 0 5 6",
+                from,
+                &format!("21 0 3 {address}"),
+                port,
+                &format!("21 1 0 {gateway}"),
+                "6 0 0 2",
+                "6 0 0 4294967295",
+            ]
+            .map(str::to_owned),
+        );
+    }
+
     /// Drops no more.
     pub(crate) fn heal(&self) {
         self.filter(&["6 0 0 4294967295".to_owned()]);

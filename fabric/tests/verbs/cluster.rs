@@ -73,10 +73,11 @@ impl Plan {
 
     /// As [`Plan::config`], with the keys of a host if there are any.
     pub(crate) fn config_of(&self, host: u8, region: Option<u32>) -> Config {
-        let keys = self
-            .keys
-            .as_ref()
-            .map(|_| HostKeys { directory: self.keys_of(host), coordinators: HOST_OF_COORDINATOR.to_vec() });
+        let keys = self.keys.as_ref().map(|_| HostKeys {
+            directory: self.keys_of(host),
+            coordinators: HOST_OF_COORDINATOR.to_vec(),
+            hosts: vec![self.ip; 4],
+        });
         Config { keys, ..self.config(region) }
     }
 

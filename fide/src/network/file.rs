@@ -24,6 +24,8 @@ const NODES_MAX: usize = 4096;
 const MEMBERS_MAX: usize = 64;
 const TREES_MAX: u32 = 4;
 const LONGEST: Nanos = Nanos(10_000_000_000);
+/// The least percentage beside none: with less, a result is beyond all that a file can say.
+const PERCENT_MIN: f64 = 1e-9;
 const SHORTEST_PERIOD: Nanos = Nanos(1_000);
 
 type Value<'i> = Spanned<DeValue<'i>>;
@@ -364,12 +366,16 @@ impl Reader {
                 DeValue::Float(number) => number.as_str().to_owned(),
                 _ => value.as_integer()?.as_str().to_owned(),
             };
-            let percent = written.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
-            Some(percent.map(|percent| percent / 100.0).ok_or_else(|| Fault::Bounds {
+            let fits = |percent: &f64| *percent == 0.0 || (PERCENT_MIN..=100.0).contains(percent);
+            let parsed = written.parse::<f64>().ok();
+            let is_tiny = parsed.is_some_and(|percent| percent > 0.0 && percent < PERCENT_MIN);
+            let percent = parsed.filter(fits);
+            // The same zero, whichever was written.
+            Some(percent.map(|percent| percent.abs() / 100.0).ok_or_else(|| Fault::Bounds {
                 key: path.to_owned().into(),
                 found: shortened(&written),
                 low: "0".to_owned(),
-                high: "100".to_owned(),
+                high: if is_tiny { "100 (0, or 0.000000001 and more)" } else { "100" }.to_owned(),
             }))
         })
     }

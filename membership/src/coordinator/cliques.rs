@@ -6,7 +6,7 @@
 //! a suspicion and never a proof: an excluded member may be alive and hold a lease.
 
 use super::{Accusation, Coordinator};
-use crate::detectors::links;
+use crate::detectors::links::{self, Unreachable};
 use crate::mutants::Mutant;
 use crate::view::{Kind, Reason, View};
 use crate::{Config, clique};
@@ -30,9 +30,14 @@ struct Cut {
     by: Incarnation,
 }
 
-/// Reports of broken links.
+/// Reports of broken links, by the members that reported them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Cliques(BTreeMap<Incarnation, Row>);
+pub(super) struct Cliques {
+    /// By datagrams, and by this process.
+    sent: BTreeMap<Incarnation, Row>,
+    /// Read from the members' regions: of links that their datagrams would need.
+    read: BTreeMap<Incarnation, Row>,
+}
 
 /// What links are judged by.
 #[derive(Clone, Copy)]
@@ -61,29 +66,61 @@ impl Cliques {
         if view.member(from).is_none() {
             return;
         }
-        let old = self.0.remove(&from).unwrap_or_default().silent;
+        let old = self.sent.remove(&from).unwrap_or_default().silent;
         let silent: BTreeMap<_, _> = silent.map(|who| (who, old.get(&who).copied().unwrap_or(now))).collect();
         if !silent.is_empty() {
-            self.0.insert(from, Row { reported: now, silent });
+            self.sent.insert(from, Row { reported: now, silent });
         }
+    }
+
+    /// Takes what members say in their regions: all that is known of it now.
+    fn on_read(&mut self, found: impl Iterator<Item = Unreachable>, view: &View) {
+        let old = std::mem::take(&mut self.read);
+        for Unreachable { from, coordinators, read } in found {
+            let known = old.get(&from).map(|row| &row.silent);
+            let named = view.of_kind(Kind::Coordinator).filter(|m| {
+                m.incarnation != from
+                    && m.proposer.checked_sub(1).is_some_and(|at| coordinators >> at & 1 == 1)
+            });
+            let silent: BTreeMap<_, _> = named
+                .map(|m| m.incarnation)
+                .map(|who| (who, known.and_then(|known| known.get(&who)).copied().unwrap_or(read)))
+                .collect();
+            if view.member(from).is_some() && !silent.is_empty() {
+                self.read.insert(from, Row { reported: read, silent });
+            }
+        }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&Incarnation, &Row)> {
+        self.sent.iter().chain(&self.read)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rows().next().is_none()
     }
 
     /// Forgets former members.
     pub(super) fn follow(&mut self, view: &View) {
-        self.0.retain(|from, row| {
-            row.silent.retain(|who, _| view.member(*who).is_some());
-            view.member(*from).is_some() && !row.silent.is_empty()
-        });
+        for rows in [&mut self.sent, &mut self.read] {
+            rows.retain(|from, row| {
+                row.silent.retain(|who, _| view.member(*who).is_some());
+                view.member(*from).is_some() && !row.silent.is_empty()
+            });
+        }
     }
 
     /// Drops reports that are not repeated: a single report never has consequences.
     fn expire(&mut self, config: &Config, now: Instant) {
-        self.0.retain(|_, row| row.reported + config.timing.link_timeout > now);
+        for rows in [&mut self.sent, &mut self.read] {
+            rows.retain(|_, row| row.reported + config.timing.link_timeout > now);
+        }
     }
 
     /// Since when the link between two members is down, if it is.
     fn down_since(&self, a: Incarnation, b: Incarnation, config: &Config) -> Option<Instant> {
-        let reported = |a, b| self.0.get(&a).and_then(|row: &Row| row.silent.get(&b)).copied();
+        let row = |rows: &BTreeMap<_, Row>, a, b| rows.get(&a).and_then(|row| row.silent.get(&b)).copied();
+        let reported = |a, b| [row(&self.sent, a, b), row(&self.read, a, b)].into_iter().flatten().min();
         let (one, other) = (reported(a, b), reported(b, a));
         if config.mutant.has(Mutant::OneWayIsUp) {
             return one.zip(other).map(|(one, other)| one.max(other));
@@ -97,7 +134,7 @@ impl Cliques {
     /// The broken links between these members, by index, and since when.
     fn links(&self, nodes: &[Incarnation], config: &Config) -> BTreeMap<(usize, usize), Instant> {
         let place = |who: &Incarnation| nodes.binary_search(who).ok();
-        let reported = self.0.iter().flat_map(|(from, row)| row.silent.keys().map(move |who| (from, who)));
+        let reported = self.rows().flat_map(|(from, row)| row.silent.keys().map(move |who| (from, who)));
         let pairs = reported.filter_map(|(a, b)| Some((place(a)?, place(b)?)));
         let pairs: BTreeSet<_> = pairs.map(|(a, b)| (a.min(b), a.max(b))).collect();
         pairs
@@ -110,7 +147,7 @@ impl Cliques {
     /// enough for all members to have reported theirs. Empty if this process may not decide.
     fn verdict(&self, scope: Scope<'_>, now: Instant) -> Vec<Cut> {
         let Scope { view, me, config, gone } = scope;
-        if self.0.is_empty() {
+        if self.is_empty() {
             return Vec::new();
         }
         let nodes = nodes(view, gone);
@@ -140,7 +177,7 @@ impl Cliques {
     /// Those coordinators, and when each is judged.
     fn judged(&self, scope: Scope<'_>) -> Vec<(Incarnation, Instant)> {
         let Scope { view, me, config, gone } = scope;
-        let Some(own) = view.member(me).filter(|_| !self.0.is_empty()) else { return Vec::new() };
+        let Some(own) = view.member(me).filter(|_| !self.is_empty()) else { return Vec::new() };
         let mut before: Vec<_> = view
             .of_kind(Kind::Coordinator)
             .filter(|m| m.proposer < own.proposer && view.acceptor(m.proposer).is_some())
@@ -184,10 +221,10 @@ impl Cliques {
     /// that are `gone` and those already found to have to go.
     fn deadline(&self, scope: Scope<'_>, suspected: impl Fn(Incarnation) -> bool, leads: bool) -> Instant {
         let Scope { view, config, .. } = scope;
-        if self.0.is_empty() {
+        if self.is_empty() {
             return Instant::NEVER;
         }
-        let expiry = self.0.values().map(|row| row.reported + config.timing.link_timeout).min();
+        let expiry = self.rows().map(|(_, row)| row.reported + config.timing.link_timeout).min();
         let due = if leads {
             let overdue = |since: Instant| since + config.timing.link_timeout;
             // As for the verdict: otherwise the timer would fire again and again without a possible
@@ -210,7 +247,11 @@ impl Coordinator {
     /// before a view excludes the member.
     pub(super) fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.peer.config)) else { return };
-        self.cliques.on_report(me, self.peer.detectors.links.down(), view, now);
+        let links = &self.peer.detectors.links;
+        self.cliques.on_report(me, links.down(), view, now);
+        if !self.peer.config.mutant.has(Mutant::ReportByTheLinkAlone) {
+            self.cliques.on_read(links.unreachable(), view);
+        }
         self.cliques.expire(&self.peer.config, now);
         let scope = Scope { view, me, config: &self.peer.config, gone: &|who| self.is_gone(who) };
         let cuts =

@@ -6,7 +6,8 @@ use super::{Accusation, Coordinator, cliques};
 use crate::detectors::links;
 use crate::metrics::Counter;
 use crate::peer::MembershipState;
-use crate::view::{Acceptor, Newcomer, Reason, View};
+use crate::timers::Timer;
+use crate::view::{Deciders, Newcomer, Reason, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
@@ -28,10 +29,7 @@ impl Coordinator {
         };
         match message {
             Message::View { frame, cleared } => self.on_view(from, frame, cleared, now, fabric),
-            Message::Step { id, cleared, step } => {
-                self.on_step(from, (id, step), now, fabric);
-                self.learn_clear(cleared, fabric);
-            }
+            Message::Step { id: _, cleared, step } => self.on_step(from, step, cleared, now, fabric),
             Message::Decided(id) if id > self.view().id => self.poll_views(now, fabric),
             Message::Clear(base) => self.learn_clear(base, fabric),
             // Broken links are handled by reports.
@@ -56,7 +54,8 @@ impl Coordinator {
             Message::LeaseTooShort(lease) => {
                 let newest = &self.log.newest().view;
                 if let Some(lease) = self.lease_scaler.grow(lease, newest, &self.peer.config, now) {
-                    self.requests.set_lease(lease, Instant::NEVER);
+                    let until = now + self.peer.config.timing.lease_calm;
+                    self.requests.adapt_lease(lease, newest, until);
                 }
             }
             Message::SetAcceptor { number, decides, as_of } => {
@@ -68,7 +67,9 @@ impl Coordinator {
             Message::Deciders { id, acceptors } if id > self.view().id => {
                 self.poll_others(wire::acceptors(acceptors), now, fabric);
             }
-            Message::JoinReply { token, outcome: Err(refusal) } => self.on_refusal(token, refusal, now),
+            Message::JoinReply { token, outcome: Err(refusal) } => {
+                self.on_refusal(token, refusal, now, fabric);
+            }
             Message::Links { from, view, silent } => {
                 if let Some(seen) = self.log.get(view) {
                     let silent = cliques::named(silent, &seen.view);
@@ -89,17 +90,27 @@ impl Coordinator {
             | Message::Vouch { .. }
             | Message::Vouched { .. }
             | Message::Raise { .. } => {}
-            Message::Heartbeat(_) | Message::ClockRequest { .. } | Message::ClockReply { .. } => {
+            Message::Heartbeat(_)
+            | Message::Unheard(_)
+            | Message::ClockRequest { .. }
+            | Message::ClockReply { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
             }
         }
     }
 
     /// A join of this coordinator was refused.
-    fn on_refusal(&mut self, token: u64, refusal: Refusal, now: Instant) {
+    fn on_refusal<F: Fabric>(&mut self, token: u64, refusal: Refusal, now: Instant, fabric: &mut F) {
         let is_own = matches!(self.peer.state, MembershipState::Joining { token: own, .. } if own == token);
         match refusal {
             Refusal::Release(spoken) if is_own => self.peer.refused_by = Some(spoken),
+            // A leader has answered. It is asked again soon, for it may come to need this coordinator.
+            Refusal::OnHold(left) if is_own => {
+                let timing = &self.peer.config.timing;
+                let alone = self.peer.timers.at(Timer::LeadAlone).max(now + timing.standby);
+                self.peer.timers.set(Timer::LeadAlone, alone);
+                self.peer.publish_hold(left, now, fabric);
+            }
             refusal if is_own && !refusal.is_temporary() => self.stand_by(now),
             _ => {}
         }
@@ -109,17 +120,23 @@ impl Coordinator {
     fn on_step<F: Fabric>(
         &mut self,
         from: Address,
-        (id, step): (ViewId, &[u8]),
+        step: &[u8],
+        cleared: ViewId,
         now: Instant,
         fabric: &mut F,
     ) {
-        let applied = wire::apply_step(self.view(), step);
+        let Some(deciders) = wire::deciders_of_step(step) else {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        };
+        let follows = deciders.can_follow(self.view());
+        let applied = wire::apply_step(self.view(), step).filter(|_| follows);
         if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
             self.install(&Arc::new(view), &frame, now, fabric);
-        } else if let Some(acceptors) = wire::acceptors_of_step(step) {
-            self.follow_announced(from, (id, acceptors), now, fabric);
         } else {
-            fabric.count(Counter::DatagramsRefused, 1);
+            self.follow_announced(from, deciders, now, fabric);
+        }
+        if follows {
+            self.learn_clear(cleared, fabric);
         }
     }
 
@@ -135,33 +152,35 @@ impl Coordinator {
         let Some(view) = View::from_frame_for(&self.peer.config.layout, frame) else {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
-        let base = view.base;
-        if view.id == self.view().id.next() {
+        let (base, follows) = (view.base, view.can_follow(self.view()));
+        if follows && view.id == self.view().id.next() {
             self.install(&Arc::new(view), frame, now, fabric);
         } else {
-            self.follow_announced(from, (view.id, view.acceptors), now, fabric);
+            self.follow_announced(from, Deciders::of(&view), now, fabric);
         }
-        if cleared {
+        if cleared && follows {
             self.learn_clear(base, fabric);
         }
     }
 
-    /// A view was announced that does not follow the own one: reads later ones. If retired coordinators
-    /// are back and decide among themselves, informs the sender.
+    /// A view was announced that is not the next one: reads later ones. If a set that a recovery gave
+    /// up decides among itself, informs the sender, and takes nothing from it, whatever the number of
+    /// its view: it may have decided any number of views meanwhile.
     fn follow_announced<F: Fabric>(
         &mut self,
         from: Address,
-        (id, acceptors): (ViewId, Vec<Acceptor>),
+        announced: Deciders,
         now: Instant,
         fabric: &mut F,
     ) {
         let own = self.view();
-        if id > own.id && acceptors == own.acceptors {
-            self.poll_views(now, fabric);
-        } else if id > own.id {
-            self.poll_others(acceptors, now, fabric);
-        } else if acceptors.iter().any(|a| own.retired.contains(a.proposer)) {
+        if !announced.can_follow(own) {
+            fabric.count(Counter::DatagramsRefused, 1);
             fabric.send(from, &wire::deciders(own));
+        } else if announced.id > own.id && announced.acceptors == own.acceptors {
+            self.poll_views(now, fabric);
+        } else if announced.id > own.id {
+            self.poll_others(announced.acceptors, now, fabric);
         }
     }
 
@@ -181,7 +200,7 @@ impl Coordinator {
         if !proved && !self.needs(newcomer.proposer) {
             return;
         }
-        let left = self.peer.holds.left(&newcomer, &self.peer.config.timing, now);
+        let left = self.hold_left(&newcomer, now);
         let newest = self.log.newest();
         let answer = self.requests.join(newcomer, as_of, from, left, newest, &self.peer.config);
         if let Some(outcome) = answer.filter(|_| self.leading) {

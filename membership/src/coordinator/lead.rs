@@ -8,7 +8,7 @@ use crate::mutants::Mutant;
 use crate::peer::MembershipState;
 use crate::recorder::{Kind as Event_, Record};
 use crate::timers::Timer;
-use crate::view::{Change, Member, Newcomer, View};
+use crate::view::{Change, Kind, Member, Newcomer, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Fabric, Group, Instant, Nanos, ViewId};
 use std::sync::Arc;
@@ -135,7 +135,8 @@ impl Coordinator {
             fabric.record(Record::new(Event_::JoinHeld, hold.who.0, hold.word()));
         }
         if !holds.is_empty() {
-            let left = |newcomer: &Newcomer| self.peer.holds.left(newcomer, &self.peer.config.timing, now);
+            let left =
+                |newcomer: &Newcomer| self.peer.holds.left(newcomer.name, &self.peer.config.timing, now);
             for (to, refusal) in self.requests.refuse_on_hold(left).into_iter().filter(|_| self.leading) {
                 fabric.send(to, &refusal.encode());
             }
@@ -143,6 +144,15 @@ impl Coordinator {
         if view.changes.iter().any(|change| matches!(change, Change::Joined(_))) {
             self.peer.timers.set(Timer::Joins, now + self.peer.config.timing.join_pause);
         }
+    }
+
+    /// How long a newcomer still has to wait. A coordinator that this leader needs does not wait:
+    /// without it there may be nothing decided any more.
+    pub(super) fn hold_left(&self, newcomer: &Newcomer, now: Instant) -> Nanos {
+        if newcomer.kind == Kind::Coordinator && self.needs(newcomer.proposer) {
+            return Nanos::ZERO;
+        }
+        self.peer.holds.left(newcomer.name, &self.peer.config.timing, now)
     }
 
     fn seems_alive(&self, member: &Member) -> bool {
@@ -411,10 +421,12 @@ impl Coordinator {
             return;
         }
         fabric.record(Record::new(Event_::Fenced, base.0, clearing.fenced() as u64));
-        // All fences may have been raised in the turn that decided.
-        fabric.observe_since(Histogram::Clear, clearing.began());
+        let began = clearing.began();
         self.learn_clear(base, fabric);
         fabric.record(Record::new(Event_::Clear, base.0, 0));
+        // All fences may have been raised in the turn that decided. After the stamp, so that no
+        // phase of a flight recorder is longer than the histogram's sample.
+        fabric.observe_since(Histogram::Clear, began);
         if !self.announce_held(fabric) {
             fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
         }

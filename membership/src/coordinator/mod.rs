@@ -275,10 +275,11 @@ impl Coordinator {
         self.learn_clear(view.cleared, fabric);
         self.follow_joins(view, now, fabric);
         self.vacancies.follow(&self.log.newest().view, view, &self.peer.config, now);
+        self.lease_scaler.follow(&self.log.newest().view, view, &self.peer.config, now);
         self.log.push(Arc::clone(view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.suspect_former_life(fabric.address());
-        self.requests.settle(view, fabric);
+        self.requests.settle(view, jump, fabric);
         match self.peer.update_membership(view, now, fabric) {
             Some(Transition::Excluded | Transition::Departed) => {
                 self.forget_suspicions();
@@ -564,13 +565,14 @@ impl Machine for Coordinator {
         self.peer.tick_drift(&view, now, fabric);
         if self.leading {
             if let Some(lease) = self.lease_scaler.shrink(&view, &self.peer.config, now) {
-                self.requests.set_lease(lease, Instant::NEVER);
+                let until = now + self.peer.config.timing.lease_calm;
+                self.requests.adapt_lease(lease, &view, until);
             }
             // No announcement is needed: the next view has it.
             self.peer.notices.clear();
         }
         self.peer.tick_notices(&view, now, fabric);
-        if let Some(clearing) = &mut self.clearing {
+        for clearing in self.clearing.iter_mut().chain(&mut self.early) {
             clearing.tick(&self.peer.config, now, fabric);
         }
         self.advance(now, fabric);
@@ -597,7 +599,8 @@ impl Machine for Coordinator {
             timers.set(Timer::LeaseScale, self.lease_scaler.due(&self.peer.config.timing));
         }
         timers.set(Timer::Cliques, self.links_due());
-        timers.set(Timer::Clearing, self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline));
+        let clearings = self.clearing.iter().chain(&self.early);
+        timers.set(Timer::Clearing, clearings.map(Clearing::deadline).min().unwrap_or(Instant::NEVER));
         timers.next()
     }
 }

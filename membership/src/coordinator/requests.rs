@@ -43,6 +43,17 @@ struct AcceptorRequest {
     until: Instant,
 }
 
+/// A request for a new lease duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct LeaseRequest {
+    lease: Nanos,
+    /// When it expires: an operator's as that of [`AcceptorRequest`], one of adaptation because its
+    /// cause is over.
+    until: Instant,
+    /// Of adaptation: the lease that it is to replace. It has no effect on any other.
+    replaces: Option<Nanos>,
+}
+
 /// Whether the view after this one fits into a slot, and every later view that removes some of its
 /// members as well. No member has to stay for lack of room to record its removal.
 fn fits(view: &View, edit: &Edit, config: &Config) -> bool {
@@ -63,8 +74,7 @@ pub(super) struct Requests {
     /// The number of the last READ of a newcomer.
     reads: u32,
     leaves: Vec<Incarnation>,
-    /// A new lease duration, and when the request expires.
-    lease: Option<(Nanos, Instant)>,
+    lease: Option<LeaseRequest>,
     /// A change of the set of acceptors.
     acceptor: Option<AcceptorRequest>,
     /// The next slot holds a value that blocks another process.
@@ -135,9 +145,17 @@ impl Requests {
         }
     }
 
-    /// Records a request for a new lease duration, which expires at `until`.
+    /// Records an operator's request for a new lease duration, which expires at `until`.
     pub(super) const fn set_lease(&mut self, lease: Nanos, until: Instant) {
-        self.lease = Some((lease, until));
+        self.lease = Some(LeaseRequest { lease, until, replaces: None });
+    }
+
+    /// Records that the lease of `view` should be another, until `until`. An operator's request comes
+    /// first.
+    pub(super) fn adapt_lease(&mut self, lease: Nanos, view: &View, until: Instant) {
+        if self.lease.is_none_or(|request| request.replaces.is_some()) {
+            self.lease = Some(LeaseRequest { lease, until, replaces: Some(view.lease) });
+        }
     }
 
     /// Records an operator's request to change the set of acceptors, which refers to the set as of
@@ -169,7 +187,7 @@ impl Requests {
     /// Drops expired requests.
     pub(super) fn expire(&mut self, now: Instant) {
         self.acceptor = self.acceptor.filter(|request| now < request.until);
-        self.lease = self.lease.filter(|(_, until)| now < *until);
+        self.lease = self.lease.filter(|request| now < request.until);
     }
 
     /// The requested change of acceptors, if it can be made now. `lives` says whether a coordinator
@@ -279,7 +297,7 @@ impl Requests {
         let left = self.leaves.iter().map(|&who| Change::Left(who));
         let remove = left.chain(failed).collect();
         let mut edit =
-            Edit { remove, admit: Vec::new(), lease: self.lease.map(|(lease, _)| lease), acceptor };
+            Edit { remove, admit: Vec::new(), lease: self.lease.map(|request| request.lease), acceptor };
         if acceptor.is_some() && !fits(view, &edit, config) {
             edit.acceptor = None;
         }
@@ -293,8 +311,9 @@ impl Requests {
         edit
     }
 
-    /// Drops what a decided view has settled, and answers the joins among it.
-    pub(super) fn settle<F: Fabric>(&mut self, view: &View, fabric: &mut F) {
+    /// Drops what a decided view has settled, and answers the joins among it. `jump`: there are views
+    /// between it and the last one, which may have changed the lease to and fro.
+    pub(super) fn settle<F: Fabric>(&mut self, view: &View, jump: bool, fabric: &mut F) {
         self.joins.retain(|join| {
             let token = join.newcomer.token;
             let outcome = if let Some(member) = view.by_token(token) {
@@ -315,7 +334,9 @@ impl Requests {
             false
         });
         self.leaves.retain(|who| view.member(*who).is_some());
-        self.lease = self.lease.filter(|(lease, _)| *lease != view.lease);
+        self.lease = self.lease.filter(|request| {
+            request.lease != view.lease && request.replaces.is_none_or(|old| !jump && old == view.lease)
+        });
         self.acceptor =
             self.acceptor.filter(|request| view.acceptor(request.number).is_some() != request.decides);
         self.settle = false;

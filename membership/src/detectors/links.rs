@@ -8,8 +8,12 @@
 //!
 //! A READ needs both directions of the network, a heartbeat only one: of a link that is cut one way,
 //! one end reports the other. That this process can READ another one does not imply the reverse:
-//! over IP, each needs the other's gateway. So a leader reads newcomers itself
-//! (`coordinator/newcomers.rs`).
+//! over IP, each needs the other's gateway, and a connection of its own. So a leader reads newcomers
+//! itself (`coordinator/newcomers.rs`), and a report must not depend on the link that it is about:
+//! every process also names the coordinators that it cannot reach in its own region, where a
+//! coordinator that does not hear it reads that together with its heartbeat. And since a process hears
+//! also those to which it cannot connect, one that is read for its silence is notified of it, and
+//! checks its own link.
 
 use super::{Detector, Id, Scope, Verdict};
 use crate::Config;
@@ -18,6 +22,7 @@ use crate::tokens::Labelled;
 use crate::view::{Kind, Member, View};
 use crate::wire::Message;
 use obol_fabric::{Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Remote};
+use std::ops::Range;
 
 /// The largest number of members with a core for which links are watched. All pairs are watched, so
 /// the cost is quadratic; in a larger view the detector is off.
@@ -39,6 +44,8 @@ enum Link {
 struct Target {
     who: Incarnation,
     address: Address,
+    /// Its number, if it is a coordinator.
+    proposer: u16,
     /// It is a coordinator that decides, so it leads or may come to.
     decides: bool,
     link: Link,
@@ -48,6 +55,25 @@ struct Target {
     /// What the last READ found, and whether the one before found something else.
     beat: Option<u64>,
     moves: bool,
+    /// The coordinators that it could not reach, as the last READ found: bit `n - 1` for number `n`.
+    unreachable: u64,
+    /// When that READ completed.
+    read: Instant,
+    /// Its memory was read, and its heartbeats do not arrive: it is to be notified.
+    unheard: bool,
+    /// It is to be read now, whatever was heard of it.
+    recheck: bool,
+}
+
+/// What a member could not reach when its memory was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// The member.
+    pub from: Incarnation,
+    /// The coordinators: bit `n - 1` for number `n`.
+    pub coordinators: u64,
+    /// When its memory was read.
+    pub read: Instant,
 }
 
 /// The links of one process.
@@ -65,6 +91,9 @@ pub struct Links {
     proving: bool,
     /// Of a coordinator that is no member: see [`Links::seek_leader`].
     seeking: bool,
+    /// What the own region says of the coordinators that this process cannot reach; `None` before it
+    /// was written.
+    published: Option<u64>,
 }
 
 impl Default for Links {
@@ -77,6 +106,7 @@ impl Default for Links {
             check_due: Instant::NEVER,
             proving: false,
             seeking: false,
+            published: None,
         }
     }
 }
@@ -98,6 +128,7 @@ impl Links {
             target.due = Instant::ZERO;
             target.beat = None;
             target.moves = true;
+            target.unreachable = 0;
         }
         self.check_due = Instant::ZERO;
     }
@@ -138,13 +169,42 @@ impl Links {
         }
     }
 
-    /// A READ of another detector failed: check the link now.
+    /// A READ of another detector failed, or the member does not hear this process: check the link now.
     pub fn recheck(&mut self, who: Incarnation, now: Instant) {
         if let Some(target) = self.target(who)
-            && let Link::Up(since) = &mut target.link
+            && matches!(target.link, Link::Up(_))
         {
-            *since = Instant::ZERO;
+            target.recheck = true;
             self.check_due = now;
+        }
+    }
+
+    /// The members that said in their memory which coordinators they cannot reach.
+    pub fn unreachable(&self) -> impl Iterator<Item = Unreachable> {
+        let say = self.targets.iter().filter(|target| target.unreachable != 0);
+        say.map(|target| Unreachable {
+            from: target.who,
+            coordinators: target.unreachable,
+            read: target.read,
+        })
+    }
+
+    /// Notifies members that this process does not hear.
+    fn notify_unheard<F: Fabric>(&mut self, me: Incarnation, fabric: &mut F) {
+        for target in self.targets.iter_mut().filter(|target| target.unheard) {
+            target.unheard = false;
+            fabric.send(target.address, &Message::Unheard(me).encode());
+        }
+    }
+
+    /// Says in the own region which coordinators this process cannot reach.
+    fn publish<F: Fabric>(&mut self, fabric: &mut F) {
+        let down = self.targets.iter().filter(|target| target.link == Link::Down);
+        let bits =
+            down.filter_map(|target| target.proposer.checked_sub(1)).fold(0, |bits, at| bits | 1 << at);
+        if self.published != Some(bits) {
+            self.published = Some(bits);
+            fabric.publish_unreachable(bits);
         }
     }
 
@@ -168,8 +228,9 @@ impl Links {
         let mut next = Instant::NEVER;
         for target in self.targets.iter_mut().filter(|target| !target.reading) {
             let due = match target.link {
-                Link::Up(since) => since + config.timing.link_timeout,
-                Link::Unproved | Link::Down => target.due,
+                Link::Up(_) if target.recheck => Instant::ZERO,
+                Link::Up(since) if target.unreachable == 0 => since + config.timing.link_timeout,
+                Link::Up(_) | Link::Unproved | Link::Down => target.due,
             };
             if due > now || free == 0 {
                 // A queued member is read when an earlier READ completes.
@@ -178,10 +239,12 @@ impl Links {
             }
             free -= 1;
             target.reading = true;
-            let offset = config.layout.heartbeat(target.address.seat);
+            target.recheck = false;
+            let Range { start, end } = probed(target.address, config);
             // The lower half of an incarnation is unique among all members that views name at a
             // time.
-            fabric.read(Remote { at: target.address, offset }, 8, id.token(0, target.who.0 as u32));
+            let at = Remote { at: target.address, offset: start };
+            fabric.read(at, end - start, id.token(0, target.who.0 as u32));
         }
         self.check_due = next;
     }
@@ -201,6 +264,12 @@ impl Links {
             fabric.send(coordinator.address, &report);
         }
     }
+}
+
+/// What a probe reads of a member's region: from the coordinators that it cannot reach to its
+/// heartbeat, so that one READ has both.
+fn probed(member: Address, config: &Config) -> Range<u32> {
+    config.layout.unreachable()..config.layout.heartbeat(member.seat) + 8
 }
 
 impl Detector for Links {
@@ -229,12 +298,17 @@ impl Detector for Links {
                 let known = old.next_if(|target| target.who == m.incarnation).unwrap_or(Target {
                     who: m.incarnation,
                     address: m.address,
+                    proposer: m.proposer,
                     decides: false,
                     link,
                     reading: false,
                     due: now,
                     beat: None,
                     moves: true,
+                    unreachable: 0,
+                    read: Instant::ZERO,
+                    unheard: false,
+                    recheck: false,
                 });
                 Target { decides: decides(m), ..known }
             })
@@ -257,6 +331,7 @@ impl Detector for Links {
         if self.targets.is_empty() {
             return;
         }
+        self.publish(fabric);
         if let Some(me) = me {
             if self.beat_due <= now {
                 self.beat_due = now + config.timing.link_every;
@@ -268,6 +343,9 @@ impl Detector for Links {
             }
         }
         if self.check_due <= now {
+            if let Some(me) = me {
+                self.notify_unheard(me, fabric);
+            }
             self.check_silent(id, config, now, fabric);
         }
     }
@@ -282,13 +360,18 @@ impl Detector for Links {
             return None;
         }
         let before = target.link;
+        let silent = matches!(before, Link::Up(since) if since + config.timing.link_timeout <= now);
         if let Ok(Completion::Read(bytes)) = result {
-            let beat = bytes.try_into().map(u64::from_le_bytes).ok();
+            let beat = bytes.last_chunk().map(|word| u64::from_le_bytes(*word));
+            target.unreachable = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            target.read = now;
+            target.unheard = silent;
             target.moves = target.beat.is_none() || target.beat != beat;
             target.beat = beat;
             target.link = Link::Up(now);
         } else {
             target.link = Link::Down;
+            target.unreachable = 0;
         }
         let (who, after) = (target.who, target.link);
         self.check_due = now;

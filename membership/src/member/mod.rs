@@ -21,7 +21,7 @@ use crate::renewal_source::RenewalSource;
 use crate::rng::Rng;
 use crate::timers::Timer;
 use crate::tokens::{Labelled, Part};
-use crate::view::{Acceptor, Kind, Reason, View};
+use crate::view::{Deciders, Kind, Reason, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, Release, ViewId};
 use renewal::Lapses;
@@ -250,27 +250,16 @@ impl Member {
         };
         match message {
             Message::View { frame, cleared } => self.on_view(frame, cleared, now, fabric),
-            Message::Step { id, cleared, step } => {
-                self.note_announced(id, now);
-                let applied = wire::apply_step(&self.view, step);
-                if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
-                    self.install(Arc::new(view), &frame, false, now, fabric);
-                } else if let Some(acceptors) = wire::acceptors_of_step(step) {
-                    self.follow_announced((id, acceptors), now, fabric);
-                } else {
-                    fabric.count(Counter::DatagramsRefused, 1);
-                }
-                if cleared > ViewId::GENESIS {
-                    self.clear(cleared, now, fabric);
-                }
-            }
+            Message::Step { id: _, cleared, step } => self.on_step(step, cleared, now, fabric),
             Message::Decided(id) => {
                 self.note_announced(id, now);
                 self.catch_up(now, fabric);
             }
             Message::Clear(base) => self.clear(base, now, fabric),
             Message::JoinReply { token, outcome: Err(refusal) } => match self.peer.state {
-                MembershipState::Joining { token: own, .. } if own == token => self.refused(refusal, now),
+                MembershipState::Joining { token: own, .. } if own == token => {
+                    self.refused(refusal, now, fabric);
+                }
                 _ => self.apps.refused(token, refusal, &self.peer.config.timing, now, fabric),
             },
             Message::Vouched { nonce, newest, vouched } => {
@@ -286,7 +275,10 @@ impl Member {
                 self.note_announced(id, now);
                 self.peer.poll_others(wire::acceptors(acceptors), &self.view, now, fabric);
             }
-            Message::Heartbeat(_) | Message::ClockRequest { .. } | Message::ClockReply { .. } => {
+            Message::Heartbeat(_)
+            | Message::Unheard(_)
+            | Message::ClockRequest { .. }
+            | Message::ClockReply { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
             }
             // A view supersedes a reply; the rest is for coordinators or caches.
@@ -312,31 +304,52 @@ impl Member {
         let Some(view) = View::from_frame_for(&self.peer.config.layout, frame) else {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
+        if !view.can_follow(&self.view) {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        }
         let base = view.base;
-        self.note_announced(view.id, now);
         let next = view.id == self.view.id.next();
         let careless = self.peer.config.mutant.has(Mutant::SkipSilently)
             || self.peer.config.mutant.has(Mutant::AcceptLateView) && view.id < self.view.id;
         if next || careless {
+            self.note_announced(view.id, now);
             self.install(Arc::new(view), frame, false, now, fabric);
         } else {
-            self.follow_announced((view.id, view.acceptors), now, fabric);
+            self.follow_announced(Deciders::of(&view), now, fabric);
         }
         if cleared {
             self.clear(base, now, fabric);
         }
     }
 
-    /// A view was announced that does not follow the own one: reads later ones.
-    fn follow_announced<F: Fabric>(
-        &mut self,
-        (id, acceptors): (ViewId, Vec<Acceptor>),
-        now: Instant,
-        fabric: &mut F,
-    ) {
-        if id > self.view.id && acceptors != self.view.acceptors {
-            self.peer.poll_others(acceptors, &self.view, now, fabric);
-        } else if id > self.view.id {
+    /// A datagram with what differs in a decided view from its predecessor.
+    fn on_step<F: Fabric>(&mut self, step: &[u8], cleared: ViewId, now: Instant, fabric: &mut F) {
+        let deciders = wire::deciders_of_step(step).filter(|deciders| deciders.can_follow(&self.view));
+        let Some(deciders) = deciders else {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        };
+        let applied = wire::apply_step(&self.view, step);
+        if let Some((view, frame)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
+            self.note_announced(view.id, now);
+            self.install(Arc::new(view), &frame, false, now, fabric);
+        } else {
+            self.follow_announced(deciders, now, fabric);
+        }
+        if cleared > ViewId::GENESIS {
+            self.clear(cleared, now, fabric);
+        }
+    }
+
+    /// A view was announced that is not the next one: reads later ones. Nothing is taken from a set
+    /// that a recovery gave up, whatever the number of its view.
+    fn follow_announced<F: Fabric>(&mut self, announced: Deciders, now: Instant, fabric: &mut F) {
+        if !announced.can_follow(&self.view) {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        }
+        self.note_announced(announced.id, now);
+        if announced.id > self.view.id && announced.acceptors != self.view.acceptors {
+            self.peer.poll_others(announced.acceptors, &self.view, now, fabric);
+        } else if announced.id > self.view.id {
             self.catch_up(now, fabric);
         }
     }
@@ -358,7 +371,7 @@ impl Member {
     }
 
     /// This process's join was refused.
-    fn refused(&mut self, refusal: Refusal, now: Instant) {
+    fn refused<F: Fabric>(&mut self, refusal: Refusal, now: Instant, fabric: &mut F) {
         let timing = &self.peer.config.timing;
         match refusal {
             Refusal::Full | Refusal::Unreachable => {}
@@ -366,6 +379,7 @@ impl Member {
             Refusal::OnHold(left) => {
                 let due = self.peer.timers.at(Timer::Join).max(now + left.min(timing.join_hold_max));
                 self.peer.timers.set(Timer::Join, due);
+                self.peer.publish_hold(left, now, fabric);
             }
             Refusal::Stale | Refusal::Departed | Refusal::NoHost => self.rejoin(now + timing.join_every),
         }

@@ -23,6 +23,29 @@ pub struct Acceptor {
     pub address: Address,
 }
 
+/// Who decides after a view, as far as its announcement says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Deciders {
+    /// The view.
+    pub id: ViewId,
+    /// Those who decide the next one.
+    pub acceptors: Vec<Acceptor>,
+    /// The coordinators that recoveries have retired.
+    pub retired: Numbers,
+}
+
+impl Deciders {
+    /// Those of a view.
+    pub fn of(view: &View) -> Self {
+        Self { id: view.id, acceptors: view.acceptors.clone(), retired: view.retired }
+    }
+
+    /// Whether the view may follow `known`: see [`View::can_follow`].
+    pub const fn can_follow(&self, known: &View) -> bool {
+        self.retired.includes(known.retired)
+    }
+}
+
 /// Why a view differs from its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
@@ -99,6 +122,20 @@ impl View {
     /// Whether an operator made it, because no majority was left that could decide.
     pub fn is_recovered(&self) -> bool {
         self.changes.iter().any(|change| matches!(change, Change::Recovered(_)))
+    }
+
+    /// Whether this view can follow `known`, at once or much later. All views after a recovery keep
+    /// the coordinators that it retired. One that lacks any of them was decided by the set that the
+    /// recovery gave up, whatever its number.
+    pub const fn can_follow(&self, known: &Self) -> bool {
+        self.retired.includes(known.retired)
+    }
+
+    /// Of views that several processes know, the newest one has the highest rank. A view after a
+    /// recovery is newer than all views of the set that the recovery gave up: the number decides
+    /// only between views after the same recoveries.
+    pub const fn rank(&self) -> (u32, ViewId) {
+        (self.retired.count(), self.id)
     }
 
     /// View 0: the coordinators, with incarnations 1 to n, and no lease before it.

@@ -27,6 +27,16 @@ impl Numbers {
         Self(self.0 | Self::bit(number))
     }
 
+    /// Whether all of these numbers are among them.
+    pub const fn includes(self, others: Self) -> bool {
+        others.0 & !self.0 == 0
+    }
+
+    /// How many numbers there are.
+    pub const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
     /// All numbers, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u16> {
         (1..=PROPOSERS_MAX as u16).filter(move |number| self.contains(*number))

@@ -2,13 +2,20 @@
 //! recovery after a disaster.
 
 use super::{Acceptor, Change, Departed, JOIN_WINDOW, Kind, Member, Newcomer, Reason, View};
+use crate::consensus::LAG_MAX;
 use crate::mutants::{ActiveMutant, Mutant};
+use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Address, Incarnation, Nanos, Release, ViewId};
 
 /// A recovery skips this many views, and incarnations, after the newest one found: more than can
-/// have been decided without the knowledge of any survivor, and few enough for the serial numbers
-/// of slots.
-pub const RECOVERY_SKIP: u64 = 1 << 12;
+/// have been decided without the knowledge of any survivor, and more than a set that was given up
+/// decides before it is found (46 minutes at 6,000 views a second, half a year at one). CLEARs and
+/// proofs of death name only a number, so those of the two sides must not meet.
+pub const RECOVERY_SKIP: u64 = 1 << 24;
+
+/// Each recovery retires a number, so there are at most as many recoveries as numbers. Even a reader
+/// that missed them all recognises the words of the newest slots as later ones.
+const _: () = assert!(RECOVERY_SKIP * (PROPOSERS_MAX as u64) < LAG_MAX / 2);
 
 /// A leader's changes for the next view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,6 +40,20 @@ impl View {
             view.members.iter().filter(|m| m.kind.acts()).map(|m| m.incarnation).collect::<Vec<_>>()
         };
         protected(self) == protected(other)
+    }
+
+    /// The same, with a planted bug.
+    fn is_compatible_for(&self, other: &Self, mutant: ActiveMutant) -> bool {
+        let kinds = |view: &Self, kind| view.of_kind(kind).map(|m| m.incarnation).collect::<Vec<_>>();
+        if mutant.has(Mutant::CompatibleByCount) {
+            return [Kind::Agent, Kind::App]
+                .iter()
+                .all(|kind| kinds(self, *kind).len() == kinds(other, *kind).len());
+        }
+        if mutant.has(Mutant::CompatibleByApps) {
+            return kinds(self, Kind::App) == kinds(other, Kind::App);
+        }
+        self.is_compatible(other)
     }
 
     /// The view after this one. `cleared` is the latest base with a CLEAR known to the proposer.
@@ -148,7 +169,7 @@ impl View {
     fn set_wait(&mut self, before: &Self, mutant: ActiveMutant) {
         let reach = if mutant.has(Mutant::WaitWithoutCaches) { self.lease } else { self.reach() };
         self.run_reach = before.run_reach.max(reach);
-        if !before.is_compatible(self) {
+        if !before.is_compatible_for(self, mutant) {
             self.base = self.id;
             self.run_reach = reach;
             let run_only = self.cleared == before.base || mutant.has(Mutant::WaitOverNeighbours);

@@ -226,6 +226,9 @@ pub enum Message<'a> {
     },
     /// A heartbeat, by which links are watched.
     Heartbeat(Incarnation),
+    /// To a member whose memory can be read and whose heartbeats do not arrive: this member does not
+    /// hear it.
+    Unheard(Incarnation),
     /// A member's broken links.
     Links {
         /// The member.
@@ -291,6 +294,7 @@ impl<'a> Message<'a> {
             Self::ClockReply { nonce, clock } => w.u8(18).u64(nonce).u64(clock.0),
             Self::LeaseTooShort(lease) => w.u8(19).u64(lease.0),
             Self::Heartbeat(who) => w.u8(20).u64(who.0),
+            Self::Unheard(who) => w.u8(24).u64(who.0),
             Self::Links { from, view, silent } => w.u8(21).u64(from.0).u64(view.0).bytes(silent),
             Self::Step { id, cleared, step } => w.u8(23).u64(id.0).u64(cleared.0).bytes(step),
         };
@@ -354,6 +358,7 @@ impl<'a> Message<'a> {
                 let (id, cleared) = (r.view()?, r.view()?);
                 return Ok(Self::Step { id, cleared, step: r.rest() });
             }
+            24 => Self::Unheard(r.incarnation()?),
             other => return Err(DecodeError::Unknown(other)),
         };
         r.end()?;

@@ -6,7 +6,7 @@ mod message;
 mod views;
 
 pub use message::{ADDRESS_BYTES_MAX, Addresses, Message, Refusal, acceptors, deciders, encode_addresses};
-pub use views::{acceptors_of_step, apply_step, decode_view, encode_step, encode_view, removal_reserve};
+pub use views::{apply_step, deciders_of_step, decode_view, encode_step, encode_view, removal_reserve};
 
 /// The limit of members in one view. Bounds what a decoder allocates; a cluster's own limit is
 /// `Limits::value_bytes`.

@@ -3,7 +3,7 @@
 use super::codec::{Reader, Writer};
 use super::{DecodeError, MEMBERS_MAX};
 use crate::frame;
-use crate::view::{Acceptor, Change, Departed, Member, Numbers, View};
+use crate::view::{Acceptor, Change, Deciders, Departed, Member, Numbers, View};
 use obol_fabric::Layout;
 use std::sync::Arc;
 
@@ -134,10 +134,10 @@ pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
     (frame::sum(&frame) == r.rest()).then_some((view, frame))
 }
 
-/// The acceptors of the view described by [`encode_step`], whatever its predecessor is. Only a process
-/// that can apply the step can check them.
-pub fn acceptors_of_step(bytes: &[u8]) -> Option<Vec<Acceptor>> {
-    read_head(&mut Reader(bytes)).ok().map(|view| view.acceptors)
+/// Who decides after the view described by [`encode_step`], and who is retired, whatever its
+/// predecessor is. Only a process that can apply the step can check them.
+pub fn deciders_of_step(bytes: &[u8]) -> Option<Deciders> {
+    read_head(&mut Reader(bytes)).ok().map(|view| Deciders::of(&view))
 }
 
 /// The number of bytes by which a view can grow, except for new members, when some of its members

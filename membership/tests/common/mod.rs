@@ -28,6 +28,7 @@ pub(crate) enum Post {
 pub(crate) struct Noted {
     pub(crate) posts: Vec<(Post, Token)>,
     pub(crate) sent: Vec<(Address, Vec<u8>)>,
+    pub(crate) cleared: Option<ViewId>,
 }
 
 impl Fabric for Noted {
@@ -54,8 +55,11 @@ impl Fabric for Noted {
     fn unwatch(&mut self, _: Address) {}
     fn publish_page(&mut self, _: &Page) {}
     fn publish_view(&mut self, _: ViewId, _: &[u8]) {}
-    fn publish_cleared(&mut self, _: ViewId) {}
+    fn publish_cleared(&mut self, base: ViewId) {
+        self.cleared = Some(base);
+    }
     fn publish_incarnation(&mut self, _: Incarnation) {}
+    fn publish_unreachable(&mut self, _: u64) {}
     fn publish_seat(&mut self, _: u16, _: SeatStatus) {}
     fn record(&mut self, _: Record<impl Into<EventCode>>) {}
     fn count(&mut self, _: impl Into<CounterSlot>, _: u64) {}

@@ -105,7 +105,11 @@ pub struct Cluster {
     pub lost_swaps: Vec<(usize, usize)>,
     /// Nodes that the others cannot reach, though these reach them: over IP, their gateway is gone.
     pub closed: Vec<usize>,
-    /// Seats with running programs: agent's region and seat.
+    /// Connections that cannot be made, from and to: operations and datagrams fail in this direction,
+    /// while those of the other one, and their answers, pass.
+    pub refused: Vec<(usize, usize)>,
+    /// Seats with running programs: agent's region and seat. As over shared memory, the region of a dead
+    /// agent is reached through them.
     pub programs: Vec<Address>,
     seed: u64,
 }
@@ -178,6 +182,10 @@ impl Fabric for Posts<'_> {
         memory::span(self.memory, at, 8).expect("a word")[0].store(base.0, Ordering::Relaxed);
     }
     fn publish_incarnation(&mut self, _: Incarnation) {}
+    fn publish_unreachable(&mut self, coordinators: u64) {
+        let word = memory::span(self.memory, self.layout.unreachable(), 8).expect("a word");
+        word[0].store(coordinators, Ordering::Relaxed);
+    }
     fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
         self.seats.push((seat, status));
     }
@@ -230,6 +238,7 @@ impl Cluster {
             cuts: Vec::new(),
             lost_swaps: Vec::new(),
             closed: Vec::new(),
+            refused: Vec::new(),
             programs: Vec::new(),
             seed: 1,
         };
@@ -298,6 +307,42 @@ impl Cluster {
         self.add(address, Role::Coordinator(Box::new(machine)), None)
     }
 
+    /// Starts the first coordinator of this number from a view: of an operator's recovery, for
+    /// example. The nodes of `apart` and this one do not reach each other.
+    pub fn add_coordinator_from(&mut self, number: u16, view: &View, apart: &[usize]) -> usize {
+        self.seed += 1;
+        let at = self.nodes.len();
+        self.cut_off(at, apart);
+        let address = Address { generation: 1, ..Address::region(u32::from(number)) };
+        let machine =
+            Start::new(self.config, &self.genesis, [view.clone()], self.seed * 104_729).coordinator(number);
+        self.add(address, Role::Coordinator(Box::new(machine)), None)
+    }
+
+    /// Cuts a node off from these, in both directions.
+    pub fn cut_off(&mut self, at: usize, from: &[usize]) {
+        self.cuts.extend(from.iter().flat_map(|&other| [(at, other), (other, at)]));
+    }
+
+    /// Ends a coordinator, and starts its next life from this view, which its region shows from
+    /// then on.
+    pub fn restart_coordinator_from(&mut self, at: usize, view: &View) {
+        self.nodes[at].alive = false;
+        self.nodes[at].inbox.clear();
+        let body = self.config.layout.view() + size_of::<layout::ViewHead>() as u32;
+        let id = self.config.layout.view() + std::mem::offset_of!(layout::ViewHead, id_plus_one) as u32;
+        self.overwrite(at, body, &view.to_frame());
+        self.overwrite(at, id, &(view.id.0 + 1).to_le_bytes());
+        self.seed += 1;
+        let start = Start::new(self.config, &self.genesis, [view.clone()], self.seed * 104_729);
+        self.next_life(at, start);
+    }
+
+    /// Sends a datagram from outside the cluster to one process.
+    pub fn send_to(&mut self, at: usize, bytes: &[u8]) {
+        self.nodes[at].inbox.push_back(Happening::Datagram(Address::region(200), bytes.to_vec()));
+    }
+
     /// Sends a datagram from outside the cluster to every running coordinator.
     pub fn send_to_coordinators(&mut self, bytes: &[u8]) {
         for node in self.nodes.iter_mut().filter(|n| n.alive && matches!(n.role, Role::Coordinator(_))) {
@@ -322,9 +367,13 @@ impl Cluster {
     pub fn restart_coordinator(&mut self, at: usize) {
         assert!(!self.nodes[at].alive);
         self.seed += 1;
+        self.next_life(at, self.start());
+    }
+
+    fn next_life(&mut self, at: usize, start: Start) {
         let mut address = self.nodes[at].address;
         address.generation += 1;
-        let machine = self.start().coordinator(address.region as u16);
+        let machine = start.coordinator(address.region as u16);
         let old = self.nodes.remove(at);
         let new = self.add(address, Role::Coordinator(Box::new(machine)), Some(old.memory));
         let node = self.nodes.remove(new);
@@ -376,14 +425,15 @@ impl Cluster {
         let node = self.nodes.iter().position(|n| n.address.owner() == at.owner());
         let node = node.ok_or(LinkError::PeerDead)?;
         if !self.nodes[node].alive {
-            return Err(LinkError::PeerDead);
+            return if self.programs.contains(&at) { Ok(node) } else { Err(LinkError::PeerDead) };
         }
         let same = at.seat != 0 || at.generation == 0 || at.generation == self.nodes[node].address.generation;
         if same { Ok(node) } else { Err(LinkError::PeerReplaced) }
     }
 
     fn is_blocked(&self, from: usize, to: usize) -> bool {
-        self.cuts.contains(&(from, to)) || from != to && self.closed.contains(&to)
+        let closed = from != to && self.closed.contains(&to);
+        closed || self.cuts.contains(&(from, to)) || self.refused.contains(&(from, to))
     }
 
     /// The target of an operation, which needs both directions.

@@ -114,8 +114,8 @@ derived! {
     MarginLeast = Gauge "margin_least_seconds" PROCESS, Export;
     /// The age of the last consistent read of a running process.
     ReadAge = Gauge "read_age_seconds" PROCESS, Export;
-    /// For how long the join of a program is still on hold, because programs of its name died or left
-    /// repeatedly.
+    /// For how long the join of a process is still on hold, because members of its name died, left or
+    /// were suspected repeatedly.
     JoinHold = Gauge "join_hold_seconds" PROCESS, Export;
     /// Failovers that the exporter has seen.
     Failovers = Counter "failovers" &[], Export;

@@ -44,7 +44,7 @@ impl Observer {
         let copies = self.remote_copies(&owners);
         let regions = copies.values().filter_map(|found| found.copy.as_ref().ok());
         let read =
-            regions.filter_map(|copy| self.view(copy.reader())).chain(learned).max_by_key(|view| view.id);
+            regions.filter_map(|copy| self.view(copy.reader())).chain(learned).max_by_key(|view| view.rank());
         self.learned.clone_from(&read);
         read
     }
@@ -55,13 +55,14 @@ impl Observer {
             return BTreeMap::new();
         }
         let by_gateway = self.deployment.has_gateways();
-        let area = self.reads_replicas.then(|| Area::of(self.cluster.layout())).flatten();
+        let area = Area::of(self.cluster.layout());
+        let part = |area: Area| if self.reads_replicas { area.shared() } else { area.brief() };
         let mut wanted: BTreeMap<u8, Vec<Wanted>> = BTreeMap::new();
         for member in owners {
             // One RDMA device reads all hosts.
             let host = self.deployment.host_of(member.address.region).filter(|_| by_gateway);
             let is_replica = member.name.as_str().starts_with(REPLICA_PREFIX);
-            let values = area.filter(|_| is_replica).map_or(0..0, |area| area.shared());
+            let values = area.filter(|_| is_replica).map_or(0..0, part);
             let of_host = wanted.entry(host.unwrap_or_default()).or_default();
             of_host.push(Wanted { whom: member.address, values });
         }

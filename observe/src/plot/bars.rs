@@ -77,7 +77,7 @@ impl Bars {
             let of = |mark: bool| {
                 self.series.iter().filter(move |s| s.mark == mark).filter_map(move |s| shown(s, group))
             };
-            let bars = if self.stacked { of(false).sum() } else { of(false).fold(0.0, f64::max) };
+            let bars = if self.stacked { of(false).sum::<f64>() } else { of(false).fold(0.0, f64::max) };
             of(true).fold(bars, f64::max)
         };
         (0..self.groups.len()).map(reach).collect()

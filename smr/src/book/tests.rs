@@ -204,4 +204,129 @@ fn a_saved_book_continues_as_the_first_one_and_a_damaged_one_is_refused() {
     refused(&of(&[one(1, 4, 10)]));
     refused(&of(&[one(3, 4, 1)]));
     refused(&of(&[one(1, 0, 1)]));
+    refused(&u64::MAX.to_le_bytes());
+}
+
+/// Saves a book in parts while it goes on trading, loads the bytes in any pieces, and returns whether the
+/// loaded book is the one of the begin. Every third save is begun again after some parts.
+fn is_saved_as_it_was(seed: u64, mut book: OrderBook) -> bool {
+    let mut rng = Rng::new(seed);
+    let trade = |book: &mut OrderBook, rng: &mut Rng, count: u64| {
+        for _ in 0..count {
+            let order = any_order(rng, book.newest, true);
+            apply(book, order);
+        }
+    };
+    let count = rng.below(3000);
+    trade(&mut book, &mut rng, count);
+    let begin = |book: &mut OrderBook| {
+        let whole = book.begin_save();
+        assert_eq!(whole, Some((NEWEST_BYTES + SAVED_BYTES * book.len()) as u64));
+        (book.clone(), saved(book))
+    };
+    let (mut then, mut then_bytes) = begin(&mut book);
+    if seed.is_multiple_of(3) {
+        let mut given_up = Vec::new();
+        for _ in 0..rng.below(5) {
+            trade(&mut book, &mut rng, 30);
+            book.save_part(&mut given_up);
+        }
+        (then, then_bytes) = begin(&mut book);
+    }
+    let (mut bytes, mut loading, mut come) = (Vec::new(), OrderBook::default().begin_load(), Vec::new());
+    let mut at = 0;
+    let mut is_last = false;
+    while !is_last {
+        let count = rng.below(40);
+        trade(&mut book, &mut rng, count);
+        let before = bytes.len();
+        is_last = book.save_part(&mut bytes).expect("a save is under way");
+        assert!(bytes.len() - before <= NEWEST_BYTES + PART_ORDERS * SAVED_BYTES, "a step");
+        while at < bytes.len() && (is_last || rng.coin()) {
+            let end = at + 1 + rng.below((bytes.len() - at) as u64) as usize;
+            come.extend_from_slice(&bytes[at..end]);
+            at = end;
+            if loading.load_part(&mut come).is_err() {
+                return false;
+            }
+        }
+    }
+    assert_eq!(book.save_part(&mut bytes), None, "it has ended");
+    let is_loaded = loading.end_load(&come).is_ok();
+    is_loaded && loading == then && bytes == then_bytes
+}
+
+#[test]
+fn a_save_in_parts_is_the_book_of_its_begin_whatever_is_traded_meanwhile() {
+    for seed in 0..150 {
+        assert!(is_saved_as_it_was(seed, OrderBook::default()), "seed {seed}");
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_save_that_sees_later_trades_is_caught() {
+    let late = || {
+        let mut book = OrderBook::default();
+        book.plant(crate::Mutant::SaveLate);
+        book
+    };
+    assert!((0..150).any(|seed| !is_saved_as_it_was(seed, late())));
+}
+
+#[test]
+fn what_is_no_saved_book_is_refused_in_parts_too() {
+    let mut rng = Rng::new(8);
+    let mut book = OrderBook::default();
+    for _ in 0..300 {
+        let order = any_order(&mut rng, book.newest, true);
+        apply(&mut book, order);
+    }
+    let bytes = saved(&book);
+    let load = |bytes: &[u8]| {
+        let (mut loading, mut from) = (book.begin_load(), bytes.to_vec());
+        loading.load_part(&mut from)?;
+        loading.end_load(&from)
+    };
+    assert_eq!(
+        (load(&bytes), load(&bytes[..8])),
+        (Ok(()), Ok(())),
+        "that one is of orders that were all filled"
+    );
+    for cut in [0, 7, bytes.len() - 1] {
+        assert_eq!(load(&bytes[..cut]), Err(LoadError), "{cut}");
+    }
+    let twice = [&bytes[..], &bytes[8..40]].concat();
+    assert_eq!(load(&twice), Err(LoadError));
+}
+
+#[test]
+fn a_book_is_dropped_in_steps() {
+    let mut book = OrderBook::default();
+    for n in 0..2000 {
+        let side = if n % 2 == 0 { Side::Buy } else { Side::Sell };
+        apply(
+            &mut book,
+            Order::Limit { side, price: if n % 2 == 0 { 1 + n } else { 10_000 + n }, quantity: 2 },
+        );
+    }
+    book.begin_save();
+    for order in 1..=600 {
+        apply(&mut book, Order::Cancel { order });
+    }
+    book.end_save();
+    let mut steps = 0;
+    while book.work() {
+        steps += 1;
+    }
+    assert!(steps >= 2, "600 former images: {steps}");
+    let mut next = OrderBook::default();
+    next.discard(book);
+    let mut steps = 0;
+    while next.work() {
+        steps += 1;
+    }
+    // 1,400 orders, each in a side, in the index, and alone in a level.
+    assert!(steps >= 3 * 1400 / 64 - 5, "{steps}");
+    assert_eq!(next, OrderBook::default());
 }

@@ -1,10 +1,15 @@
 //! Several commands in one entry of the log, and their replies.
 
 use super::commands::Refusal;
+use super::staging::LARGE;
 use crate::PAYLOAD_BYTES_MAX;
 
 /// The first byte of such a command.
 pub(crate) const BATCH: u8 = 4;
+/// The same from a leader whose memory is full: commands that may need more are refused.
+pub(crate) const BATCH_IF_FULL: u8 = 5;
+/// The name of the command that a transaction is.
+const EXEC: &[u8] = b"EXEC";
 /// Bytes before the first command.
 const HEAD_BYTES: usize = 9;
 
@@ -37,19 +42,9 @@ impl Batch {
 
     /// The same, from wherever the arguments are.
     pub fn push_each<'a>(&mut self, args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> bool {
-        let len = 1 + args.clone().map(|arg| 2 + arg.len()).sum::<usize>();
-        let count = u8::try_from(args.len());
-        let (Ok(count), true) = (count, self.count < u8::MAX && self.bytes.len() + len <= PAYLOAD_BYTES_MAX)
-        else {
-            return false;
-        };
-        self.bytes.push(count);
-        for arg in args {
-            self.bytes.extend_from_slice(&(arg.len() as u16).to_le_bytes());
-            self.bytes.extend_from_slice(arg);
-        }
-        self.count += 1;
-        true
+        let is_added = self.count < u8::MAX && put_command(args, PAYLOAD_BYTES_MAX, &mut self.bytes);
+        self.count += u8::from(is_added);
+        is_added
     }
 
     /// The number of commands.
@@ -91,9 +86,47 @@ impl Batch {
     }
 }
 
+/// Commands that take effect as one, between MULTI and EXEC. They travel as the arguments of one command.
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    args: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Default for Transaction {
+    /// Without commands.
+    fn default() -> Self {
+        Self { args: vec![EXEC.to_vec()], bytes: HEAD_BYTES + 1 + 2 + EXEC.len() }
+    }
+}
+
+impl Transaction {
+    /// Adds a command; false if there is no room for it.
+    pub fn push<'a>(&mut self, args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> bool {
+        let mut command = Vec::new();
+        let room = PAYLOAD_BYTES_MAX.saturating_sub(self.bytes + 2);
+        if self.args.len() >= usize::from(u8::MAX) || !put_command(args, room, &mut command) {
+            return false;
+        }
+        self.bytes += 2 + command.len();
+        self.args.push(command);
+        true
+    }
+
+    /// Whether it has no command.
+    pub const fn is_empty(&self) -> bool {
+        self.args.len() == 1
+    }
+
+    /// As the arguments of one command, for which a batch without others has room.
+    pub fn args(&self) -> &[Vec<u8>] {
+        &self.args
+    }
+}
+
 /// Writes the time of a batch.
 pub(crate) fn stamp(batch: &mut [u8], at_ms: u64) {
-    if let Some([BATCH, time @ ..]) = batch.first_chunk_mut::<HEAD_BYTES>() {
+    if let Some([BATCH | BATCH_IF_FULL, time @ ..]) = batch.first_chunk_mut::<HEAD_BYTES>() {
         *time = at_ms.to_le_bytes();
     }
 }
@@ -101,7 +134,7 @@ pub(crate) fn stamp(batch: &mut [u8], at_ms: u64) {
 /// The time of a batch.
 pub(crate) fn stamped(batch: &[u8]) -> Option<u64> {
     match batch.first_chunk::<HEAD_BYTES>() {
-        Some([BATCH, time @ ..]) => Some(u64::from_le_bytes(*time)),
+        Some([BATCH | BATCH_IF_FULL, time @ ..]) => Some(u64::from_le_bytes(*time)),
         _ => None,
     }
 }
@@ -110,6 +143,11 @@ pub(crate) fn stamped(batch: &[u8]) -> Option<u64> {
 pub(super) struct Commands<'a>(&'a [u8]);
 
 impl<'a> Commands<'a> {
+    /// The command that is an argument of a transaction.
+    pub(super) const fn of_transaction(arg: &'a [u8]) -> Self {
+        Self(arg)
+    }
+
     /// Puts the arguments of the next command into a vector, instead of what it has. False if there is
     /// none.
     pub(super) fn next(&mut self, args: &mut Vec<&'a [u8]>) -> bool {
@@ -118,6 +156,22 @@ impl<'a> Commands<'a> {
         self.0 = rest.unwrap_or_default();
         rest.is_some()
     }
+}
+
+/// Appends a command, unless there are more than `bytes_max` bytes then; whether it did.
+fn put_command<'a>(
+    args: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    bytes_max: usize,
+    out: &mut Vec<u8>,
+) -> bool {
+    let len = 1 + args.clone().map(|arg| 2 + arg.len()).sum::<usize>();
+    let (Ok(count), true) = (u8::try_from(args.len()), out.len() + len <= bytes_max) else { return false };
+    out.push(count);
+    for arg in args {
+        out.extend_from_slice(&(arg.len() as u16).to_le_bytes());
+        out.extend_from_slice(arg);
+    }
+    true
 }
 
 /// Splits off the first command, and calls a function with each of its arguments; returns the rest.
@@ -157,11 +211,17 @@ impl<'a> Replies<'a> {
         Self { out, at }
     }
 
-    /// Whether another one of this length fits. A first one that does not is an error.
+    /// Whether there is none yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.out[self.at] == 0
+    }
+
+    /// Whether another one of this length fits. A first one that does not is an error, by which the sender
+    /// knows that it has to stage the command.
     pub(super) fn has_room(&mut self, len: usize) -> bool {
         let fits = self.out.len() - self.at + 2 + len <= PAYLOAD_BYTES_MAX;
-        if !fits && self.out[self.at] == 0 {
-            let why = format!("ERR a reply has at most {PAYLOAD_BYTES_MAX} bytes here; ask for fewer keys");
+        if !fits && self.is_empty() {
+            let why = format!("{LARGE} the reply has more than {PAYLOAD_BYTES_MAX} bytes");
             self.take(|_| Err(why));
         }
         fits

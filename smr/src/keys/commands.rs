@@ -1,13 +1,13 @@
 //! What each command does, with the replies and errors of Redis.
 
+use super::staging::{self, VALUE_BYTES_MAX};
 use super::{Access, Keys};
 
-/// Bytes of the longest reply to a command, with its length, besides values.
+/// Bytes of the longest reply to a command that returns no value: an error that repeats what was sent.
 const REPLY_BYTES: usize = 160;
 
 /// Bytes of the longest name of a command.
-const NAME_BYTES_MAX: usize = 8;
-
+const NAME_BYTES_MAX: usize = 9;
 /// A command that the store has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
@@ -18,7 +18,15 @@ pub(super) enum Command {
     Mget,
     Dbsize,
     Strlen,
+    Type,
     Set,
+    Setnx,
+    Setex,
+    Psetex,
+    Getset,
+    Getdel,
+    Getex,
+    Append,
     Del,
     Incr,
     Incrby,
@@ -26,10 +34,54 @@ pub(super) enum Command {
     Decrby,
     Expire,
     Pexpire,
+    /// Of a time of day, which the front replaces by one from now.
+    Expireat,
     Persist,
     Mset,
     Flush,
+    /// The commands of a transaction.
+    Exec,
+    /// Of the front: see [`staging`].
+    Stage,
+    Run,
+    ReadKept,
+    Forget,
 }
+
+/// The commands with their names and what may follow them.
+pub(super) const TABLE: &[(&str, Command, &str)] = &[
+    ("APPEND", Command::Append, "key value"),
+    ("DBSIZE", Command::Dbsize, ""),
+    ("DECR", Command::Decr, "key"),
+    ("DECRBY", Command::Decrby, "key by"),
+    ("DEL", Command::Del, "key [key ...]"),
+    ("EXEC", Command::Exec, ": the commands since MULTI take effect as one"),
+    ("EXISTS", Command::Exists, "key [key ...]"),
+    ("EXPIRE", Command::Expire, "key seconds [NX|XX|GT|LT]"),
+    ("EXPIREAT", Command::Expireat, "key unix-time [NX|XX|GT|LT]"),
+    ("FLUSHALL", Command::Flush, "[ASYNC|SYNC]"),
+    ("FLUSHDB", Command::Flush, "[ASYNC|SYNC]"),
+    ("GET", Command::Get, "key"),
+    ("GETDEL", Command::Getdel, "key"),
+    ("GETEX", Command::Getex, "key [EX s|PX ms|EXAT t|PXAT ms|PERSIST]"),
+    ("GETSET", Command::Getset, "key value"),
+    ("INCR", Command::Incr, "key"),
+    ("INCRBY", Command::Incrby, "key by"),
+    ("MGET", Command::Mget, "key [key ...]"),
+    ("MSET", Command::Mset, "key value [key value ...]"),
+    ("PERSIST", Command::Persist, "key"),
+    ("PEXPIRE", Command::Pexpire, "key ms [NX|XX|GT|LT]"),
+    ("PEXPIREAT", Command::Expireat, "key unix-time-ms [NX|XX|GT|LT]"),
+    ("PSETEX", Command::Psetex, "key ms value"),
+    ("PTTL", Command::Pttl, "key"),
+    ("SET", Command::Set, "key value [NX|XX] [GET] [EX s|PX ms|EXAT t|PXAT ms|KEEPTTL]"),
+    ("SETEX", Command::Setex, "key seconds value"),
+    ("SETNX", Command::Setnx, "key value"),
+    ("STRLEN", Command::Strlen, "key"),
+    ("TTL", Command::Ttl, "key"),
+    ("TYPE", Command::Type, "key"),
+    ("UNLINK", Command::Del, "key [key ...]"),
+];
 
 impl Command {
     /// By its name, in any case.
@@ -46,28 +98,73 @@ impl Command {
             b"MGET" => Self::Mget,
             b"DBSIZE" => Self::Dbsize,
             b"STRLEN" => Self::Strlen,
+            b"TYPE" => Self::Type,
             b"SET" => Self::Set,
-            b"DEL" => Self::Del,
+            b"SETNX" => Self::Setnx,
+            b"SETEX" => Self::Setex,
+            b"PSETEX" => Self::Psetex,
+            b"GETSET" => Self::Getset,
+            b"GETDEL" => Self::Getdel,
+            b"GETEX" => Self::Getex,
+            b"APPEND" => Self::Append,
+            b"DEL" | b"UNLINK" => Self::Del,
             b"INCR" => Self::Incr,
             b"INCRBY" => Self::Incrby,
             b"DECR" => Self::Decr,
             b"DECRBY" => Self::Decrby,
             b"EXPIRE" => Self::Expire,
             b"PEXPIRE" => Self::Pexpire,
+            b"EXPIREAT" | b"PEXPIREAT" => Self::Expireat,
             b"PERSIST" => Self::Persist,
             b"MSET" => Self::Mset,
             b"FLUSHALL" | b"FLUSHDB" => Self::Flush,
+            b"EXEC" => Self::Exec,
+            staging::STAGE => Self::Stage,
+            staging::RUN => Self::Run,
+            staging::READ => Self::ReadKept,
+            staging::DROP => Self::Forget,
             _ => return None,
         })
     }
 
     pub(super) const fn access(self) -> Access {
         match self {
-            Self::Get | Self::Exists | Self::Ttl | Self::Pttl | Self::Mget | Self::Dbsize | Self::Strlen => {
-                Access::Read
-            }
+            Self::Get
+            | Self::Exists
+            | Self::Ttl
+            | Self::Pttl
+            | Self::Mget
+            | Self::Dbsize
+            | Self::Strlen
+            | Self::Type
+            | Self::ReadKept => Access::Read,
             _ => Access::Write,
         }
+    }
+}
+
+impl Command {
+    /// Whether only the front sends it.
+    pub(super) const fn is_staging(self) -> bool {
+        matches!(self, Self::Stage | Self::Run | Self::ReadKept | Self::Forget)
+    }
+
+    /// Whether it may need memory.
+    pub(super) const fn grows(self) -> bool {
+        let frees = matches!(
+            self,
+            Self::Del
+                | Self::Expire
+                | Self::Pexpire
+                | Self::Persist
+                | Self::Flush
+                | Self::Getdel
+                | Self::Getex
+                // That of the command which it executes is asked for there.
+                | Self::Run
+                | Self::Forget
+        );
+        matches!(self.access(), Access::Write) && !frees
     }
 }
 
@@ -77,6 +174,29 @@ pub(super) type Refusal = String;
 fn wrong_arity(name: &[u8]) -> Refusal {
     let name = String::from_utf8_lossy(name).to_lowercase();
     format!("ERR wrong number of arguments for '{name}' command")
+}
+
+/// How many arguments a command has, by what may follow its name: at least, and at most.
+fn arity(usage: &str) -> (usize, usize) {
+    let needed = usage.split_whitespace().take_while(|word| !word.starts_with('[')).count();
+    (needed, if usage.contains('[') { usize::MAX } else { needed })
+}
+
+/// Why a command cannot be part of a transaction; `None` if it can. One that removes all keys could not be
+/// undone when there is no room for a reply.
+pub(super) fn refused_in_transaction(args: &[&[u8]]) -> Option<Refusal> {
+    let (name, rest) = args.split_first()?;
+    let Some(command) = Command::of(name).filter(|command| !command.is_staging()) else {
+        let name = short(&name.to_ascii_uppercase());
+        return Some(format!("ERR unknown command '{name}', or one that cannot be part of a transaction"));
+    };
+    if matches!(command, Command::Flush | Command::Exec) {
+        let name = String::from_utf8_lossy(name).to_uppercase();
+        return Some(format!("ERR {name} cannot be part of a transaction"));
+    }
+    let usage = TABLE.iter().find(|(known, ..)| name.eq_ignore_ascii_case(known.as_bytes())).map(|row| row.2);
+    let (least, most) = arity(usage.unwrap_or_default());
+    (!(least..=most).contains(&rest.len())).then(|| wrong_arity(name))
 }
 
 fn syntax() -> Refusal {
@@ -126,10 +246,29 @@ fn put_integer(number: i64, out: &mut Vec<u8>) {
     put_number(b':', number, out);
 }
 
+/// The head of an array.
+pub(super) fn put_count(count: usize, out: &mut Vec<u8>) {
+    put_number(b'*', count as i64, out);
+}
+
 fn put_number(kind: u8, number: i64, out: &mut Vec<u8>) {
     out.push(kind);
     out.extend_from_slice(Decimal::of(number).text());
     out.extend_from_slice(b"\r\n");
+}
+
+/// Bytes of a length or count with its kind and its end.
+const fn head_bytes(count: usize) -> usize {
+    let digits = match count.checked_ilog10() {
+        Some(tens) => tens as usize + 1,
+        None => 1,
+    };
+    1 + digits + 2
+}
+
+/// Bytes that [`put_bulk`] writes for a value of this length, and at least those for none.
+const fn bulk_bytes(len: usize) -> usize {
+    head_bytes(len) + len + 2
 }
 
 fn put_bulk(value: Option<&[u8]>, out: &mut Vec<u8>) {
@@ -165,6 +304,44 @@ fn deadline(now: u64, span: &[u8], unit: i64, name: &str) -> Result<u64, Refusal
     until.and_then(|until| u64::try_from(until).ok()).ok_or_else(invalid)
 }
 
+/// Which deadlines EXPIRE may replace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replaces {
+    Any,
+    None,
+    Some,
+    Earlier,
+    Later,
+}
+
+impl Replaces {
+    fn parse(options: &[&[u8]]) -> Result<Self, Refusal> {
+        Ok(match options {
+            [] => Self::Any,
+            [one] => match &one.to_ascii_uppercase()[..] {
+                b"NX" => Self::None,
+                b"XX" => Self::Some,
+                b"GT" => Self::Earlier,
+                b"LT" => Self::Later,
+                _ => return Err(format!("ERR Unsupported option {}", short(one))),
+            },
+            _ => return Err("ERR NX and XX, GT or LT options at the same time are not compatible".to_owned()),
+        })
+    }
+
+    /// Whether a deadline may take the place of this one, 0 for never. `None` has already passed.
+    fn allow(self, before: u64, next: Option<u64>) -> bool {
+        let next = next.unwrap_or(0);
+        match self {
+            Self::Any => true,
+            Self::None => before == 0,
+            Self::Some => before != 0,
+            Self::Earlier => before != 0 && next > before,
+            Self::Later => before == 0 || next < before,
+        }
+    }
+}
+
 impl SetOptions {
     fn parse(now: u64, mut args: &[&[u8]]) -> Result<Self, Refusal> {
         let mut options = Self::default();
@@ -192,17 +369,28 @@ impl SetOptions {
 }
 
 impl Keys {
-    /// The longest reply to a command.
+    /// Bytes of the longest reply to a command. For one that returns a value it is exact: whatever one
+    /// command can store, another one can return.
     pub(super) fn reply_bytes(&self, command: Option<Command>, args: &[&[u8]]) -> usize {
-        let returned = |key: &&[u8]| self.get(key).map_or(0, <[u8]>::len) + 16;
+        let returned = |key: &&[u8]| bulk_bytes(self.get(key).map_or(0, <[u8]>::len));
         let values = match command {
-            Some(Command::Get) => args.get(1).map_or(0, returned),
+            Some(Command::Get | Command::Getset | Command::Getdel | Command::Getex) => {
+                args.get(1).map_or(0, returned)
+            }
             // Only with options does it return a value.
             Some(Command::Set) if args.len() > 3 => args.get(1).map_or(0, returned),
-            Some(Command::Mget) => args.iter().skip(1).map(returned).sum(),
+            Some(Command::Mget) => head_bytes(args.len()) + args.iter().skip(1).map(returned).sum::<usize>(),
+            Some(Command::ReadKept) => self.staging.read(&args[1..]).map_or(0, <[u8]>::len),
             _ => 0,
         };
-        values + if values == 0 { REPLY_BYTES } else { 16 }
+        // With the right number of arguments these fail never.
+        let is_exact = match command {
+            Some(Command::Get | Command::Getdel) => args.len() == 2,
+            Some(Command::Mget) => args.len() > 1,
+            Some(Command::ReadKept) => self.staging.read(&args[1..]).is_ok(),
+            _ => false,
+        };
+        if is_exact { values } else { values.max(REPLY_BYTES) }
     }
 
     pub(super) fn execute(
@@ -234,19 +422,84 @@ impl Keys {
                 let by = integer(by)?.checked_neg().ok_or("ERR decrement would overflow")?;
                 self.add(key, by, out)?;
             }
-            (Command::Expire, [key, span]) => self.expire(key, span, 1000, out)?,
-            (Command::Pexpire, [key, span]) => self.expire(key, span, 1, out)?,
+            (Command::Expire, [key, span, options @ ..]) => self.expire(key, span, 1000, options, out)?,
+            (Command::Pexpire, [key, span, options @ ..]) => self.expire(key, span, 1, options, out)?,
+            // What the front understands arrives as one of those.
+            (Command::Expireat, [_, time, ..]) => {
+                integer(time)?;
+                return Err("ERR a time of day needs the server that the client is connected to".to_owned());
+            }
             (Command::Persist, [key]) => {
-                let value = self.stored.get(key).filter(|stored| stored.until != 0);
-                let value = value.map(|stored| stored.value.clone());
-                if let Some(value) = &value {
+                let had = self.until(key).is_some_and(|until| until != 0);
+                self.expires(key, 0);
+                put_integer(i64::from(had), out);
+            }
+            (Command::Setnx, [key, value]) => {
+                let is_new = self.get(key).is_none();
+                if is_new {
                     self.set(key, value, 0);
                 }
-                put_integer(i64::from(value.is_some()), out);
+                put_integer(i64::from(is_new), out);
             }
+            (Command::Setex, [key, span, value]) => {
+                let until = deadline(self.now, span, 1000, "setex")?;
+                self.set(key, value, until);
+                out.extend_from_slice(b"+OK\r\n");
+            }
+            (Command::Psetex, [key, span, value]) => {
+                let until = deadline(self.now, span, 1, "psetex")?;
+                self.set(key, value, until);
+                out.extend_from_slice(b"+OK\r\n");
+            }
+            (Command::Getset, [key, value]) => {
+                put_bulk(self.get(key), out);
+                self.set(key, value, 0);
+            }
+            (Command::Getdel, [key]) => {
+                put_bulk(self.get(key), out);
+                self.remove(key);
+            }
+            (Command::Getex, [key, options @ ..]) => {
+                let until = match options {
+                    [] => None,
+                    [one] if one.eq_ignore_ascii_case(b"PERSIST") => Some(0),
+                    [one, span] if one.eq_ignore_ascii_case(b"EX") => {
+                        Some(deadline(self.now, span, 1000, "getex")?)
+                    }
+                    [one, span] if one.eq_ignore_ascii_case(b"PX") => {
+                        Some(deadline(self.now, span, 1, "getex")?)
+                    }
+                    _ => return Err(syntax()),
+                };
+                put_bulk(self.get(key), out);
+                if let Some(until) = until {
+                    self.expires(key, until);
+                }
+            }
+            (Command::Append, [key, more]) => {
+                let before = self.get(key).unwrap_or_default();
+                let len = before.len() + more.len();
+                if len > VALUE_BYTES_MAX {
+                    return Err(format!(
+                        "ERR a value has at most {VALUE_BYTES_MAX} bytes here, this one {len}"
+                    ));
+                }
+                let value = [before, more].concat();
+                let until = self.until(key).unwrap_or(0);
+                self.set(key, &value, until);
+                put_integer(len as i64, out);
+            }
+            (Command::Stage, piece) => {
+                self.staging.stage(self.now, piece)?;
+                out.extend_from_slice(b"+OK\r\n");
+            }
+            (Command::Forget, id) => {
+                self.staging.forget(id)?;
+                out.extend_from_slice(b"+OK\r\n");
+            }
+            (Command::Flush, [how]) if !is_how_to_flush(how) => return Err(syntax()),
             (Command::Flush, [] | [_]) => {
-                self.stored.clear();
-                self.deadlines.clear();
+                self.clear();
                 out.extend_from_slice(b"+OK\r\n");
             }
             _ if command.access() == Access::Read => return self.query(self.now, command, args, out),
@@ -287,7 +540,9 @@ impl Keys {
         let sum = match self.stored.get_mut(key) {
             Some(stored) => {
                 let sum = sum(integer(&stored.value)?)?;
+                self.bytes -= stored.value.len() as u64;
                 stored.replace(Decimal::of(sum).text());
+                self.bytes += stored.value.len() as u64;
                 sum
             }
             None => {
@@ -299,19 +554,25 @@ impl Keys {
         Ok(())
     }
 
-    fn expire(&mut self, key: &[u8], span: &[u8], unit: i64, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn expire(
+        &mut self,
+        key: &[u8],
+        span: &[u8],
+        unit: i64,
+        options: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
         let name = if unit == 1 { "pexpire" } else { "expire" };
         let is_past = integer(span)? <= 0;
-        let Some(value) = self.stored.get(key).map(|stored| stored.value.clone()) else {
-            put_integer(0, out);
-            return Ok(());
-        };
-        if is_past {
-            self.remove(key);
-        } else {
-            self.set(key, &value, deadline(self.now, span, unit, name)?);
+        let replaces = Replaces::parse(options)?;
+        let until = if is_past { None } else { Some(deadline(self.now, span, unit, name)?) };
+        let before = self.until(key).filter(|before| replaces.allow(*before, until));
+        match (before, until) {
+            (None, _) => {}
+            (Some(_), None) => drop(self.remove(key)),
+            (Some(_), Some(until)) => self.expires(key, until),
         }
-        put_integer(1, out);
+        put_integer(i64::from(before.is_some()), out);
         Ok(())
     }
 
@@ -328,7 +589,7 @@ impl Keys {
             (Command::Get, [key]) => put_bulk(self.get(key), out),
             (Command::Strlen, [key]) => put_integer(self.get(key).map_or(0, <[u8]>::len) as i64, out),
             (Command::Mget, keys) if !keys.is_empty() => {
-                put_number(b'*', keys.len() as i64, out);
+                put_count(keys.len(), out);
                 for key in keys {
                     put_bulk(self.get(key), out);
                 }
@@ -347,11 +608,57 @@ impl Keys {
                 };
                 put_integer(left, out);
             }
+            (Command::Type, [key]) => {
+                let kind: &[u8] = if self.get(key).is_some() { b"+string\r\n" } else { b"+none\r\n" };
+                out.extend_from_slice(kind);
+            }
+            (Command::ReadKept, what) => out.extend_from_slice(self.staging.read(what)?),
             (Command::Dbsize, []) => put_integer(self.len() as i64, out),
             _ => return Err(wrong_arity(name)),
         }
         Ok(())
     }
+}
+
+/// The same command with a time from now instead of a time of day, if it has one. Replicas know no time
+/// of day: that of the host which is asked counts, once.
+pub(super) fn from_now<'a>(
+    args: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    unix_ms: impl FnOnce() -> u64,
+) -> Option<Vec<Vec<u8>>> {
+    let command = args.clone().next().and_then(Command::of)?;
+    let is_optional = matches!(command, Command::Set | Command::Getex) && args.len() > 3;
+    if command != Command::Expireat && !is_optional {
+        return None;
+    }
+    let mut all: Vec<Vec<u8>> = args.map(<[u8]>::to_vec).collect();
+    let unix_ms = i64::try_from(unix_ms()).ok()?;
+    let left = |time: &[u8], unit: i64| integer(time).ok()?.checked_mul(unit)?.checked_sub(unix_ms);
+    if command == Command::Expireat {
+        let unit = if all[0].len() == b"EXPIREAT".len() { 1000 } else { 1 };
+        let span = left(all.get(2)?, unit)?;
+        (all[0], all[2]) = (b"PEXPIRE".to_vec(), span.to_string().into_bytes());
+        return Some(all);
+    }
+    let first = if command == Command::Set { 3 } else { 2 };
+    let mut any = false;
+    for n in first..all.len() - 1 {
+        let unit = match &all[n].to_ascii_uppercase()[..] {
+            b"EXAT" => 1000,
+            b"PXAT" => 1,
+            _ => continue,
+        };
+        // What has passed already ends at once. What can be no time is refused as such.
+        let is_time = integer(&all[n + 1]).ok()? > 0;
+        let span = if is_time { left(&all[n + 1], unit)?.max(1) } else { 0 };
+        (all[n], all[n + 1], any) = (b"PX".to_vec(), span.to_string().into_bytes(), true);
+    }
+    any.then_some(all)
+}
+
+/// Whether FLUSHALL may have this argument. What it says makes no difference here.
+fn is_how_to_flush(text: &[u8]) -> bool {
+    text.eq_ignore_ascii_case(b"ASYNC") || text.eq_ignore_ascii_case(b"SYNC")
 }
 
 /// At most so much of what a client sent is repeated in an error.

@@ -2,7 +2,7 @@
 
 mod work;
 
-use crate::history::{Act, History, Watched, bytes, stamped_by_client};
+use crate::history::{Act, History, Puts, Watched, bytes, stamped_by_client};
 use crate::oracle::{Oracle, Seen};
 use obol_fabric::memory::copy_out;
 use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
@@ -18,6 +18,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 mod outdated;
+mod sessions;
+mod time;
 mod voters;
 
 const COORDINATORS: u32 = 3;
@@ -33,8 +35,8 @@ const POLL_EVERY: Nanos = Nanos::from_micros(4);
 const IDLE_EVERY: Nanos = Nanos::from_micros(12);
 const PATIENCE: Nanos = Nanos::from_micros(150);
 const LOOK_EVERY: Nanos = Nanos::from_micros(10);
-/// Clocks of replicas differ by up to so much.
-const CLOCK_SKEW_MS: u64 = 1000;
+/// The rates of clocks differ from that of true time by up to so much, where they do.
+const DRIFT_PPB: u64 = 100_000;
 const AGAIN_EVERY: Nanos = Nanos::from_micros(300);
 const AGAIN_EVERY_MAX: Nanos = Nanos(32 * AGAIN_EVERY.0);
 /// A new cluster serves within this time.
@@ -77,6 +79,8 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
     /// The clients that work are beside replicas, and die with them.
     pub(crate) beside: bool,
+    /// Clocks differ in their rates as well.
+    pub(crate) drifts: bool,
     /// The bug of all replicas.
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<Mutant>,
@@ -99,6 +103,7 @@ impl Plan {
             fault_count: 1 + (seed % 3) as u32,
             faults,
             beside: false,
+            drifts: false,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -257,6 +262,7 @@ pub(crate) struct Cluster<D, G> {
     config: Config,
     genesis: Arc<View>,
     history: History,
+    puts: Puts,
     oracle: Oracle,
     /// By node.
     asked: BTreeMap<u32, ClientState>,
@@ -299,6 +305,7 @@ impl Run {
         cluster.all_answered()?;
         cluster.standings()?;
         cluster.history.judge()?;
+        cluster.judge_time()?;
         Ok(Self {
             yields: cluster.yields,
             operations: cluster.history.operations,
@@ -331,6 +338,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             config,
             genesis: Arc::clone(&genesis),
             history: History::default(),
+            puts: Puts::default(),
             oracle: Oracle::default(),
             asked: BTreeMap::new(),
             beside: plan.beside,
@@ -345,7 +353,11 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         for node in 0..NODES {
             let machine = cluster.machine(node);
             let group = if node < COORDINATORS { Group::Coordinators.bit() } else { 0 };
-            let clock = Clock::new(Instant(1_000_000 + cluster.rng.below(1 << 40)), 0);
+            // No two clocks agree.
+            let offset = Instant(1_000_000 + cluster.rng.below(1 << 40));
+            let rate =
+                if plan.drifts { cluster.rng.below(2 * DRIFT_PPB) as i64 - DRIFT_PPB as i64 } else { 0 };
+            let clock = Clock::new(offset, rate);
             cluster.world.add(machine, clock, group | Group::Everyone.bit());
         }
         cluster
@@ -365,9 +377,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
                 patience: PATIENCE,
                 look_every: LOOK_EVERY,
             };
-            // No two clocks agree.
-            let replica =
-                Replica::new(area, pace, Watched::default()).with_epoch(self.rng.below(CLOCK_SKEW_MS));
+            let replica = Replica::new(area, pace, Watched::default());
             let founds = node == REPLICAS.start && !self.has_begun;
             let replica = if founds { replica.founding(seed, VOTERS) } else { replica };
             #[cfg(feature = "mutants")]

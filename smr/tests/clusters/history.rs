@@ -4,7 +4,8 @@
 use obol_smr::{Done, KeyValue, LoadError, Service};
 use stateright::semantics::register::{Register, RegisterOp, RegisterRet};
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A key's value as the checker knows it; 0 stands for none.
 pub(crate) type Value = u64;
@@ -79,6 +80,47 @@ impl History {
     }
 }
 
+/// By how much time that passes in the log may differ from true time, in ns, without a change of leaders
+/// and for each one: stamps count whole ms, and a successor goes on from the newest one.
+const TIME_ERROR_MAX: i64 = 2_000_000;
+const TIME_ERROR_EACH: i64 = 1_000_000;
+
+/// When values were put, in true time: each after the first and before the second one, in ns.
+#[derive(Default)]
+pub(crate) struct Puts(BTreeMap<Value, (u64, u64)>);
+
+impl Puts {
+    pub(crate) fn begins(&mut self, value: Value, now: u64) {
+        self.0.insert(value, (now, u64::MAX));
+    }
+
+    pub(crate) fn ends(&mut self, value: Value, now: u64) {
+        self.0.entry(value).and_modify(|(_, end)| *end = now);
+    }
+
+    /// Between any two of them as much time has passed in the log as in truth.
+    pub(crate) fn judge(&self, service: &Watched, failovers: u64) -> Result<(), String> {
+        let most = TIME_ERROR_MAX + TIME_ERROR_EACH * failovers as i64;
+        let stamped = |(value, time): (&Value, &u64)| {
+            let (begin, end) = self.0.get(value).copied().filter(|(_, end)| *end != u64::MAX)?;
+            let origin = |of: u64| of as i64 - 1_000_000 * *time as i64;
+            Some((origin(begin), origin(end), *value))
+        };
+        let all: Vec<(i64, i64, Value)> = service.seen.iter().filter_map(stamped).collect();
+        let late = all.iter().max_by_key(|(begin, ..)| *begin);
+        let early = all.iter().min_by_key(|(_, end, _)| *end);
+        match late.zip(early) {
+            Some((late, early)) if late.0 - early.1 > most => Err(format!(
+                "invariant 13: between the PUTs of {} and {} the log's time is off by {} ms",
+                early.2,
+                late.2,
+                (late.0 - early.1) / 1_000_000
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Bytes of the time before each command and query.
 const TIME_BYTES: usize = 8;
 /// The time that clients write there: far ahead of any clock.
@@ -94,17 +136,44 @@ fn time_of(command: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_le_bytes(*time), rest))
 }
 
+/// Bytes between what a replica has seen and its store, in a saved state: so that this has several chunks,
+/// and changes while it is saved.
+const PADDING: usize = 24 * 1024;
+
 /// The store, which notices a command that takes effect twice, because each PUT has a value of its own,
 /// and a time that is lower than one before it, or a client's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Watched {
     store: KeyValue,
-    seen: BTreeSet<Value>,
+    /// The values that were put, and when by the time of the log.
+    seen: BTreeMap<Value, u64>,
     pub(crate) twice: Option<Value>,
     /// The newest time of a command.
     now: u64,
     /// A time that no leader should have given, after which one.
     pub(crate) wrong_time: Option<(u64, u64)>,
+    /// What precedes the store in a save that has written nothing yet.
+    saved: Option<Vec<u8>>,
+    /// It is to be loaded, and has nothing yet.
+    is_blank: bool,
+}
+
+impl Watched {
+    fn save_own(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.now.to_le_bytes());
+        to.extend_from_slice(&(self.seen.len() as u64).to_le_bytes());
+        for value in self.seen.iter().flat_map(|(value, time)| [value, time]) {
+            to.extend_from_slice(&value.to_le_bytes());
+        }
+        to.resize(to.len() + PADDING, 0);
+    }
+
+    /// What replicas that have applied the same have in common.
+    pub(crate) fn state(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.store, &self.seen, self.now).hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 impl Service for Watched {
@@ -120,7 +189,7 @@ impl Service for Watched {
         // After the operation and a key of one byte.
         let value =
             command.get(3..11).and_then(|word| word.first_chunk()).map(|word| u64::from_le_bytes(*word));
-        if let Some(value) = value.filter(|value| !self.seen.insert(*value)) {
+        if let Some(value) = value.filter(|value| self.seen.insert(*value, time).is_some()) {
             self.twice = Some(value);
         }
     }
@@ -146,12 +215,67 @@ impl Service for Watched {
     }
 
     fn save(&self, to: &mut Vec<u8>) {
-        to.extend_from_slice(&self.now.to_le_bytes());
-        to.extend_from_slice(&(self.seen.len() as u64).to_le_bytes());
-        for value in &self.seen {
-            to.extend_from_slice(&value.to_le_bytes());
-        }
+        self.save_own(to);
         self.store.save(to);
+    }
+
+    fn begin_save(&mut self) -> Option<u64> {
+        let mut own = Vec::new();
+        self.save_own(&mut own);
+        let follows = self.store.begin_save()?;
+        let whole = own.len() as u64 + follows;
+        self.saved = Some(own);
+        Some(whole)
+    }
+
+    fn save_part(&mut self, to: &mut Vec<u8>) -> Option<bool> {
+        if let Some(own) = self.saved.take() {
+            to.extend_from_slice(&own);
+            return Some(false);
+        }
+        self.store.save_part(to)
+    }
+
+    fn end_save(&mut self) {
+        self.saved = None;
+        self.store.end_save();
+    }
+
+    fn begin_load(&self) -> Self {
+        Self { store: self.store.begin_load(), is_blank: true, ..Self::default() }
+    }
+
+    fn load_part(&mut self, from: &mut Vec<u8>) -> Result<(), LoadError> {
+        if self.is_blank {
+            let number = |n: usize| from.get(8 * n..8 * n + 8)?.try_into().ok().map(u64::from_le_bytes);
+            let Some((now, count)) = number(0).zip(number(1)) else { return Ok(()) };
+            let end = 16 * (1 + count as usize) + PADDING;
+            let pair = |n: usize| number(2 * n).zip(number(2 * n + 1));
+            let Some(seen) = (1..=count as usize).map(pair).collect() else { return Ok(()) };
+            if from.len() < end {
+                return Ok(());
+            }
+            (self.now, self.seen, self.is_blank) = (now, seen, false);
+            from.drain(..end);
+        }
+        self.store.load_part(from)
+    }
+
+    fn end_load(&mut self, rest: &[u8]) -> Result<(), LoadError> {
+        if self.is_blank { Err(LoadError) } else { self.store.end_load(rest) }
+    }
+
+    fn work(&mut self) -> bool {
+        self.store.work()
+    }
+
+    fn discard(&mut self, other: Self) {
+        self.store.discard(other.store);
+    }
+
+    #[cfg(feature = "mutants")]
+    fn plant(&mut self, mutant: obol_smr::Mutant) {
+        self.store.plant(mutant);
     }
 
     fn load(&mut self, from: &[u8]) -> Result<(), LoadError> {
@@ -161,7 +285,8 @@ impl Service for Watched {
         };
         self.now = number(0)?;
         let count = number(8)? as usize;
-        self.seen = (2..2 + count).map(|n| number(8 * n)).collect::<Result<_, _>>()?;
-        self.store.load(from.get(8 * (2 + count)..).ok_or(LoadError)?)
+        let pair = |n: usize| Ok((number(16 * n)?, number(16 * n + 8)?));
+        self.seen = (1..=count).map(pair).collect::<Result<_, _>>()?;
+        self.store.load(from.get(16 * (1 + count) + PADDING..).ok_or(LoadError)?)
     }
 }

@@ -7,7 +7,7 @@ mod history;
 mod oracle;
 
 use cluster::{Cluster, Faults, Plan, Run};
-use obol_smr::{Active, Beats, Detector, Grants, Guard, PullScore, ReplicaState, Views, Votes};
+use obol_smr::{Active, Beats, Departure, Detector, Grants, Guard, PullScore, ReplicaState, Views, Votes};
 use std::ops::Range;
 
 /// The guard of the preset `mu`.
@@ -136,6 +136,92 @@ fn there_are_as_many_voters_as_asked_for<D: Detector, G: Guard>() {
     }
 }
 
+/// One after the other, and no answered write is lost until the last one ends.
+fn leaders_that_are_stopped_leave_the_store_to_the_others<D: Detector, G: Guard>() {
+    for seed in 0..12 {
+        let plan = Plan::of(seed, Faults::Single);
+        let departures =
+            Cluster::<D, G>::stop_all(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let (last, rest) = departures.split_last().expect("some");
+        assert!(rest.iter().all(|one| *one == Departure::Left), "seed {seed}: {departures:?}");
+        assert_eq!(*last, Departure::Last, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_leader_that_is_stopped_leaves_the_store_to_the_others() {
+    leaders_that_are_stopped_leave_the_store_to_the_others::<Views, Active>();
+}
+
+#[test]
+fn with_permissions_a_leader_that_is_stopped_leaves_the_store_to_the_others() {
+    leaders_that_are_stopped_leave_the_store_to_the_others::<Views, Grants>();
+}
+
+#[test]
+fn with_mu_a_leader_that_is_stopped_leaves_the_store_to_the_others() {
+    leaders_that_are_stopped_leave_the_store_to_the_others::<PullScore, Unleased>();
+}
+
+#[test]
+fn with_dare_a_leader_that_is_stopped_leaves_the_store_to_the_others() {
+    leaders_that_are_stopped_leave_the_store_to_the_others::<Beats, Votes>();
+}
+
+/// Two at once: nobody leaves while the others need it. All at once: somebody says that the store ends.
+fn replicas_that_are_stopped_together_leave_the_store_to_the_others<D: Detector, G: Guard>() {
+    let mut orderly = 0;
+    for seed in 0..40 {
+        let plan = Plan::of(seed, Faults::Single);
+        let departures = |of_all| {
+            Cluster::<D, G>::stop_together(seed, &plan, of_all)
+                .unwrap_or_else(|fault| panic!("seed {seed}, all: {of_all}: {fault}"))
+        };
+        let two = departures(false);
+        assert_eq!(two, [Departure::Left; 2], "seed {seed}");
+        let all = departures(true);
+        assert!(all.iter().any(|one| *one != Departure::Left), "seed {seed}: {all:?}");
+        orderly += u32::from(all.iter().filter(|one| **one == Departure::Last).count() == 1);
+    }
+    assert!(orderly > 30, "{orderly} of 40 ended with one that had the last copy");
+}
+
+#[test]
+fn replicas_that_are_stopped_together_leave_the_store_to_others() {
+    replicas_that_are_stopped_together_leave_the_store_to_the_others::<Views, Active>();
+}
+
+#[test]
+fn with_permissions_replicas_that_are_stopped_together_leave_the_store_to_others() {
+    replicas_that_are_stopped_together_leave_the_store_to_the_others::<Views, Grants>();
+}
+
+#[test]
+fn with_mu_replicas_that_are_stopped_together_leave_the_store_to_others() {
+    replicas_that_are_stopped_together_leave_the_store_to_the_others::<PullScore, Unleased>();
+}
+
+#[test]
+fn with_dare_replicas_that_are_stopped_together_leave_the_store_to_others() {
+    replicas_that_are_stopped_together_leave_the_store_to_the_others::<Beats, Votes>();
+}
+
+fn a_survivor_continues_on_an_operators_word<D: Detector, G: Guard>() {
+    for seed in 0..60 {
+        Cluster::<D, G>::recover_one(seed, seed >= 8).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    }
+}
+
+#[test]
+fn a_survivor_of_three_continues_on_an_operators_word() {
+    a_survivor_continues_on_an_operators_word::<Views, Active>();
+}
+
+#[test]
+fn with_permissions_a_survivor_of_three_continues_on_an_operators_word() {
+    a_survivor_continues_on_an_operators_word::<Views, Grants>();
+}
+
 #[test]
 fn there_are_as_many_voters_as_a_client_asks_for() {
     there_are_as_many_voters_as_asked_for::<Views, Active>();
@@ -149,6 +235,42 @@ fn with_mu_there_are_as_many_voters_as_a_client_asks_for() {
 #[test]
 fn with_dare_there_are_as_many_voters_as_a_client_asks_for() {
     there_are_as_many_voters_as_asked_for::<Beats, Votes>();
+}
+
+#[test]
+fn a_client_whose_session_others_have_ended_goes_on_if_nothing_was_on_the_way() {
+    for seed in 0..2 {
+        Cluster::<Views, Active>::outlives_its_session(seed)
+            .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    }
+}
+
+/// Clocks that show other times, and go at other rates; leaders that have joined since the last command.
+fn time_goes_on<D: Detector, G: Guard>() {
+    for seed in 0..6 {
+        let plan = Plan { drifts: true, ..Plan::of(seed, Faults::Single) };
+        Cluster::<D, G>::time_goes_on(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    }
+}
+
+#[test]
+fn as_much_time_passes_in_the_log_as_in_truth_whoever_leads() {
+    time_goes_on::<Views, Active>();
+}
+
+#[test]
+fn with_permissions_as_much_time_passes_in_the_log_as_in_truth_whoever_leads() {
+    time_goes_on::<Views, Grants>();
+}
+
+#[test]
+fn with_mu_as_much_time_passes_in_the_log_as_in_truth_whoever_leads() {
+    time_goes_on::<PullScore, Unleased>();
+}
+
+#[test]
+fn with_dare_as_much_time_passes_in_the_log_as_in_truth_whoever_leads() {
+    time_goes_on::<Beats, Votes>();
 }
 
 #[test]
@@ -345,8 +467,55 @@ mod mutants {
     }
 
     #[test]
+    fn a_leader_that_leaves_before_the_others_can_go_on() {
+        let run = |seed| {
+            let plan = Plan { mutant: Some(Mutant::LeavesAtOnce), ..Plan::of(seed, Faults::Single) };
+            Cluster::<Views, Active>::stop_all(seed, &plan).err()
+        };
+        let fault = (0..BUDGET).find_map(run).expect("caught");
+        assert!(fault.starts_with("invariant 12:") || fault.starts_with("invariant 2:"), "{fault}");
+    }
+
+    #[test]
+    fn a_save_that_sees_what_was_applied_after_it_began() {
+        is_caught(Mutant::SaveLate, &[14]);
+    }
+
+    #[test]
+    fn a_snapshot_that_is_continued_with_that_of_another_provider() {
+        // What it loads may be no state at all, so that it never has one.
+        is_caught(Mutant::SnapshotsMixed, &[1, 3, 6, 12, 14]);
+    }
+
+    #[test]
     fn a_leader_whose_clock_is_behind_the_log() {
         is_caught(Mutant::StampsOfOneClock, &[13]);
+    }
+
+    /// A violation of invariant 13 while nothing is written and replicas are replaced.
+    fn changes_time(mutant: Mutant) {
+        let run = |seed| {
+            let plan = Plan { mutant: Some(mutant), ..Plan::of(seed, Faults::Single) };
+            Cluster::<Views, Active>::time_goes_on(seed, &plan).err()
+        };
+        let fault = (0..6).find_map(run).unwrap_or_else(|| panic!("{mutant:?} survives"));
+        assert!(fault.starts_with("invariant 13:"), "{mutant:?}: {fault}");
+        println!("{mutant:?}: {fault}");
+    }
+
+    #[test]
+    fn a_successor_for_which_time_stands_still() {
+        changes_time(Mutant::TimeStandsStill);
+    }
+
+    #[test]
+    fn a_joiner_that_learns_of_no_time() {
+        changes_time(Mutant::ConfigsWithoutTime);
+    }
+
+    #[test]
+    fn a_leader_that_takes_the_clock_of_its_host_for_the_time_of_the_log() {
+        changes_time(Mutant::StampsOfOneClock);
     }
 
     #[test]

@@ -37,6 +37,8 @@ fn of_leader<D: Detector, G: Guard>(replica: &Replica<Watched, D, G>) -> (u64, C
 pub(crate) struct Oracle {
     /// The digest of the prefix that ends with an entry.
     digests: BTreeMap<u64, u64>,
+    /// The service's state after it.
+    states: BTreeMap<u64, u64>,
     /// The newest entry that a leader has committed, and its term.
     committed: u64,
     committed_in: u64,
@@ -71,6 +73,14 @@ impl Oracle {
         Ok(())
     }
 
+    /// A replica is to continue alone, as another log.
+    pub(crate) fn begin_anew(&mut self, node: u32) {
+        let applied = self.nodes.get(&node).map_or(0, |known| known.applied);
+        self.digests.split_off(&(applied + 1));
+        self.states.split_off(&(applied + 1));
+        self.committed = self.committed.min(applied);
+    }
+
     fn check_applied<D: Detector, G: Guard>(
         &mut self,
         one: &Seen<'_, D, G>,
@@ -97,6 +107,13 @@ impl Oracle {
             if first != digest {
                 return Err(format!(
                     "invariant 1: replica {node} has other entries up to {applied} than others"
+                ));
+            }
+            let state = replica.service().state();
+            let first = *self.states.entry(applied).or_insert(state);
+            if first != state {
+                return Err(format!(
+                    "invariant 14: replica {node} has another state after {applied} than others"
                 ));
             }
         }

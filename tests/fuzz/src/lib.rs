@@ -18,9 +18,11 @@
 
 mod mutate;
 pub mod recorded;
+mod regions;
 mod rng;
 
 pub use mutate::Shape;
+pub use regions::Regions;
 pub use rng::Rng;
 
 use std::collections::BTreeSet;

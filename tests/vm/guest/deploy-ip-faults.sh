@@ -36,7 +36,9 @@ until_true "the reason" says_view "web-3 ($before) failed: heartbeat"
 
 step "a host is cut off"
 before=$(incarnation node-3)
+# Not before this host knows that it has begun: it could wait for the answer for ever.
 cat >/mnt/cut-off <<END
+until [ -e /mnt/begun ]; do sleep 0.1; done
 ip link set eth0 down
 $environment
 until runuser -u obol -- obol status --json | jq -e 'any(.processes[]; .name == "web-3" and .lease.active == false)'; do sleep 0.1; done
@@ -45,6 +47,7 @@ until [ -e /mnt/heal ]; do sleep 0.1; done
 ip link set eth0 up
 END
 ssh 10.0.0.3 systemd-run --quiet bash /mnt/cut-off
+touch /mnt/begun
 until_true "a view without the host" leaves node-3
 until_true "the host to act no more" test -e /mnt/does-not-act
 until_true "the others to act" acts web-1

@@ -193,7 +193,7 @@ grep -q "node-2.* not a member" status.txt || fail "the status does not say who 
 grep -q "coord-. down" status.txt && fail "the status takes living coordinators of other hosts for dead"
 cat views.txt
 for name in node-2 app-2; do
-  grep -q "$name ([0-9]*) failed: " views.txt || fail "no view says that $name has failed"
+  grep -qE "$name \([0-9]+\) failed(: | with its agent)" views.txt || fail "no view says that $name has failed"
 done
 kill "$watcher"
 step "the survivor has a view without it"

@@ -5,6 +5,7 @@ use crate::drills::journal::{Journal, Outcome, Trial, Verdict, counted};
 use obol_fabric::{Instant, Nanos};
 use obol_fide::detectors as fide;
 use obol_membership::Reason;
+use obol_observe::figures::total;
 use obol_profiles::Profile;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -124,7 +125,7 @@ impl Measured {
             otherwise,
             detection_us: times,
             suspicion_us: times,
-            false_suspicions: counted(&journal.trials).map(|trial| trial.falsely_failed).sum(),
+            false_suspicions: total(counted(&journal.trials).map(|trial| trial.falsely_failed)),
             seconds: journal.took,
             remarks: remarks(journal),
         }

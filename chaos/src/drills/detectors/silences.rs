@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// Silences that are kept.
+const SILENCES_MAX: usize = 1 << 20;
 /// Between two looks: the error of each time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
@@ -48,6 +50,8 @@ impl Silences {
                     let now = counted(cluster);
                     // A gateway that started again counts from zero.
                     let more = now.zip(*known).map_or(0, |(now, before)| now.saturating_sub(before));
+                    // The word may be any number.
+                    let more = usize::try_from(more).unwrap_or(usize::MAX).min(SILENCES_MAX - seen.len());
                     seen.extend((0..more).map(|_| Silence { by: *host, at: clock::now() }));
                     *known = now.or(*known);
                 }

@@ -1,6 +1,6 @@
 //! Arms a fault agent: checks every guard, holds the targets, and writes the undo record.
 
-use super::{ArmedCue, ArmedInjection, FaultAgent, PRIORITY};
+use super::{ArmedCue, ArmedInjection, FaultAgent, FaultAgentError, PRIORITY};
 use crate::drillfile::guards::Guards;
 use crate::drills::channel::{Arm, INJECTIONS_MAX, TargetProcess};
 use crate::drills::core_warmer::CoreWarmer;
@@ -11,6 +11,7 @@ use crate::drills::halt;
 use crate::drills::runner::{self, RunError};
 use crate::drills::select::Chosen;
 use crate::drills::undo::{self, Record};
+use crate::drills::warden::Warden;
 use crate::faults::{self, Arming, host_network};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Held, Process, clock};
@@ -30,6 +31,7 @@ impl FaultAgent<'_> {
         if arm.injections.is_empty() || arm.injections.len() > INJECTIONS_MAX {
             return Err(format!("{} faults; one cue injects 1 to {INJECTIONS_MAX}", arm.injections.len()));
         }
+        self.require_warden()?;
         if arm.locks {
             self.keep_others_out()?;
         }
@@ -68,6 +70,15 @@ impl FaultAgent<'_> {
             || injections.iter().filter_map(|one| one.injection.whom.as_ref()).flat_map(cores).collect();
         let core_warmer = (injections.len() > 1).then(|| CoreWarmer::on(cores(), PRIORITY));
         self.state.lock().armed = Some(ArmedCue { token, expires, injections, core_warmer });
+        Ok(())
+    }
+
+    /// Starts another warden if that was killed. Nothing is injected without one.
+    fn require_warden(&mut self) -> Result<(), String> {
+        if !self.warden.is_there() {
+            let started = Warden::start(self.program, self.root, self.observer.cluster().name());
+            self.warden = started.map_err(|error| FaultAgentError::Warden(error).to_string())?;
+        }
         Ok(())
     }
 

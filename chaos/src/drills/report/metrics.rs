@@ -1,6 +1,7 @@
 //! OpenMetrics (specification 1.0.0): the figures as summaries in seconds, and counts.
 
 use crate::drills::journal::{Journal, Outcome, counted};
+use obol_observe::figures::total;
 use std::fmt::Write as _;
 
 /// A label's value, escaped.
@@ -36,7 +37,7 @@ pub(super) fn text(journal: &Journal) -> String {
         let n = counted(&journal.trials).filter(|trial| trial.outcome == outcome).count();
         let _ = writeln!(text, "obol_drill_trials{{drill=\"{drill}\",outcome=\"{name}\"}} {n}");
     }
-    let falsely: u64 = counted(&journal.trials).map(|trial| trial.falsely_failed).sum();
+    let falsely = total(counted(&journal.trials).map(|trial| trial.falsely_failed));
     text.push_str("# TYPE obol_drill_falsely_failed gauge\n");
     text.push_str("# HELP obol_drill_falsely_failed Members removed as failed that no fault had hit.\n");
     let _ = writeln!(text, "obol_drill_falsely_failed{{drill=\"{drill}\"}} {falsely}");

@@ -8,6 +8,7 @@ use crate::drills::journal::{
     Journal, Judged, Outcome, Trial, Verdict, counted, distribution, measured, samples,
 };
 use obol_fabric::Nanos;
+use obol_observe::figures::total;
 use obol_observe::plot::{Cell, Document};
 use obol_observe::stats::shown as us;
 use obol_observe::timeline::Phases;
@@ -164,7 +165,7 @@ fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
             Nanos(wait)
         ));
     }
-    let falsely: u64 = trials.counted.iter().map(|t| t.falsely_failed).sum();
+    let falsely = total(trials.counted.iter().map(|t| t.falsely_failed));
     let overlap = journal.trials.iter().map(|t| t.overlap_ns).max().unwrap_or(0);
     doc.list(vec![
         format!("Members that were removed although no fault had hit them: {falsely}."),
@@ -189,8 +190,13 @@ fn trigger(drill: &Drill, doc: &mut Document) {
             let lasts = fault.lasts.map_or(String::new(), |span| format!(" for {span}"));
             let whom =
                 if fault.targets.is_empty() { "the host".to_owned() } else { fault.targets.join(", ") };
+            let tolerated = if fault.tolerated { ", which the cluster is expected to tolerate" } else { "" };
             let cue = if step.faults.len() > 1 { ", on one cue with the others of this step" } else { "" };
-            lines.push(format!("Step {}: {} at {whom}{lasts}{cue}.", step.name, fault.kind.describe()));
+            lines.push(format!(
+                "Step {}: {} at {whom}{lasts}{tolerated}{cue}.",
+                step.name,
+                fault.kind.describe()
+            ));
         }
     }
     doc.list(lines);
@@ -483,8 +489,8 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
             journal.trials.iter().filter_map(|t| t.reason.as_deref()).any(|why| why.contains(UNSEEN));
         if unseen {
             actions.push(format!(
-                "No process was suspected. A stalled process is suspected after heartbeat.period times heartbeat.confirm (obol \
-                 profile show {}): let the fault last longer than that, or find out why no detector worked (obol status, obol \
+                "A process that was silenced was not suspected. A stalled process is suspected after heartbeat.period times heartbeat.confirm (obol \
+                 profile show {}): let the fault last longer than that, write expect = \"tolerated\" if it is to be tolerated, or find out why no detector worked (obol status, obol \
                  events).",
                 journal.profile
             ));

@@ -8,7 +8,7 @@ use crate::commands::tune_network::every;
 use crate::running::Running;
 use clap::Args;
 use obol_chaos::drills::healthy;
-use obol_console::options::long_duration;
+use obol_console::options::duration;
 use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::pin_to_core;
@@ -60,10 +60,10 @@ pub(crate) struct BenchPulse {
     #[arg(long, value_name = "N", requires = "span", conflicts_with = "count", value_parser = clap::value_parser!(u32).range(0..=64))]
     hogs: Option<u32>,
     /// How long suspicions are counted
-    #[arg(long = "for", value_name = "TIME", requires = "hogs", value_parser = long_duration)]
+    #[arg(long = "for", value_name = "TIME", requires = "hogs", value_parser = duration)]
     span: Option<Duration>,
     /// How long the network is measured before, to derive the timeout; without --profile only
-    #[arg(long, value_name = "TIME", default_value = "10m", requires = "hogs", conflicts_with = "profile", value_parser = long_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10m", requires = "hogs", conflicts_with = "profile", value_parser = duration)]
     measure: Duration,
     /// The timeout is derived for at most one false suspicion in this time: such as 12h, 30d, 1y
     #[arg(long, value_name = "TIME", default_value = "1d", requires = "hogs", conflicts_with = "profile", value_parser = every)]

@@ -164,7 +164,7 @@ impl Asked {
             };
             asked.there = of_host(&report.there, asked.there);
             asked.lost = of_host(&report.lost, asked.lost);
-            asked.newest = asked.newest.into_iter().chain(view).max_by_key(|view| view.id);
+            asked.newest = asked.newest.into_iter().chain(view).max_by_key(|view| view.rank());
             heard.push(report.host);
         }
         asked.silent = elsewhere().filter(|host| !heard.contains(host) && !lost.contains(host)).collect();

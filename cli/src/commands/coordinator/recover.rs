@@ -21,7 +21,6 @@ use obol_node::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX, saved_view};
 use obol_observe::{Observer, Process, Snapshot};
 use obol_profiles::file::{self, Pipes};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -90,7 +89,7 @@ fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure>
         Failure::Refused(format!("{from} holds a view that does not fit this cluster's limits"))
     })?;
     match known {
-        Some(known) if known.id > view.id => Err(Failure::Refused(format!(
+        Some(known) if known.rank() > view.rank() => Err(Failure::Refused(format!(
             "{from} holds view {}, but processes know view {}; use --from agents",
             view.id, known.id
         ))),
@@ -324,14 +323,14 @@ fn supervised(site: &Site) -> Result<bool, Failure> {
 
 pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitCode, Failure> {
     let json = options.json;
-    let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
+    let stop = signals::ending()?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
     let mut asked = Asked::of(&site, &options.report, &options.lost)?;
     let seen = snapshot.view.as_deref().cloned();
     let known = [inspect::known(&site)?, seen, asked.newest.take()];
-    let known = known.into_iter().flatten().max_by_key(|view| view.id);
+    let known = known.into_iter().flatten().max_by_key(|view| view.rank());
     let found = source(&options.from, &site, known)?;
     given_up(&options.lost, &found, &snapshot, &site)?;
     disaster(&site, &found, &snapshot, &asked)?;

@@ -27,7 +27,7 @@ pub(crate) struct CoordinatorRun {
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<ExitCode, Failure> {
     let number = args.number;
-    let (site, stop) = enter(root, cluster, &args.log, (None, coordinator_name(number), None))?;
+    let (site, stop, _name) = enter(root, cluster, &args.log, (None, coordinator_name(number), None))?;
     // Before this thread is scheduled in real time: the saver must not be.
     let _saver = match &args.save {
         Some(path) => {

@@ -203,6 +203,13 @@ fn unreadable(cluster: Name, error: &SiteError) -> Option<Finding> {
     })
 }
 
+/// What drills have left in force on this host.
+fn left_by_drills(site: &Site) -> Option<Finding> {
+    let left = super::status::left_by_drills(&site.cluster)?;
+    let cost = "processes of this host are hindered, and the cluster takes them for dead";
+    Some(Finding::warning("drills", left, (cost, "run that command, and see `obol status`")))
+}
+
 pub(crate) fn run(root: &Path, cluster: Name, args: &Doctor) -> Result<ExitCode, Failure> {
     let hosts = match &args.hosts {
         Some(file) => Some((Hosts::load(file).map_err(Failure::refused)?, file.as_path())),
@@ -236,6 +243,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Doctor) -> Result<ExitCode,
     findings.extend(detectors::check(root)?);
     findings.extend(memory::check(&subject));
     findings.extend(unreadable);
+    findings.extend(site.as_ref().and_then(left_by_drills));
     findings.extend(network::check(&subject));
     let promises = promise::of(&subject, &pauses);
     let report = Report {
@@ -251,9 +259,17 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Doctor) -> Result<ExitCode,
     Ok(report.code())
 }
 
+/// A number of things.
+fn several(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 fn print(report: &Report) -> std::io::Result<()> {
     let width = report.findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
-    for finding in &report.findings {
+    // What needs an operator is first.
+    let mut findings: Vec<&Finding> = report.findings.iter().collect();
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    for finding in findings {
         let Finding { check, severity, found, cost, remedy } = finding;
         output::line(format_args!("{} {check:<width$}  {found}", severity.sign()))?;
         for (head, text) in [("costs", cost), ("to do", remedy)] {
@@ -270,11 +286,11 @@ fn print(report: &Report) -> std::io::Result<()> {
     report.promises.lines().into_iter().try_for_each(output::line)?;
     let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
     output::line(format_args!(
-        "\n{} good, {} notes, {} warnings, {} problems; {} cores, Linux {}, profile {}",
+        "\n{} good, {}, {}, {}; {} cores, Linux {}, profile {}",
         count(Severity::Good),
-        count(Severity::Note),
-        count(Severity::Warning),
-        count(Severity::Problem),
+        several(count(Severity::Note), "note"),
+        several(count(Severity::Warning), "warning"),
+        several(count(Severity::Problem), "problem"),
         report.host.cores,
         report.host.kernel,
         report.profile

@@ -40,6 +40,10 @@ pub(super) fn check(subject: &Subject<'_>) -> Vec<Finding> {
     if let (true, Some(IpAddr::V4(address))) = (over_rdma, own.as_ref().map(|network| network.address)) {
         all.push(multicast("multicast between hosts", address, "views and notices do not arrive by multicast: deaths of other hosts are found by heartbeats alone"));
     }
+    // The file of hosts does not say which of them this one is, once its address is gone.
+    if let Some(network) = subject.site.and_then(|site| site.deployment.network.as_ref()) {
+        all.push(own_addresses(network));
+    }
     if let Some(network) = &own {
         all.extend(mtu(network.address));
         let least = least_duty(&network.fabric);
@@ -122,6 +126,25 @@ fn multicast(check: &'static str, interface: Ipv4Addr, cost: &str) -> Finding {
             ),
         ),
     }
+}
+
+/// Whether this host still has its addresses in the file of hosts.
+fn own_addresses(network: &Network) -> Finding {
+    const CHECK: &str = "addresses";
+    let lost = network.lost_addresses();
+    if lost.is_empty() {
+        return Finding::good(CHECK, format_args!("{} is on an interface", network.address));
+    }
+    let listed: Vec<String> = lost.iter().map(IpAddr::to_string).collect();
+    Finding::problem(
+        CHECK,
+        format_args!("{} of this host is on none of its interfaces", listed.join(", ")),
+        (
+            "other hosts cannot reach this one there, and remove its members",
+            "`ip address add ADDRESS/PREFIX dev INTERFACE` gives it back; a host that is to have another address is a new host \
+             in the file (docs/deploy.md)",
+        ),
+    )
 }
 
 fn mtu(address: IpAddr) -> Option<Finding> {
@@ -277,6 +300,18 @@ mod tests {
     use super::super::Severity;
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn an_address_that_this_host_does_not_have_is_a_problem() {
+        let of = |address: [u8; 4]| own_addresses(&Network::local(1, address.into(), 7471, 1));
+        assert_eq!(of([127, 0, 0, 1]).severity, Severity::Good);
+        // For documentation (RFC 5737): no host has it.
+        let lost = of([192, 0, 2, 1]);
+        assert!(
+            lost.severity == Severity::Problem && lost.found.starts_with("192.0.2.1 of this host"),
+            "{lost:?}"
+        );
+    }
 
     #[test]
     fn a_gateway_is_reached_or_not() {

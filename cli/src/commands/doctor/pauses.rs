@@ -8,6 +8,7 @@ use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
 use obol_fabric::host::sched::{self, Slice};
+use obol_observe::figures::total;
 use obol_observe::stats::{Distribution, Summary, shown};
 use obol_profiles::Profile;
 use rustix::thread::{CpuSet, sched_getaffinity, set_current_timer_slack};
@@ -135,7 +136,7 @@ fn each(all: &Distribution) -> impl Iterator<Item = (Nanos, u64)> + '_ {
 }
 
 fn longer(all: &Distribution, than: Nanos) -> u64 {
-    each(all).filter(|(pause, _)| *pause > than).map(|(_, n)| n).sum()
+    total(each(all).filter(|(pause, _)| *pause > than).map(|(_, n)| n))
 }
 
 fn histogram(all: &Distribution) -> Vec<Bar> {

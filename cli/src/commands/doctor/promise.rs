@@ -90,7 +90,8 @@ fn of_cluster(subject: &Subject<'_>) -> Option<OfCluster> {
 
 impl Promises {
     pub(super) fn lines(&self) -> Vec<String> {
-        let mut lines = vec!["what can be promised:".to_owned()];
+        let mut lines =
+            vec!["what this host could promise, which is not how the cluster is set up:".to_owned()];
         lines.push(match &self.host {
             Some(host) => format!(
                 "  this host, {} scheduling: leases of {} for {} % of renewals in time ({} % confidence, n {}); a frozen process is suspected after {}",

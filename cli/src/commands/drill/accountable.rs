@@ -7,7 +7,7 @@ use obol_chaos::drills::audit::{Entry, Event, Log, Who};
 use obol_chaos::drills::halt::REASON_CHARS_MAX;
 use obol_chaos::drills::switch::{self, OnHost, Order};
 use obol_chaos::drills::{Accountable, Halt};
-use obol_console::options::long_duration;
+use obol_console::options::duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_node::Site;
@@ -36,7 +36,7 @@ pub(crate) struct Approve {
     /// The drill file
     file: String,
     /// How long the approval counts
-    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = long_duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = duration)]
     time: Duration,
     /// Where the approval is written [default: FILE.approval]
     #[arg(long, value_name = "FILE")]
@@ -187,7 +187,7 @@ pub(super) fn approve(root: &Path, cluster: Name, options: &Approve) -> Result<E
     let path = &source.approval;
     approval.write(path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
     output::line(format_args!(
-        "drill {} is approved by {} on cluster {cluster} until {}: {}",
+        "drill {} is approved by {} on cluster {cluster} until {}, for any other user who runs it: {}",
         drill.id,
         approval.by.name(),
         approval.expires(),
@@ -201,7 +201,7 @@ pub(super) fn approve(root: &Path, cluster: Name, options: &Approve) -> Result<E
 
 /// The first time to show, as the log writes it.
 fn since(text: &str) -> Result<String, Failure> {
-    if let Ok(span) = long_duration(text) {
+    if let Ok(span) = duration(text) {
         let from = unix_now().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
         return Ok(obol_console::iso(from));
     }

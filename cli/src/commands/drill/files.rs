@@ -23,7 +23,6 @@ use obol_observe::annotations::{Forwarded, Mark};
 use obol_observe::stats::{Summary, shown as us};
 use obol_profiles::Profile;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -284,7 +283,8 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
         output::line(format_args!("step {}", step.step))?;
         for fault in &step.faults {
             let lasts = fault.lasts.as_ref().map_or(String::new(), |span| format!(" for {span}"));
-            output::line(format_args!("  {}{lasts}", fault.fault))?;
+            let tolerated = if fault.tolerated { ", to be tolerated" } else { "" };
+            output::line(format_args!("  {}{lasts}{tolerated}", fault.fault))?;
             for hit in &fault.hits {
                 let program = hit
                     .program
@@ -379,7 +379,7 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
             "{acts} acts, {slower} times slower than in the scenario, would hit the processes of {cluster}; add --yes"
         )));
     }
-    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let stop = signals::ending()?;
     let name = options.script.display().to_string();
     let logged = |event, outcome: Option<String>| {
         accountable::note(root, cluster, event, |entry| {
@@ -388,7 +388,9 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
         })
     };
     logged(Event::Began, None)?;
-    let replayed = drills::replay_script(root, cluster, &script, || !stop.load(Ordering::Relaxed));
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let replayed =
+        drills::replay_script((root, cluster), &program, &script, || !stop.load(Ordering::Relaxed));
     let outcome = match &replayed {
         Ok(replayed) => format!("played {} of {} acts", replayed.played, script.acts.len()),
         Err(error) => format!("refused: {error}"),
@@ -487,7 +489,7 @@ struct Watched {
 }
 
 fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
-    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let stop = signals::ending()?;
     let How { count, undo_early, ssh, login, accountable, progress, log: _ } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
@@ -542,11 +544,15 @@ pub(super) fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal
 pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
     how.log.start_command(root, cluster, "drill");
     let Watched { options, go_on } = watched(drill, how)?;
-    // Consoles and recordings show that a drill ran. If it cannot be noted, the drill's
-    // own report still does.
+    // Consoles and recordings show that a drill ran. If it cannot be noted, the drill's own report still
+    // does.
     let note = |verdict| {
         let mark = Mark::drill(clock::now(), &drill.id, verdict);
-        let _ = mark.write(&root.join(cluster.as_str()));
+        if let Err(error) = mark.write(&root.join(cluster.as_str())) {
+            tracing::warn!(target: "drill", "consoles and recordings do not show the drill: {error}");
+            // Nobody may read this.
+            let _ = output::remark(format_args!("consoles and recordings do not show the drill: {error}"));
+        }
         if let Ok(site) = Site::open(root, cluster)
             && let Forwarded::Not(why) = mark.forward(&site)
         {

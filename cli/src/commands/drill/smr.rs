@@ -19,7 +19,6 @@ use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_profiles::Profile;
 use obol_smr::VOTERS_MAX;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -120,7 +119,7 @@ pub(super) fn run(root: &Path, options: &DrillSmr) -> Result<ExitCode, Failure> 
     if let Some(out) = &options.out {
         std::fs::create_dir(out).map_err(Failure::refused_at(out))?;
     }
-    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let stop = signals::ending()?;
     let engines = match options.engines.as_slice() {
         [] => PresetName::value_variants(),
         named => named,

@@ -11,7 +11,6 @@ use obol_chaos::drills::{Host, Journal, Verdict};
 use obol_console::output::{self, Failure};
 use obol_fabric::host::sched::Slice;
 use obol_profiles::Profile;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +39,7 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
         std::fs::create_dir(out).map_err(Failure::refused_at(out))?;
     }
     // A drill handles these signals, too, but not between two drills.
-    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let stop = signals::ending()?;
     let mut floors = bench::Floors::default();
     let mut cells: Vec<Cell> = wanted.iter().map(|wanted| Cell::new(&wanted.scenario)).collect();
     let settings = [(false, true), (false, false), (true, true), (true, false)];

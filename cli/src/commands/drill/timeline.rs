@@ -13,11 +13,11 @@ use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_node::Site;
+use obol_observe::figures::total;
 use obol_profiles::Profile;
 use obol_replica::{ClientMember, Work};
 use obol_smr::{Client, KeyValue, Operation};
 use rustix::process::Signal;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Rate {
 /// By the second, the mean of some intervals.
 fn per_s(answers: &[u64]) -> f64 {
     let time = answers.len() as f64 * INTERVAL.as_micros_f64() / 1e6;
-    if answers.is_empty() { f64::NAN } else { answers.iter().sum::<u64>() as f64 / time }
+    if answers.is_empty() { f64::NAN } else { total(answers.iter().copied()) as f64 / time }
 }
 
 /// A client that writes rising values to a key of its own, as many at a time as it may.
@@ -364,7 +364,7 @@ fn play(
     let rate = Arc::clone(&writers.rate);
     let end = rate.interval(clock::now()).min(INTERVALS_MAX);
     let answered = writers.end()?;
-    timeline.answers = answered.iter().sum();
+    timeline.answers = total(answered.iter().copied());
     timeline.series = rate.intervals[..end].iter().map(|it| it.load(Ordering::Relaxed)).collect();
     played?;
     timeline.lost = Some(lost(&site, &answered)?);
@@ -400,7 +400,7 @@ pub(super) fn run(root: &Path, script: &str, options: &DrillSmr) -> Result<ExitC
     if let Some(out) = out {
         std::fs::create_dir(out).map_err(Failure::refused_at(out))?;
     }
-    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let stop = signals::ending()?;
     let mut timeline = Timeline {
         drill: drill.id.clone(),
         title: drill.title.clone(),

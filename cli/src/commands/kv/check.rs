@@ -7,7 +7,7 @@ use super::Sharding;
 use super::freeze::{Freezer, Running};
 use super::marks::Whose;
 use super::session::{Session, Work};
-use crate::leaving::let_leave;
+use crate::leaving::{forget_own, let_leave};
 use clap::Args;
 use hdrhistogram::Histogram;
 use obol_console::options::duration;
@@ -353,11 +353,15 @@ pub(super) struct Servers<'a> {
 impl Drop for Servers<'_> {
     fn drop(&mut self) {
         let_leave(self.running.iter_mut().map(|server| &mut server.child));
+        let places = self.running.len();
         self.running.clear();
-        // The keys belonged to this command only.
+        // The keys belonged to this command only, and so did servers that it has killed.
         if let Ok(site) = Site::open(self.root, self.cluster) {
             Whose::Command.clear_all(&site);
         }
+        let own: Vec<String> = (0..places).map(name).collect();
+        // Servers of shards have a suffix.
+        forget_own(self.root, self.cluster, |name| own.iter().any(|own| name.split('.').next() == Some(own)));
     }
 }
 
@@ -651,10 +655,13 @@ fn report(tallies: &[Tally], summary: &Summary, json: bool) -> Result<(), Failur
         let Summary { gets, puts, kills, freezes, failovers, wrong, .. } = summary;
         output::line(format_args!("{gets} GETs, {puts} PUTs, {wrong} wrong answers"))?;
         output::line(format_args!(
-            "GET p50 {:.1} us, p99 {:.1} us; PUT p50 {:.1} us, p99 {:.1} us",
-            summary.get_p50_us, summary.get_p99_us, summary.put_p50_us, summary.put_p99_us
+            "GET p50 {}, p99 {}; PUT p50 {}, p99 {}",
+            shown(summary.get_p50_us),
+            shown(summary.get_p99_us),
+            shown(summary.put_p50_us),
+            shown(summary.put_p99_us)
         ))?;
-        let failover = |us: Option<f64>| us.map_or("--".to_owned(), |us| format!("{us:.0} us"));
+        let failover = |us: Option<f64>| us.map_or("--".to_owned(), shown);
         output::line(format_args!(
             "{kills} kills, {freezes} freezes; {failovers} failovers as clients saw them, p50 {}, longest {}",
             failover(summary.failover_p50_us),

@@ -11,7 +11,6 @@ use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_kv::{Client, Operation, Service, Status};
 use obol_node::Site;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -111,7 +110,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     if options.tied {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
-    let stop = signals::flag(&[SIGTERM, SIGINT])?;
+    let stop = signals::ending()?;
     let client = Client::new(area(site)?, obol_agent::seed(), POLL_INTERVAL, AGAIN_EVERY).with_wakeups();
     let (mut endpoint, mut node) = join(site, options.name, Service::Client(Box::new(client)))?;
     let now = clock::now();

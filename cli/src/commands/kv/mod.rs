@@ -9,6 +9,7 @@ mod marks;
 mod server;
 mod session;
 
+use crate::names;
 use clap::{Args, Subcommand};
 use hdrhistogram::Histogram;
 use obol_console::options::duration;
@@ -25,6 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// What a client of one operation is called.
+const CLIENT_NAME: &str = "kv_client";
 /// How often a client that shares its core looks for an answer.
 const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 /// How long a client waits for an answer before it asks again.
@@ -118,9 +121,10 @@ pub(crate) enum Kv {
 /// How a client runs.
 #[derive(Debug, Args)]
 pub(crate) struct ClientOptions {
-    /// Name of this client in the cluster
-    #[arg(long, default_value = "kv_client")]
-    name: Name,
+    /// Name of this client in the cluster [default: kv_client, with -PID at its
+    /// end while another process has that]
+    #[arg(long)]
+    name: Option<Name>,
     /// Give up after this time
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     timeout: Duration,
@@ -186,7 +190,8 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
         return Err(Failure::refused(obol_kv::BeginError::TooLong(value.len())));
     }
     let is_get = matches!(operation, Operation::Get(_));
-    let (mut endpoint, mut node) = join(site, options.name, client(site, POLL_INTERVAL)?)?;
+    let (name, _claim) = names::of_client(site, options.name, CLIENT_NAME)?;
+    let (mut endpoint, mut node) = join(site, name, client(site, POLL_INTERVAL)?)?;
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };
     let stop = AtomicBool::new(false);

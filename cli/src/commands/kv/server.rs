@@ -7,14 +7,13 @@ use crate::signals;
 use clap::Args;
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::sched;
+use obol_fabric::host::{NameClaim, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Node, SERVER_PREFIX, Server, ServerState, Service, Shard};
 use obol_logs::{Line, Severity};
 use obol_node::Site;
 use obol_node::endpoint::Act;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -293,6 +292,13 @@ fn serve(
                 whose.clear(site, name);
                 if is_last {
                     whose.clear_shard(site, shard);
+                    if matches!(last, ServerState::Primary { .. }) {
+                        // It ends whether or not this is read.
+                        let _ = output::remark(format_args!(
+                            "obol: {name}: it had the last copy of its keys, which end with it: the next first server begins with \
+                             none"
+                        ));
+                    }
                 }
             }
             if last != ServerState::Yields || is_stopped {
@@ -322,8 +328,10 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
              as --poll-every 20us"
         )));
     }
-    let stop = signals::flag(&[SIGTERM, SIGINT])?;
+    let stop = signals::ending()?;
     let stop = &*stop;
+    // That of its log; each shard has a name of its own, or this one.
+    let _name = NameClaim::reserve(&site.cluster, options.name).map_err(Failure::refused)?;
     options.log.start(root, site, options.name, None);
     // Before any of its own shards has a state.
     let begins = options.force_empty || options.whose().left(site)?.is_empty();

@@ -11,7 +11,7 @@ use forwarder::Forwarder;
 use obol_chaos::rollout::{
     Ahead, Compared, Ended, Limit, LimitError, Report, Subject, Verdict, Watcher, judge,
 };
-use obol_console::options::long_duration;
+use obol_console::options::duration as long_duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
@@ -19,7 +19,6 @@ use obol_hooks::missing_program;
 use obol_observe::annotations::{CHARS_MAX, Mark, RolloutMark, RolloutStep};
 use obol_observe::calendar::unix_now;
 use obol_observe::{Health, Percentile};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,8 +31,8 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two judgements.
 const JUDGE_INTERVAL: Duration = Duration::from_secs(1);
-/// An unavailable cluster has so long to serve again before a rollout has failed.
-const SERVES_WITHIN: Duration = Duration::from_secs(5);
+/// A cluster that is not as it was before has this much time after settling before the rollout has failed.
+const AS_BEFORE_WITHIN: Duration = Duration::from_secs(10);
 /// Between two lines of progress that say nothing new, and two marks for consoles.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 const MARK_INTERVAL: Duration = Duration::from_secs(3);
@@ -49,10 +48,12 @@ const NAME_CHARS_MAX: usize = 60;
     hold any more, COMMAND is ended (SIGTERM to its process group, 10 s later SIGKILL) and the hook is run. Limits are \
     absolute (500us, 0.01%) or relative to the baseline (+20%). A limit that cannot be judged for lack of samples makes the \
     rollout void; a relative one that lacks them before COMMAND, before it is run. Graceful leaves are no failures.\n\
+    \nAt the end the cluster must be as it was before: healthy, with the same members, or programs in place of others of their \
+    sort (shop-... of shop-...), and none that joined since may have failed. --allow-degraded and --max-failed say otherwise.\n\
     \nExit codes: 0 passed, 1 failed by a limit, 2 refused before anything was run, 3 COMMAND failed, 4 aborted, \
     5 interrupted, 6 void.\n\
     \nExamples:\n\
-    \x20 obol rollout --max-late-renewals 0.01% --max-unavailable 0s -- ansible-playbook upgrade.yml\n\
+    \x20 obol rollout --max-failed 0 --max-late-renewals 0.01% --max-unavailable 0s -- ansible-playbook upgrade.yml\n\
     \x20 obol rollout --exercise 'obol drill app --count 300' --max-failover-p99 +20% -- ./deploy 1.4"
 )]
 pub(crate) struct Rollout {
@@ -73,6 +74,9 @@ pub(crate) struct Rollout {
     timeout: Duration,
     #[command(flatten)]
     limits: Limits,
+    /// Pass though members have not come back, or the cluster is degraded at the end
+    #[arg(long)]
+    allow_degraded: bool,
     /// A shell line that is run during the baseline and again after COMMAND, so that there are
     /// samples on both sides, for instance a drill
     #[arg(long, value_name = "LINE")]
@@ -111,16 +115,19 @@ struct Limits {
     /// Limit on the share of lease renewals that are late or find no majority
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true, value_parser = limit::<5>)]
     max_late_renewals: Option<Limit>,
-    /// Limit on the time for which the cluster is unavailable since COMMAND began
+    /// Limit on the time in which no program can act, since COMMAND began
     #[arg(long, value_name = "TIME", value_parser = limit::<6>)]
     max_unavailable: Option<Limit>,
+    /// Limit on the time in which not all expected members can act, since COMMAND began
+    #[arg(long, value_name = "TIME", value_parser = limit::<8>)]
+    max_degraded: Option<Limit>,
     /// Limit on the members that fail since COMMAND began, without those of the exercise
     #[arg(long, value_name = "N", value_parser = limit::<7>)]
     max_failed: Option<Limit>,
 }
 
 /// What the options limit, in their order.
-const SUBJECTS: [Subject; 8] = [
+const SUBJECTS: [Subject; 9] = [
     Subject::Failover(Percentile::P50),
     Subject::Failover(Percentile::P90),
     Subject::Failover(Percentile::P99),
@@ -129,6 +136,7 @@ const SUBJECTS: [Subject; 8] = [
     Subject::LateRenewals,
     Subject::Unavailable,
     Subject::Failed,
+    Subject::Degraded,
 ];
 
 fn limit<const N: usize>(text: &str) -> Result<Limit, LimitError> {
@@ -145,10 +153,11 @@ impl Limits {
             max_renewal_p99,
             max_late_renewals,
             max_unavailable,
+            max_degraded,
             max_failed,
         } = *self;
         let failovers = [max_failover_p50, max_failover_p90, max_failover_p99, max_failover];
-        let others = [max_renewal_p99, max_late_renewals, max_unavailable, max_failed];
+        let others = [max_renewal_p99, max_late_renewals, max_unavailable, max_degraded, max_failed];
         failovers.into_iter().chain(others).flatten().collect()
     }
 }
@@ -177,7 +186,7 @@ struct Gate<'a> {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitCode, Failure> {
-    let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
+    let stop = signals::ending()?;
     // Before anybody waits for a baseline.
     if let Some(why) = options.command.first().and_then(|program| missing_program(program)) {
         return Err(Failure::Refused(format!("{why}; nothing is observed or rolled out")));
@@ -217,8 +226,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitC
     if let Some(why) = forwarder.end() {
         let _ = output::remark(format_args!("consoles of other hosts do not show all of the rollout: {why}"));
     }
-    let mut report =
-        Report::new(cluster.to_string(), began, (verdict, reasons), command, compared, watcher.periods());
+    let (before, since, _) = watcher.periods();
+    let periods = (before, since);
+    let mut report = Report::new(cluster.to_string(), began, (verdict, reasons), command, compared, periods);
     (report.exercises, report.hook) = (exercises, hook);
     let kept = out.map(|dir| match report.write(dir) {
         Ok(()) => format!("the report is in {}", dir.display()),
@@ -288,6 +298,8 @@ impl Gate<'_> {
             let status = ended.status.as_deref().unwrap_or_default();
             return Ok((Verdict::CommandFailed, vec![format!("the command ended with {status}")], ended));
         }
+        self.watcher.poll();
+        self.watcher.settle();
         let (verdict, reasons) = self.settle()?;
         Ok((verdict, reasons, ended))
     }
@@ -316,15 +328,20 @@ impl Gate<'_> {
         Ok((!reasons.is_empty()).then_some((Verdict::Void, reasons)))
     }
 
-    /// The health after the rollout: what is unavailable for a moment only, as between two leases, has
-    /// time to serve again. Members that died with the coordinators are in no view, so that no limit
-    /// counts them.
-    fn health_at_the_end(&mut self) -> (Health, Vec<String>) {
-        let end = Instant::now() + SERVES_WITHIN;
+    /// In what the cluster is worse than before the rollout. What is so for a moment only, as between two
+    /// leases, has time to become as it was. Members that died with the coordinators are in no view, so that
+    /// no limit counts them.
+    fn worse_at_the_end(&mut self) -> Vec<String> {
+        let end = Instant::now() + AS_BEFORE_WITHIN;
         loop {
-            let (health, why) = self.watcher.poll();
-            if health.serves() || Instant::now() > end {
-                return (health, why);
+            let (health, reasons) = self.watcher.poll();
+            let allows = self.options.allow_degraded && health.serves();
+            let mut why = if allows { Vec::new() } else { self.watcher.roster().worse() };
+            if health != Health::Healthy && !allows {
+                why.push(format!("the cluster is {}: {}", health.name(), reasons.join("; ")));
+            }
+            if why.is_empty() || Instant::now() > end || self.stop.load(Ordering::Relaxed) {
+                return why;
             }
             thread::sleep(POLL_INTERVAL);
         }
@@ -336,15 +353,20 @@ impl Gate<'_> {
             Ok(exercised) => exercised,
             Err(cut) => return Ok(cut.verdict()),
         };
-        let (health, why) = self.health_at_the_end();
+        let worse = self.worse_at_the_end();
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(Cut::Interrupted.verdict());
+        }
         self.judge(Duration::ZERO);
         let failed = |holds: Option<bool>| {
             let of = self.compared.iter().filter(move |one| one.holds == holds);
             of.filter_map(Compared::complaint).collect::<Vec<_>>()
         };
         let mut wrong = failed(Some(false));
-        if !health.serves() {
-            wrong.push(format!("the cluster is {}: {}", health.name(), why.join("; ")));
+        wrong.extend(worse);
+        // A limit on failed members counts these as well.
+        if self.options.limits.max_failed.is_none() {
+            wrong.extend(self.watcher.roster().crashes());
         }
         wrong.extend(exercised.map(|why| format!("after the command, {why}")));
         if !wrong.is_empty() {
@@ -415,8 +437,8 @@ impl Gate<'_> {
 
     fn judge(&mut self, ahead: Duration) {
         self.judged = Instant::now();
-        let (before, since) = self.watcher.periods();
-        self.compared = judge(&self.limits, before, since, Ahead { longest: Nanos::from_std(ahead) });
+        self.compared =
+            judge(&self.limits, self.watcher.periods(), Ahead { longest: Nanos::from_std(ahead) });
     }
 
     /// Shows it on the consoles of all hosts. They are informed, and the gate decides without them.

@@ -21,7 +21,7 @@ pub(crate) use command_shim::{CommandShim, run as command_shim};
 pub(crate) use program::{ExecWithParent, exec_with_parent};
 
 use crate::commands::drill::DrillKind;
-use crate::ending::{NameClaim, unused};
+use crate::ending::unused_elsewhere;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use group::Group;
@@ -31,7 +31,7 @@ use membership::{End, Life, MembershipEvent};
 use obol_console::ClusterLocation;
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::{Cluster, Process};
+use obol_fabric::host::{Cluster, NameClaim, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::Kind;
 use obol_node::Site;
@@ -214,12 +214,11 @@ fn supervise(
     site.deployment.check_name(Kind::App, options.name).map_err(Failure::refused)?;
     let node = agent(&site.cluster, options.node)?;
     let another = |failure| Failure::Refused(format!("{failure}; choose another --name"));
-    let claim = NameClaim::take(site.cluster.dir(), options.name);
+    // From before its program starts until it has ended: a seat is taken for a part of that time only.
+    let _name = NameClaim::reserve(&site.cluster, options.name).map_err(Failure::refused).map_err(another)?;
+    unused_elsewhere(root, cluster, options.name).map_err(another)?;
     options.log.start(root, &site, options.name, Some(node));
     drop(site);
-    // Its refusal says more than that of the claim.
-    unused(root, cluster, options.name.as_str()).map_err(another)?;
-    let _claim = claim.map_err(another)?;
     obol_fabric::host::sched::adopt_orphans().map_err(Failure::failed)?;
     let (tx, rx) = mpsc::channel();
     pass_signals(tx.clone()).map_err(Failure::failed)?;
@@ -578,6 +577,11 @@ impl Supervisor<'_> {
         course.own = Incarnation::NONE;
     }
 
+    /// Whether the program has ended by itself, successfully, and is not started again.
+    fn is_done(&self, status: ExitStatus, course: &Course) -> bool {
+        status.success() && course.killed.is_none() && self.options.restart != Policy::Always
+    }
+
     /// Nothing of the program runs any more: now its membership may end, too.
     fn finish(&mut self, mut course: Course) -> io::Result<ExitStatus> {
         // Messages about the membership so far.
@@ -594,6 +598,11 @@ impl Supervisor<'_> {
                 self.hooks.call(Call::Lost { why: "it was asked to end".to_owned(), own: course.own });
             }
             // Whatever role a hook has taken is given up before another member can take it.
+            self.hooks.settle();
+            course.life.over(End::Leaves);
+        } else if let Some(status) = course.status.filter(|status| self.is_done(*status, &course)) {
+            // It has done its work and is not expected back.
+            self.lost(&program::how(status), &mut course);
             self.hooks.settle();
             course.life.over(End::Leaves);
         } else {

@@ -8,7 +8,7 @@ mod resp;
 
 use crate::commands::bench::failovers_over_ip;
 use clap::Args;
-use obol_console::options::long_duration;
+use obol_console::options::duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::host::{Held, clock};
 use obol_fabric::{Instant, Name, Nanos};
@@ -55,7 +55,7 @@ pub(crate) struct Shadow {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     failures: u32,
     /// End after this time
-    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = long_duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = duration)]
     span: Duration,
     /// Failovers of obol that are measured before; 0 for none
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]

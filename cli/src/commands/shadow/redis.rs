@@ -44,13 +44,18 @@ fn held(address: &str, info: &str) -> Option<(u32, Held)> {
     Some((pid, held))
 }
 
+/// A host with a port: addresses of IPv6 have colons of their own.
+fn authority(host: &str, port: impl std::fmt::Display) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 fn password() -> Option<String> {
     std::env::var(PASSWORD).ok()
 }
 
 impl Sentinel {
     fn open(&self) -> Result<Connection, Failure> {
-        let at = format!("Sentinel at {}:{}", self.host, self.port);
+        let at = format!("Sentinel at {}", authority(&self.host, self.port));
         Connection::open((&self.host, self.port), password().as_deref()).map_err(failed(&at))
     }
 }
@@ -67,7 +72,7 @@ impl Watched for Sentinel {
         let [host, port] = reply.texts()[..] else {
             return Err(Failure::Refused(format!("Sentinel does not know a master {}", self.master)));
         };
-        let address = format!("{host}:{port}");
+        let address = authority(host, port);
         let number = port.parse().map_err(|_| Failure::Failed(format!("Sentinel says {address}")))?;
         let mut link = Connection::open((host, number), password().as_deref()).map_err(failed(&address))?;
         let info = link.ask(&["INFO", "server"]).map_err(failed(&address))?;
@@ -136,6 +141,10 @@ mod tests {
         assert_eq!(of("10.1.0.1"), expected("10.1.0.1", PORT, MASTER));
         assert_eq!(of("db:7000/cache"), expected("db", 7000, "cache"));
         assert_eq!(of("[::1]:7000/cache"), expected("::1", 7000, "cache"));
+        assert_eq!(
+            [authority("::1", 1), authority("db", PORT)],
+            ["[::1]:1".to_owned(), format!("db:{PORT}")]
+        );
         for wrong in ["", "db:x", "db/", "a b", "u:p@db"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }

@@ -83,7 +83,10 @@ fn read_within(from: &mut impl BufRead, depth: usize) -> io::Result<Reply> {
             let items = (0..count).map(|_| read_within(from, depth)).collect::<io::Result<_>>()?;
             Ok(Reply::Items(items))
         }
-        _ => Err(wrong("an unknown kind")),
+        other => Err(wrong(&match other {
+            Some(letter) => format!("it begins with {letter:?}: something else than Redis listens there"),
+            None => "an empty line: something else than Redis may listen there".to_owned(),
+        })),
     }
 }
 

@@ -248,7 +248,8 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
                 format!("{:.1} %", report.recovery_permille_max as f64 / 10.0),
             ),
             ("wall time", format!("{:.1} s", report.wall_seconds)),
-            ("failovers per second and core", format!("{:.0}", report.failovers_per_second_per_core)),
+            ("processor time", format!("{:.1} s", report.cpu_seconds)),
+            ("failovers per second of processor", format!("{:.0}", report.failovers_per_second_per_core)),
         ] {
             output::line(format_args!("{name:<36} {value}"))?;
         }

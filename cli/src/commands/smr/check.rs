@@ -15,8 +15,8 @@ use obol_fabric::Nanos;
 use obol_fabric::sim::Rng;
 use obol_node::Site;
 use obol_observe::Observer;
+use obol_observe::stats::shown;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
@@ -313,13 +313,15 @@ fn check(
 fn print(summary: &Summary) -> Result<(), Failure> {
     let Summary { preset, gets, puts, wrong, lost, p50_us, p99_us, longest_wait_us, .. } = summary;
     output::line(format_args!(
-        "{preset}: {gets} reads and {puts} writes, {wrong} wrong answers, {lost} keys lost; {p50_us:.1} us p50, {p99_us:.1} us \
-         p99, {longest_wait_us:.0} us longest"
+        "{preset}: {gets} reads and {puts} writes, {wrong} wrong answers, {lost} keys lost; {} p50, {} p99, {} longest",
+        shown(*p50_us),
+        shown(*p99_us),
+        shown(*longest_wait_us)
     ))?;
     let Summary { kills, freezes, cuts, failovers, .. } = summary;
     if kills + freezes + cuts > 0 {
         let times = match (summary.failover_p50_us, summary.failover_max_us) {
-            (Some(p50), Some(longest)) => format!(": {p50:.0} us p50, {longest:.0} us longest"),
+            (Some(p50), Some(longest)) => format!(": {} p50, {} longest", shown(p50), shown(longest)),
             _ => String::new(),
         };
         output::line(format_args!(
@@ -350,7 +352,7 @@ fn failure(summary: &Summary) -> Option<String> {
 }
 
 pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
-    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let stop = signals::ending()?;
     let (mut failures, mut unhurt) = (Vec::new(), None);
     for &preset in &options.preset {
         let Checked { summary, wrong, interrupted } = check(root, site, options, preset, &stop)?;

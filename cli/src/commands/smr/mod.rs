@@ -4,26 +4,33 @@ mod bench;
 mod book;
 mod check;
 pub(crate) mod clients;
+pub(crate) mod departed;
 pub(crate) mod preset;
+mod recover;
 pub(crate) mod replicas;
 mod resp;
 mod server;
 mod status;
 pub(crate) mod store;
 
+use crate::names;
 use clap::{Args, Subcommand};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, ReplicaError, Work, named};
-use obol_smr::{CLIENT_PREFIX, Client, Done, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX};
+use obol_smr::{
+    Batch, CLIENT_PREFIX, Client, Done, KEY_BYTES_MAX, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX,
+};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// What a client of one operation is called.
+const CLIENT_NAME: &str = "smrc-client";
 /// How often a client that shares its core looks for an answer.
 pub(crate) const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 
@@ -48,9 +55,18 @@ pub(crate) enum Smr {
         \nExit codes: 0 a replica leads, 1 none does, 2 no such cluster."
     )]
     Status(status::Options),
+    /// Continue with what one replica has, where no majority of the voters comes back
+    #[command(
+        after_help = "Where a majority of the voters has died, those that are left keep what they have and serve nobody. This makes \
+        one of them the only voter of a new log, with all entries that it has. What only the lost ones had is lost, so choose the \
+        one with the highest ACCEPTED in `obol smr status`, and use it only if the others are lost for good: one that was only \
+        frozen or cut off ends when it comes back, with a message that it has another store.\n\
+        \nExit codes: 0 it serves, 1 it does not, 2 refused."
+    )]
+    Recover(recover::Options),
     /// Read a key
     Get {
-        /// The key, at most 255 bytes
+        /// The key; one of more than 255 bytes, which clients of Redis may have written, by an entry of the log
         key: String,
         #[command(flatten)]
         client: ClientOptions,
@@ -66,7 +82,7 @@ pub(crate) enum Smr {
     },
     /// Remove a key
     Delete {
-        /// The key, at most 255 bytes
+        /// The key, also one of more than 255 bytes
         key: String,
         #[command(flatten)]
         client: ClientOptions,
@@ -126,9 +142,10 @@ pub(crate) enum Smr {
 /// How a client runs.
 #[derive(Debug, Args)]
 pub(crate) struct ClientOptions {
-    /// Its name in the cluster: smrc- and something
-    #[arg(long, default_value = "smrc-client", value_parser = client_name)]
-    name: Name,
+    /// Its name in the cluster: smrc- and something [default: smrc-client, with
+    /// -PID at its end while another process has that]
+    #[arg(long, value_parser = client_name)]
+    name: Option<Name>,
     /// Give up after this time
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     timeout: Duration,
@@ -153,6 +170,12 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
     match command {
         Smr::Server(options) => server::run(&site, options),
         Smr::Status(options) => status::run(root, &site, options),
+        Smr::Recover(options) => recover::run(root, &site, options),
+        Smr::Get { key, client } if key.len() > KEY_BYTES_MAX => {
+            let reply = one(&site, client, Operation::Propose(long_key("GET", key)?))?.reply;
+            output::line(String::from_utf8_lossy(bulk_of(&reply)?))?;
+            Ok(ExitCode::SUCCESS)
+        }
         Smr::Get { key, client } => {
             let query = KeyValue::get(key.as_bytes()).map_err(Failure::refused)?;
             let done = one(&site, client, Operation::Query(query))?;
@@ -163,6 +186,13 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
             let put = KeyValue::put(key.as_bytes(), value.as_bytes()).map_err(Failure::refused)?;
             found(&one(&site, client, Operation::Propose(put))?)?;
             Ok(ExitCode::SUCCESS)
+        }
+        Smr::Delete { key, client } if key.len() > KEY_BYTES_MAX => {
+            let reply = one(&site, client, Operation::Propose(long_key("DEL", key)?))?.reply;
+            match reply_of(&reply)? {
+                b":0\r\n" => Err(no_key()),
+                _ => Ok(ExitCode::SUCCESS),
+            }
         }
         Smr::Delete { key, client } => {
             let delete = KeyValue::delete(key.as_bytes()).map_err(Failure::refused)?;
@@ -182,17 +212,66 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
 /// Sets how many voters there are to be.
 pub(crate) fn resize(site: &Site, voters: u32) -> Result<(), Failure> {
     let name = Name::new("smrc-resize").map_err(Failure::failed)?;
-    let options = ClientOptions { name, timeout: replicas::PATIENCE };
+    let options = ClientOptions { name: Some(name), timeout: replicas::PATIENCE };
     one(site, &options, Operation::Resize(voters)).map(drop)
 }
 
 /// What an answer contains.
 fn found(done: &Done) -> Result<&[u8], Failure> {
+    if KeyValue::is_full(&done.reply) {
+        return Err(Failure::Failed(
+            "the leader's memory is full (--memory-max): delete keys, or start replicas with a larger bound"
+                .to_owned(),
+        ));
+    }
+    if KeyValue::is_large(&done.reply) {
+        return Err(Failure::Failed(
+            "the value is too long to be read here: a client of Redis can read it (`obol smr server --resp`)"
+                .to_owned(),
+        ));
+    }
     match KeyValue::outcome(&done.reply) {
         Ok(Some(value)) => Ok(value),
-        Ok(None) => Err(Failure::Failed("the store does not have this key".to_owned())),
+        Ok(None) => Err(no_key()),
         Err(error) => Err(Failure::failed(error)),
     }
+}
+
+fn no_key() -> Failure {
+    Failure::Failed("the store does not have this key".to_owned())
+}
+
+/// A command of Redis with a key for which others have no room.
+fn long_key(command: &str, key: &str) -> Result<Box<[u8]>, Failure> {
+    let mut batch = Batch::default();
+    if batch.push(&[command, key]) {
+        return Ok(batch.bytes());
+    }
+    Err(Failure::Refused(format!(
+        "the store has no keys of {} bytes: no command has room for one",
+        key.len()
+    )))
+}
+
+/// The reply to the one command of a batch, as Redis words it.
+fn reply_of(reply: &[u8]) -> Result<&[u8], Failure> {
+    let replies = Batch::replies(reply).unwrap_or_default();
+    match replies.first() {
+        Some([b'-', why @ ..]) => Err(Failure::Failed(String::from_utf8_lossy(why).trim_end().to_owned())),
+        Some(reply) => Ok(reply),
+        None => Err(Failure::Failed("the answer has no room for the value, or is damaged".to_owned())),
+    }
+}
+
+/// The value in such a reply.
+fn bulk_of(reply: &[u8]) -> Result<&[u8], Failure> {
+    let bulk = reply_of(reply)?;
+    if bulk == b"$-1\r\n" {
+        return Err(no_key());
+    }
+    let value = bulk.iter().position(|byte| *byte == b'\n').map(|end| &bulk[end + 1..]);
+    let value = value.filter(|_| bulk.starts_with(b"$")).and_then(|value| value.strip_suffix(b"\r\n"));
+    value.ok_or_else(|| Failure::Failed("the answer is no value".to_owned()))
 }
 
 /// One operation.
@@ -214,7 +293,8 @@ impl Work for Once {
 }
 
 fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Done, Failure> {
-    let mut client = ClientMember::join(site, options.name, POLL_INTERVAL).map_err(failure)?;
+    let (name, _claim) = names::of_client(site, options.name, CLIENT_NAME)?;
+    let mut client = ClientMember::join(site, name, POLL_INTERVAL).map_err(failure)?;
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };
     let used = client.run(&mut once, &AtomicBool::new(false));
@@ -222,8 +302,38 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Don
     used.map_err(Failure::failed)?;
     once.ended.ok_or_else(|| {
         Failure::Failed(format!(
-            "no answer within {:?}; see `obol status` whether a majority of the replicas runs ({REPLICA_PREFIX}1, ...)",
+            "no answer within {:?}; see `obol smr status` whether a majority of the replicas runs ({REPLICA_PREFIX}1, ...)",
             options.timeout
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reply to a batch of one command.
+    fn reply(text: &str) -> Vec<u8> {
+        let len = u16::try_from(text.len()).expect("short").to_le_bytes();
+        [&[1][..], &len, text.as_bytes()].concat()
+    }
+
+    #[test]
+    fn a_value_is_read_from_the_reply_to_a_command_of_redis() {
+        let value =
+            |text: &str| bulk_of(&reply(text)).map(|value| String::from_utf8_lossy(value).into_owned());
+        assert_eq!(value("$4\r\na\r\nb\r\n").ok().as_deref(), Some("a\r\nb"));
+        assert_eq!(value("$0\r\n\r\n").ok().as_deref(), Some(""));
+        for (text, why) in [
+            ("$-1\r\n", "does not have"),
+            ("-OOM full\r\n", "OOM full"),
+            (":1\r\n", "no value"),
+            ("$", "no value"),
+        ] {
+            let said = value(text).expect_err(text).to_string();
+            assert!(said.contains(why), "{said}");
+        }
+        assert!(bulk_of(&[0]).is_err() && bulk_of(&[]).is_err(), "no command was executed");
+        assert!(long_key("GET", &"k".repeat(1000)).is_ok() && long_key("GET", &"k".repeat(1100)).is_err());
+    }
 }

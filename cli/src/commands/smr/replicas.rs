@@ -1,6 +1,6 @@
 //! Replicas of a store that a command starts and ends, and hears of by what they print.
 
-use crate::leaving::let_leave;
+use crate::leaving::{forget_own, let_leave};
 use obol_console::output::Failure;
 use obol_fabric::host::sched;
 use obol_node::Site;
@@ -57,7 +57,9 @@ impl Drop for Replicas<'_> {
         let_leave(self.running.iter_mut().map(|replica| &mut replica.child));
         self.running.clear();
         // The keys belonged to this command only.
-        (0..self.before + count).for_each(|place| obol_replica::clear_mark(self.site, &name(place)));
+        let own: Vec<String> = (0..self.before + count).map(name).collect();
+        own.iter().for_each(|name| obol_replica::clear_mark(self.site, name));
+        forget_own(self.root, self.site.cluster.name(), |name| own.iter().any(|own| own == name));
     }
 }
 

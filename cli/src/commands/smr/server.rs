@@ -7,17 +7,17 @@ use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::{Waker, sched};
+use obol_fabric::host::{NameClaim, Waker, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{Observer, ReplicaError, Settings, named};
 use obol_smr::{
-    Active, Beats, Client, ClientError, Detector, Grants, Guard, KeyValue, OrderBook, PullScore,
+    Active, Beats, Client, ClientError, Departure, Detector, Grants, Guard, KeyValue, OrderBook, PullScore,
     REPLICA_PREFIX, Replica, ReplicaState, Service, VOTERS_MAX, Views, Votes,
 };
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -65,9 +65,21 @@ pub(crate) struct Options {
     #[arg(long)]
     force_empty: bool,
     /// Serve clients of Redis at this address, such as 127.0.0.1:6379: any
-    /// replica does, also one that does not lead. There are no passwords
+    /// replica does, also one that does not lead
     #[arg(long, value_name = "ADDRESS")]
     resp: Option<SocketAddr>,
+    /// The password that clients of Redis have to send: the first line of this
+    /// file, which only its owner or group may read
+    #[arg(long, value_name = "FILE", requires = "resp")]
+    resp_password_file: Option<PathBuf>,
+    /// Serve clients of Redis on other hosts, though all that they send and get
+    /// can be read on the way, the password as well
+    #[arg(long, requires = "resp_password_file")]
+    resp_unencrypted: bool,
+    /// Refuse commands that need memory while it leads and keys and values take
+    /// more than this: bytes, or with K, M or G. The same for all replicas
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory_max: Option<u64>,
     /// Print its state as JSON lines
     #[arg(long)]
     json: bool,
@@ -83,6 +95,34 @@ fn replica_name(text: &str) -> Result<Name, String> {
 /// A span that may be zero.
 fn pause(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
+}
+
+/// A number of bytes, such as 500M.
+fn size(text: &str) -> Result<u64, String> {
+    let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1_u64 << 30)];
+    let unit = units.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, unit) = unit.unwrap_or((text, 1));
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("{text:?} is no size; one is a number of bytes, or of K, M or G: 500M"))
+}
+
+/// What a replica keeps, when it begins.
+trait Begins: Service {
+    fn begin(options: &Options) -> Self;
+}
+
+impl Begins for KeyValue {
+    fn begin(options: &Options) -> Self {
+        options.memory_max.map_or_else(Self::default, |most| Self::default().with_memory_max(most))
+    }
+}
+
+impl Begins for OrderBook {
+    fn begin(_: &Options) -> Self {
+        Self::default()
+    }
 }
 
 #[derive(Serialize)]
@@ -117,6 +157,8 @@ struct Printer<'a> {
     json: bool,
     name: Name,
     server: Option<Server<'a>>,
+    /// Whether it was asked to begin an empty store and has not led yet.
+    to_begin_anew: bool,
 }
 
 impl Observer for Printer<'_> {
@@ -147,6 +189,19 @@ impl Observer for Printer<'_> {
         replica: &Replica<S, E, G>,
         state: ReplicaState,
     ) {
+        match state {
+            ReplicaState::TakingOver | ReplicaState::Leading { .. } => self.to_begin_anew = false,
+            ReplicaState::Following { whole: true } | ReplicaState::Yields if self.to_begin_anew => {
+                self.to_begin_anew = false;
+                // It follows whether or not this is read.
+                let _ = output::remark(format_args!(
+                    "obol: {}: --force-empty has no effect, and nothing was lost: replicas that run have a store, and this one takes \
+                     that. To begin an empty one, stop all replicas first",
+                    self.name
+                ));
+            }
+            _ => {}
+        }
         if state == ReplicaState::Waiting {
             // It waits whether or not this is read.
             let _ = output::remark(format_args!(
@@ -166,6 +221,32 @@ impl Observer for Printer<'_> {
         }
     }
 
+    fn leaves(&mut self, departure: Departure) -> bool {
+        let what = match departure {
+            Departure::Left => return false,
+            Departure::Last => {
+                "it had the last copy of the store, which ends with it. A first replica of this host now waits for the store; \
+                 --force-empty begins an empty one"
+            }
+            Departure::Pending => {
+                "it leaves, and the replicas that are left are no majority of the voters, or lack what it has: they do not serve \
+                 until those return that are frozen or cut off. `obol smr status` shows what each has; `obol smr recover` \
+                 continues with that of one"
+            }
+        };
+        // It ends whether or not this is read.
+        let _ = output::remark(format_args!("obol: {}: {what}", self.name));
+        true
+    }
+
+    fn recovers(&mut self) {
+        // It continues whether or not this is read.
+        let _ = output::remark(format_args!(
+            "obol: {}: it continues alone with what it has, as the only voter of a new log (`obol smr recover`)",
+            self.name
+        ));
+    }
+
     fn unmarked(&mut self, error: ReplicaError) {
         // It serves all the same.
         let _ = output::remark(format_args!("obol: {}: {error}", self.name));
@@ -181,6 +262,12 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
             "--resp: clients of Redis need keys and values; leave out --service, or --resp".to_owned(),
         ));
     }
+    if options.service != Kept::Keys && options.memory_max.is_some() {
+        return Err(Failure::Refused(
+            "--memory-max: only keys and values have a bound; leave out --service, or --memory-max"
+                .to_owned(),
+        ));
+    }
     if let Some(core) = options.core {
         sched::pin_to_core(core).map_err(|error| {
             Failure::Refused(format!(
@@ -188,8 +275,16 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
             ))
         })?;
     }
-    let stop = signals::flag(&[SIGTERM, SIGINT])?;
-    let front = options.resp.map(|address| Front::bind(address, options.name)).transpose()?;
+    let stop = signals::ending()?;
+    // Also between two of its lives.
+    let _name = NameClaim::reserve(&site.cluster, options.name).map_err(Failure::refused)?;
+    let front = options
+        .resp
+        .map(|address| {
+            let password = options.resp_password_file.as_deref();
+            Front::bind(address, options.name, password, options.resp_unencrypted)
+        })
+        .transpose()?;
     let ended = AtomicBool::new(false);
     // With a priority, or without a pause, connections would take the core from all others.
     let may_serve = site.deployment.profile.scheduling.priority().is_none() && !options.poll_every.is_zero();
@@ -202,7 +297,8 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
             None => Ok(None),
         };
         let code = server.and_then(|server| {
-            let mut printer = Printer { json: options.json, name: options.name, server };
+            let to_begin_anew = options.force_empty;
+            let mut printer = Printer { json: options.json, name: options.name, server, to_begin_anew };
             match options.service {
                 Kept::Keys => serve_as::<KeyValue>(site, options, &stop, &mut printer),
                 Kept::OrderBook => serve_as::<OrderBook>(site, options, &stop, &mut printer),
@@ -214,7 +310,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
 }
 
 /// Runs replicas with the preset of the options.
-fn serve_as<S: Service + Default>(
+fn serve_as<S: Begins>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
@@ -229,7 +325,7 @@ fn serve_as<S: Service + Default>(
 }
 
 /// Runs replicas, one after the other, until stopped.
-fn serve<S: Service + Default, E: Detector, G: Guard>(
+fn serve<S: Begins, E: Detector, G: Guard>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
@@ -242,6 +338,7 @@ fn serve<S: Service + Default, E: Detector, G: Guard>(
         force_empty: options.force_empty,
         poll_every: Nanos::from_std(options.poll_every),
     };
-    obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::default()), stop, printer).map_err(failure)?;
+    obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::begin(options)), stop, printer)
+        .map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,8 @@
 //! The memory of host `n` is that of a cluster `NAME.n` in the same root; host 1 has the name
 //! itself. So every command works on each of them.
 
-use obol_console::output::Failure;
+use crate::commands::root;
+use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::identity::Duty;
 use obol_node::keys::Authority;
@@ -41,6 +42,28 @@ impl HostNames {
 
     pub(crate) fn are_several(&self) -> bool {
         self.0.len() > 1
+    }
+
+    /// Says what was started, and what to do with it.
+    pub(crate) fn announce(&self, deployment: &Deployment) -> std::io::Result<()> {
+        let cluster = self.of(1);
+        let Deployment { coordinators, caches, apps, profile, .. } = deployment;
+        output::line(format_args!(
+            "obol: cluster {cluster}, profile {}, coordinators {coordinators}, caches {caches}, apps {apps}. Ctrl-C ends it",
+            profile.name
+        ))?;
+        let place =
+            if cluster.as_str() == root::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
+        output::line(format_args!(
+            "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
+        ))?;
+        if let [_, second, ..] = self.all() {
+            output::line(format_args!(
+                "Its {} hosts are this one; as host 2 sees it: `obol status --cluster {second}`",
+                self.all().len()
+            ))?;
+        }
+        Ok(())
     }
 }
 

@@ -6,10 +6,9 @@ use crate::table;
 use obol_console::output;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
-use obol_membership::metrics::Counter;
 use obol_membership::{Change, View};
 use obol_observe::timeline::{History, Timeline};
-use obol_observe::{Health, Observer, Snapshot};
+use obol_observe::{Health, Observer, Renewals, Snapshot};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -89,14 +88,15 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(cluster: Name, observer: Observer, json: bool, quiet: bool) -> Self {
+    /// `began` is when the command began.
+    pub(crate) fn new(cluster: Name, observer: Observer, json: bool, quiet: bool, began: Instant) -> Self {
         Self {
             cluster,
             observer,
             history: History::default(),
             json,
             quiet,
-            began: clock::now(),
+            began,
             names: Names::default(),
             shown: None,
             shown_health: None,
@@ -249,16 +249,17 @@ impl Live {
     /// What happened in all.
     pub(crate) fn summary(&mut self) -> SummaryJson {
         let snapshot = self.observer.snapshot();
-        let sum = |counter| snapshot.processes.iter().map(|p| p.counter(counter)).sum();
+        // Of all lives: the processes that are left are not those that ran.
+        let Renewals { on_time, late, failed } = self.observer.renewals();
         SummaryJson {
             event: "summary",
             seconds: clock::now().since(self.began).0 as f64 / 1e9,
             view: snapshot.view.as_ref().map(|view| view.id.0),
             view_changes: self.changes,
             health: snapshot.health,
-            renewals_on_time: sum(Counter::RenewalsOnTime),
-            renewals_late: sum(Counter::RenewalsLate),
-            renewals_failed: sum(Counter::RenewalsFailed),
+            renewals_on_time: on_time,
+            renewals_late: late,
+            renewals_failed: failed,
             reasons: snapshot.reasons,
         }
     }

@@ -6,9 +6,8 @@ mod live;
 mod log;
 mod spares;
 
-use crate::commands::root;
 use crate::directory::Made;
-use crate::ending::{DYING_TIMEOUT, is_dying, unused};
+use crate::ending::{DYING_TIMEOUT, unused};
 use crate::logging::LogOptions;
 use crate::{running, saved, signals, values};
 use child_logs::{ChildLogs, by_reason};
@@ -23,7 +22,7 @@ use obol_console::output::{self, Failure};
 use obol_console::{Background, Console};
 use obol_fabric::Name;
 use obol_fabric::host::peer::{peer, user};
-use obol_fabric::host::{Cluster, clock, sched};
+use obol_fabric::host::{Cluster, clock, is_dying, sched};
 use obol_fabric::notice::Detection;
 use obol_membership::View;
 use obol_membership::view::coordinator_name;
@@ -32,7 +31,7 @@ use obol_node::{Deployment, Network};
 use obol_observe::{Health, Observer, Snapshot};
 use obol_profiles::Profile;
 use serde::Serialize;
-use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGKILL, SIGTERM};
+use signal_hook::consts::{SIGBUS, SIGINT, SIGKILL, SIGTERM};
 use spares::Spares;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -122,8 +121,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The same while the console shows the cluster, and only the summary and the dead children are to
 /// be cared for.
 const LOOK_BESIDE: Duration = Duration::from_secs(1);
-/// A cluster that is not healthy after this long is shown as it is; one in which no process acts
-/// has failed to start.
+/// Time from the start of the last process. A cluster that is not healthy by then is shown as it is;
+/// one in which no process acts has failed to start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// When one process has failed to start, the others have so long to fail as well, so that one
 /// message reports all.
@@ -262,9 +261,9 @@ impl Supervisor {
     /// Starts a process that was asked for: one that does not run, and whose name was not taken
     /// meanwhile.
     fn start_again(&mut self, name: &str) -> Result<u32, String> {
-        self.spec(name)?;
+        let home = self.spec(name)?.cluster;
         self.wait_for_end(name)?;
-        unused(&self.root, self.cluster, name).map_err(|failure| failure.to_string())?;
+        unused(&self.root, home, name).map_err(|failure| failure.to_string())?;
         let pid = self.start(name)?;
         if let Some(started) = self.children.get_mut(name) {
             started.later = true;
@@ -456,6 +455,8 @@ fn read_request(caller: UnixStream, tx: &Sender<Ask>) {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, Failure> {
+    // What it takes to start the processes is part of the start.
+    let (began, began_at) = (Instant::now(), clock::now());
     let profile = match options.temporary {
         true => running::profile_sent()?,
         false => Profile::load(&options.profile).map_err(Failure::refused)?,
@@ -482,7 +483,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         true => obol_console::config::Config::load(options.look.config.as_deref())?,
         false => obol_console::config::Config::default(),
     };
-    let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
+    let stop = signals::ending()?;
     if options.temporary {
         running::stop_with_sender(Arc::clone(&stop))?;
     }
@@ -512,13 +513,18 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let mut ordered: Vec<String> = supervisor.specs.keys().cloned().collect();
     ordered.sort_by_key(order);
     for name in &ordered {
+        // Many of them take long on a small machine.
+        if stop.load(Ordering::Relaxed) || options.time.is_some_and(|time| began.elapsed() >= time) {
+            break;
+        }
         supervisor.start(name).map_err(Failure::Failed)?;
     }
     if !options.json && !console {
-        announce(&hosts, &deployment)?;
+        hosts.announce(&deployment)?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
-    let live = Live::new(cluster, observer, options.json, console || options.headless && !options.json);
+    let quiet = console || options.headless && !options.json;
+    let live = Live::new(cluster, observer, options.json, quiet, began_at);
     let spares = Spares::new(&deployment);
     let location = ClusterLocation { root: root.to_owned(), cluster };
     let shown = console.then(|| {
@@ -526,29 +532,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         Background::start(console.record(options.record.clone()).arm(options.arm), Arc::clone(&stop))
     });
     let shown = shown.transpose()?;
-    event_loop(&directories, (live, spares), supervisor, &requests, &stop, options, shown)
-}
-
-/// Says what was started, and what to do with it.
-fn announce(hosts: &HostNames, deployment: &Deployment) -> std::io::Result<()> {
-    let cluster = hosts.of(1);
-    let Deployment { coordinators, caches, apps, profile, .. } = deployment;
-    output::line(format_args!(
-        "obol: cluster {cluster}, profile {}, coordinators {coordinators}, caches {caches}, apps {apps}. Ctrl-C ends it",
-        profile.name
-    ))?;
-    let place =
-        if cluster.as_str() == root::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
-    output::line(format_args!(
-        "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
-    ))?;
-    if let [_, second, ..] = hosts.all() {
-        output::line(format_args!(
-            "Its {} hosts are this one; as host 2 sees it: `obol status --cluster {second}`",
-            hosts.all().len()
-        ))?;
-    }
-    Ok(())
+    event_loop(&directories, (live, spares), supervisor, (&requests, &stop), options, (began, shown))
 }
 
 /// The folder of a cluster's saved views; none if there can be none that outlives a boot.
@@ -567,7 +551,8 @@ fn saves(root: &Path, cluster: Name) -> Result<Option<PathBuf>, Failure> {
 
 /// How far a cluster is that starts.
 struct Start {
-    began: Instant,
+    /// When its last process had been started.
+    all_started: Instant,
     /// When the first process was found to have failed.
     failing: Option<Instant>,
     up: bool,
@@ -585,7 +570,7 @@ impl Start {
         {
             return Err(by_reason(&failures));
         }
-        if self.began.elapsed() > START_TIMEOUT {
+        if self.all_started.elapsed() > START_TIMEOUT {
             self.up = acts(snapshot);
             if !self.up {
                 return Err(unstarted(snapshot, &failures));
@@ -630,17 +615,15 @@ fn event_loop(
     directories: &[Made],
     (mut live, mut spares): (Live, Option<Spares>),
     mut supervisor: Supervisor,
-    requests: &Receiver<Ask>,
-    stop: &AtomicBool,
+    (requests, stop): (&Receiver<Ask>, &AtomicBool),
     options: &Up,
-    mut shown: Option<Background>,
+    (began, mut shown): (Instant, Option<Background>),
 ) -> Result<ExitCode, Failure> {
-    let began = Instant::now();
     let cluster = supervisor.cluster;
-    let mut start = Start { began, failing: None, up: false };
+    let mut start = Start { all_started: Instant::now(), failing: None, up: false };
     let mut failed = None;
     let mut asked_to_stop = None;
-    let mut next_look = began + POLL_INTERVAL;
+    let mut next_look = start.all_started + POLL_INTERVAL;
     while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() && failed.is_none() {
         if let Some(time) = options.time.filter(|time| began.elapsed() >= *time) {
             supervisor.reap();

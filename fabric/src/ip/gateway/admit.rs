@@ -7,7 +7,7 @@ use crate::ip::config::Config;
 use crate::ip::frame::{FRAME_BYTES_MAX, Hello, Refusal, Reply};
 use crate::rights::Role;
 use crate::version::Release;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// An admitted process.
 pub(super) struct Admission {
@@ -23,6 +23,8 @@ pub(super) struct Admitter {
     nonce: u64,
     layout: u64,
     coordinators: Vec<u8>,
+    /// The addresses of the hosts.
+    hosts: Vec<IpAddr>,
     inbox: Inputs,
     counts: Counts,
 }
@@ -30,7 +32,8 @@ pub(super) struct Admitter {
 impl Admitter {
     pub(super) fn new(cluster: &Cluster, config: &Config, inbox: Inputs, counts: Counts) -> Self {
         let (nonce, layout) = (cluster.nonce(), cluster.layout().digest());
-        Self { nonce, layout, coordinators: config.coordinators.clone(), inbox, counts }
+        let hosts = config.gateways.iter().map(|gateway| gateway.ip().to_canonical()).collect();
+        Self { nonce, layout, coordinators: config.coordinators.clone(), hosts, inbox, counts }
     }
 
     fn check(&self, hello: &Hello, claims: Option<Claims>) -> Result<(Role, Claims), Refusal> {
@@ -45,7 +48,7 @@ impl Admitter {
             return Err(Refusal::Release(own));
         }
         let Hello { region, role, .. } = *hello;
-        let claims = claims.ok_or(Refusal::Certificate)?;
+        let claims = claims.filter(|claims| claims.is_of(self.hosts.len())).ok_or(Refusal::Certificate)?;
         // A gateway says by its first request that it comes for its pulses; it reads nothing.
         let is_gateway = role == Role::Reader && region == 0 && claims.allow(Duty::Gateway);
         let fits = is_gateway || claims.fit(role, region, &self.coordinators);
@@ -82,6 +85,14 @@ impl Gate for Admitter {
             }
         }
         Ok(())
+    }
+
+    fn knows(&self, address: IpAddr) -> bool {
+        self.hosts.contains(&address)
+    }
+
+    fn crowded(&self) {
+        self.counts.add(GatewayCounter::Crowded);
     }
 
     fn ended(&self, waited: bool) {

@@ -9,6 +9,7 @@
 //!   one more thread for each other host, whose connection there provides the keys.
 
 mod admit;
+mod budget;
 mod pulse;
 mod server;
 mod session;
@@ -34,6 +35,7 @@ use pulse::{Informant, PulseThread, Pulses, start_sessions};
 pub use pulse::{
     PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState, PulsePeer, PulseReport, PulseReports,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::Server;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +76,21 @@ slots! {
         Admitted(56) = "admitted",
         /// Connections that ended before the process had introduced itself.
         Strangers(57) = "strangers",
+        /// Handshakes that were given up for later ones, because the connections of one address, or of all
+        /// that are no hosts of the cluster, were too many.
+        Crowded(50) = "crowded",
+        /// Times that a host had used its share of a turn, so that its further requests waited for the next
+        /// one.
+        Throttled(51) = "throttled",
+        /// Datagrams of other hosts' processes that were lost, mostly because the receiver had not taken
+        /// earlier ones of the same host.
+        LanesFull(49) = "lanes_full",
+        /// Sessions that were ended because the process took none of its answers for 10 seconds.
+        Stalled(52) = "stalled",
+        /// Sessions of observers that were ended for a later one, because those of their host were too many.
+        Evicted(53) = "evicted",
+        /// Watches that were refused: of observers, of processes that are not of this host, or too many.
+        WatchesRefused(54) = "watches_refused",
         /// Connections that ended before the process had introduced itself, while the gateway was stopped
         /// or got no time: no strangers.
         Missed(55) = "missed",
@@ -101,10 +118,14 @@ struct Counts {
 
 impl Counts {
     fn add(&self, counter: GatewayCounter) {
+        self.add_all(counter, 1);
+    }
+
+    fn add_all(&self, counter: GatewayCounter, count: u64) {
         if let Some(word) =
             counters(&self.region, self.at).get(usize::from(CounterSlot::from(counter).number()))
         {
-            metrics::add(word, 1);
+            metrics::add(word, count);
         }
     }
 }
@@ -132,8 +153,9 @@ enum Input {
 
 /// What other threads ask of the watching one.
 enum WatchCommand {
-    Watch(Address),
-    Unwatch(Address),
+    Watch(Address, Arc<()>),
+    /// The second part of both is kept until they are carried out, see [`budget`].
+    Unwatch(Address, Arc<()>),
     /// Seal notices to a host with this key.
     SealFor(u8, Arc<SessionKey>),
 }
@@ -170,6 +192,9 @@ impl Machine for Relay {
         }
     }
 }
+
+/// Commands that the watching thread carries out before it looks for deaths again.
+const COMMANDS_OF_TURN: usize = 64;
 
 /// The interval at which the gateway's threads have to show that they run.
 const SHOW_EVERY: Nanos = Nanos::from_millis(500);
@@ -217,12 +242,21 @@ impl Question {
     }
 }
 
+/// Where annotations of other hosts go. What is none is refused.
+#[derive(Clone, Debug)]
+pub struct Notes {
+    /// Takes them.
+    pub sender: SyncSender<Vec<u8>>,
+    /// Whether bytes are an annotation.
+    pub is_note: fn(&[u8]) -> bool,
+}
+
 /// What a gateway hands to its program. None of them is waited for: what finds no room is refused, or
 /// lost.
 #[derive(Clone, Debug, Default)]
 pub struct Outlets {
     /// Annotations of other hosts; none is taken without it.
-    pub notes: Option<SyncSender<Vec<u8>>>,
+    pub notes: Option<Notes>,
     /// Questions of other hosts; none is taken without it.
     pub questions: Option<SyncSender<Question>>,
     /// What the pulses show, once a second and at each alarm.
@@ -245,6 +279,7 @@ pub fn serve(
 ) -> Result<(), GatewayError> {
     let host = cluster.host();
     let address = config.gateway(host).ok_or(GatewayError::NoSuchHost { host })?;
+    let readers_max = budget::readers_max(descriptors(), config.gateways.len());
     // For all threads, which run briefly: otherwise the watching one is woken on the core of the process
     // that dies, and waits until its memory is released. An older kernel schedules them like any other.
     let _ = sched::set_slice(None, Slice::Short);
@@ -276,13 +311,19 @@ pub fn serve(
         .unzip();
     let (pulse_thread, notices) = pulsing.unzip();
     let watching = commands.clone();
-    let server =
-        Server::new(cluster, endpoint.region(), me, config, (inputs, Arc::clone(&wake)), counts.clone())
-            .map_err(kernel("wait for connections"))?
-            .with_watcher(commands, endpoint.waker())
-            .with_notes(outlets.notes)
-            .with_questions(outlets.questions.map(|questions| (questions, inbox.clone())))
-            .with_pulses(pulses.clone());
+    let server = Server::new(
+        cluster,
+        endpoint.region(),
+        me,
+        (config, readers_max),
+        (inputs, Arc::clone(&wake)),
+        counts.clone(),
+    )
+    .map_err(kernel("wait for connections"))?
+    .with_watcher(commands, endpoint.waker())
+    .with_notes(outlets.notes)
+    .with_questions(outlets.questions.map(|questions| (questions, inbox.clone())))
+    .with_pulses(pulses.clone());
     let admit_wake = Wake::new().map_err(kernel("make an event descriptor"))?;
     let gate = Admitter::new(cluster, config, inbox.clone(), counts);
     let mut admit = Admit::new(listener, keys, cluster.nonce(), gate);
@@ -315,6 +356,15 @@ pub fn serve(
     Ok(())
 }
 
+/// Takes all descriptors that the system allows this process. Returns how many.
+fn descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // If that fails, there are as many as before.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let current = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(current).unwrap_or(usize::MAX)
+}
+
 /// Watches processes for the serving thread until `stop` is set.
 fn watch(
     (endpoint, mut relay): (&mut crate::shm::Endpoint, Relay),
@@ -325,9 +375,11 @@ fn watch(
 ) {
     let mut due = Instant::ZERO;
     endpoint.run(&mut relay, stop, |Relay { tracked, .. }, endpoint| {
-        for command in commands.try_iter() {
+        let mut carried_out = 0;
+        for command in commands.try_iter().take(COMMANDS_OF_TURN) {
+            carried_out += 1;
             match command {
-                WatchCommand::Watch(whom) => {
+                WatchCommand::Watch(whom, _paid) => {
                     if let Some(tracked) = tracked {
                         tracked.ask(whom);
                         // Anew, so that a death that was reported before is reported once more.
@@ -335,7 +387,7 @@ fn watch(
                     }
                     endpoint.watch(whom);
                 }
-                WatchCommand::Unwatch(whom) => {
+                WatchCommand::Unwatch(whom, _paid) => {
                     if tracked.as_mut().is_none_or(|tracked| tracked.drop_asked(whom)) {
                         endpoint.unwatch(whom);
                     }
@@ -346,6 +398,10 @@ fn watch(
                     }
                 }
             }
+        }
+        if carried_out == COMMANDS_OF_TURN {
+            // Deaths go on meanwhile.
+            endpoint.waker().wake();
         }
         let now = clock::now();
         if due <= now {

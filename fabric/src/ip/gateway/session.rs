@@ -1,13 +1,16 @@
 //! One admitted process: what it has asked for, and whether its operations may be executed.
 
+use super::budget::Payer;
 use crate::contract::{LinkError, Remote};
 use crate::host::table::{FIRST_FREE, MAILBOX_FLAG};
-use crate::identity::{Claims, Duty, Stream};
+use crate::identity::{Claims, Duty, Stream, StreamError};
 use crate::ip::frame::{OPERATION_BYTES_MAX, Reply, Request, Seat, Target};
 use crate::layout::Layout;
 use crate::rights::{Purpose, Role};
 use crate::shm::link::Links;
-use crate::types::{Address, RegionOwner};
+use crate::types::{Address, Instant, RegionOwner};
+use rustix::event::epoll::EventFlags;
+use std::collections::HashSet;
 
 /// An admitted process.
 pub(super) struct Session {
@@ -18,12 +21,30 @@ pub(super) struct Session {
     pub(super) claims: Claims,
     /// Its address for the processes of this host.
     pub(super) from: Address,
+    /// Who answers for what it costs.
+    pub(super) payer: Payer,
     /// Whom it watches.
-    pub(super) watches: Vec<Seat>,
+    pub(super) watches: HashSet<Seat>,
     /// Regions at which an operation has failed, and its epoch: the rest of it fails, too.
     broken: Vec<(u32, u32)>,
-    /// Whether it waits for the socket to take more.
-    pub(super) stalled: bool,
+    /// What it waits for.
+    pub(super) flags: EventFlags,
+    /// Since when the socket has taken none of the answers that wait.
+    pub(super) stalled_since: Option<Instant>,
+    /// The part of its budget's [`Account::unsent`](super::budget::Account) that is its own.
+    pub(super) unsent: usize,
+    /// Whether requests have arrived that were not looked at. None are received before.
+    pub(super) behind: bool,
+    /// Whether it is served in the next turn, whatever arrives.
+    pub(super) deferred: bool,
+    /// Why nothing more arrives: it is ended once what has arrived is executed.
+    pub(super) closed: Option<StreamError>,
+    /// The turn in which it was used last.
+    pub(super) used: u64,
+    /// Whether it is the connection of a gateway for its pulses.
+    pub(super) pulses: bool,
+    /// Messages that follow a death and were not sent yet.
+    pub(super) followers: u32,
     /// Whether the gateway's program has a question of it. It sends nothing else until that is answered.
     pub(super) asks: bool,
 }
@@ -40,19 +61,45 @@ impl Session {
             role,
             claims,
             from,
-            watches: Vec::new(),
+            payer: Payer { host: claims.host, reads: region == 0 },
+            watches: HashSet::new(),
             broken: Vec::new(),
-            stalled: false,
+            flags: EventFlags::IN,
+            stalled_since: None,
+            unsent: 0,
+            behind: false,
+            deferred: false,
+            closed: None,
+            used: 0,
+            pulses: false,
+            followers: 0,
             asks: false,
         }
     }
 
-    /// Executes an operation, and answers it. Returns whether the role allows it.
-    pub(super) fn operate(&mut self, request: &Request<'_>, links: &mut Links, buffer: &mut Vec<u8>) -> bool {
+    /// Whether it takes answers more slowly than they are made, of which so many bytes may wait.
+    pub(super) const fn is_congested(&self, unsent_max: usize) -> bool {
+        self.stream.unsent() > unsent_max
+    }
+
+    /// Executes an operation, and answers it. Returns whether the role allows it. `is_here` says
+    /// whether the region is of this host: another one never answers here, and nothing is kept of it.
+    pub(super) fn operate(
+        &mut self,
+        request: &Request<'_>,
+        is_here: impl Fn(Seat) -> bool,
+        links: &mut Links,
+        buffer: &mut Vec<u8>,
+    ) -> bool {
         let (Request::Read { at, .. } | Request::Write { at, .. } | Request::Cas { at, .. }) = *request
         else {
             return true;
         };
+        if !is_here(at.seat) {
+            let refused = self.check(request, links).err();
+            Reply::Failed(refused.unwrap_or(LinkError::PeerDead)).encode(&mut self.stream.output);
+            return refused != Some(LinkError::Denied);
+        }
         let mut is_allowed = true;
         let result = self.admit(at).and_then(|()| {
             self.check(request, links).inspect_err(|error| is_allowed = *error != LinkError::Denied)?;

@@ -144,6 +144,31 @@ fn a_closed_node_reaches_the_others_and_they_do_not_reach_it() {
 }
 
 #[test]
+fn a_node_that_cannot_connect_is_still_reached_and_its_answers_pass() {
+    let mut world = world(2, Network::default(), 1);
+    world.refuse(1, 0);
+    assert!(world.is_refused(1, 0) && !world.is_refused(0, 1));
+    post(&mut world, 1, |port| {
+        read_word(port, 0, 1);
+        port.send(Address::region(0), b"there");
+    });
+    post(&mut world, 0, |port| {
+        read_word(port, 1, 2);
+        port.send(Address::region(1), b"back");
+    });
+    pass(&mut world, 5 * MILLI);
+    assert_eq!(world.machine(1).ended(), [(1, Ended::Failed(LinkError::PeerDead))]);
+    assert!(matches!(world.machine(0).ended()[..], [(2, Ended::Read(_))]));
+    assert!(world.machine(0).datagrams().is_empty());
+    assert_eq!(world.machine(1).datagrams(), [b"back"]);
+    post(&mut world, 1, |port| read_word(port, 0, 3));
+    pass(&mut world, 50_000);
+    world.accept(1, 0);
+    pass(&mut world, MILLI);
+    assert!(matches!(world.machine(1).ended()[1..], [(3, Ended::Read(_))]), "it was only delayed");
+}
+
+#[test]
 fn what_a_dying_process_had_in_flight_is_executed_up_to_some_point() {
     let mut counts = std::collections::BTreeSet::new();
     for seed in 0..100 {

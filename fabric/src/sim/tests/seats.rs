@@ -139,6 +139,24 @@ fn a_program_that_dies_is_noticed_and_its_successor_has_another_generation() {
 }
 
 #[test]
+fn the_page_of_a_dead_node_is_fenced_through_a_program_that_lives_where_pages_outlive_their_owner() {
+    for pages_outlive in [false, true] {
+        let mut world = world(2, Network { pages_outlive, ..Network::default() }, 1);
+        let [dead, lives] = [1, 2].map(|seat| world.attach(0, seat, name()).expect("a free seat"));
+        let fence = world.layout().fence();
+        world.kill_program(0, 1);
+        world.kill(0);
+        for (program, token) in [(dead, 1), (lives, 2)] {
+            post(&mut world, 1, |port| port.cas(Remote { at: program, offset: fence }, 0, 7, Token(token)));
+            pass(&mut world, MILLI);
+        }
+        let refused = Ended::Failed(LinkError::PeerDead);
+        let second = if pages_outlive { Ended::Swapped(0) } else { refused.clone() };
+        assert_eq!(world.machine(1).ended(), [(1, refused), (2, second)]);
+    }
+}
+
+#[test]
 fn a_program_outlives_its_node_and_still_sees_the_page_that_it_mapped() {
     let mut world = world(1, Network::default(), 1);
     world.attach(0, 2, name()).expect("a free seat");

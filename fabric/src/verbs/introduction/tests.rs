@@ -64,6 +64,7 @@ impl Served {
             cluster: identity(),
             own,
             coordinators: vec![1, 2, 3],
+            hosts: vec![LOCAL; 3],
         };
         let host = Identity::load(directory).expect("keys").claims(NONCE).expect("of this cluster").host;
         let duty = [Duty::Agent, Duty::Observer]

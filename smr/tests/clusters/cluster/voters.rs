@@ -1,10 +1,10 @@
 //! Voters that are replaced, added and removed while clients work, or all lost.
 
 use super::{
-    AFTERMATH, AGAIN_EVERY, AGAIN_EVERY_MAX, CLIENTS, Cluster, Faults, NODES, Plan, REPLICAS, Role,
-    STEADY_WITHIN, VOTERS,
+    AFTERMATH, AGAIN_EVERY, AGAIN_EVERY_MAX, CLIENTS, Cluster, Faults, NODES, Plan, RECOVERY_MAX, REPLICAS,
+    Role, STEADY_WITHIN, VOTERS,
 };
-use obol_smr::{Client, Detector, Guard, Operation, Replica, ReplicaState};
+use obol_smr::{Client, Departure, Detector, Guard, Operation, Replica, ReplicaState};
 
 impl<D: Detector, G: Guard> Cluster<D, G> {
     /// All replicas die at once and start again, without a log: their states after a time that is long
@@ -49,6 +49,168 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         }
         cluster.recover()?;
         Ok(cluster.oracle.failovers - before)
+    }
+
+    /// Stops one replica after the other, each as soon as it may go, while clients work; down to the last
+    /// one. The error says which one could not.
+    pub(crate) fn stop_all(seed: u64, plan: &Plan) -> Result<Vec<Departure>, String> {
+        let mut cluster = Self::start(seed, plan);
+        cluster.steady()?;
+        cluster.recover()?;
+        let mut departures = Vec::new();
+        for _ in REPLICAS {
+            let leader = cluster.until_one_leads()?;
+            departures.push(cluster.stop_gracefully(leader)?);
+        }
+        cluster.history.judge()?;
+        Ok(departures)
+    }
+
+    /// Stops two replicas at once, as a supervisor does that ends their units, while clients work: the others
+    /// go on. Or, `of_all`: all of them, until each has left or gives up.
+    pub(crate) fn stop_together(seed: u64, plan: &Plan, of_all: bool) -> Result<Vec<Departure>, String> {
+        let mut cluster = Self::start(seed, plan);
+        cluster.steady()?;
+        cluster.recover()?;
+        cluster.all_answered()?;
+        let all = REPLICAS.end - REPLICAS.start;
+        let count = if of_all { all } else { 2 };
+        // Each that leads has to be replaced.
+        let end = cluster.world.now() + u64::from(count) * RECOVERY_MAX;
+        let first = (seed % u64::from(all)) as u32;
+        let mut left: Vec<u32> = (0..count).map(|n| REPLICAS.start + (first + n) % all).collect();
+        let mut departures = Vec::new();
+        let mut round = 0;
+        while !left.is_empty() {
+            round += 1;
+            for (n, node) in left.clone().into_iter().enumerate() {
+                // Each gets the signal a little later.
+                if round <= n as u64 * (seed / 7 % 4) {
+                    continue;
+                }
+                match cluster.departure(node) {
+                    Some(Departure::Pending) => {}
+                    Some(departure) => {
+                        departures.push(departure);
+                        cluster.world.kill(node);
+                        left.retain(|other| *other != node);
+                    }
+                    None => return Err("no replica".to_owned()),
+                }
+            }
+            if cluster.world.now() > end && of_all {
+                // They give up, and say so.
+                departures.extend(left.drain(..).map(|_| Departure::Pending));
+            } else if cluster.world.now() > end {
+                return Err(format!("invariant 12: {left:?} cannot leave: {}", cluster.states()));
+            }
+            let soon = cluster.world.now() + 2_000 + seed % 5 * 3_000;
+            cluster.work_until(soon)?;
+        }
+        if !of_all {
+            cluster.until_one_leads()?;
+            let soon = cluster.world.now() + RECOVERY_MAX;
+            cluster.work_until(soon)?;
+        }
+        cluster.history.judge()?;
+        Ok(departures)
+    }
+
+    /// What a replica that retires says.
+    fn departure(&mut self, node: u32) -> Option<Departure> {
+        let said = self.world.with_machine(node, |role, _, _| match role {
+            Role::Node(node) => node.replica_mut().map(|replica| {
+                replica.retire();
+                replica.departure()
+            }),
+            Role::Coordinator(_) => None,
+        });
+        said.flatten()
+    }
+
+    fn until_one_leads(&mut self) -> Result<u32, String> {
+        let end = self.world.now() + RECOVERY_MAX;
+        loop {
+            if let Some(leader) = self.leader() {
+                return Ok(leader);
+            }
+            if self.world.now() > end {
+                return Err(format!("invariant 12: nobody serves after a leader left: {}", self.states()));
+            }
+            let soon = self.world.now() + 20_000;
+            self.work_until(soon)?;
+        }
+    }
+
+    /// Like the real process: it retires, leaves, and ends.
+    fn stop_gracefully(&mut self, node: u32) -> Result<Departure, String> {
+        let end = self.world.now() + RECOVERY_MAX;
+        let departure = loop {
+            match self.departure(node) {
+                Some(Departure::Pending) if self.world.now() > end => {
+                    return Err(format!("invariant 12: replica {node} cannot leave: {}", self.states()));
+                }
+                Some(Departure::Pending) => {
+                    let soon = self.world.now() + 2_000;
+                    self.work_until(soon)?;
+                }
+                departure => break departure.ok_or("no replica")?,
+            }
+        };
+        // It writes nothing more, and its process ends before anybody has read what it has.
+        self.world.kill(node);
+        Ok(departure)
+    }
+
+    /// All voters but one die, and that one continues alone, with all that was answered; then the others
+    /// start again with nothing. With `by_turns`, the leader leaves, and its successor dies soon after.
+    pub(crate) fn recover_one(seed: u64, by_turns: bool) -> Result<(), String> {
+        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
+        cluster.steady()?;
+        let leader = cluster.recover()?;
+        cluster.all_answered()?;
+        let soon = cluster.world.now() + AGAIN_EVERY_MAX.0;
+        cluster.run_until(soon)?;
+        let config = cluster.replica(leader).map(|it| it.config().clone()).ok_or("no leader")?;
+        let voters: Vec<u32> = config.voters.iter().map(|voter| voter.address.region).collect();
+        let survivor = *voters.iter().rfind(|node| **node != leader).ok_or("one voter")?;
+        let (log, applied) = cluster.replica(survivor).map(|it| (it.log(), it.applied())).ok_or("no log")?;
+        if by_turns {
+            cluster.stop_gracefully(leader)?;
+            let soon = cluster.world.now() + seed * 37_000 % 2_000_000;
+            cluster.run_until(soon)?;
+            if cluster.leader() == Some(survivor) {
+                // It goes on serving what needs no entry.
+                return Ok(());
+            }
+        }
+        for node in REPLICAS.filter(|node| *node != survivor) {
+            cluster.world.kill(node);
+        }
+        let soon = cluster.world.now() + RECOVERY_MAX;
+        cluster.work_until(soon)?;
+        let state = cluster.replica(survivor).map(Replica::state);
+        if state != Some(ReplicaState::TakingOver) {
+            return Err(format!("one of three must not serve by itself: {state:?}"));
+        }
+        cluster.oracle.begin_anew(survivor);
+        cluster.world.with_machine(survivor, |role, _, _| {
+            if let Role::Node(node) = role
+                && let Some(replica) = node.replica_mut()
+            {
+                replica.continue_alone(seed);
+            }
+        });
+        if cluster.until_one_leads()? != survivor {
+            return Err("another one leads".to_owned());
+        }
+        let now = cluster.replica(survivor).map(|it| (it.log(), it.applied())).ok_or("no log")?;
+        if now.0 == log || now.1 < applied {
+            return Err(format!("{now:?} after {:?}", (log, applied)));
+        }
+        cluster.recover()?;
+        cluster.all_answered()?;
+        cluster.history.judge()
     }
 
     /// Changes how many voters there should be, up to all replicas and down again, with a death after each

@@ -44,6 +44,9 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             && let Some(act) = asked.waits_for.take()
         {
             self.history.ends(name, act, &done)?;
+            if let Act::Put(_, value) = act {
+                self.puts.ends(value, now);
+            }
             // Mostly at once, to detect lost or stale values.
             let pause = if self.rng.coin() { 0 } else { self.rng.below(THINK) };
             asked.next_at = now + if self.reader == Some(client) { 0 } else { pause };
@@ -68,6 +71,9 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         });
         if begun.flatten() == Some(true) {
             self.history.begins(name, act)?;
+            if let Act::Put(_, value) = act {
+                self.puts.begins(value, now);
+            }
             asked.waits_for = Some(act);
             asked.begun += 1;
         }

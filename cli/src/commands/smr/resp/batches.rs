@@ -5,15 +5,22 @@
 //! share an entry and a wakeup of the leader, and a command that is alone does not wait.
 
 use super::connection::Connection;
+use super::local::Setting;
+use super::long::{Begun, Done, Longs};
 use super::parse::Requests;
-use obol_smr::{Access, Batch, Operation, PAYLOAD_BYTES_MAX, WINDOW};
+use obol_smr::{Access, Batch, Long, Operation, STAGED_ARGS_MAX, STAGED_BYTES_MAX, WINDOW, from_now};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Full batches that are sent though connections have sent more.
 const ROUND: usize = 3;
 /// Commands that are taken in a turn, those that need no store included: half a ms of work at most. The
 /// thread may be a replica's, which has its own turns in between.
 const COMMANDS_MAX: usize = 1024;
+
+/// A store that has answered nothing for so long is taken for one that cannot serve: failovers take
+/// milliseconds.
+pub(super) const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// The way of batches to the store.
 pub(super) trait Way {
@@ -36,6 +43,8 @@ struct Open {
 /// A batch on its way.
 struct Sent {
     access: Access,
+    /// Since when.
+    at: Instant,
     owners: Vec<(u64, usize)>,
     lens: Vec<usize>,
 }
@@ -52,8 +61,16 @@ pub(super) struct Batches {
     /// Connections that may have commands in no batch, in the order of their turns.
     queue: VecDeque<u64>,
     requests: Requests,
+    /// Commands that no batch has room for.
+    longs: Longs,
     /// The last turn has left commands because it may not take more.
     is_spent: bool,
+    /// Connections whose commands were given up.
+    waiting: Vec<u64>,
+    /// Since when nothing was answered, if that is too long.
+    stalled: Option<Instant>,
+    /// When the store answered last.
+    answered: Option<Instant>,
 }
 
 pub(super) type Connections = BTreeMap<u64, Connection>;
@@ -70,6 +87,8 @@ enum Outcome {
 enum Ended {
     /// It has no commands that can be taken now.
     Over,
+    /// It waits for a list of connections.
+    Lists,
     /// No batch has room.
     NoRoom,
     /// No more commands are taken in this turn.
@@ -79,7 +98,8 @@ enum Ended {
 impl Batches {
     /// A connection may have commands.
     pub(super) fn enqueue(&mut self, id: u64, connection: &mut Connection) {
-        if connection.in_flight == 0 && connection.untaken() > 0 && !connection.is_queued {
+        let waits = connection.is_queued || connection.waits;
+        if connection.in_flight == 0 && connection.untaken() > 0 && !waits {
             connection.is_queued = true;
             self.queue.push_back(id);
         }
@@ -102,16 +122,25 @@ impl Batches {
         &mut self,
         connections: &mut Connections,
         touched: &mut Vec<u64>,
-        info: &impl Fn() -> String,
+        setting: &Setting<'_>,
     ) {
         let mut requests = core::mem::take(&mut self.requests);
         requests.begin(COMMANDS_MAX);
         while let Some(&id) = self.queue.front() {
+            let list = connections.get(&id).and_then(Connection::lists).map(|own| {
+                let all = connections.iter().filter(|(of, _)| !own || **of == id);
+                all.map(|(_, connection)| connection.shown()).collect::<String>()
+            });
+            if let Some((list, connection)) = list.zip(connections.get_mut(&id)) {
+                connection.answer_list(&list);
+            }
             let ended = connections
                 .get_mut(&id)
-                .map(|connection| self.fill_from(id, connection, &mut requests, info));
+                .map(|connection| self.fill_from(id, connection, &mut requests, setting));
             match ended {
                 Some(Ended::NoRoom) => break,
+                // In the next round of this loop.
+                Some(Ended::Lists) => {}
                 Some(Ended::Spent) => {
                     // The others have their turns first.
                     self.queue.rotate_left(1);
@@ -140,19 +169,26 @@ impl Batches {
         id: u64,
         connection: &mut Connection,
         requests: &mut Requests,
-        info: &impl Fn() -> String,
+        setting: &Setting<'_>,
     ) -> Ended {
-        while let Some((len, access)) = connection.next(requests, info) {
+        while let Some((len, access)) = connection.next(requests, setting) {
+            if connection.is_long {
+                if connection.in_flight == 0 {
+                    self.begin_long(id, connection, (len, access), requests, setting);
+                }
+                break;
+            }
             let open = self.open(access);
             let is_better_alone = open.batch.room() < connection.untaken() && open.batch.is_half_full();
             let outcome = if is_better_alone {
                 Outcome::Full
             } else {
-                open.push_all(id, connection, requests, (len, access), info)
+                open.push_all(id, connection, requests, (len, access), setting)
             };
             match outcome {
                 Outcome::All => break,
-                Outcome::Full if open.batch.is_empty() => refuse(connection, len, requests),
+                // In the next round of this loop.
+                Outcome::Full if open.batch.is_empty() => connection.is_long = true,
                 Outcome::Full if self.has_room() => {
                     self.close(access);
                     if connection.in_flight > 0 {
@@ -164,11 +200,57 @@ impl Batches {
                 Outcome::Full => break,
             }
         }
+        if connection.lists().is_some() {
+            return Ended::Lists;
+        }
         if requests.is_spent() && connection.in_flight == 0 && connection.untaken() > 0 {
             return Ended::Spent;
         }
         connection.is_queued = false;
         Ended::Over
+    }
+
+    /// Begins to send a command that no batch has room for, if it is its turn.
+    fn begin_long(
+        &mut self,
+        id: u64,
+        connection: &mut Connection,
+        (len, access): (usize, Access),
+        requests: &Requests,
+        setting: &Setting<'_>,
+    ) {
+        if setting.is_crowded {
+            return connection.refuse(len, CROWDED);
+        }
+        let mut begin = |args: &[&[u8]]| self.longs.begin(id, len, access, args);
+        let begun = match (connection.session.transaction(), from_now(connection.texts(requests), unix_ms)) {
+            (Some(args), _) => begin(&args.iter().map(Vec::as_slice).collect::<Vec<_>>()),
+            (None, Some(args)) => begin(&args.iter().map(Vec::as_slice).collect::<Vec<_>>()),
+            (None, None) => begin(&connection.texts(requests).collect::<Vec<_>>()),
+        };
+        match begun {
+            Begun::Sends => connection.take(len),
+            Begun::Waits => connection.waits = true,
+            Begun::TooLong => refuse(connection, len, requests),
+        }
+    }
+
+    /// A long command is done, or was given up. Others have their turn.
+    fn finish_long(&mut self, done: &Done, connections: &mut Connections, touched: &mut Vec<u64>) {
+        if let Some(connection) = connections.get_mut(&done.of) {
+            let given_up = if done.is_sent && done.access == Access::Write { UNCERTAIN } else { UNAVAILABLE };
+            connection.answer(done.len, done.reply.as_deref().unwrap_or(given_up));
+            self.enqueue(done.of, connection);
+        }
+        touched.push(done.of);
+        while let Some(next) = self.longs.next_waiting() {
+            if let Some(connection) = connections.get_mut(&next) {
+                connection.waits = false;
+                self.enqueue(next, connection);
+                touched.push(next);
+                break;
+            }
+        }
     }
 
     /// Whether batches wait only for the connections to have sent all.
@@ -185,7 +267,7 @@ impl Batches {
 
     /// Whether any are on the way.
     pub(super) fn are_sent(&self) -> bool {
-        !self.sent.is_empty()
+        !self.sent.is_empty() || self.longs.are_sent()
     }
 
     /// Whether there is a batch of this kind that is not full, and none on the way.
@@ -197,8 +279,13 @@ impl Batches {
         !open.batch.is_empty() && self.has_room() && self.sent.values().all(|sent| sent.access != access)
     }
 
-    /// Sends batches. `is_quiet`: the connections have sent all.
+    /// Sends batches, and pieces of long commands. `is_quiet`: the connections have sent all.
     pub(super) fn send(&mut self, is_quiet: bool, way: &mut impl Way) {
+        self.send_batches(is_quiet, way);
+        self.longs.send(Instant::now(), way);
+    }
+
+    fn send_batches(&mut self, is_quiet: bool, way: &mut impl Way) {
         if is_quiet {
             for access in [Access::Write, Access::Read] {
                 if self.is_alone(access) {
@@ -217,7 +304,7 @@ impl Batches {
             };
             // It is not busy, and no batch is too long.
             if let Some(number) = way.begin(operation) {
-                self.sent.insert(number, Sent { access, owners, lens });
+                self.sent.insert(number, Sent { access, at: Instant::now(), owners, lens });
             }
         }
     }
@@ -237,10 +324,23 @@ impl Batches {
         connections: &mut Connections,
         touched: &mut Vec<u64>,
     ) {
+        if let Some(done) = self.longs.finish(id, reply) {
+            (self.stalled, self.answered) = (None, Some(Instant::now()));
+            if let Some(done) = done {
+                self.finish_long(&done, connections, touched);
+            }
+            return;
+        }
         // A batch of a client that has ended was abandoned.
-        let Some(Sent { access, owners, lens }) = self.sent.remove(&id) else { return };
+        let Some(Sent { access, owners, lens, .. }) = self.sent.remove(&id) else { return };
+        (self.stalled, self.answered) = (None, Some(Instant::now()));
         let mut replies = Batch::replies(reply).unwrap_or_default().into_iter();
         let none = replies.len() == 0;
+        // Then it is the only one.
+        let is_long = replies.as_slice().first().is_some_and(|reply| Long::is_needed(reply));
+        if is_long {
+            replies.next();
+        }
         let mut lens = lens.into_iter();
         for (n, (of, count)) in owners.into_iter().enumerate() {
             let of_this: Vec<usize> = lens.by_ref().take(count).collect();
@@ -261,8 +361,69 @@ impl Batches {
             if left > 0 {
                 connection.take_back(left);
                 connection.promoted = is_first && access == Access::Read;
+                connection.is_long = n == 0 && is_long;
             }
             self.enqueue(of, connection);
+            touched.push(of);
+        }
+    }
+
+    /// Since when the store has answered nothing, if that is too long.
+    pub(super) const fn stalled(&self) -> Option<Instant> {
+        self.stalled
+    }
+
+    /// Asks the store for nothing, if it has answered nothing lately and nothing is on the way: so that
+    /// a client that only asks whether it serves has the truth.
+    pub(super) fn probe(&mut self, now: Instant, way: &mut impl Way) {
+        let is_recent = |at: Instant| now.duration_since(at) < STALLED_AFTER / 4;
+        if self.sent.is_empty() && !self.answered.is_some_and(is_recent) && !way.is_busy() {
+            let nothing = Batch::default().bytes();
+            if let Some(number) = way.begin(Operation::Query(nothing)) {
+                let (access, owners, lens) = (Access::Read, Vec::new(), Vec::new());
+                self.sent.insert(number, Sent { access, at: now, owners, lens });
+            }
+        }
+    }
+
+    /// Answers commands that wait for too long: nobody knows when the store will serve again. Those that
+    /// were sent may still take effect, and say so.
+    pub(super) fn expire(&mut self, now: Instant, connections: &mut Connections, touched: &mut Vec<u64>) {
+        let is_late = |sent: &Sent| now.duration_since(sent.at) >= STALLED_AFTER;
+        let late_long = self.longs.late(now, STALLED_AFTER);
+        if !self.sent.values().any(is_late) && late_long.is_none() {
+            return;
+        }
+        let since = self.sent.values().map(|sent| sent.at).chain(late_long).min();
+        for done in self.longs.give_up() {
+            self.finish_long(&done, connections, touched);
+        }
+        self.stalled = self.stalled.or(since);
+        for sent in self.sent.values_mut() {
+            let why = match sent.access {
+                Access::Read => UNAVAILABLE,
+                Access::Write => UNCERTAIN,
+            };
+            let mut lens = core::mem::take(&mut sent.lens).into_iter();
+            for (of, count) in core::mem::take(&mut sent.owners) {
+                let of_this: Vec<usize> = lens.by_ref().take(count).collect();
+                let Some(connection) = connections.get_mut(&of) else { continue };
+                of_this.iter().for_each(|len| connection.answer(*len, why));
+                self.waiting.push(of);
+            }
+        }
+        let full = core::mem::take(&mut self.full).into_iter().map(|(_, open)| open);
+        let open = [core::mem::take(&mut self.writes), core::mem::take(&mut self.reads)];
+        for (of, count) in full.chain(open).flat_map(|open| open.owners) {
+            if let Some(connection) = connections.get_mut(&of) {
+                connection.take_back(count);
+                self.waiting.push(of);
+            }
+        }
+        for of in core::mem::take(&mut self.waiting) {
+            if let Some(connection) = connections.get_mut(&of) {
+                self.enqueue(of, connection);
+            }
             touched.push(of);
         }
     }
@@ -275,15 +436,36 @@ impl Batches {
 
     /// The client of the store has ended: what its batches did is unknown.
     pub(super) fn abandon(&mut self, why: &str, connections: &mut Connections, touched: &mut Vec<u64>) {
+        self.stalled = None;
         let sent = core::mem::take(&mut self.sent).into_values().flat_map(|sent| sent.owners);
-        for (of, _) in sent {
+        let long = self.longs.give_up().into_iter().map(|done| (done.of, 1));
+        for (of, _) in sent.chain(long) {
             if let Some(connection) = connections.get_mut(&of).filter(|connection| connection.in_flight > 0) {
                 connection.fail(&format!("ERR whether the command took effect is unknown: {why}"));
                 touched.push(of);
             }
         }
+        for of in self.longs.clear() {
+            if let Some(connection) = connections.get_mut(&of) {
+                connection.waits = false;
+                self.enqueue(of, connection);
+            }
+        }
     }
 }
+
+/// The reply to a long command while too many bytes of others wait.
+pub(super) const CROWDED: &[u8] =
+    b"-ERR too many long commands and replies wait here; send it again when others are done\r\n";
+
+/// Why a command was not taken while the store does not serve.
+pub(super) const DOWN: &str =
+    "CLUSTERDOWN the store does not serve: no leader has answered for seconds; see `obol smr status`";
+/// The replies to those that were sent before that was known.
+const UNAVAILABLE: &[u8] =
+    b"-CLUSTERDOWN the store does not serve: no leader has answered for seconds; see `obol smr status`\r\n";
+const UNCERTAIN: &[u8] =
+    b"-CLUSTERDOWN no leader has answered for seconds: this command may still take effect; see `obol smr status`\r\n";
 
 /// The reply to a command that replicas refused to decode.
 const NOT_UNDERSTOOD: &[u8] =
@@ -297,17 +479,23 @@ impl Open {
         connection: &mut Connection,
         requests: &mut Requests,
         (first, access): (usize, Access),
-        info: &impl Fn() -> String,
+        setting: &Setting<'_>,
     ) -> Outcome {
         let (mut len, mut count) = (first, 0);
         let outcome = loop {
-            if !self.batch.push_each(connection.texts(requests)) {
+            let is_pushed =
+                match (connection.session.transaction(), from_now(connection.texts(requests), unix_ms)) {
+                    (Some(args), _) => self.batch.push(args),
+                    (None, Some(args)) => self.batch.push(&args),
+                    (None, None) => self.batch.push_each(connection.texts(requests)),
+                };
+            if !is_pushed {
                 break Outcome::Full;
             }
             connection.take(len);
             self.lens.push(len);
             count += 1;
-            match connection.next(requests, info) {
+            match connection.next(requests, setting) {
                 Some((next, needs)) if needs == access => len = next,
                 _ => break Outcome::All,
             }
@@ -319,13 +507,19 @@ impl Open {
     }
 }
 
-/// A command that is too long for any batch.
+/// The time of day of this host, in ms since 1970. A client that gives a time of day means that of its
+/// own host; this one is nearer than those of replicas.
+pub(super) fn unix_ms() -> u64 {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A command that is longer than the store takes.
 fn refuse(connection: &mut Connection, len: usize, requests: &Requests) {
-    let bytes: usize = requests.lens().sum();
-    let count = requests.lens().len().min(255);
-    let most = PAYLOAD_BYTES_MAX - 10 - 2 * count;
+    let (bytes, count) = (requests.lens().sum::<usize>(), requests.lens().len());
     let why = format!(
-        "-ERR a command has at most {most} bytes in {count} arguments here, this one has {bytes}\r\n"
+        "-ERR a command has at most {STAGED_BYTES_MAX} bytes with lengths, in {STAGED_ARGS_MAX} arguments; this one \
+         has {bytes} in {count}\r\n"
     );
     connection.refuse(len, why.as_bytes());
 }

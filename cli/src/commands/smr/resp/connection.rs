@@ -1,13 +1,15 @@
 //! One connection: its bytes, and how many of them belong to commands that are done or on the way.
 
-use super::local::{self, Local};
+use super::admission;
+use super::batches::CROWDED;
+use super::local::{self, Local, Session, Setting};
 use super::parse::Requests;
 use obol_smr::Access;
 use rustix::event::epoll::EventFlags;
 use rustix::net::sockopt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of commands that wait; more are read when these are done.
 const INPUT_MAX: usize = 64 * 1024;
@@ -18,10 +20,14 @@ const KEEPALIVE: Duration = Duration::from_secs(300);
 /// Replies to a pipeline are held until it is done, up to so many bytes.
 const HELD_MAX: usize = 16 * 1024;
 pub(super) const READ_BYTES: usize = 64 * 1024;
+/// Longest request of a client that has not sent the password.
+const STRANGER_BYTES_MAX: usize = 4 * 1024;
 
 /// A connection of a client.
 pub(super) struct Connection {
     stream: TcpStream,
+    pub(super) session: Session,
+    since: Instant,
     /// Commands that have no reply yet, behind those that have one.
     input: Vec<u8>,
     /// Up to here commands have their replies.
@@ -39,6 +45,14 @@ pub(super) struct Connection {
     pub(super) is_queued: bool,
     /// The next command needs an entry of the log though it only reads.
     pub(super) promoted: bool,
+    /// The next command has to be sent as a long one.
+    pub(super) is_long: bool,
+    /// It waits for its turn to send a long command.
+    pub(super) waits: bool,
+    /// What [`Connection::excess`] was when it was counted last.
+    pub(super) counted: usize,
+    /// It waits for a list of connections: of this one alone, or of all.
+    lists: Option<bool>,
     /// It ends when what it waits for is sent.
     closing: bool,
     /// Its client is gone.
@@ -50,13 +64,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(stream: TcpStream, session: Session) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, KEEPALIVE)?;
         Ok(Self {
             stream,
+            session,
+            since: Instant::now(),
             input: Vec::new(),
             answered: 0,
             taken: 0,
@@ -66,6 +82,10 @@ impl Connection {
             in_flight: 0,
             is_queued: false,
             promoted: false,
+            is_long: false,
+            waits: false,
+            counted: 0,
+            lists: None,
             closing: false,
             gone: false,
             period: 0,
@@ -87,13 +107,18 @@ impl Connection {
         self.unsent() >= OUTPUT_MAX
     }
 
+    /// Bytes beyond what every connection may have waiting: of long commands, and of long replies.
+    pub(super) const fn excess(&self) -> usize {
+        self.input.len().saturating_sub(INPUT_MAX) + self.unsent().saturating_sub(OUTPUT_MAX)
+    }
+
     /// Bytes of commands, the last of which may be incomplete, that are in no batch.
     pub(super) const fn untaken(&self) -> usize {
         self.input.len() - self.taken
     }
 
     fn reads(&self) -> bool {
-        let waits = self.in_flight > 0 || self.is_queued;
+        let waits = self.in_flight > 0 || self.is_queued || self.waits;
         let has_enough = waits && self.input.len() - self.answered >= INPUT_MAX;
         !self.closing && !self.gone && !has_enough && !self.is_full()
     }
@@ -130,17 +155,17 @@ impl Connection {
 
     /// The next command for the store: its bytes, and what it needs. Commands before it that need no
     /// store are answered, in order: not while others are on the way.
-    pub(super) fn next(
-        &mut self,
-        requests: &mut Requests,
-        info: impl Fn() -> String,
-    ) -> Option<(usize, Access)> {
+    pub(super) fn next(&mut self, requests: &mut Requests, setting: &Setting<'_>) -> Option<(usize, Access)> {
         loop {
-            if self.closing || self.is_full() {
+            if self.closing || self.is_full() || self.lists.is_some() || self.session.has_sent_transaction() {
                 return None;
             }
             let len = match requests.parse(&self.input[self.taken..]) {
                 Ok(Some(len)) => len,
+                Ok(None) if self.is_stranger_with(self.untaken()) && !requests.is_spent() => {
+                    self.end_with(&local::error("ERR Protocol error: unauthenticated request is too big"));
+                    return None;
+                }
                 Ok(None) => return None,
                 Err(_) if self.in_flight > 0 => return None,
                 Err(why) => {
@@ -148,28 +173,61 @@ impl Connection {
                     return None;
                 }
             };
-            if let Some(access) = self.texts(requests).next().and_then(obol_smr::access) {
+            let access = self.session.access(self.texts(requests));
+            let is_http = admission::is_http(self.texts(requests), requests.is_line());
+            if let Some(access) = access.filter(|_| !is_http) {
+                if let Some(why) = setting.down {
+                    if self.in_flight > 0 {
+                        return None;
+                    }
+                    self.refuse(len, &local::error(why));
+                    continue;
+                }
                 return Some((len, if self.promoted { Access::Write } else { access }));
             }
             if self.in_flight > 0 {
                 return None;
             }
-            self.answer_locally(requests, &info);
+            if is_http {
+                self.session.event =
+                    Some("it has sent a request of HTTP, perhaps from a web page, and was disconnected");
+                self.closing = true;
+                return None;
+            }
+            self.answer_locally(requests, setting);
             self.taken += len;
             self.answered = self.taken;
         }
     }
 
-    fn answer_locally(&mut self, requests: &Requests, info: &impl Fn() -> String) {
-        let args: Vec<&[u8]> = self.texts(requests).collect();
-        match local::answer(&args, info) {
+    fn answer_locally(&mut self, requests: &Requests, setting: &Setting<'_>) {
+        let args: Vec<&[u8]> = requests.texts(&self.input[self.taken..]).collect();
+        match local::answer(&args, &mut self.session, setting) {
             None => {}
             Some(Local::Reply(reply)) => self.output.extend_from_slice(&reply),
+            Some(Local::List { own }) => self.lists = Some(own),
             Some(Local::Quit) => {
                 self.output.extend_from_slice(b"+OK\r\n");
                 self.closing = true;
             }
         }
+    }
+
+    /// Whether its client has not sent the password, and sends more than it needs for that.
+    const fn is_stranger_with(&self, bytes: usize) -> bool {
+        !self.session.is_admitted && bytes > STRANGER_BYTES_MAX
+    }
+
+    /// Whether its client has not sent the password for some time.
+    pub(super) fn is_stranger_since(&self, now: Instant, time: Duration) -> bool {
+        !self.session.is_admitted && now.duration_since(self.since) >= time
+    }
+
+    /// What the operator should know of it.
+    pub(super) fn take_event(&mut self) -> Option<String> {
+        let what = self.session.event.take()?;
+        let from = self.stream.peer_addr().map_or_else(|_| "gone".to_owned(), |at| at.to_string());
+        Some(format!("client {from}: {what}"))
     }
 
     /// The arguments of the next command.
@@ -182,27 +240,53 @@ impl Connection {
 
     /// The next command is in a batch.
     pub(super) const fn take(&mut self, len: usize) {
-        self.promoted = false;
+        (self.promoted, self.is_long) = (false, false);
         self.taken += len;
         self.in_flight += 1;
+        self.session.send_transaction(true);
     }
 
     /// The oldest command on the way has its reply.
     pub(super) fn answer(&mut self, len: usize, reply: &[u8]) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.answered += len;
-        self.output.extend_from_slice(reply);
+        if self.in_flight == 0 && self.session.has_sent_transaction() {
+            self.session.end_transaction();
+        }
+        local::put_reply(reply, &self.session, &mut self.output);
+        if self.answered >= INPUT_MAX {
+            self.forget_answered();
+        }
+    }
+
+    /// The list of connections that it waits for, if any: whether of this one alone.
+    pub(super) const fn lists(&self) -> Option<bool> {
+        self.lists
+    }
+
+    /// As lists show it.
+    pub(super) fn shown(&self) -> String {
+        let address = self.stream.peer_addr().map_or_else(|_| "gone".to_owned(), |at| at.to_string());
+        self.session.shown(&address, self.since.elapsed().as_secs())
+    }
+
+    /// It has the list that it waited for.
+    pub(super) fn answer_list(&mut self, list: &str) {
+        self.lists = None;
+        self.output.extend_from_slice(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
     }
 
     /// So many commands on the way, all that are left, were not executed: they are the next ones again.
     pub(super) const fn take_back(&mut self, count: usize) {
         self.in_flight = self.in_flight.saturating_sub(count);
         self.taken = self.answered;
+        self.session.send_transaction(false);
     }
 
     /// The next command is answered without having been in a batch.
     pub(super) fn refuse(&mut self, len: usize, reply: &[u8]) {
-        self.promoted = false;
+        self.session.end_transaction();
+        (self.promoted, self.is_long) = (false, false);
         self.taken += len;
         self.answered = self.taken;
         self.output.extend_from_slice(reply);
@@ -239,6 +323,13 @@ impl Connection {
         if self.unsent() == 0 {
             self.output.clear();
             self.sent = 0;
+        }
+    }
+
+    /// It ends, because too many bytes of it and others wait: not before what is on the way has its reply.
+    pub(super) fn crowd_out(&mut self) {
+        if self.in_flight == 0 {
+            self.end_with(CROWDED);
         }
     }
 

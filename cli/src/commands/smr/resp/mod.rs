@@ -13,17 +13,21 @@
 //! have sent, and sleeps, when there is nothing of either, until the leader wakes it up. While there
 //! are none, it sleeps until a connection has sent something; it is a member, so not for long.
 
+mod admission;
 mod batches;
 mod beside;
 mod connection;
 mod local;
+mod long;
 mod parse;
 #[cfg(test)]
 mod tests;
 
+use admission::{Journal, Password};
 use batches::{Batches, Connections, Way};
 use beside::Sleeper;
 use connection::{Connection, READ_BYTES};
+use local::{Session, Setting};
 use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Name, Nanos};
@@ -33,10 +37,12 @@ use obol_smr::{CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
@@ -45,6 +51,8 @@ use std::time::{Duration, Instant};
 const CONNECTIONS_MAX: usize = 1000;
 /// Connections that are accepted before others have their turn.
 const ACCEPTS_MAX: usize = 64;
+/// If there are so many, one that has not sent the password for this time makes room for another one.
+const STRANGER_FOR: Duration = Duration::from_secs(2);
 /// The reply to further ones, before they are closed.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 /// What is taken at once of what is ready.
@@ -57,6 +65,8 @@ const HELD_FOR: Duration = Duration::from_micros(200);
 const PERIOD: Duration = Duration::from_millis(1);
 /// With so many of them it is worth while to wait for more commands.
 const ACTIVE_MIN: usize = 16;
+/// Bytes of long commands and replies that wait at all connections together, at most.
+const EXCESS_MAX: usize = 64 << 20;
 /// How long it sleeps at most: as a member it learns of views in between.
 const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 /// How long it sleeps at most while batches are on the way.
@@ -69,20 +79,33 @@ pub(super) struct Front {
     listener: TcpListener,
     name: Name,
     replica: Name,
+    password: Option<Password>,
 }
 
 impl Front {
-    /// Takes an address.
-    pub(super) fn bind(address: SocketAddr, replica: Name) -> Result<Self, Failure> {
+    /// Takes an address, with the file of the password. `unencrypted`: the operator accepts that others
+    /// reach it without encryption.
+    pub(super) fn bind(
+        address: SocketAddr,
+        replica: Name,
+        password: Option<&Path>,
+        unencrypted: bool,
+    ) -> Result<Self, Failure> {
+        let password = password.map(Password::read).transpose()?;
+        admission::check_address(address, password.is_some(), unencrypted)?;
         let in_use =
             |error| Failure::Refused(format!("--resp {address}: {error}; choose another address or port"));
         let listener = TcpListener::bind(address).map_err(in_use)?;
         listener.set_nonblocking(true).map_err(Failure::failed)?;
+        if address.port() == 0 {
+            let chosen = listener.local_addr().map_err(Failure::failed)?;
+            output::remark(format_args!("obol: {replica} serves clients of Redis at {chosen}"))?;
+        }
         let rest = replica.as_str().strip_prefix(REPLICA_PREFIX).unwrap_or_default();
         let name = named(&format!("{CLIENT_PREFIX}resp-{rest}"), CLIENT_PREFIX).map_err(|error| {
             Failure::Refused(format!("--resp: a shorter name of the replica is needed: {error}"))
         })?;
-        Ok(Self { listener, name, replica })
+        Ok(Self { listener, name, replica, password })
     }
 
     /// Starts the thread, which ends with `stop` or `ended`.
@@ -106,6 +129,8 @@ pub(super) struct Server<'a> {
     connections: Connections,
     newest: u64,
     batches: Batches,
+    /// Bytes of long commands and replies that wait at all connections.
+    excess: usize,
     /// Since when batches wait for the connections.
     held: Option<Instant>,
     /// The present period, when it began, and the connections that have sent something in it.
@@ -116,6 +141,7 @@ pub(super) struct Server<'a> {
     touched: Vec<u64>,
     ready: Vec<(u64, EventFlags)>,
     buffer: Vec<u8>,
+    journal: Journal,
     /// A descriptor for when there are no more: see [`Server::refuse_one`].
     spare: Option<OwnedFd>,
     /// On the thread of a replica.
@@ -135,12 +161,14 @@ impl<'a> Server<'a> {
             connections: Connections::new(),
             newest: LISTENER,
             batches: Batches::default(),
+            excess: 0,
             held: None,
             period: (1, Instant::now(), 0),
             active: 0,
             touched: Vec::new(),
             ready: Vec::with_capacity(READY_MAX),
             buffer: vec![0; READ_BYTES],
+            journal: Journal::default(),
             sleeper: None,
             flags,
         })
@@ -191,6 +219,10 @@ impl<'a> Server<'a> {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if flags.contains(EventFlags::IN) {
             connection.receive(&mut self.buffer);
+            let grown = connection.excess().saturating_sub(connection.counted);
+            if grown > 0 && self.excess + grown > EXCESS_MAX {
+                connection.crowd_out();
+            }
             self.batches.enqueue(id, connection);
             let (period, _, count) = &mut self.period;
             *count += usize::from(connection.period != *period);
@@ -221,17 +253,28 @@ impl<'a> Server<'a> {
                 // Refused or ended meanwhile: its client tries again.
                 Err(_) => return,
             };
-            if self.connections.len() >= CONNECTIONS_MAX {
+            if self.connections.len() >= CONNECTIONS_MAX && !self.make_room() {
                 refuse(stream);
                 continue;
             }
-            let Ok(connection) = Connection::new(stream) else { continue };
             self.newest += 1;
+            let session = Session::new(self.newest, self.front.password.is_none());
+            let Ok(connection) = Connection::new(stream, session) else { continue };
             let data = EventData::new_u64(self.newest);
             if epoll::add(&self.epoll, connection.stream(), data, EventFlags::IN).is_ok() {
                 self.connections.insert(self.newest, connection);
             }
         }
+    }
+
+    /// Ends the oldest connection whose client should have sent the password by now. Returns whether there
+    /// was one: others could keep those out that know it.
+    fn make_room(&mut self) -> bool {
+        let now = Instant::now();
+        let mut strangers =
+            self.connections.iter().filter(|(_, connection)| connection.is_stranger_since(now, STRANGER_FOR));
+        let oldest = strangers.next().map(|(id, _)| *id);
+        oldest.is_some_and(|id| self.connections.remove(&id).is_some())
     }
 
     /// Without a descriptor, a connection could neither be accepted nor refused, and would be reported
@@ -259,10 +302,24 @@ impl<'a> Server<'a> {
             let (id, flags) = self.ready[n];
             self.on_ready(id, flags);
         }
-        let Self { front, connections, batches, touched, .. } = self;
+        let Self { front, connections, batches, touched, excess, .. } = self;
         let count = connections.len();
-        batches.fill(connections, touched, &|| info(front, count));
         let now = Instant::now();
+        batches.expire(now, connections, touched);
+        let stalled = batches.stalled();
+        let asked = Cell::new(false);
+        let info = || {
+            asked.set(true);
+            info(front, count, stalled.map(|since| now.duration_since(since)))
+        };
+        let down = stalled.map(|_| batches::DOWN);
+        let is_crowded = *excess >= EXCESS_MAX;
+        let password = front.password.as_ref();
+        let setting = Setting { password, info: &info, down, asked: &asked, is_crowded };
+        batches.fill(connections, touched, &setting);
+        if asked.get() {
+            batches.probe(now, through);
+        }
         let is_late = self.held.is_some_and(|since| now.duration_since(since) >= HELD_FOR);
         let is_quiet = at_once || self.ready.is_empty() && !self.expects_more(now);
         self.batches.send(is_quiet || is_late, through);
@@ -278,9 +335,17 @@ impl<'a> Server<'a> {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             let was_full = connection.is_full();
             connection.send();
+            let event = connection.take_event();
+            if let Some(line) = event.and_then(|what| self.journal.note(Instant::now(), &what)) {
+                // The server goes on whether or not this is read.
+                let _ = output::remark(format_args!("obol: {}: --resp: {line}", self.front.replica));
+            }
             if was_full && !connection.is_full() {
                 self.batches.enqueue(id, connection);
             }
+            let counted = if connection.is_over() { 0 } else { connection.excess() };
+            self.excess = (self.excess + counted).saturating_sub(connection.counted);
+            connection.counted = counted;
             if connection.is_over() {
                 // What is closed is reported no more.
                 self.connections.remove(&id);
@@ -328,11 +393,21 @@ impl Work for Server<'_> {
     }
 }
 
-fn info(front: &Front, connections: usize) -> String {
+/// The version of Redis whose commands the store has most in common with: programs look for this name.
+const REDIS_VERSION: &str = "7.0.0";
+
+/// What INFO shows. `stalled`: for how long the store has not served.
+fn info(front: &Front, connections: usize, stalled: Option<Duration>) -> String {
     let version = env!("CARGO_PKG_VERSION");
+    let (state, ms) = match stalled {
+        None => ("ok", 0),
+        Some(time) => ("unavailable", time.as_millis()),
+    };
     format!(
-        "# Server\r\nobol_version:{version}\r\nredis_mode:standalone\r\nprocess_id:{}\r\nreplica:{}\r\n\r\n# Clients\r\n\
-         connected_clients:{connections}\r\nmaxclients:{CONNECTIONS_MAX}\r\n",
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\nobol_version:{version}\r\nredis_mode:standalone\r\nprocess_id:{}\r\n\
+         replica:{}\r\n\r\n# Clients\r\nconnected_clients:{connections}\r\nmaxclients:{CONNECTIONS_MAX}\r\n\r\n\
+         # Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n\r\n\
+         # Store\r\nstore_state:{state}\r\nstore_unavailable_ms:{ms}\r\n",
         std::process::id(),
         front.replica,
     )

@@ -4,13 +4,13 @@ use core::ops::Range;
 
 /// Longest line.
 const LINE_BYTES_MAX: usize = 32 * 1024;
-/// Longest bulk string. What the store cannot take, more than a KB, is refused with its reason; more
+/// Longest bulk string. What the store cannot take, more than a MB, is refused with its reason; more
 /// than this ends the connection, as 512 MB do at Redis.
-const BULK_BYTES_MAX: i64 = 256 * 1024;
+const BULK_BYTES_MAX: i64 = 2 << 20;
 /// Most arguments.
-const ARGS_MAX: i64 = 1024;
+const ARGS_MAX: i64 = obol_smr::STAGED_ARGS_MAX as i64;
 /// Longest request.
-const REQUEST_BYTES_MAX: usize = 320 * 1024;
+const REQUEST_BYTES_MAX: usize = 3 << 20;
 
 /// Parses the requests of a turn, one after the other.
 #[derive(Debug, Default)]
@@ -33,6 +33,11 @@ impl Requests {
     /// Whether no more may be parsed in this turn.
     pub(super) const fn is_spent(&self) -> bool {
         self.left == 0
+    }
+
+    /// Whether the newest one was a line, and no array.
+    pub(super) const fn is_line(&self) -> bool {
+        self.is_line
     }
 
     /// Looks for a request at the beginning of some bytes; returns its length, or `None` if it is not
@@ -103,6 +108,8 @@ fn number(text: &[u8], most: i64, what: &str) -> Result<i64, String> {
         [tens @ b'1'..=b'9', ones @ b'0'..=b'9'] => {
             Some(i64::from(tens - b'0') * 10 + i64::from(ones - b'0'))
         }
+        // Other than Rust, Redis takes no plus.
+        [b'+', ..] => None,
         _ => core::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok()),
     };
     number
@@ -270,14 +277,16 @@ mod tests {
             (b"*1025\r\n", "ERR Protocol error: invalid multibulk length"),
             (b"*1\r\n:1\r\n", "ERR Protocol error: expected '$', got ':'"),
             (b"*1\r\n$-1\r\n", "ERR Protocol error: invalid bulk length"),
-            (b"*1\r\n$262145\r\n", "ERR Protocol error: invalid bulk length"),
+            (b"*1\r\n$+4\r\nPING\r\n", "ERR Protocol error: invalid bulk length"),
+            (b"*+1\r\n$4\r\nPING\r\n", "ERR Protocol error: invalid multibulk length"),
+            (b"*1\r\n$2097153\r\n", "ERR Protocol error: invalid bulk length"),
         ] {
             assert_eq!(parsed(bytes), Err(why.to_owned()));
         }
         let long = vec![b'a'; LINE_BYTES_MAX];
         assert_eq!(parsed(&long), Err("ERR Protocol error: too big inline request".to_owned()));
-        let value = [&b"$200000\r\n"[..], &vec![0; 200_000], b"\r\n"].concat();
-        let many = [&b"*3\r\n"[..], &value, &value, b"$200000\r\n"].concat();
+        let value = [&b"$2000000\r\n"[..], &vec![0; 2_000_000], b"\r\n"].concat();
+        let many = [&b"*3\r\n"[..], &value, &value, b"$2000000\r\n"].concat();
         assert!(parsed(&many).is_err(), "a request has a bound");
     }
 

@@ -5,6 +5,7 @@
 //! It wakes once per period, sends, and takes all that has arrived since; for notices, and when a
 //! suspicion is due, it wakes at once. A pulse counts from when the kernel has received it.
 
+mod filter;
 mod inform;
 mod measure;
 mod outgoing;
@@ -127,6 +128,8 @@ pub(super) struct PulseThread {
     /// Another thread has had the queue of reports: not before this time again, since a real-time
     /// thread that does not sleep keeps it from releasing that.
     report_at: Instant,
+    /// The kernel's counts of what it has dropped, by path, as they were read last.
+    dropped: Vec<u32>,
     /// Whether reports have each frame.
     trace: Arc<AtomicBool>,
     found: Vec<Finding>,
@@ -159,6 +162,7 @@ impl PulseThread {
             heard: false,
         });
         let peers: Vec<_> = peers.collect();
+        let sockets_of_paths = paths.len();
         let sockets = paths.iter().map(|_| OnceLock::new()).collect();
         let to = peers.iter().map(|peer| (peer.host, peer.addresses.clone()));
         let outgoing = Outgoing::new(host, to, (sockets, Arc::new(Numbers::default())));
@@ -176,6 +180,7 @@ impl PulseThread {
             reports,
             alarm: false,
             report_at: now,
+            dropped: vec![0; sockets_of_paths],
             trace,
             found: Vec::new(),
             taken: Vec::new(),
@@ -227,12 +232,18 @@ impl PulseThread {
 
     /// Opens the paths that are not open. An address may come later than this process.
     fn bind(&mut self, now: Instant) {
-        for (path, sockets) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()) {
+        let open = self.open();
+        for (number, (path, sockets)) in self.paths.iter_mut().zip(self.outgoing.sockets().iter()).enumerate()
+        {
             if path.retry_at > now || sockets.get().is_some() {
                 continue;
             }
             path.retry_at = now + BIND_EVERY;
-            match PathSockets::bind(path.at) {
+            let opened = PathSockets::bind(path.at).and_then(|opened| {
+                opened.take_only(number as u8, &open)?;
+                Ok(opened)
+            });
+            match opened {
                 Ok(opened) => drop(sockets.set(opened)),
                 Err(error) => {
                     path.failures = path.failures.saturating_add(1);
@@ -248,22 +259,53 @@ impl PulseThread {
         }
     }
 
+    /// The sessions whose frames are taken.
+    fn open(&self) -> Vec<filter::Open> {
+        self.peers.iter().filter_map(|peer| Some((peer.host, peer.open.as_ref()?.session()))).collect()
+    }
+
+    /// Has the kernel take frames of these sessions alone.
+    fn take_open(&self) {
+        let open = self.open();
+        for (path, sockets) in self.outgoing.sockets().iter().enumerate() {
+            if let Some(Err(error)) = sockets.get().map(|sockets| sockets.take_only(path as u8, &open)) {
+                // What the former program takes is opened all the same; of a new session it takes none.
+                tracing::error!(target: "gateway", path, "no pulses of new sessions by path {path}: {error}");
+            }
+        }
+    }
+
+    /// Counts what the kernel has dropped.
+    fn count_dropped(&mut self) {
+        for (sockets, before) in self.outgoing.sockets().iter().zip(&mut self.dropped) {
+            if let Some(now) = sockets.get().and_then(PathSockets::dropped) {
+                let more = now.wrapping_sub(core::mem::replace(before, now));
+                self.counts.add_all(GatewayCounter::PulsesRefused, u64::from(more));
+            }
+        }
+    }
+
     fn obey(&mut self) {
         let inbox = self.inbox.clone();
         // Otherwise they are taken in the next turn.
         let Ok(mut commands) = inbox.commands.try_lock() else { return };
+        let mut opened = false;
         for command in commands.drain(..) {
             match command {
                 Command::Died(death) => self.sender.repeat([death]),
                 Command::SealFor(host, key) => self.outgoing.seal_for(host, key),
                 Command::OpenOf(host, key) => {
                     if let Some(peer) = self.peers.iter_mut().find(|peer| peer.host == host) {
+                        opened = true;
                         peer.open = Some(key);
                         peer.receiver.begin_life();
                         peer.measure.restart();
                     }
                 }
             }
+        }
+        if opened {
+            self.take_open();
         }
     }
 
@@ -351,6 +393,9 @@ impl PulseThread {
             None => None,
         };
         self.alarm = false;
+        if has_ended {
+            self.count_dropped();
+        }
         let report = self.summary(now);
         if let Some(mut queue) = queue {
             queue.put(report);

@@ -12,19 +12,27 @@
 //! | 16 | its tag, which covers all before it |
 
 use crate::identity::Stream;
-use crate::pulse::{Frame, FrameKind, PLAIN_BYTES_MAX};
+use crate::pulse::{Frame, FrameKind, PLAIN_BYTES_MAX, PLAIN_BYTES_MIN};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-const MAGIC: [u8; 4] = *b"oblp";
+pub(super) const MAGIC: [u8; 4] = *b"oblp";
 const HEADER_BYTES: usize = 24;
 const KEY_BYTES: usize = 16;
+const TAG_BYTES: usize = 16;
+/// Where a datagram names the sender's host, and the path.
+pub(super) const HOST_AT: usize = 4;
+pub(super) const PATH_AT: usize = 5;
 /// Where a datagram says that it is a notice, and by which byte.
 pub(super) const KIND_AT: usize = 6;
+/// Where it has a zero, and the session.
+pub(super) const ZERO_AT: usize = 7;
+pub(super) const SESSION_AT: usize = 8;
 pub(super) const NOTICE: u8 = 1;
 /// Names the use of the exported key (RFC 8446, 7.5).
 const LABEL: &[u8] = b"EXPORTER-obol-pulse";
-/// The longest datagram.
-pub(super) const DATAGRAM_BYTES_MAX: usize = HEADER_BYTES + PLAIN_BYTES_MAX + 16;
+/// The longest datagram, and the shortest one.
+pub(super) const DATAGRAM_BYTES_MAX: usize = HEADER_BYTES + PLAIN_BYTES_MAX + TAG_BYTES;
+pub(super) const DATAGRAM_BYTES_MIN: usize = HEADER_BYTES + PLAIN_BYTES_MIN + TAG_BYTES;
 
 /// The key of a session, in the direction from the gateway that made the connection.
 pub(in crate::ip) struct SessionKey {
@@ -44,6 +52,11 @@ impl SessionKey {
         let session = u64::from_le_bytes(*rest.first_chunk()?);
         let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, key).ok()?);
         Some(Self { session, key })
+    }
+
+    /// The number of the session.
+    pub(super) const fn session(&self) -> u64 {
+        self.session
     }
 
     /// Makes the datagram of a frame for a path. No number is sealed twice with a key: a sender uses
@@ -69,8 +82,8 @@ impl SessionKey {
     /// session.
     pub(in crate::ip) fn open(&self, path: u8, datagram: &mut [u8]) -> Option<Frame> {
         let (head, body) = datagram.split_first_chunk_mut::<HEADER_BYTES>()?;
-        let (session, number) = (word(head, 8)?, word(head, 16)?);
-        if session != self.session || head[5] != path {
+        let (session, number) = (word(head, SESSION_AT)?, word(head, SESSION_AT + 8)?);
+        if session != self.session || head[PATH_AT] != path {
             return None;
         }
         let plain = self.key.open_in_place(nonce(path, number), Aad::from(*head), body).ok()?;
@@ -92,7 +105,7 @@ fn nonce(path: u8, number: u64) -> Nonce {
 /// The host that a datagram claims to be of.
 pub(super) fn claimed_host(datagram: &[u8]) -> Option<u8> {
     let head = datagram.first_chunk::<HEADER_BYTES>()?;
-    (head.starts_with(&MAGIC)).then_some(head[4])
+    (head.starts_with(&MAGIC)).then_some(head[HOST_AT])
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! The sockets of a path, and several datagrams by one call of the kernel.
 //!
 //! A path has two sockets at one port: one for pulses, which the thread empties once per period, and
-//! one for notices, which wake it. The kernel sorts by a byte of the datagram ([`super::seal`]). For
-//! each datagram it notes when it has arrived, so a pulse is not late because it was read late.
+//! one for notices, which wake it. The kernel sorts by a byte of the datagram ([`super::seal`]), and
+//! drops what is no frame ([`super::filter`]). For each datagram it notes when it has arrived, so a pulse is not late because it was read late.
 #![allow(unsafe_code)]
 
+use super::filter::{self, Open};
 use super::seal::{DATAGRAM_BYTES_MAX, KIND_AT, NOTICE};
 use crate::host::clock;
 use crate::types::{Instant, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::set_socket_reuseport;
+use rustix::net::sockopt::{
+    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_reuseport,
+};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, bind, socket_with};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -22,6 +25,9 @@ const CALL_MAX: usize = 16;
 /// Datagrams that are taken from a socket before anything is judged: with the most hosts, those of
 /// four periods.
 const TAKEN_MAX: usize = 128;
+/// Room for what arrives while the thread is away: 4,096 datagrams, which the kernel counts as a
+/// kilobyte each. It takes less where the system allows less (`net.core.rmem_max`).
+const BUFFER_BYTES: usize = 4 << 20;
 /// Between the kernel's noting an arrival and its putting the datagram into the socket.
 const DELIVERY: Nanos = Nanos::from_micros(100);
 /// Room for the time of arrival: a `cmsghdr` and a `timespec`.
@@ -50,9 +56,58 @@ impl PathSockets {
             let on: libc::c_int = 1;
             // SAFETY: the kernel reads an int.
             unsafe { set_option(socket, libc::SO_TIMESTAMPNS, &on) }?;
+            // Beyond the system's bound with the right to it, else up to that bound.
+            if set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
+                set_socket_recv_buffer_size(socket, BUFFER_BYTES)?;
+            }
         }
         Ok(Self { pulses, notices })
     }
+
+    /// Has the kernel drop all datagrams but frames of these sessions by this path.
+    pub(super) fn take_only(&self, path: u8, open: &[Open]) -> io::Result<()> {
+        for (socket, notices) in [(&self.pulses, false), (&self.notices, true)] {
+            attach(socket, libc::SO_ATTACH_FILTER, &mut filter::program(path, notices, open))?;
+        }
+        Ok(())
+    }
+
+    /// How many datagrams the kernel has dropped so far: what was no frame of an open session, and what
+    /// found no room. It wraps.
+    pub(super) fn dropped(&self) -> Option<u32> {
+        Some(dropped(&self.pulses)?.wrapping_add(dropped(&self.notices)?))
+    }
+}
+
+/// The numbers of `SO_MEMINFO`, and that of dropped datagrams among them.
+const MEMORY_NUMBERS: usize = 9;
+const MEMORY_DROPS: usize = 8;
+
+fn dropped(socket: &UdpSocket) -> Option<u32> {
+    let mut numbers = [0u32; MEMORY_NUMBERS];
+    let mut bytes = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes to `numbers`, which has as many and outlives the
+    // call, and their count to `bytes`.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    let whole = done == 0 && bytes as usize == size_of_val(&numbers);
+    numbers.get(MEMORY_DROPS).copied().filter(|_| whole)
+}
+
+/// Gives a socket a program.
+fn attach(socket: &UdpSocket, option: libc::c_int, program: &mut [libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    // SAFETY: the options for programs take a `sock_fprog`, whose pointer and length are those of a
+    // slice that outlives the call.
+    unsafe { set_option(socket, option, &program) }
 }
 
 /// # Safety
@@ -84,10 +139,7 @@ fn sort(second: &UdpSocket) -> io::Result<()> {
         op((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 1),
         op((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0),
     ];
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the option takes a `sock_fprog`, whose pointer and length are those of an array that
-    // outlives the call.
-    unsafe { set_option(second, libc::SO_ATTACH_REUSEPORT_CBPF, &program) }
+    attach(second, libc::SO_ATTACH_REUSEPORT_CBPF, &mut program)
 }
 
 /// A datagram and the time of its arrival by CLOCK_REALTIME, in nanoseconds.
@@ -352,6 +404,79 @@ mod tests {
         wait(&mut inbox, &sockets.pulses, 4);
         inbox.fill(&sockets.notices);
         assert_eq!(inbox.len(), 0);
+    }
+
+    const PATH: u8 = 2;
+
+    /// A datagram that passes for a frame of a session, as far as the kernel looks.
+    fn frame(host: u8, kind: u8, session: u64) -> Vec<u8> {
+        let mut bytes = b"oblp".to_vec();
+        bytes.extend([host, PATH, kind, 0]);
+        bytes.extend(session.to_le_bytes());
+        bytes.resize(PULSE_BYTES, 0);
+        bytes
+    }
+
+    #[test]
+    fn the_kernel_takes_frames_of_open_sessions_alone() {
+        let open = [(1, 0x0102_0304_0506_0708), (31, u64::MAX), (7, 9)];
+        let (sockets, at) = bound();
+        sockets.take_only(PATH, &open).expect("attached");
+        let to = SocketAddrAny::from(at);
+        let mut others = vec![vec![], b"hello".to_vec(), vec![0; 1400], frame(2, 0, 9), frame(7, 2, 9)];
+        let [one, host_only, session_only] =
+            [(7, 9), (7, u64::MAX), (2, 9)].map(|(host, session)| frame(host, 0, session));
+        others.extend([host_only, session_only, one[..PULSE_BYTES - 1].to_vec()]);
+        for at in 0..16 {
+            let mut changed = one.clone();
+            changed[at] ^= 0x80;
+            others.push(changed);
+        }
+        let mut long = one.clone();
+        long.resize(DATAGRAM_BYTES_MAX + 1, 0);
+        others.push(long.clone());
+        send(&sockets.pulses, &others.iter().map(|bytes| (bytes.clone(), &to)).collect::<Vec<_>>());
+        long.truncate(DATAGRAM_BYTES_MAX);
+        let mut frames: Vec<_> = open.iter().map(|(host, session)| frame(*host, 0, *session)).collect();
+        frames.push(long);
+        send(&sockets.pulses, &frames.iter().map(|bytes| (bytes.clone(), &to)).collect::<Vec<_>>());
+        send(&sockets.pulses, &[(frame(31, NOTICE, u64::MAX), &to)]);
+        let mut inbox = Inbox::new();
+        wait(&mut inbox, &sockets.notices, 1);
+        wait(&mut inbox, &sockets.pulses, frames.len());
+        assert_eq!(sockets.dropped(), Some(others.len() as u32));
+        // A session that has ended is dropped as well.
+        sockets.take_only(PATH, &open[..1]).expect("attached");
+        send(&sockets.pulses, &[(frame(7, 0, 9), &to), (frame(1, 0, open[0].1), &to)]);
+        wait(&mut inbox, &sockets.pulses, 1);
+        sockets.take_only(PATH, &[]).expect("attached");
+    }
+
+    #[test]
+    fn a_flood_of_strangers_takes_no_room_of_pulses() {
+        const FLOOD: usize = 20_000;
+        let (sockets, at) = bound();
+        sockets.take_only(PATH, &[(1, 5)]).expect("attached");
+        let to = SocketAddrAny::from(at);
+        let flood: Vec<_> =
+            (0..64).map(|n| (vec![n; if n < 32 { 1400 } else { PULSE_BYTES }], &to)).collect();
+        for _ in 0..FLOOD / flood.len() {
+            send(&sockets.pulses, &flood);
+        }
+        send(&sockets.pulses, &[(frame(1, 0, 5), &to)]);
+        wait(&mut Inbox::new(), &sockets.pulses, 1);
+    }
+
+    #[test]
+    fn a_burst_of_pulses_finds_room_while_the_thread_is_away() {
+        // Four turns of ten milliseconds, with as many hosts as there can be and a pulse per millisecond;
+        // the system's bound may be as low as this.
+        const BURST: usize = 200;
+        let (sockets, at) = bound();
+        let to = SocketAddrAny::from(at);
+        let burst: Vec<_> = (0..BURST).map(|_| (frame(1, 0, 5), &to)).collect();
+        send(&sockets.pulses, &burst);
+        wait(&mut Inbox::new(), &sockets.pulses, BURST);
     }
 
     #[test]

@@ -1,0 +1,104 @@
+//! Who was a member before a rollout, and who is one at its end. By default the end has to be as good
+//! as the beginning: the same names are there, or programs that have taken the place of others, and
+//! nothing that came since is crashing.
+
+use super::period::Failed;
+use obol_fabric::Name;
+use obol_membership::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Members that are named in one reason at most.
+const NAMES_MAX: usize = 8;
+
+/// A member that can act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) name: Name,
+    pub(super) kind: Kind,
+    /// It has joined several times since the command began, and lately again.
+    pub(super) comes_and_goes: bool,
+}
+
+/// Who was there before the command, and is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    pub(super) before: Vec<(Name, Kind)>,
+    pub(super) now: Vec<Member>,
+    pub(super) crashed: Vec<Failed>,
+}
+
+/// What names of programs of one sort have in common, such as `shop` of `shop-7d9fbc6b5-x2x9z`.
+fn sort(name: &str) -> &str {
+    name.split('-').next().unwrap_or(name).trim_end_matches(|c: char| c.is_ascii_digit())
+}
+
+/// The first of some names, and how many more there are.
+fn shown(names: &[&str]) -> String {
+    let first = names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(NAMES_MAX);
+    if more > 0 { format!("{first} and {more} more") } else { first }
+}
+
+impl Roster {
+    /// Those of before that are not there, nor another one in their place: programs may have other names
+    /// than before, as pods have; daemons have the same ones.
+    fn missing(&self) -> Vec<&str> {
+        let is_there = |one: &(Name, Kind)| self.now.iter().any(|now| (now.name, now.kind) == *one);
+        let known: BTreeSet<&str> = self.before.iter().map(|(name, _)| name.as_str()).collect();
+        let programs = self.now.iter().filter(|now| now.kind == Kind::App);
+        let mut newcomers: BTreeMap<&str, usize> = BTreeMap::new();
+        for one in programs.filter(|now| !known.contains(now.name.as_str())) {
+            *newcomers.entry(sort(one.name.as_str())).or_default() += 1;
+        }
+        let mut deciders = self.now.iter().filter(|now| now.kind == Kind::Coordinator).count();
+        let mut missing = Vec::new();
+        for one @ (name, kind) in &self.before {
+            // Any coordinator may decide in place of another one.
+            let is_replaced = match kind {
+                Kind::Coordinator => deciders.checked_sub(1).is_some_and(|left| {
+                    deciders = left;
+                    true
+                }),
+                Kind::App if !is_there(one) => newcomers.get_mut(sort(name.as_str())).is_some_and(|left| {
+                    let some = *left > 0;
+                    *left = left.saturating_sub(1);
+                    some
+                }),
+                _ => false,
+            };
+            if !is_replaced && !is_there(one) {
+                missing.push(name.as_str());
+            }
+        }
+        missing.sort_unstable();
+        missing
+    }
+
+    /// Why the end is not as good as the beginning.
+    pub fn worse(&self) -> Vec<String> {
+        let missing = self.missing();
+        let mut why = Vec::new();
+        if !missing.is_empty() {
+            why.push(format!("{} did not come back, or cannot act", shown(&missing)));
+        }
+        let unsteady: Vec<&str> =
+            self.now.iter().filter(|now| now.comes_and_goes).map(|now| now.name.as_str()).collect();
+        if !unsteady.is_empty() {
+            why.push(format!("{} joined again and again, the last time just now", shown(&unsteady)));
+        }
+        why
+    }
+
+    /// Which members joined since the command began and failed; `None` if none did.
+    pub fn crashes(&self) -> Option<String> {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        self.crashed.iter().for_each(|one| *names.entry(&one.name).or_default() += 1);
+        let times = |(name, n): (&&str, &usize)| match n {
+            1 => (*name).to_owned(),
+            n => format!("{name} ({n} times)"),
+        };
+        let each: Vec<String> = names.iter().map(times).collect();
+        let each: Vec<&str> = each.iter().map(String::as_str).collect();
+        (!each.is_empty()).then(|| format!("{} joined since the command began, and failed", shown(&each)))
+    }
+}

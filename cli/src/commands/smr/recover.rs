@@ -1,0 +1,119 @@
+//! `obol smr recover`: a store continues with what one replica has, on an operator's word.
+
+use super::failure;
+use clap::Args;
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_node::Site;
+use obol_observe::Observer;
+use obol_observe::replicas::{Doing, Log, Replica, Replicas};
+use obol_replica::{ReplicaError, named};
+use obol_smr::{Preset, REPLICA_PREFIX};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Interval of looks whether it leads.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Which replica continues.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The replica whose state the store continues with; it runs on this host
+    #[arg(long, value_name = "NAME", value_parser = replica_name)]
+    from: Name,
+    /// Continue even if another replica has entries that this one lacks: they are
+    /// lost then
+    #[arg(long)]
+    lose_newer: bool,
+    /// Give up if it does not serve within this time
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    timeout: Duration,
+}
+
+fn replica_name(text: &str) -> Result<Name, String> {
+    named(text, REPLICA_PREFIX)
+}
+
+/// Why a store cannot continue with this replica; otherwise its log.
+fn may_recover<'a>(of: &'a Replicas, options: &Options) -> Result<&'a Log, String> {
+    let name = options.from;
+    if let Some(leader) = of.leader {
+        return Err(format!("{leader} leads, and serves: there is nothing to recover"));
+    }
+    let mut named = of.replicas.iter().filter(|one| one.name == name);
+    let all: Vec<&str> = of.replicas.iter().map(|one| one.name.as_str()).collect();
+    let one = named.next().ok_or_else(|| match &all[..] {
+        [] => "no replica runs, so no state is left".to_owned(),
+        all => format!("no replica {name} runs; there are: {}", all.join(", ")),
+    })?;
+    if one.elsewhere {
+        return Err(format!("{name} is of another host: run `obol smr recover --from {name}` there"));
+    }
+    let log = one.log.as_ref().ok_or_else(|| format!("{name} has no state: it never had the store"))?;
+    if log.needs_snapshot {
+        return Err(format!("{name} has no whole state: it was loading a snapshot"));
+    }
+    if one.activity != Some(Doing::TakesOver) || !one.member || one.frozen {
+        let older = of.replicas.iter().find(|one| one.activity == Some(Doing::TakesOver));
+        let what = older.map_or(String::new(), |older| {
+            let older = older.name;
+            format!("; {older} is to lead: recover from it, or stop it first (`obol stop {older}`), and what it has is lost")
+        });
+        return Err(format!("{name} does not take over: it {}{what}", one.note()));
+    }
+    if of.preset == Some(Preset::Dare.to_string()) {
+        return Err("replicas with preset dare cannot continue alone".to_owned());
+    }
+    let is_newer = |other: &&Replica| {
+        let newer =
+            other.log.as_ref().is_some_and(|other| other.id == log.id && other.accepted > log.accepted);
+        other.name != name && newer
+    };
+    match of.replicas.iter().find(is_newer) {
+        Some(other) if !options.lose_newer => {
+            let has = other.log.as_ref().map_or(0, |other| other.accepted - log.accepted);
+            Err(format!(
+                "{} has {has} entries that {name} lacks: recover from it, or give them up with --lose-newer",
+                other.name
+            ))
+        }
+        _ => Ok(log),
+    }
+}
+
+pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
+    let observer = Observer::open(root, site.cluster.name()).map_err(Failure::refused)?;
+    let mut observer = observer.read_replicas();
+    let mut read = || {
+        let snapshot = observer.snapshot();
+        Replicas::read(&mut observer, &snapshot).ok_or_else(|| failure(ReplicaError::NoRoom))
+    };
+    let before = read()?;
+    let log = may_recover(&before, options).map_err(Failure::Refused)?;
+    let (name, applied) = (options.from, log.accepted);
+    obol_replica::recover(site, name.as_str()).map_err(failure)?;
+    let end = Instant::now() + options.timeout;
+    loop {
+        let now = read()?;
+        let one = now.replicas.iter().find(|one| one.name == name);
+        if now.leader == Some(name) {
+            let id = one.and_then(|one| one.log.as_ref()).map_or("--", |log| &log.id);
+            output::line(format_args!(
+                "{name} serves with what it has, up to entry {applied}, as the only voter of log {id}. Other replicas of the log \
+                 before end, or are to be stopped; start them again, and they load its state"
+            ))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if one.is_none() || Instant::now() > end {
+            obol_replica::end_recovery(site, name.as_str());
+            let what = one.map_or("has ended".into(), Replica::note);
+            return Err(Failure::Failed(format!(
+                "{name} does not serve within {:?}: it {what}; see `obol smr status`",
+                options.timeout
+            )));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}

@@ -1,0 +1,206 @@
+//! Recoveries in the situations that are rare: leases were shortened just before the disaster, a lost
+//! view had admitted a member or a lease cache, and the coordinator of the recovery is lost as well,
+//! with its memory, while leases of before still run.
+
+mod disaster;
+
+use disaster::{COORDINATORS, LEASE, LONG_LEASE, Post, Run, acceptor};
+use obol_fabric::{Incarnation, Nanos};
+use obol_membership::View;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const SEEDS: u64 = 400;
+
+/// What happens before the disaster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Before {
+    /// Leases were long; one agent still has one when it is cut off and the operator shortens them.
+    Shortened,
+    /// Only lost views name this process, which joined last.
+    Joined(bool),
+}
+
+/// A bug of the recovered view, from the view that it follows and the correct one.
+type Planted = fn(&View, View) -> View;
+
+/// Who has which incarnation, of all views that any process knew.
+#[derive(Default)]
+struct Incarnations(BTreeMap<Incarnation, u64>);
+
+impl Incarnations {
+    /// Collects them; an incarnation of two joins is the result.
+    fn collect(&mut self, run: &Run, nodes: u32) -> Option<String> {
+        for node in 0..nodes {
+            for member in &run.world.machine(node).view().members {
+                let before = *self.0.entry(member.incarnation).or_insert(member.token);
+                if before != member.token {
+                    return Some(format!(
+                        "seed {}: incarnation {} is given out twice",
+                        run.seed, member.incarnation
+                    ));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Runs one disaster; returns what is wrong, and counts what it reached.
+fn run(seed: u64, planted: Planted, reached: &mut BTreeMap<String, u32>) -> Option<String> {
+    let mut run = Run::new(seed);
+    let mut incarnations = Incarnations::default();
+    run.until("all agents join", |run| Run::agents().all(|node| run.holds(node).is_some()));
+    let given_up = COORDINATORS + run.rng.below(u64::from(Run::agents().len() as u32)) as u32;
+    let rest: Vec<u32> = Run::agents().filter(|node| *node != given_up).collect();
+    let before = match run.rng.below(3) {
+        0 => Before::Shortened,
+        n => Before::Joined(n == 1),
+    };
+    // Of the abandoned hosts.
+    let mut lost = vec![given_up];
+    match before {
+        Before::Shortened => {
+            run.set_lease(given_up, LONG_LEASE);
+            let long = |run: &Run, node: u32| run.world.machine(node).view().lease == Nanos(LONG_LEASE);
+            run.until("leases are long", |run| {
+                Run::agents().all(|n| long(run, n) && run.holds(n) == Some(run.world.machine(n).view().id))
+            });
+            run.run_below(LEASE);
+            run.cut(given_up);
+            run.set_lease(rest[0], LEASE);
+            run.until("leases are short", |run| rest.iter().all(|n| !long(run, *n)));
+        }
+        Before::Joined(cache) => {
+            rest.iter().for_each(|node| run.cut(*node));
+            let late = run.add(if cache { Post::Cache } else { Post::Agent }, None);
+            rest.iter().for_each(|node| run.cut(*node));
+            lost.push(late);
+            run.until("it joins", |run| {
+                let who = |node: u32| run.world.machine(node).view();
+                let has = |node: u32| who(node).members.iter().any(|m| m.address.region == late);
+                has(late) && has(given_up) && run.holds(given_up).is_some()
+            });
+            let more = run.rng.below(4 * LEASE);
+            run.run_for(more);
+        }
+    }
+    for node in 0..COORDINATORS {
+        run.world.kill(node);
+    }
+    run.heal();
+    // They share a host, or at least a network.
+    run.cut_apart(&lost);
+    run.run_below(LEASE / 4);
+    let nodes = COORDINATORS + Run::agents().len() as u32 + lost.len() as u32 - 1;
+    if let Some(wrong) = incarnations.collect(&run, nodes) {
+        return Some(wrong);
+    }
+    let newest = |run: &Run| {
+        let views = rest.iter().map(|node| Arc::clone(run.world.machine(*node).view()));
+        views.max_by_key(|view| view.rank()).expect("an agent is left")
+    };
+    let found = newest(&run);
+    let held = run.holds(given_up).is_some();
+    let mut retired: Vec<u16> = found.acceptors.iter().map(|a| a.proposer).collect();
+    let recover = |run: &mut Run, found: &View, number: u16| {
+        let node = nodes + u32::from(number) - 4;
+        let right = found.recovered(vec![acceptor(node, number)], Nanos(LEASE));
+        let recovered = planted(found, right);
+        assert_eq!(run.add(Post::Coordinator(number), Some(recovered.clone())), node);
+        run.cut_apart(&lost);
+        (node, recovered)
+    };
+    let (mut leader, mut recovered) = recover(&mut run, &found, 4);
+    let twice = run.rng.coin();
+    if twice {
+        run.run_below(LEASE);
+        run.world.kill(leader);
+        retired.push(4);
+        // The operator has the first recovery's view.
+        let known = [recovered.clone(), View::clone(&newest(&run))];
+        let found = known.into_iter().max_by_key(View::rank).expect("there are two");
+        (leader, recovered) = recover(&mut run, &found, 5);
+    }
+    let key = format!(
+        "{before:?}, {}, {}",
+        if twice { "twice" } else { "once" },
+        if held { "held" } else { "ended" }
+    );
+    *reached.entry(key).or_default() += 1;
+    if !recovered.retired.iter().eq(retired.iter().copied()) {
+        return Some(format!("seed {seed}: {:?} is retired, not {retired:?}", recovered.retired));
+    }
+    run.run_below(2 * LEASE);
+    let fresh = run.add(Post::Agent, Some(recovered.clone()));
+    run.cut_apart(&lost);
+    let acting: Vec<u32> = rest.iter().copied().chain([fresh]).collect();
+    run.until("agents act again", |run| {
+        let acts = |node: &u32| run.holds(*node).is_some_and(|held| held > recovered.id);
+        acting.iter().all(acts)
+    });
+    // A coordinator of the first set comes back with its memory.
+    let old = run.rng.below(u64::from(COORDINATORS)) as u32;
+    let own = run.world.machine(old).view().as_ref().clone();
+    let machine = run.machine(old, Some(own));
+    run.world.restart(old, machine, true);
+    run.until("the one that came back hears that it was given up", |run| run.world.machine(old).is_retired());
+    run.run_for(2 * LONG_LEASE);
+    let all = fresh + 1;
+    let twofold = incarnations.collect(&run, all);
+    let view = run.world.machine(leader).view();
+    assert!(view.retired.iter().eq(retired.iter().copied()), "seed {seed}: later views keep them");
+    twofold.or(run.overlap)
+}
+
+fn right(_: &View, view: View) -> View {
+    view
+}
+
+fn without_the_wait_of_before(found: &View, view: View) -> View {
+    let wait = found.lease.max(Nanos(LEASE)).saturating_add(found.cache_lease);
+    View { wait, ..view }
+}
+
+fn without_the_lease_of_caches(found: &View, view: View) -> View {
+    let wait = found.lease.max(Nanos(LEASE)).max(found.wait).max(found.run_reach);
+    View { wait, ..view }
+}
+
+fn without_earlier_retired_ones(found: &View, view: View) -> View {
+    View { retired: found.acceptors.iter().map(|a| a.proposer).collect(), ..view }
+}
+
+fn without_skipped_incarnations(found: &View, view: View) -> View {
+    View { next_incarnation: found.next_incarnation, ..view }
+}
+
+#[test]
+fn nothing_of_before_acts_beside_a_recovery_however_rare_the_situation() {
+    let mut reached = BTreeMap::new();
+    for seed in 0..SEEDS {
+        assert_eq!(run(seed, right, &mut reached), None);
+    }
+    println!("{reached:#?}");
+    for before in [Before::Shortened, Before::Joined(false), Before::Joined(true)] {
+        for often in ["once", "twice"] {
+            let key = format!("{before:?}, {often}, held");
+            assert!(reached.contains_key(&key), "{key}: no run comes there");
+        }
+    }
+}
+
+#[test]
+fn each_part_of_a_recovered_view_is_needed() {
+    let bugs: [(&str, Planted); 4] = [
+        ("the wait of before", without_the_wait_of_before),
+        ("the lease of caches", without_the_lease_of_caches),
+        ("earlier retired numbers", without_earlier_retired_ones),
+        ("skipped incarnations", without_skipped_incarnations),
+    ];
+    for (what, planted) in bugs {
+        let found = (0..SEEDS).find_map(|seed| run(seed, planted, &mut BTreeMap::new()));
+        println!("without {what}: {found:?}");
+        assert!(found.is_some(), "nothing shows that {what} is needed");
+    }
+}

@@ -1,0 +1,379 @@
+//! Members that failed and are expected back, in the file `missed` of the cluster's directory. A view
+//! remembers those that departed within its last 32 predecessors; this file remembers them until they
+//! are back, leave, or an operator expects them no more (`obol forget`).
+//!
+//! The processes of each host that keep names write it ([`crate::names_file`]), by the views that they
+//! see. A reader applies the newest view to what it reads, so it is never behind that view. The file
+//! does not know who failed while none of its writers ran and 32 views passed, nor anything from before
+//! the host was started.
+//!
+//! Not expected back are coordinators, whose number the view says; clients of the stores, which work for
+//! one command; and programs whose names Kubernetes has generated for pods, once another pod of the same
+//! name but for the generated part has joined, or `GENERATED_FOR` later.
+
+use obol_fabric::host::remove_if_present;
+use obol_fabric::{Incarnation, Name, ViewId};
+use obol_membership::{Kind, View};
+use obol_node::FileLock;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// The file in a cluster's directory.
+const FILE: &str = "missed";
+/// Its lock is held while it is changed.
+const LOCK_FILE: &str = "missed.lock";
+/// Members that are remembered at most; those that failed first are dropped.
+const MISSED_MAX: usize = 1024;
+/// A line is shorter than this.
+const LINE_BYTES_MAX: u64 = 160;
+/// How long a program with a generated name is expected back, in seconds: its successor has another
+/// name, and may have joined before it.
+const GENERATED_FOR: u64 = 3600;
+/// The characters of what Kubernetes appends to names.
+const GENERATED_CHARS: &str = "bcdfghjklmnpqrstvwxz2456789";
+/// How many it appends for a pod, and for the set of a deployment's pods at most.
+const POD_CHARS: usize = 5;
+const SET_CHARS_MAX: usize = 10;
+
+/// The names of clients of the stores begin so.
+const CLIENTS: [&str; 2] = [obol_smr::CLIENT_PREFIX, obol_kv::CLIENT_PREFIX];
+
+/// A member that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its name.
+    pub name: Name,
+    /// What it was.
+    pub kind: Kind,
+    /// Its incarnation.
+    pub who: Incarnation,
+    /// The first view without it.
+    pub at: ViewId,
+    /// When that was seen, in seconds since 1970.
+    pub unix: u64,
+}
+
+/// Who is missed as of a view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    view: ViewId,
+    /// The newest incarnation that was seen.
+    newest: Incarnation,
+    /// By the views that removed them.
+    all: Vec<Missing>,
+}
+
+/// A name without what Kubernetes has generated for a pod; `None` if it is not generated.
+pub fn stem(name: &str) -> Option<&str> {
+    let is_generated = |part: &str| part.chars().all(|c| GENERATED_CHARS.contains(c));
+    let (before, pod) = name.rsplit_once('-')?;
+    if pod.len() != POD_CHARS || !is_generated(pod) {
+        return None;
+    }
+    let set = before.rsplit_once('-').filter(|(_, set)| (1..=SET_CHARS_MAX).contains(&set.len()));
+    Some(set.filter(|(_, set)| is_generated(set)).map_or(before, |(stem, _)| stem))
+}
+
+/// Whether a program of this name is a client of a store, which works for one command.
+pub fn is_client(name: &str) -> bool {
+    CLIENTS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl Missed {
+    /// Who failed, and is neither back nor given up. `unix` is the time in seconds.
+    pub fn all(&self, unix: u64) -> impl Iterator<Item = &Missing> {
+        let is_over = move |one: &Missing| {
+            stem(one.name.as_str()).is_some() && unix.saturating_sub(one.unix) > GENERATED_FOR
+        };
+        self.all.iter().filter(move |one| !is_over(one))
+    }
+
+    /// Learns from a view. Returns whether it is a later one than those before.
+    pub fn take(&mut self, view: &View, unix: u64) -> bool {
+        if view.id <= self.view {
+            return false;
+        }
+        let mut departed: Vec<_> = view.departed.iter().filter(|gone| gone.at > self.view).collect();
+        departed.sort_by_key(|gone| (gone.at, gone.incarnation));
+        for gone in departed {
+            self.all.retain(|one| (one.name, one.kind) != (gone.name, gone.kind));
+            let returns = gone.kind != Kind::Coordinator && !is_client(gone.name.as_str());
+            if returns && !gone.left {
+                let (who, at) = (gone.incarnation, gone.at);
+                self.all.push(Missing { name: gone.name, kind: gone.kind, who, at, unix });
+            }
+        }
+        let mut members: Vec<_> = view.members.iter().collect();
+        members.sort_by_key(|member| member.incarnation);
+        for member in members {
+            self.all.retain(|one| {
+                (one.name, one.kind) != (member.name, member.kind) || one.who > member.incarnation
+            });
+            // A newcomer takes the place of one that failed.
+            if member.incarnation > self.newest
+                && let Some(of) = stem(member.name.as_str())
+            {
+                let is_replaced = |one: &Missing| {
+                    one.kind == member.kind
+                        && one.who < member.incarnation
+                        && stem(one.name.as_str()) == Some(of)
+                };
+                self.all.iter().position(is_replaced).map(|at| self.all.remove(at));
+            }
+        }
+        let seen = view.members.iter().map(|member| member.incarnation);
+        let seen = seen.chain(view.departed.iter().map(|gone| gone.incarnation));
+        self.newest = seen.fold(self.newest, Incarnation::max);
+        self.view = view.id;
+        let beyond = self.all.len().saturating_sub(MISSED_MAX);
+        self.all.drain(..beyond);
+        true
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{} {}\n", self.view.0, self.newest.0);
+        for Missing { name, kind, who, at, unix } in &self.all {
+            text.push_str(&format!("{} {} {} {unix} {name}\n", who.0, at.0, *kind as u32));
+        }
+        text
+    }
+
+    /// What was written; lines that are no entries are skipped.
+    fn parse(text: &str) -> Self {
+        let mut lines = text.lines();
+        let head = lines.next().and_then(|line| line.split_once(' '));
+        let number = |text: &str| text.parse::<u64>().ok();
+        let Some((view, newest)) = head.and_then(|(view, newest)| number(view).zip(number(newest))) else {
+            return Self::default();
+        };
+        let entry = |line: &str| {
+            let mut words = line.split(' ');
+            let mut next = || words.next().and_then(number);
+            let (who, at) = (Incarnation(next()?), ViewId(next()?));
+            let (kind, unix) = (Kind::from_number(u32::try_from(next()?).ok()?)?, next()?);
+            Some(Missing { name: Name::new(words.next()?).ok()?, kind, who, at, unix })
+        };
+        let all = lines.filter_map(entry).take(MISSED_MAX).collect();
+        Self { view: ViewId(view), newest: Incarnation(newest), all }
+    }
+
+    fn read(path: &Path) -> io::Result<Self> {
+        let mut text = String::new();
+        match File::open(path) {
+            Ok(file) => file.take(LINE_BYTES_MAX * (MISSED_MAX as u64 + 1)).read_to_string(&mut text)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error),
+        };
+        Ok(Self::parse(&text))
+    }
+}
+
+/// Changes the file of the cluster in this directory, if `change` does.
+fn change(dir: &Path, change: impl FnOnce(&mut Missed) -> bool) -> io::Result<()> {
+    let lock = File::options().create(true).append(true).open(dir.join(LOCK_FILE))?;
+    let _one = FileLock::wait(lock)?;
+    let path = dir.join(FILE);
+    // What cannot be read is made anew.
+    let mut missed = Missed::read(&path).unwrap_or_default();
+    if !change(&mut missed) {
+        return Ok(());
+    }
+    let fresh = dir.join(format!("{FILE}.new"));
+    remove_if_present(&fresh)?;
+    fs::write(&fresh, missed.text())?;
+    fs::rename(fresh, path)
+}
+
+/// Writes down what a view says. `unix` is the time in seconds.
+pub fn learn(dir: &Path, view: &View, unix: u64) -> io::Result<()> {
+    change(dir, |missed| missed.take(view, unix))
+}
+
+/// Expects these members back no more: an operator says that they have gone for good. Those that failed by
+/// the newest view that is known here are meant as well.
+pub fn forget(dir: &Path, names: &[Name], newest: Option<&View>, unix: u64) -> io::Result<()> {
+    change(dir, |missed| {
+        let is_news = newest.is_some_and(|view| missed.take(view, unix));
+        let before = missed.all.len();
+        missed.all.retain(|one| !names.contains(&one.name));
+        is_news || missed.all.len() != before
+    })
+}
+
+/// Reads the file as it changes.
+#[derive(Debug)]
+pub(crate) struct MissedReader {
+    path: PathBuf,
+    /// Inode, length and time of what was read.
+    read: Option<(u64, u64, i64, i64)>,
+    missed: Missed,
+}
+
+impl MissedReader {
+    /// Of the cluster in this directory.
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self { path: dir.join(FILE), read: None, missed: Missed::default() }
+    }
+
+    /// Who is missed as of this view, which is the newest one.
+    pub(crate) fn of(&mut self, view: &View, unix: u64) -> impl Iterator<Item = &Missing> {
+        let now = fs::metadata(&self.path);
+        let now = now.ok().map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+        if now != self.read {
+            // Without it, the view alone says who failed.
+            (self.read, self.missed) = (now, Missed::read(&self.path).unwrap_or_default());
+        }
+        self.missed.take(view, unix);
+        self.missed.all(unix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::{Address, Nanos};
+    use obol_membership::view::{Departed, Member};
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    /// A view with these members besides its coordinator, and these departed: with the view, and
+    /// whether it left.
+    fn view(id: u64, members: &[(&str, u64)], departed: &[(&str, u64, u64, bool)]) -> View {
+        let mut view = View::genesis(&[(name("coord-1"), Address::region(1))], Nanos(1), Nanos(1));
+        view.id = ViewId(id);
+        let first = view.members[0];
+        view.members.extend(members.iter().map(|(called, who)| Member {
+            incarnation: Incarnation(*who),
+            kind: Kind::App,
+            name: name(called),
+            ..first
+        }));
+        view.departed = departed
+            .iter()
+            .map(|(called, who, at, left)| Departed {
+                token: *who,
+                incarnation: Incarnation(*who),
+                name: name(called),
+                kind: if called.starts_with("coord") { Kind::Coordinator } else { Kind::App },
+                at: ViewId(*at),
+                left: *left,
+            })
+            .collect();
+        view
+    }
+
+    fn missed(views: &[View]) -> Vec<String> {
+        let mut missed = Missed::default();
+        views.iter().for_each(|view| assert!(missed.take(view, NOW)));
+        assert_eq!(Missed::parse(&missed.text()), missed);
+        missed.all(NOW).map(|one| one.name.to_string()).collect()
+    }
+
+    #[test]
+    fn who_failed_is_missed_until_it_is_back_or_leaves() {
+        let failed = view(9, &[], &[("kv-2", 5, 9, false), ("kv-1", 4, 8, true), ("coord-2", 3, 9, false)]);
+        assert_eq!(
+            missed(std::slice::from_ref(&failed)),
+            ["kv-2"],
+            "others left, or are counted by the view"
+        );
+        // A view long after it remembers nothing.
+        assert_eq!(missed(&[failed.clone(), view(90, &[], &[])]), ["kv-2"]);
+        assert_eq!(
+            missed(&[failed.clone(), view(10, &[("kv-2", 6)], &[])]),
+            [""; 0],
+            "the same name is back"
+        );
+        let left = view(12, &[], &[("kv-2", 6, 12, true)]);
+        assert_eq!(missed(&[failed.clone(), left]), [""; 0], "it was back and left between two looks");
+        let again = view(12, &[], &[("kv-2", 5, 9, false), ("kv-2", 6, 12, false)]);
+        assert_eq!(missed(&[failed, again]), ["kv-2"], "once");
+        let namesake = view(9, &[("worker", 4)], &[("worker", 5, 9, false)]);
+        assert_eq!(missed(&[namesake]), ["worker"], "an older namesake is another one");
+    }
+
+    #[test]
+    fn clients_of_one_command_are_not_expected_back() {
+        assert_eq!(missed(&[view(9, &[], &[("smrc-7", 5, 9, false), ("kv_check-1", 6, 9, false)])]), [""; 0]);
+    }
+
+    #[test]
+    fn the_part_of_a_name_that_is_generated_for_a_pod_is_known() {
+        for (of, found) in [
+            ("shop-7d9fbc6b5-x2x9z", Some("shop")),
+            ("web-shop-bcdfgh-xkqwz", Some("web-shop")),
+            ("shop-x2x9z", Some("shop")),
+            ("app-1", None),
+            ("db-12345", None),
+            ("kv-2", None),
+            ("shop-cache", None),
+        ] {
+            assert_eq!(stem(of), found, "{of}");
+        }
+    }
+
+    #[test]
+    fn each_pod_that_joins_takes_the_place_of_one_that_failed() {
+        let failed = |at| {
+            [
+                ("shop-7d9f-bbbbb", 5, at, false),
+                ("shop-7d9f-ccccc", 6, at, false),
+                ("cart-7d9f-ccccc", 7, at, false),
+            ]
+        };
+        let first = view(9, &[], &failed(9));
+        assert_eq!(missed(std::slice::from_ref(&first)).len(), 3);
+        let one_back = view(10, &[("shop-85c4-ddddd", 8)], &failed(9));
+        assert_eq!(missed(&[first.clone(), one_back.clone()]), ["shop-7d9f-ccccc", "cart-7d9f-ccccc"]);
+        let same = view(11, &[("shop-85c4-ddddd", 8)], &failed(9));
+        assert_eq!(missed(&[first, one_back, same]).len(), 2, "it is no newcomer twice");
+    }
+
+    #[test]
+    fn generated_names_do_not_accumulate_and_others_stay() {
+        let mut all = Missed::default();
+        all.take(&view(9, &[], &[("shop-7d9f-bbbbb", 5, 9, false), ("kv-2", 6, 9, false)]), NOW);
+        let names = |at| all.all(at).map(|one| one.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(names(NOW + GENERATED_FOR).len(), 2);
+        assert_eq!(names(NOW + GENERATED_FOR + 1), ["kv-2"]);
+        let mut all = Missed::default();
+        for id in 1..3 * MISSED_MAX as u64 {
+            all.take(&view(id, &[], &[(&format!("job-{id}"), id, id, false)]), NOW);
+        }
+        let kept: Vec<u64> = all.all(NOW).map(|one| one.at.0).collect();
+        assert_eq!((kept.len(), kept.last()), (MISSED_MAX, Some(&(3 * MISSED_MAX as u64 - 1))));
+        assert!(all.text().len() as u64 <= LINE_BYTES_MAX * (MISSED_MAX as u64 + 1));
+    }
+
+    #[test]
+    fn a_reader_that_begins_later_knows_them_and_who_is_forgotten_stays_so() {
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        let names = |reader: &mut MissedReader, view: &View| {
+            reader.of(view, NOW).map(|one| one.name.to_string()).collect::<Vec<_>>()
+        };
+        let failed = view(9, &[], &[("kv-2", 5, 9, false), ("kv-3", 6, 9, false)]);
+        let mut early = MissedReader::new(dir);
+        assert_eq!(names(&mut early, &failed), ["kv-2", "kv-3"], "before it is written");
+        learn(dir, &failed, NOW).expect("written");
+        let later = view(90, &[], &[]);
+        assert_eq!(names(&mut MissedReader::new(dir), &later), ["kv-2", "kv-3"]);
+        forget(dir, &[name("kv-2")], None, NOW).expect("written");
+        for view in [&failed, &later] {
+            learn(dir, view, NOW).expect("written");
+            assert_eq!(names(&mut MissedReader::new(dir), view), ["kv-3"]);
+        }
+        assert_eq!(names(&mut early, &later), ["kv-3"]);
+        let again = view(91, &[], &[("kv-4", 9, 91, false)]);
+        forget(dir, &[name("kv-4")], Some(&again), NOW).expect("written");
+        assert_eq!(names(&mut MissedReader::new(dir), &again), ["kv-3"], "it had not been written yet");
+        fs::write(dir.join(FILE), "nonsense\n1 2 3 4 x").expect("written");
+        assert_eq!(names(&mut MissedReader::new(dir), &failed), ["kv-2", "kv-3"]);
+    }
+}

@@ -1,0 +1,23 @@
+const { createClient } = require('redis'), Redis = require('ioredis'), assert = require('assert');
+(async () => {
+  const port = Number(process.argv[2]);
+  const one = createClient({ url: `redis://127.0.0.1:${port}` });
+  await one.connect();
+  assert.equal(await one.ping(), 'PONG');
+  assert.equal(await one.set('js', '1', { EX: 100 }), 'OK');
+  assert.equal(await one.ttl('js'), 100);
+  assert.deepEqual(await one.mGet(['js', 'none']), ['1', null]);
+  assert.equal(await one.get('none'), null);
+  assert.deepEqual(await one.multi().set('tx', '1').incr('tx').exec(), ['OK', 2]);
+  const big = 'x'.repeat(300000);
+  assert.equal(await one.set('big', big), 'OK');
+  assert.equal(await one.getDel('big'), big);
+  one.destroy();
+  const other = new Redis(port);
+  assert.equal(await other.setnx('js', '2'), 0);
+  assert.equal(await other.getdel('js'), '1');
+  assert.equal(await other.get('js'), null);
+  assert.deepEqual(await other.multi().incr('tx').get('none').exec(), [[null, 3], [null, null]]);
+  other.disconnect();
+  console.log('done');
+})();

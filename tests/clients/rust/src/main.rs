@@ -1,0 +1,21 @@
+//! redis-rs with its defaults.
+
+use redis::{Commands, RedisResult};
+
+fn main() -> RedisResult<()> {
+    let port = std::env::args().nth(1).expect("a port");
+    let mut one = redis::Client::open(format!("redis://127.0.0.1:{port}/"))?.get_connection()?;
+    let () = one.set_ex("rs", "1", 100)?;
+    let number: i64 = one.incr("rs", 1)?;
+    let left: i64 = one.ttl("rs")?;
+    let none: Option<String> = one.get("none")?;
+    assert_eq!((number, left, none), (2, 100, None));
+    let both: (String, i64) = redis::pipe().atomic().set("tx", 1).incr("tx", 1).query(&mut one)?;
+    assert_eq!(both, ("OK".to_owned(), 2));
+    let big = "x".repeat(300_000);
+    let () = one.set("big", &big)?;
+    let got: String = one.get_del("big")?;
+    assert!(got == big, "a long value");
+    println!("done");
+    Ok(())
+}
