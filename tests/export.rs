@@ -384,13 +384,16 @@ fn an_exporter_outlives_its_cluster_and_answers_what_it_can() {
     root.run(&["export", "--listen", "localhost"]).refused(&["an address looks like"]);
     root.run(&["export", "rules", "--cluster", "other"]).refused(&["--profile"]);
 
-    // Clients that send nothing take all connections; the exporter closes what is too many, and in
-    // the end these, too.
-    let idle: Vec<TcpStream> = (0..64).filter_map(|_| TcpStream::connect(at).ok()).collect();
-    until("there are too many", || request(at, "GET", "/healthz", "").is_none());
-    until("they were closed", || {
-        request(at, "GET", "/healthz", "").is_some_and(|answer| answer.status == 200)
-    });
+    // Clients that send nothing, or half a request, take all connections, and keep nobody out.
+    let idle: Vec<TcpStream> = (0..200).filter_map(|_| TcpStream::connect(at).ok()).collect();
+    for half in idle.iter().skip(100) {
+        // The exporter may have closed it.
+        let _ = (&*half).write_all(b"GET /metrics HTTP/1.1\r\nHost:");
+    }
+    for _ in 0..3 {
+        let answer = request(at, "GET", "/healthz", "").expect("an answer");
+        assert_eq!(answer.status, 200);
+    }
     assert!(of(&exporter.fresh(), "obol_export_connections_refused_total", "") > 0.0);
     drop(idle);
     root.run(&["down"]).ends(0);

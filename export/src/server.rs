@@ -21,19 +21,22 @@ use obol_node::ending;
 use obol_observe::metrics::text::Format;
 use parking_lot::Mutex;
 use signal_hook::iterator::Signals;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-/// Connections at one time. Further ones are closed at once.
+/// Connections at one time. A further one takes the place of the one that has waited longest for a
+/// request, so that who sends none keeps nobody out; it is closed if all have sent theirs.
 const CONNECTIONS_MAX: usize = 64;
 /// The headers of a request come within this time.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -219,27 +222,51 @@ fn poll(collector: &mut Collector, shared: &Shared, quit: &Receiver<()>) {
     }
 }
 
+/// A connection that was accepted.
+struct Accepted {
+    task: AbortHandle,
+    /// Its request has arrived.
+    asked: Arc<AtomicBool>,
+}
+
 async fn accept(listener: TcpListener, shared: Arc<Shared>, limit: Arc<Semaphore>) {
+    let mut open: VecDeque<Accepted> = VecDeque::with_capacity(CONNECTIONS_MAX);
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&limit).try_acquire_owned() else {
+        open.retain(|accepted| !accepted.task.is_finished());
+        if limit.available_permits() == 0 {
             shared.refused.fetch_add(1, Ordering::Relaxed);
-            continue;
-        };
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
-            // A client that goes away, or sends what is not HTTP, is no matter of the exporter.
-            let _ = timeout(CONNECTION_TIMEOUT, connection(stream, shared)).await;
-            drop(permit);
+            let waits = open.iter().position(|accepted| !accepted.asked.load(Ordering::Relaxed));
+            let Some(waits) = waits.and_then(|place| open.remove(place)) else { continue };
+            waits.task.abort();
+        }
+        // The one that is aborted has the permit until its task is dropped.
+        let Ok(permit) = Arc::clone(&limit).acquire_owned().await else { return };
+        let (shared, asked) = (Arc::clone(&shared), Arc::new(AtomicBool::new(false)));
+        let task = tokio::spawn({
+            let asked = Arc::clone(&asked);
+            async move {
+                // A client that goes away, or sends what is not HTTP, is no matter of the exporter.
+                let _ = timeout(CONNECTION_TIMEOUT, connection(stream, shared, asked)).await;
+                drop(permit);
+            }
         });
+        open.push_back(Accepted { task: task.abort_handle(), asked });
     }
 }
 
-async fn connection(stream: TcpStream, shared: Arc<Shared>) -> Result<(), hyper::Error> {
-    let service = service_fn(move |request| answer(Arc::clone(&shared), request));
+async fn connection(
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    asked: Arc<AtomicBool>,
+) -> Result<(), hyper::Error> {
+    let service = service_fn(move |request| {
+        asked.store(true, Ordering::Relaxed);
+        answer(Arc::clone(&shared), request)
+    });
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_TIMEOUT)
