@@ -658,6 +658,12 @@ impl Driver {
                 }
             }
         }
+        // In a full view no coordinator may be a member. One of them still has to learn what was
+        // decided: others read it in its region.
+        let knows = |node: u32| !self.is_dead(node) && self.world.machine(node).view().id == newest.id;
+        if !(0..self.scenario.coordinators).any(knows) {
+            return Some(format!("no coordinator knows view {}", newest.id));
+        }
         let ghost = newest.members.iter().find(|m| !live.contains(&m.address));
         ghost.map(|m| {
             let Address { region, seat, generation, .. } = m.address;
