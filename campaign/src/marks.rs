@@ -150,6 +150,9 @@ named_enum! {
         CliqueClosed = "clique_closed",
         /// The same, with a node that cannot connect to the others, though they reach it.
         CliqueRefused = "clique_refused",
+        /// The same, with a coordinator without which nothing is decided, so that those go to which it
+        /// cannot connect.
+        CliqueNeeded = "clique_needed",
         /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
         /// The time line of a failover was incomplete, and gave no phases.

@@ -22,6 +22,9 @@ const CLOSED_PERMILLE: u32 = 250;
 /// others, if not to all.
 const REFUSED_PERMILLE: u32 = 330;
 const REFUSED_SOME_PERMILLE: u32 = 500;
+/// How often that node is a coordinator without which nothing is decided, if there is one, in a
+/// thousand.
+const NEEDED_PERMILLE: u32 = 500;
 
 type Cuts = Vec<(u32, u32)>;
 
@@ -37,9 +40,13 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
         drawn = vec![lives.iter().filter(|other| **other != node).map(|other| (*other, node)).collect()];
     }
     let refused = (closed.is_none() && rng.permille(REFUSED_PERMILLE)).then(|| {
-        let node = lives[rng.below(lives.len() as u64) as usize];
+        let needed = needed(driver, &lives).filter(|_| rng.permille(NEEDED_PERMILLE));
+        let node = needed.unwrap_or_else(|| lives[rng.below(lives.len() as u64) as usize]);
         let all = rng.coin();
+        let coordinators = driver.scenario.coordinators;
         let others = lives.iter().filter(|other| **other != node);
+        // The others without which nothing is decided stay.
+        let others = others.filter(|other| needed.is_none() || **other >= coordinators);
         others.filter(|_| all || rng.permille(REFUSED_SOME_PERMILLE)).map(|other| (node, *other)).collect()
     });
     if let Some(cuts) = &refused {
@@ -76,6 +83,10 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
             driver.oracle.marks.hit(Mark::CliqueClosed);
         } else if refused.is_some() {
             driver.oracle.marks.hit(Mark::CliqueRefused);
+            // It stays, and some others do not.
+            if needed(driver, &lives).is_some_and(|node| inside.contains(&node) && cuts[0].0 == node) {
+                driver.oracle.marks.hit(Mark::CliqueNeeded);
+            }
         } else if cuts.iter().any(|&(a, b)| !driver.world.is_cut(b, a)) {
             driver.oracle.marks.hit(Mark::CliqueOneWay);
         }
@@ -120,6 +131,13 @@ fn leaves_majority(driver: &Driver, lives: &[u32], cuts: &Cuts) -> bool {
         !cuts.iter().any(|&(a, b)| is_in(a) && is_in(b))
     };
     (0..1u32 << live.len()).any(|set| set.count_ones() as usize > all.len() / 2 && whole(set))
+}
+
+/// A coordinator that does not lead, if nothing is decided without any of those that live.
+fn needed(driver: &Driver, lives: &[u32]) -> Option<u32> {
+    let all = driver.acceptors();
+    let live: Vec<u32> = all.iter().copied().filter(|n| lives.contains(n)).collect();
+    live.last().copied().filter(|_| live.len() == all.len() / 2 + 1 && live.len() > 1)
 }
 
 /// Draws a partition: pairs, a node that loses some links, two or three sides with or without

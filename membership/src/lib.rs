@@ -31,6 +31,7 @@ pub mod mutants;
 pub mod notices;
 mod peer;
 pub mod poll;
+pub mod reach;
 pub mod recorder;
 pub mod renewal_source;
 pub mod replace;

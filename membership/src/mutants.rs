@@ -240,6 +240,8 @@ mutants! {
         RejoinUnproved = "rejoin-unproved",
         /// Newcomers are admitted whether or not the leader can read their memory.
         AdmitUnread = "admit-unread",
+        /// They are admitted whether or not who had them excluded can.
+        AdmitUnasked = "admit-unasked",
     }
     22 {
         /// Joins of a name are not on hold, however often its members fail.

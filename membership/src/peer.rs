@@ -13,6 +13,7 @@ use crate::metrics::Counter;
 use crate::mutants::Mutant;
 use crate::notices::Notices;
 use crate::poll::Poll;
+use crate::reach;
 use crate::recorder::{Kind as Event, Record};
 use crate::rng::Rng;
 use crate::timers::{Timer, Timers};
@@ -74,6 +75,8 @@ pub(crate) struct Peer {
     pub(crate) notices: Notices,
     /// Names whose members fail repeatedly.
     pub(crate) holds: JoinHolds,
+    /// Newcomers that a leader has this process read.
+    pub(crate) asks: reach::Asks,
     /// The newest view is installed, but detectors and watches do not use it yet. They switch on
     /// the next tick, so that they delay neither an announcement nor a lease.
     pub(crate) view_pending: bool,
@@ -111,6 +114,7 @@ impl Peer {
             drift: Drift::default(),
             notices: Notices::default(),
             holds: JoinHolds::default(),
+            asks: reach::Asks::default(),
             view_pending: false,
             booted: false,
             refused_by: None,
@@ -359,6 +363,7 @@ impl Peer {
         match *message {
             Message::Heartbeat(who) => self.detectors.links.on_heartbeat(who, now),
             Message::Unheard(who) => self.detectors.links.recheck(who, now),
+            Message::Reach(at) => self.asks.take(at, from, &self.config, fabric),
             Message::ClockRequest { nonce } => Drift::answer(from, nonce, now, fabric),
             Message::ClockReply { nonce, clock } => {
                 self.drift.on_reply((nonce, clock), &self.config, now, fabric);

@@ -26,6 +26,8 @@ pub enum Part {
     Probe = 8,
     /// A leader's READ of a newcomer.
     Newcomer = 40,
+    /// A member's READ of a newcomer, for the leader.
+    Reach = 41,
 }
 
 /// The number of detectors that tokens can distinguish.

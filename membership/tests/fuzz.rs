@@ -167,6 +167,8 @@ fn messages() -> Vec<Vec<u8>> {
         Message::ClockReply { nonce: 5, clock: obol_fabric::Instant(1) },
         Message::Heartbeat(who),
         Message::Unheard(who),
+        Message::Reach(Address::region(3)),
+        Message::Reached { at: Address::region(3), reached: true },
         Message::Links { from: who, view: id, silent: &[1] },
     ]
     .iter()

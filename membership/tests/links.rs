@@ -137,6 +137,23 @@ fn who_cannot_connect_to_the_leader_alone_is_excluded() {
     }
 }
 
+/// A coordinator without which nothing is decided cannot connect to agents: they go. They would be
+/// admitted again and again, if the leader alone had to reach them.
+#[test]
+fn who_is_not_reached_by_a_member_that_has_to_stay_goes_once_and_comes_back_when_it_is() {
+    let mut cluster = cluster(3);
+    cluster.kill(1);
+    cluster.run(Nanos::from_millis(20));
+    refuse(&mut cluster, &[2], &[3, 4]);
+    cluster.run(Nanos::from_millis(30));
+    let view = cluster.view(0).id;
+    cluster.run(Nanos::from_millis(200));
+    assert_eq!((named(&cluster, 0), cluster.view(0).id), (vec![0, 2, 5], view));
+    cluster.refused.clear();
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(named(&cluster, 0), [0, 2, 3, 4, 5]);
+}
+
 /// A death at a host is decided although the leader, on another one, cannot connect to anybody.
 #[test]
 fn a_leader_that_cannot_connect_does_not_keep_a_dead_member() {

@@ -96,6 +96,8 @@ fn datagrams() -> Vec<(String, Vec<u8>)> {
         Message::Heartbeat(who),
         Message::Links { from: who, view, silent: &[5] },
         Message::Unheard(who),
+        Message::Reach(Address::region(4)),
+        Message::Reached { at: Address::region(4), reached: true },
     ];
     let named = |message: &Message<'_>| {
         let bytes = message.encode();
@@ -126,7 +128,7 @@ fn views_and_datagrams_of_this_release_are_written_as_recorded_and_those_of_all_
     let mut now = datagrams();
     now.push(("view".to_owned(), two.to_frame().to_vec()));
     let kinds: BTreeSet<u8> = datagrams().iter().map(|(_, bytes)| bytes[0]).collect();
-    assert_eq!(kinds, (1..=24).collect(), "a datagram of every kind");
+    assert_eq!(kinds, (1..=26).collect(), "a datagram of every kind");
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "testdata/releases"].iter().collect();
     for old in recorded::check(&folder, env!("CARGO_PKG_VERSION"), &now) {
         if old.name == "view" {

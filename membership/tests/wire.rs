@@ -141,8 +141,13 @@ proptest! {
         let bytes = encode_addresses(&pages);
         prop_assert!(bytes.len() <= pages.len() * ADDRESS_BYTES_MAX);
         let list = Addresses::new(&bytes).expect("just encoded");
-        prop_assert_eq!(list.collect::<Vec<_>>(), pages);
+        prop_assert_eq!(list.collect::<Vec<_>>(), pages.clone());
         let base = ViewId(view);
+        for at in pages.iter().copied() {
+            for message in [Message::Reach(at), Message::Reached { at, reached: vouched }] {
+                prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+            }
+        }
         for message in [
             Message::Vouch { nonce, view: base },
             Message::Vouched { nonce, newest: base, vouched },

@@ -273,12 +273,19 @@ impl Coordinator {
     /// Whether this leader needs that coordinator as a member, though it has lost some members:
     /// without it, no majority of the deciders among the members all reach each other. Its memory
     /// is then part of every decision and lease, but its links are not watched. Once it is a
-    /// member, those that cannot reach it go.
+    /// member, those that cannot reach it go. A leader that is no member watches no links: it needs
+    /// itself if too few deciders among the members seem to be alive.
     pub(super) fn needs(&self, number: u16) -> bool {
-        let Some(me) = self.incarnation().filter(|_| self.leading) else { return false };
         let view = self.view();
+        if view.acceptor(number).is_none() {
+            return false;
+        }
+        let Some(me) = self.incarnation() else {
+            let gone = |who| self.suspects.contains_key(&who);
+            return number == self.me && deciders(view, &gone).len() < view.majority();
+        };
         let scope = Scope { view, me, config: &self.peer.config, gone: &|_| false };
-        view.acceptor(number).is_some() && self.cliques.powerless_since(me, scope).is_some()
+        self.leading && self.cliques.powerless_since(me, scope).is_some()
     }
 
     /// When links have to be judged again.

@@ -6,7 +6,6 @@ use super::{Accusation, Coordinator, cliques};
 use crate::detectors::links;
 use crate::metrics::Counter;
 use crate::peer::MembershipState;
-use crate::timers::Timer;
 use crate::view::{Deciders, Newcomer, Reason, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
@@ -76,6 +75,7 @@ impl Coordinator {
                     self.cliques.on_report(from, silent, self.log.newest().view.as_ref(), now);
                 }
             }
+            Message::Reached { at, reached } => self.newcomer_read_by_other(at, reached, fabric),
             Message::Raised { nonce, chunk, raised } => {
                 if let Some(clearing) = &mut self.clearing {
                     clearing.raised(nonce, chunk, raised, &self.peer.config, fabric);
@@ -92,6 +92,7 @@ impl Coordinator {
             | Message::Raise { .. } => {}
             Message::Heartbeat(_)
             | Message::Unheard(_)
+            | Message::Reach(_)
             | Message::ClockRequest { .. }
             | Message::ClockReply { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
@@ -106,9 +107,7 @@ impl Coordinator {
             Refusal::Release(spoken) if is_own => self.peer.refused_by = Some(spoken),
             // A leader has answered. It is asked again soon, for it may come to need this coordinator.
             Refusal::OnHold(left) if is_own => {
-                let timing = &self.peer.config.timing;
-                let alone = self.peer.timers.at(Timer::LeadAlone).max(now + timing.standby);
-                self.peer.timers.set(Timer::LeadAlone, alone);
+                self.await_leader(now);
                 self.peer.publish_hold(left, now, fabric);
             }
             refusal if is_own && !refusal.is_temporary() => self.stand_by(now),

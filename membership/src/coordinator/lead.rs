@@ -90,7 +90,7 @@ impl Coordinator {
         self.lost_quorum = false;
         self.peer.timers.set(Timer::Retry, now);
         self.proposed = now;
-        self.admit_itself(fabric);
+        self.admit_itself(now, fabric);
         // Everything since the last known CLEAR is outstanding. (Protocol, section 5.)
         if self.peer.config.mutant.has(Mutant::TrustTakeover) {
             self.cleared = view.base;
@@ -103,15 +103,15 @@ impl Coordinator {
         }
     }
 
-    /// A leader that is no member requests its own admission. If the view has no room, it leads
-    /// without and tries again.
-    pub(super) fn admit_itself<F: Fabric>(&mut self, fabric: &F) {
+    /// A leader that is no member requests its own admission. If the view has no room, or its name is
+    /// on hold, it leads without and tries again.
+    pub(super) fn admit_itself<F: Fabric>(&mut self, now: Instant, fabric: &F) {
         let MembershipState::Joining { token, as_of } = self.peer.state else { return };
         let newcomer = self.newcomer(token, fabric);
-        let (from, newest) = (fabric.address(), self.log.newest());
-        let refused = self.requests.join(newcomer, as_of, from, Nanos::ZERO, newest, &self.peer.config);
+        let (from, left, newest) = (fabric.address(), self.hold_left(&newcomer, now), self.log.newest());
+        let refused = self.requests.join(newcomer, as_of, from, left, newest, &self.peer.config);
         // `install` draws a new token when this join is too old or settled.
-        debug_assert!(matches!(refused, None | Some(Err(Refusal::Full))), "{refused:?}");
+        debug_assert!(matches!(refused, None | Some(Err(Refusal::Full | Refusal::OnHold(_)))), "{refused:?}");
     }
 
     fn has_work(&self, now: Instant) -> bool {

@@ -23,6 +23,7 @@ use crate::metrics::Counter;
 use crate::mutants::Mutant;
 use crate::peer::{MembershipState, Peer, Transition};
 use crate::poll::Found;
+use crate::reach::Accusers;
 use crate::recorder::{Kind as Event_, Record};
 use crate::replace::Vacancies;
 use crate::rng::Rng;
@@ -74,6 +75,7 @@ pub struct Coordinator {
     proposal: Option<Arc<View>>,
     deadbeat: Deadbeat,
     cliques: Cliques,
+    accusers: Accusers,
 }
 
 impl Coordinator {
@@ -110,6 +112,7 @@ impl Coordinator {
             proposal: None,
             deadbeat: Deadbeat::default(),
             cliques: Cliques::default(),
+            accusers: Accusers::default(),
         }
     }
 
@@ -204,12 +207,11 @@ impl Coordinator {
         let links = &self.peer.detectors.links;
         let proved = links.are_proved();
         if links.reaches_coordinator() {
-            let alone = self.peer.timers.at(Timer::LeadAlone).max(now + timing.standby);
-            self.peer.timers.set(Timer::LeadAlone, alone);
+            self.await_leader(now);
         }
         let join = Message::Join { newcomer: self.newcomer(token, fabric), as_of, proved };
         if self.leading {
-            self.admit_itself(fabric);
+            self.admit_itself(now, fabric);
         }
         // A decider sends it in any case: see [`Coordinator::needs`].
         if proved || self.view().acceptor(self.me).is_some() {
@@ -221,6 +223,13 @@ impl Coordinator {
     const fn awaits_leader(&self) -> bool {
         let joins = matches!(self.peer.state, MembershipState::Joining { .. });
         joins && self.peer.booted && !self.leading
+    }
+
+    /// There is a leader, or soon will be: it is asked again before this process leads alone.
+    fn await_leader(&mut self, now: Instant) {
+        let timing = &self.peer.config.timing;
+        let alone = self.peer.timers.at(Timer::LeadAlone).max(now + timing.join_every + timing.standby);
+        self.peer.timers.set(Timer::LeadAlone, alone);
     }
 
     /// The leader among those that are not suspected. This process never suspects itself.
@@ -274,6 +283,7 @@ impl Coordinator {
         fabric.publish_view(view.id, frame);
         self.learn_clear(view.cleared, fabric);
         self.follow_joins(view, now, fabric);
+        self.accusers.follow(&self.log.newest().view, view, &self.peer.config);
         self.vacancies.follow(&self.log.newest().view, view, &self.peer.config, now);
         self.lease_scaler.follow(&self.log.newest().view, view, &self.peer.config, now);
         self.log.push(Arc::clone(view), now);
@@ -529,7 +539,8 @@ impl Machine for Coordinator {
                             clearing.complete(done, &self.peer.config, fabric);
                         }
                     }
-                    Part::Newcomer => self.newcomer_read(done.round, result, fabric),
+                    Part::Newcomer => self.newcomer_read(done.round, &result, fabric),
+                    Part::Reach => self.peer.asks.complete(done.round, &result, fabric),
                     Part::Probe => {
                         if let Some((who, reason)) = self.peer.probed(token, result, now, fabric) {
                             let by = Accusation { accuser: self.incarnation().unwrap_or_default(), reason };

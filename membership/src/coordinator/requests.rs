@@ -11,12 +11,16 @@ use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, ViewId};
 /// Pending joins. More are dropped and arrive again with the next retry.
 pub(super) const JOINS_MAX: usize = 64;
 
-/// Whether this process has read the memory of a newcomer.
+/// Whether the memory of a newcomer has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Reach {
     Unread,
     /// The READ with this number is posted.
     Reading(u32),
+    /// This process has read it. Who had it excluded, if that is another member, is to do so.
+    Read,
+    /// That member was asked.
+    Asked,
     Reached,
 }
 
@@ -127,6 +131,10 @@ impl Requests {
         let outlived = self.joins.iter().any(|j| earlier(j.newcomer.address))
             || view.members.iter().any(|m| earlier(m.address));
         if known || outlived {
+            // The question, or its answer, may be lost.
+            let asked =
+                |join: &&mut Join| join.newcomer.token == newcomer.token && join.reach == Reach::Asked;
+            self.joins.iter_mut().filter(asked).for_each(|join| join.reach = Reach::Read);
             return None;
         }
         self.joins.retain(|j| seat(j.newcomer.address) != seat(newcomer.address) || !dedupe);
@@ -235,6 +243,11 @@ impl Requests {
         self.joins.iter().any(|join| join.reach == Reach::Reached)
     }
 
+    /// Whether some newcomer still has to be read.
+    pub(super) fn has_unreached(&self) -> bool {
+        self.joins.iter().any(|join| join.reach != Reach::Reached)
+    }
+
     /// The newcomers that this process has to READ, each with the number of its READ.
     pub(super) fn unread(&mut self) -> impl Iterator<Item = (Address, u32)> {
         let reads = &mut self.reads;
@@ -248,12 +261,47 @@ impl Requests {
     /// Takes the result of a READ. A newcomer that could not be read is not kept, and this is the
     /// answer to it: it asks again.
     pub(super) fn read(&mut self, number: u32, reached: bool) -> Option<(Address, Message<'static>)> {
-        let at = self.joins.iter().position(|join| join.reach == Reach::Reading(number))?;
+        let place = self.joins.iter().position(|join| join.reach == Reach::Reading(number))?;
+        self.take_read(place, reached, Reach::Read)
+    }
+
+    /// The newcomers that this process has read. `asks`: whom it has to ask to read one as well, if
+    /// anybody. Returns whom to ask, and for which address.
+    pub(super) fn read_by_others(
+        &mut self,
+        asks: impl Fn(&Newcomer) -> Option<Address>,
+    ) -> Vec<(Address, Address)> {
+        let mut ask = Vec::new();
+        for join in self.joins.iter_mut().filter(|join| matches!(join.reach, Reach::Read | Reach::Asked)) {
+            match asks(&join.newcomer) {
+                None => join.reach = Reach::Reached,
+                Some(by) if join.reach == Reach::Read => {
+                    join.reach = Reach::Asked;
+                    ask.push((by, join.newcomer.address));
+                }
+                Some(_) => {}
+            }
+        }
+        ask
+    }
+
+    /// Takes the answer of who was asked to read a newcomer; as [`Requests::read`].
+    pub(super) fn read_by_other(
+        &mut self,
+        at: Address,
+        reached: bool,
+    ) -> Option<(Address, Message<'static>)> {
+        let asked = |join: &Join| join.newcomer.address == at && join.reach == Reach::Asked;
+        let place = self.joins.iter().position(asked)?;
+        self.take_read(place, reached, Reach::Reached)
+    }
+
+    fn take_read(&mut self, place: usize, reached: bool, next: Reach) -> Option<(Address, Message<'static>)> {
         if reached {
-            self.joins[at].reach = Reach::Reached;
+            self.joins[place].reach = next;
             return None;
         }
-        Some(self.joins.remove(at).refused(Refusal::Unreachable))
+        Some(self.joins.remove(place).refused(Refusal::Unreachable))
     }
 
     /// The planted bug: no newcomer needs a READ.

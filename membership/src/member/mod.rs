@@ -277,6 +277,7 @@ impl Member {
             }
             Message::Heartbeat(_)
             | Message::Unheard(_)
+            | Message::Reach(_)
             | Message::ClockRequest { .. }
             | Message::ClockReply { .. } => {
                 self.peer.datagram(from, &message, now, fabric);
@@ -292,6 +293,7 @@ impl Member {
             | Message::SetAcceptor { .. }
             | Message::WhoDecides(_)
             | Message::Links { .. }
+            | Message::Reached { .. }
             | Message::Deciders { .. }
             | Message::Vouch { .. }
             | Message::Raise { .. }
@@ -424,6 +426,10 @@ impl Machine for Member {
                     if let Some((who, reason)) = self.peer.probed(token, result, now, fabric) {
                         self.raise_notice(who, reason, now);
                     }
+                    return;
+                }
+                if done.part == Part::Reach {
+                    self.peer.asks.complete(done.round, &result, fabric);
                     return;
                 }
                 if done.part == Part::Fence {

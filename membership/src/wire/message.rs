@@ -229,6 +229,15 @@ pub enum Message<'a> {
     /// To a member whose memory can be read and whose heartbeats do not arrive: this member does not
     /// hear it.
     Unheard(Incarnation),
+    /// Asks a member to READ the newcomer at this address, which it could not reach before.
+    Reach(Address),
+    /// Its answer.
+    Reached {
+        /// The newcomer's address.
+        at: Address,
+        /// Whether it was read.
+        reached: bool,
+    },
     /// A member's broken links.
     Links {
         /// The member.
@@ -295,6 +304,8 @@ impl<'a> Message<'a> {
             Self::LeaseTooShort(lease) => w.u8(19).u64(lease.0),
             Self::Heartbeat(who) => w.u8(20).u64(who.0),
             Self::Unheard(who) => w.u8(24).u64(who.0),
+            Self::Reach(at) => w.u8(25).address(at),
+            Self::Reached { at, reached } => w.u8(26).address(at).flag(reached),
             Self::Links { from, view, silent } => w.u8(21).u64(from.0).u64(view.0).bytes(silent),
             Self::Step { id, cleared, step } => w.u8(23).u64(id.0).u64(cleared.0).bytes(step),
         };
@@ -359,6 +370,8 @@ impl<'a> Message<'a> {
                 return Ok(Self::Step { id, cleared, step: r.rest() });
             }
             24 => Self::Unheard(r.incarnation()?),
+            25 => Self::Reach(r.address()?),
+            26 => Self::Reached { at: r.address()?, reached: r.flag()? },
             other => return Err(DecodeError::Unknown(other)),
         };
         r.end()?;
