@@ -22,8 +22,8 @@ const CLOSED_PERMILLE: u32 = 250;
 /// others, if not to all.
 const REFUSED_PERMILLE: u32 = 330;
 const REFUSED_SOME_PERMILLE: u32 = 500;
-/// How often that node is a coordinator without which nothing is decided, if there is one, in a
-/// thousand.
+/// How often a coordinator without which nothing is decided, if there is one, cannot connect to others,
+/// in a thousand.
 const NEEDED_PERMILLE: u32 = 500;
 
 type Cuts = Vec<(u32, u32)>;
@@ -39,8 +39,9 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     if let Some(node) = closed {
         drawn = vec![lives.iter().filter(|other| **other != node).map(|other| (*other, node)).collect()];
     }
-    let refused = (closed.is_none() && rng.permille(REFUSED_PERMILLE)).then(|| {
-        let needed = needed(driver, &lives).filter(|_| rng.permille(NEEDED_PERMILLE));
+    let needed = needed(driver, &lives).filter(|_| rng.permille(NEEDED_PERMILLE));
+    let refuses = needed.is_some() || rng.permille(REFUSED_PERMILLE);
+    let refused = (closed.is_none() && refuses).then(|| {
         let node = needed.unwrap_or_else(|| lives[rng.below(lives.len() as u64) as usize]);
         let all = rng.coin();
         let coordinators = driver.scenario.coordinators;
@@ -84,7 +85,7 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
         } else if refused.is_some() {
             driver.oracle.marks.hit(Mark::CliqueRefused);
             // It stays, and some others do not.
-            if needed(driver, &lives).is_some_and(|node| inside.contains(&node) && cuts[0].0 == node) {
+            if needed.is_some_and(|node| inside.contains(&node)) {
                 driver.oracle.marks.hit(Mark::CliqueNeeded);
             }
         } else if cuts.iter().any(|&(a, b)| !driver.world.is_cut(b, a)) {
