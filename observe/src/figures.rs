@@ -3,7 +3,7 @@
 
 /// The sum, or the largest number.
 ///
-/// `Iterator::sum` panics where this does not; `observe/tests/figures.rs` finds it.
+/// `Iterator::sum` panics where this does not; `observe/tests/it/figures.rs` finds it.
 pub fn total(figures: impl IntoIterator<Item = u64>) -> u64 {
     figures.into_iter().fold(0, u64::saturating_add)
 }

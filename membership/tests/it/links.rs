@@ -1,8 +1,6 @@
 //! Members that cannot all reach each other: one statement per test.
 
-mod instant;
-
-use instant::{Cluster, TIMING};
+use crate::instant::{Cluster, TIMING};
 use obol_fabric::{Evidence, Incarnation, Nanos};
 use obol_membership::metrics::Counter;
 use obol_membership::wire::Message;

@@ -7,10 +7,7 @@
 //! pending READs the first or the last completes next: the knowledge after some of them does not
 //! depend on their order.
 
-mod common;
-mod instant;
-
-use common::{Noted, Post, WithoutRounds};
+use crate::common::{Noted, Post, WithoutRounds};
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{
     Address, Completion, Instant, Layout, Limits, LinkError, Name, Nanos, Remote, Token, ViewId,
@@ -130,7 +127,7 @@ impl Rings {
     /// `history` is the change of acceptors in views 1 to [`SETTLED`]: a number is added, or
     /// removed.
     fn new(history: [i16; SETTLED as usize], mutant: ActiveMutant) -> Self {
-        let limits = Limits { proposers: ALL as u32, slots: SLOTS, ..common::LIMITS };
+        let limits = Limits { proposers: ALL as u32, slots: SLOTS, ..crate::common::LIMITS };
         let layout = Layout::new(limits).expect("in bounds");
         let coordinators: Vec<(Name, Address)> =
             (1..=KNOWN as u32).map(|n| (Name::new("coord").expect("a name"), Address::region(n))).collect();
@@ -150,7 +147,12 @@ impl Rings {
         let lease = |ns| Edit { lease: Some(Nanos(ns)), ..Edit::default() };
         let (before, newest) = (&views[SETTLED as usize - 1], &views[SETTLED as usize]);
         Self {
-            config: Config { release: obol_fabric::Release::THIS, timing: instant::TIMING, layout, mutant },
+            config: Config {
+                release: obol_fabric::Release::THIS,
+                timing: crate::instant::TIMING,
+                layout,
+                mutant,
+            },
             old: next(before, lease(70)),
             first: next(newest, lease(80)),
             second: next(newest, lease(90)),
@@ -425,18 +427,22 @@ fn settled(history: [i16; 4], mutant: ActiveMutant) -> Rings {
 #[test]
 fn a_sleeper_never_takes_two_of_five_for_a_majority() {
     let model = Rings { from_both_ends: false, ..contended(GROWN, ActiveMutant::NONE) };
-    common::holds("two came, the last slot is contended, READs in order", model, 450_000);
+    crate::common::holds("two came, the last slot is contended, READs in order", model, 450_000);
 }
 
 #[test]
 #[ignore = "takes a minute; the test above leaves out one order of READs"]
 fn a_sleeper_never_takes_two_of_five_for_a_majority_in_either_order() {
-    common::holds("two came, the last slot is contended", contended(GROWN, ActiveMutant::NONE), 6_000_000);
+    crate::common::holds(
+        "two came, the last slot is contended",
+        contended(GROWN, ActiveMutant::NONE),
+        6_000_000,
+    );
 }
 
 #[test]
 fn a_sleeper_that_knows_one_of_three_deciders_finds_what_they_decided() {
-    common::holds(
+    crate::common::holds(
         "two came and two went, the last slot is contended",
         contended(REPLACED, ActiveMutant::NONE),
         10_000,
@@ -446,7 +452,11 @@ fn a_sleeper_that_knows_one_of_three_deciders_finds_what_they_decided() {
 #[test]
 fn a_sleeper_finds_the_decided_value_of_a_settled_slot_with_any_laggard() {
     for (history, states) in [(GROWN, 15_000), (SHIFTED, 800), (REPLACED, 1_900)] {
-        common::holds(&format!("{history:?}, a settled slot"), settled(history, ActiveMutant::NONE), states);
+        crate::common::holds(
+            &format!("{history:?}, a settled slot"),
+            settled(history, ActiveMutant::NONE),
+            states,
+        );
     }
 }
 
@@ -455,6 +465,6 @@ fn a_sleeper_finds_the_decided_value_of_a_settled_slot_with_any_laggard() {
 fn mutants_rings_by_known_acceptors_is_caught() {
     let mutant = || ActiveMutant::new(obol_membership::Mutant::RingsByKnownAcceptors);
     for model in [contended(GROWN, mutant()), settled(REPLACED, mutant())] {
-        common::breaks("rings-by-known-acceptors", model);
+        crate::common::breaks("rings-by-known-acceptors", model);
     }
 }

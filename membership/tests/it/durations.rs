@@ -1,8 +1,6 @@
 //! Statements about lease durations: leases grow, shrink, lapse and resume.
 
-mod instant;
-
-use instant::{Cluster, TIMING};
+use crate::instant::{Cluster, TIMING};
 use obol_fabric::Nanos;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::Kind as RecordKind;

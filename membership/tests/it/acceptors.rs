@@ -1,9 +1,7 @@
 //! Row 16: coordinators are added, removed and replaced while the cluster runs, with crashes at any
 //! event. Every view is decided by a majority of the acceptors that its predecessor names.
 
-mod instant;
-
-use instant::{Cluster, Role, TIMING};
+use crate::instant::{Cluster, Role, TIMING};
 use obol_fabric::{Nanos, ViewId, memory};
 use obol_membership::consensus::SlotWord;
 use obol_membership::metrics::Counter;
@@ -45,8 +43,9 @@ fn request_until_done(cluster: &mut Cluster, number: u16, decides: bool) {
 }
 
 fn node(cluster: &Cluster, number: u16) -> usize {
-    let of =
-        |n: &instant::Node| n.address.region == u32::from(number) && matches!(n.role, Role::Coordinator(_));
+    let of = |n: &crate::instant::Node| {
+        n.address.region == u32::from(number) && matches!(n.role, Role::Coordinator(_))
+    };
     cluster.nodes.iter().position(of).expect("it was started")
 }
 

@@ -1,12 +1,9 @@
 //! Every interleaving of two proposers at three acceptors, with the engine that ships.
 
-mod common;
-mod slots;
-
+use crate::slots::{Broken, Slots, State, Step};
 use obol_fabric::ViewId;
 use obol_membership::consensus::{Consensus, PROPOSAL_MAX, Phase};
 use obol_membership::mutants::ActiveMutant;
-use slots::{Broken, Slots, State, Step};
 use stateright::{Model, Property};
 use std::hash::{Hash, Hasher};
 
@@ -61,7 +58,7 @@ impl Model for Slots {
 
 /// Whether liveness is checked from this state: it takes far longer than the rest.
 fn sampled(state: &State) -> bool {
-    let mut hasher = common::Fold::default();
+    let mut hasher = crate::common::Fold::default();
     state.hash(&mut hasher);
     hasher.finish().is_multiple_of(251)
 }
@@ -74,19 +71,19 @@ fn slots(ids: &[u64]) -> Slots {
 fn two_proposers_agree_when_the_second_retries_and_both_may_guess() {
     let guesses = vec![[false, false], [false, true], [true, true]];
     let model = Slots { attempts: [1, 2], guesses, ..slots(&[1]) };
-    common::holds("one slot, the second proposer retries", model, 540_000);
+    crate::common::holds("one slot, the second proposer retries", model, 540_000);
 }
 
 #[test]
 fn two_proposers_agree_when_the_first_retries() {
     let model = Slots { attempts: [2, 1], ..slots(&[1]) };
-    common::holds("one slot, the first proposer retries", model, 330_000);
+    crate::common::holds("one slot, the first proposer retries", model, 330_000);
 }
 
 #[test]
 fn a_slot_that_is_opened_anew_with_any_guess_keeps_its_value() {
     let model = Slots { attempts: [1, 1], reopens: [1, 1], ..slots(&[1]) };
-    common::holds("one slot, opened anew", model, 400_000);
+    crate::common::holds("one slot, opened anew", model, 400_000);
 }
 
 /// The first proposer may die anywhere, and its next life continues in the same slot.
@@ -96,25 +93,25 @@ fn restarted(mutant: ActiveMutant) -> Slots {
 
 #[test]
 fn the_next_life_of_a_proposer_uses_no_number_for_two_values() {
-    common::holds("one slot, the first proposer starts again", restarted(ActiveMutant::NONE), 6_400);
+    crate::common::holds("one slot, the first proposer starts again", restarted(ActiveMutant::NONE), 6_400);
 }
 
 #[test]
 fn the_next_life_of_a_proposer_keeps_what_another_has_decided() {
     let model = Slots { attempts: [2, 1], ..restarted(ActiveMutant::NONE) };
-    common::holds("one slot, the first proposer starts again beside another", model, 790_000);
+    crate::common::holds("one slot, the first proposer starts again beside another", model, 790_000);
 }
 
 #[test]
 fn a_failed_link_hides_an_outcome_and_breaks_nothing() {
     let model = Slots { attempts: [1, 2], failures: 1, ..slots(&[1]) };
-    common::holds("one slot, a link fails", model, 1_200_000);
+    crate::common::holds("one slot, a link fails", model, 1_200_000);
 }
 
 #[test]
 fn a_value_half_written_is_never_taken_for_whole() {
     let model = Slots { attempts: [1, 2], torn: true, ..slots(&[1]) };
-    common::holds("one slot, torn writes", model, 230_000);
+    crate::common::holds("one slot, torn writes", model, 230_000);
 }
 
 /// Two proposers, of which the first may die while it overwrites a value of its own that one
@@ -126,7 +123,7 @@ fn torn_over() -> Slots {
 #[test]
 #[ignore = "takes a minute; the test below replays the one path that once broke it"]
 fn a_value_left_half_written_blocks_nobody() {
-    common::holds("one slot, torn writes, the first proposer retries", torn_over(), 1_000_000);
+    crate::common::holds("one slot, torn writes, the first proposer retries", torn_over(), 1_000_000);
 }
 
 #[test]
@@ -166,25 +163,25 @@ fn a_proposer_that_dies_in_a_write_over_its_accepted_value_blocks_nobody() {
 #[test]
 fn a_recycled_slot_rejects_a_laggard_that_may_read_it_torn() {
     let model = Slots { attempts: [1, 2], torn: true, ..slots(&[1, 5]) };
-    common::holds("two laps of one slot, torn writes", model, 1_250_000);
+    crate::common::holds("two laps of one slot, torn writes", model, 1_250_000);
 }
 
 #[test]
 fn the_next_slot_leaves_the_last_one_readable() {
     let model = Slots { attempts: [1, 2], ..slots(&[1, 2]) };
-    common::holds("two slots", model, 590_000);
+    crate::common::holds("two slots", model, 590_000);
 }
 
 #[test]
 fn the_next_slot_leaves_the_last_one_readable_to_the_second_proposer() {
     let model = Slots { attempts: [2, 1], ..slots(&[1, 2]) };
-    common::holds("two slots, the first proposer goes ahead", model, 760_000);
+    crate::common::holds("two slots, the first proposer goes ahead", model, 760_000);
 }
 
 #[test]
 fn a_recycled_slot_turns_the_second_proposer_away() {
     let model = Slots { attempts: [2, 1], ..slots(&[1, 5]) };
-    common::holds("two laps of one slot, the first proposer goes ahead", model, 1_080_000);
+    crate::common::holds("two laps of one slot, the first proposer goes ahead", model, 1_080_000);
 }
 
 /// The acceptor in the first row has promised the last number.
@@ -194,12 +191,12 @@ fn used_up(mutant: ActiveMutant) -> Slots {
 
 #[test]
 fn an_acceptor_whose_numbers_are_used_up_is_passed_over() {
-    common::holds("one slot, one acceptor without numbers", used_up(ActiveMutant::NONE), 19_000);
+    crate::common::holds("one slot, one acceptor without numbers", used_up(ActiveMutant::NONE), 19_000);
 }
 
 #[test]
 fn numbers_never_wrap_where_a_majority_has_none_left() {
-    let last = PROPOSAL_MAX - common::LIMITS.proposers as u16;
+    let last = PROPOSAL_MAX - crate::common::LIMITS.proposers as u16;
     let model = Slots { attempts: [3, 0], promised: [last, last + 1, 0], ..slots(&[1]) };
     let mut state = model.init().remove(0);
     let mut steps = Vec::new();
@@ -241,7 +238,7 @@ mod mutants {
     }
 
     fn caught(model: Slots, mutant: Mutant) {
-        common::breaks(mutant.name(), model);
+        crate::common::breaks(mutant.name(), model);
     }
 
     #[test]

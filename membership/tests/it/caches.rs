@@ -1,9 +1,7 @@
 //! What lease caches do for members and for the leader on a fault-free fabric: one statement per
 //! test.
 
-mod instant;
-
-use instant::{Cluster, TIMING};
+use crate::instant::{Cluster, TIMING};
 use obol_fabric::{Address, Nanos};
 use obol_membership::metrics::Counter;
 use obol_membership::view::{Edit, Newcomer};

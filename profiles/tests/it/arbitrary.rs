@@ -5,13 +5,13 @@ use obol_profiles::{BUILTIN, FileError, Profile};
 use proptest::prelude::*;
 
 const FILES: [&str; BUILTIN.len()] = [
-    include_str!("../laptop.toml"),
-    include_str!("../dedicated.toml"),
-    include_str!("../infiniband.toml"),
-    include_str!("../roce.toml"),
-    include_str!("../soft-roce.toml"),
-    include_str!("../lan.toml"),
-    include_str!("../cloud.toml"),
+    include_str!("../../laptop.toml"),
+    include_str!("../../dedicated.toml"),
+    include_str!("../../infiniband.toml"),
+    include_str!("../../roce.toml"),
+    include_str!("../../soft-roce.toml"),
+    include_str!("../../lan.toml"),
+    include_str!("../../cloud.toml"),
 ];
 
 /// A text is accepted as a profile, or rejected with valid positions.

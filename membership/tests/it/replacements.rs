@@ -1,9 +1,7 @@
 //! When a coordinator is replaced automatically: the results of [`Vacancies`] for sequences of
 //! views. `acceptors.rs` tests whole clusters.
 
-mod instant;
-
-use instant::{LIMITS, TIMING};
+use crate::instant::{LIMITS, TIMING};
 use obol_fabric::{Address, Incarnation, Instant, Layout, Nanos};
 use obol_membership::replace::Vacancies;
 use obol_membership::view::{Edit, Member, coordinator_name};

@@ -1,8 +1,6 @@
 //! What a leader waits for before it sends CLEAR.
 
-mod common;
-
-use common::{LIMITS, Noted, Post};
+use crate::common::{LIMITS, Noted, Post};
 use obol_fabric::{Address, Completion, Instant, Layout, Limits, Name, Nanos, Release, ViewId};
 use obol_membership::clearing::{Clearing, Known};
 use obol_membership::log::Log;

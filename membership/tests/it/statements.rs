@@ -1,8 +1,6 @@
 //! What the machines do together on a fault-free fabric: one statement per test.
 
-mod instant;
-
-use instant::{Cluster, Happening, TIMING};
+use crate::instant::{Cluster, Happening, TIMING};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, memory};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::holds::Hold;

@@ -1,8 +1,6 @@
 //! A clock beyond the bound of the profile is found by its peers, and one within it is not.
 
-mod instant;
-
-use instant::{LIMITS, Role, TIMING};
+use crate::instant::{LIMITS, Role, TIMING};
 use obol_fabric::sim::{Clock, Network, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Machine, Name};
 use obol_membership::metrics::Counter;

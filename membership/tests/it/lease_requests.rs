@@ -1,9 +1,7 @@
 //! An operator's lease stays: what a coordinator knows of earlier reports of late renewals does not
 //! undo it, however much later it leads, and whether or not it got the operator's request.
 
-mod instant;
-
-use instant::{Cluster, TIMING};
+use crate::instant::{Cluster, TIMING};
 use obol_fabric::{Nanos, ViewId};
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Kind, Timing};

@@ -1,10 +1,7 @@
 //! Every interleaving of renewals, decisions, fences, CLEARs, deaths and time in small clusters,
 //! with the leases, clearings and views that ship.
 
-mod common;
-mod leases;
-
-use leases::{Leases, State, Step, TICK, Turn};
+use crate::leases::{Leases, State, Step, TICK, Turn};
 use obol_fabric::ViewId;
 use obol_membership::mutants::ActiveMutant;
 use stateright::{Model, Property};
@@ -124,7 +121,7 @@ macro_rules! hold {
     ($($test:ident: $model:expr, at least $states:literal states;)+) => { $(
         #[test]
         fn $test() {
-            common::holds(stringify!($test), $model, $states);
+            crate::common::holds(stringify!($test), $model, $states);
         }
     )+ };
 }
@@ -180,7 +177,7 @@ mod mutants {
             #[test]
             fn $test() {
                 let mutant = ActiveMutant::new(Mutant::$mutant);
-                let steps = common::breaks(Mutant::$mutant.name(), $model(mutant));
+                let steps = crate::common::breaks(Mutant::$mutant.name(), $model(mutant));
                 assert!(!steps.is_empty());
             }
         )+ };

@@ -1,4 +1,4 @@
-//! The schedules that break FiDe's consensus outside of its assumptions (`fide/tests/perfect.rs`),
+//! The schedules that break FiDe's consensus outside of its assumptions (`fide/tests/it/perfect.rs`),
 //! played on this program's own core: a leader whose message misses one receiver, a partition, a
 //! leader that is late, and a notice that comes before what it should follow. No row of the table of
 //! invariants may break.

@@ -1,9 +1,7 @@
 //! A recovery gave up a set of acceptors that lives on, with their memory, and decides any number of
 //! views before the two sides reach each other again.
 
-mod instant;
-
-use instant::{Cluster, TIMING};
+use crate::instant::{Cluster, TIMING};
 use obol_fabric::{Address, Nanos, Remote, ViewId, memory};
 use obol_membership::stream::{Regions, Stream};
 use obol_membership::view::{Acceptor, RECOVERY_SKIP};

@@ -3,9 +3,7 @@
 //! unknown to the operator. The operator recovers at once, and the retired coordinators come back
 //! with their old memory.
 
-mod disaster;
-
-use disaster::{AGENTS, COORDINATORS, LEASE, LONG_LEASE, Post, Run, acceptor};
+use crate::disaster::{AGENTS, COORDINATORS, LEASE, LONG_LEASE, Post, Run, acceptor};
 use obol_fabric::Nanos;
 use obol_membership::{Kind, Start, View};
 use std::sync::Arc;

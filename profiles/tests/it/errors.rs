@@ -2,7 +2,7 @@
 
 use obol_profiles::Profile;
 
-const LAPTOP: &str = include_str!("../laptop.toml");
+const LAPTOP: &str = include_str!("../../laptop.toml");
 
 /// The laptop profile without comments and empty lines, so that lines can be counted.
 fn plain() -> String {

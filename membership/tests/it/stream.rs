@@ -1,9 +1,7 @@
 //! Row 19: a stream of views is ordered, without repetition, resumable, and reports views that it
 //! could not read.
 
-mod instant;
-
-use instant::Cluster;
+use crate::instant::Cluster;
 use obol_fabric::{Address, Name, Nanos, Remote, SeatRequest, ViewId, memory};
 use obol_membership::stream::{Item, Regions, Stream};
 use obol_membership::{ActiveMutant, Kind, View};

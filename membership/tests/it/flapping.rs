@@ -1,9 +1,7 @@
 //! Processes that are suspected again and again, because their link or they themselves come and go: one
 //! statement per test.
 
-mod instant;
-
-use instant::{Cluster, TIMING};
+use crate::instant::{Cluster, TIMING};
 use obol_fabric::{Nanos, SeatStatus};
 use obol_membership::holds::SUSPICIONS_FREE;
 use obol_membership::metrics::Counter;

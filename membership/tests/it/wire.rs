@@ -145,7 +145,8 @@ proptest! {
         let base = ViewId(view);
         for at in pages.iter().copied() {
             for message in [Message::Reach(at), Message::Reached { at, reached: vouched }] {
-                prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+                let bytes = message.encode();
+                prop_assert_eq!(Message::decode(&bytes), Ok(message));
             }
         }
         for message in [

@@ -1,9 +1,7 @@
 //! For any bytes of a peer, a region or a file: decoders reject them or return a usable value, and
 //! no machine panics or stalls.
 
-mod instant;
-
-use instant::{Cluster, TIMING};
+use crate::instant::{Cluster, TIMING};
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
 use obol_fuzz::{Shape, Target, outcome};

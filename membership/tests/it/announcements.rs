@@ -1,9 +1,7 @@
 //! Announcements between a recovered cluster and those that it has given up. The two sides must find
 //! each other by the first one, and the recovered cluster takes nothing from the others.
 
-mod common;
-
-use common::{LIMITS, Noted, Post};
+use crate::common::{LIMITS, Noted, Post};
 use obol_fabric::{
     Address, Completion, Event, Instant, Layout, Limits, Machine, Name, Nanos, ViewId, layout,
 };

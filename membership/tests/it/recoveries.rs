@@ -2,9 +2,7 @@
 //! view had admitted a member or a lease cache, and the coordinator of the recovery is lost as well,
 //! with its memory, while leases of before still run.
 
-mod disaster;
-
-use disaster::{COORDINATORS, LEASE, LONG_LEASE, Post, Run, acceptor};
+use crate::disaster::{COORDINATORS, LEASE, LONG_LEASE, Post, Run, acceptor};
 use obol_fabric::{Incarnation, Nanos};
 use obol_membership::View;
 use std::collections::BTreeMap;

@@ -1,0 +1,11 @@
+//! Tests of the crate as its users see it, in one program: each file would be optimised again with all
+//! that it shares.
+
+mod campaign;
+mod fide;
+mod fide_schedules;
+mod marks;
+mod papers;
+mod pulses;
+mod reproductions;
+mod scripts;
