@@ -149,6 +149,23 @@ fn a_survivor_of_two_continues_on_an_operators_word() {
     assert_eq!(first.wait().expect("a child").code(), Some(0));
 }
 
+/// No step of dropping keys may join or give back what all of them have freed: its allocator is set so. With
+/// that its heap grows by 64 MB at a time, of which it uses what it needs.
+#[cfg(target_env = "gnu")]
+#[test]
+fn a_replica_keeps_what_it_has_freed() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let mut replica = serve(&root, "smr-1");
+    until("it serves", || says(&root, &["put", "a", "1"]).code == Some(0));
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", replica.id())).expect("it runs");
+    let heap = maps.lines().find(|line| line.ends_with("[heap]")).expect("it has one");
+    let (from, to) = heap.split_whitespace().next().and_then(|range| range.split_once('-')).expect("a range");
+    let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).expect("a number"));
+    assert!((to - from) >> 20 >= 64, "{heap}");
+    root.run(&["stop", "smr-1"]).ends(0);
+    assert_eq!(replica.wait().expect("a child").code(), Some(0));
+}
+
 fn figures(status: &Value, figure: &str) -> Vec<u64> {
     let replicas = status["replicas"].as_array().expect("a list");
     replicas.iter().filter_map(|replica| replica["log"][figure].as_u64()).collect()

@@ -7,7 +7,7 @@ use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::{NameClaim, Waker, sched};
+use obol_fabric::host::{NameClaim, Waker, program, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{Observer, ReplicaError, Settings, named};
@@ -285,6 +285,8 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
             Front::bind(address, options.name, password, options.resp_unencrypted)
         })
         .transpose()?;
+    // Keys are dropped in steps, and no step may join or give back what all of them have freed.
+    program::keep_freed();
     let ended = AtomicBool::new(false);
     // With a priority, or without a pause, connections would take the core from all others.
     let may_serve = site.deployment.profile.scheduling.priority().is_none() && !options.poll_every.is_zero();
