@@ -21,6 +21,7 @@ pub(crate) use batch::{BATCH, BATCH_IF_FULL, stamp, stamped};
 pub use batch::{Batch, Transaction};
 pub use staging::{Long, LongReply, STAGED_ARGS_MAX, STAGED_BYTES_MAX};
 
+use crate::service::sort_freed;
 use batch::{Commands, Replies, decode};
 use commands::{Command, Refusal};
 use staging::Staging;
@@ -230,12 +231,17 @@ impl Keys {
         if !self.staging.is_empty() {
             self.staging.expire(self.now);
         }
+        let mut is_any = false;
         for _ in 0..EXPIRED_MAX {
             if !self.has_expired() {
                 break;
             }
             let Some((_, key)) = self.deadlines.pop_first() else { break };
             self.remove(&key);
+            is_any = true;
+        }
+        if is_any {
+            sort_freed();
         }
     }
 

@@ -10,7 +10,7 @@ use crate::lead::Lead;
 use crate::log::{Index, Log, Term};
 use crate::mutants::Mutant;
 use crate::preset::{Active, Detector, Guard, Known, Others, Turn, Views, Work};
-use crate::service::Service;
+use crate::service::{Service, sort_freed};
 use crate::snapshot::{Loader, Provider};
 use crate::state::{self, NotLoaded, State};
 use crate::takeover::{Adopted, Progress, Reader, Takeover, config_of};
@@ -22,6 +22,10 @@ use std::collections::BTreeSet;
 
 /// Polls of a replica that polls without a pause between two rounds of other work.
 const POLLS_PER_TICK: u32 = 32;
+
+/// Interval of the steps of work that its service has put off. Without a pause, the replicas of a host
+/// that all drop their keys keep the cores from leaders and clients; a step takes about a third of it.
+const WORK_EVERY: Nanos = Nanos::from_micros(250);
 
 /// State of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,6 +144,8 @@ pub struct Replica<S, D = Views, G = Active> {
     role: Role,
     published: Option<Header>,
     poll_at: Instant,
+    /// When the next step of the work that its service has put off is due; zero if none was left.
+    work_at: Instant,
 }
 
 impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
@@ -177,6 +183,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             role: Role::Following,
             published: None,
             poll_at: Instant::ZERO,
+            work_at: Instant::ZERO,
         }
     }
 
@@ -547,8 +554,22 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             let Self { area, pace, of, provider, replicas, .. } = self;
             provider.poll(now, own, replicas, *area, pace.patience, of, fabric);
         }
-        more |= self.of.state.service.work();
-        self.poll_at = if more { now } else { now + self.interval(now) };
+        let next = if more { now } else { now + self.interval(now) };
+        self.poll_at = next.min(self.work(now));
+    }
+
+    /// Does a step of the work that its service has put off, if one is due. Returns when the next one is.
+    fn work(&mut self, now: Instant) -> Instant {
+        if now < self.work_at {
+            return self.work_at;
+        }
+        let was_left = self.work_at != Instant::ZERO;
+        let is_left = self.of.state.service.work();
+        if is_left || was_left {
+            sort_freed();
+        }
+        self.work_at = if is_left { now + WORK_EVERY } else { Instant::ZERO };
+        if is_left { self.work_at } else { Instant::NEVER }
     }
 
     fn interval(&self, now: Instant) -> Nanos {
@@ -889,5 +910,55 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             // Lost messages are sent again.
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preset::{Active, Views};
+    use crate::service::LoadError;
+    use obol_fabric::{Layout, Limits};
+
+    /// Has put off so many steps of work.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Busy(u32);
+
+    impl Service for Busy {
+        const KIND: u8 = 11;
+
+        fn apply(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+        fn read(&self, _: &[u8], _: &mut Vec<u8>) {}
+        fn save(&self, _: &mut Vec<u8>) {}
+
+        fn load(&mut self, _: &[u8]) -> Result<(), LoadError> {
+            Ok(())
+        }
+
+        fn work(&mut self) -> bool {
+            self.0 = self.0.saturating_sub(1);
+            self.0 > 0
+        }
+    }
+
+    #[test]
+    fn there_is_a_pause_between_steps_of_work_that_was_put_off_however_often_it_looks() {
+        const LIMITS: Limits = Limits { slots: 8, proposers: 7, value_bytes: 6400, ..Limits::LEAST };
+        let area = Area::of(&Layout::new(LIMITS).expect("in bounds")).expect("there is room");
+        let every = Nanos::from_micros(20);
+        let pace = Pace { poll_every: every, idle_every: every, patience: every, look_every: every };
+        let mut replica = Replica::<Busy, Views, Active>::new(area, pace, Busy(4));
+        let (mut now, mut steps) = (Instant(1), Vec::new());
+        for _ in 0..100 {
+            let before = replica.service().0;
+            let next = replica.work(now);
+            if replica.service().0 < before {
+                steps.push(now);
+            }
+            assert!(next == Instant::NEVER || next <= steps[steps.len() - 1] + WORK_EVERY);
+            now = now + every;
+        }
+        assert_eq!((steps.len(), replica.service().0), (4, 0));
+        assert!(steps.is_sorted_by(|before, next| next.since(*before) >= WORK_EVERY), "{steps:?}");
     }
 }
