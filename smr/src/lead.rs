@@ -73,7 +73,7 @@ impl Lead {
         term: Term,
         place: u8,
         adopted: Adopted,
-        is_direct: bool,
+        (is_direct, ids): (bool, u32),
         of: &mut Replicated<S>,
     ) -> Self {
         let mutant = of.state.mutant;
@@ -103,7 +103,7 @@ impl Lead {
             watch_at: Instant::ZERO,
             watch_in: WATCH_EVERY,
             clients: Clients::new(area),
-            ids: 0,
+            ids,
             buffer: Vec::new(),
             unreplicated: false,
             retires: false,
@@ -179,7 +179,12 @@ impl Lead {
     }
 
     fn id(&mut self) -> u32 {
-        self.ids += 1;
+        self.ids = self.ids.wrapping_add(1);
+        self.ids
+    }
+
+    /// The newest of the numbers that its WRITEs are known by.
+    pub(crate) const fn ids(&self) -> u32 {
         self.ids
     }
 
@@ -353,7 +358,7 @@ impl Lead {
             }
             let report = Report::own(self.source.area, replica, self.own.0, fabric);
             let other = self.report_of_neighbour(replica, fabric);
-            let id = self.ids + 1;
+            let id = self.ids.wrapping_add(1);
             let Some(peer) = self.peers.iter_mut().find(|peer| peer.at == at) else { continue };
             if G::DIRECT && peer.is_unfed() && guard.may_feed(at) {
                 peer.read_log(now, &self.source, id, fabric);

@@ -141,6 +141,9 @@ pub struct Replica<S, D = Views, G = Active> {
     is_known: bool,
     /// It is to continue alone, as a log of this identity.
     alone: Option<u64>,
+    /// The newest of the numbers that the WRITEs of this replica as a leader are known by: completions of
+    /// an earlier term must not count for a peer of this one.
+    ids: u32,
     role: Role,
     published: Option<Header>,
     poll_at: Instant,
@@ -180,6 +183,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             told: None,
             is_known: false,
             alone: None,
+            ids: 0,
             role: Role::Following,
             published: None,
             poll_at: Instant::ZERO,
@@ -447,6 +451,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         match &mut self.role {
             Role::Leading(lead) => {
                 lead.end(fabric);
+                self.ids = lead.ids();
                 self.of.drop_tail();
                 self.role = Role::Following;
             }
@@ -522,7 +527,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return;
         };
         self.place = Some(place);
-        let lead = Lead::begin((incarnation, own), self.area, term, place, adopted, G::DIRECT, &mut self.of);
+        let how = (G::DIRECT, self.ids);
+        let lead = Lead::begin((incarnation, own), self.area, term, place, adopted, how, &mut self.of);
         let mut lead = lead.with_time(now, &mut self.time).with_reads(G::READS);
         if self.unreplicated {
             lead = lead.without_copies();
