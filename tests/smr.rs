@@ -129,7 +129,7 @@ fn a_survivor_of_two_continues_on_an_operators_word() {
     assert!(refused.err.contains("smr-1 leads, and serves"), "{refused:?}");
     root.run(&["kill", "smr-1"]).ends(0);
     assert!(first.wait().is_ok());
-    until("it takes over", || says(&root, &["status"]).out.contains("takes over"));
+    until("it is stuck", || says(&root, &["status"]).out.contains("lacks a majority"));
     let said = says(&root, &["status"]).ends(1);
     assert!(said.err.contains("obol smr recover --from NAME"), "{said:?}");
     let refused = says(&root, &["recover", "--from", "smr-9"]).ends(2);
@@ -147,6 +147,39 @@ fn a_survivor_of_two_continues_on_an_operators_word() {
     assert_eq!(says(&root, &["get", "b"]).ends(0).out.trim(), "2");
     root.run(&["stop", "smr-1"]).ends(0);
     assert_eq!(first.wait().expect("a child").code(), Some(0));
+}
+
+/// It leads still, or takes over again because it was frozen for too long.
+#[test]
+fn a_leader_that_has_lost_both_followers_continues_on_an_operators_word() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let mut replicas = three(&root, "view");
+    let refused = says(&root, &["recover", "--from", "smr-1"]).ends(2);
+    assert!(refused.err.contains("smr-1 leads, and serves"), "{refused:?}");
+    // So that it does not replace one voter after the other.
+    let leader = i64::from(replicas[0].id());
+    freeze(leader);
+    for replica in &mut replicas[1..] {
+        replica.kill().expect("it runs");
+        assert!(replica.wait().is_ok());
+    }
+    signal("CONT", &[leader]);
+    until("it is stuck", || says(&root, &["status"]).out.contains("lacks a majority"));
+    let said = says(&root, &["status"]).ends(1);
+    assert!(said.err.contains("obol smr recover --from NAME"), "{said:?}");
+    let said = says(&root, &["recover", "--from", "smr-1"]).ends(0);
+    assert!(said.out.contains("smr-1 serves with what it has"), "{said:?}");
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "1");
+    assert_eq!(says(&root, &["put", "b", "2"]).code, Some(0));
+    let mut second = serve(&root, "smr-2");
+    until("the new one has everything", || {
+        std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":2"))
+    });
+    for name in ["smr-1", "smr-2"] {
+        root.run(&["stop", name]).ends(0);
+    }
+    assert_eq!(replicas[0].wait().expect("a child").code(), Some(0));
+    assert_eq!(second.wait().expect("a child").code(), Some(0));
 }
 
 /// No step of dropping keys may join or give back what all of them have freed: its allocator is set so. With

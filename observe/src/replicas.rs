@@ -60,6 +60,8 @@ pub enum Doing {
     Leads,
     /// It is to lead, and has no log.
     Waits,
+    /// It is to lead, or leads, and commits nothing: it lacks a majority of the voters.
+    Stalls,
 }
 
 /// The log of a replica.
@@ -125,6 +127,7 @@ impl From<Activity> for Doing {
             Activity::TakesOver => Self::TakesOver,
             Activity::Leads => Self::Leads,
             Activity::Waits => Self::Waits,
+            Activity::Stalls => Self::Stalls,
         }
     }
 }
@@ -387,10 +390,11 @@ impl Replicas {
         Some(if does(Doing::Waits) {
             "none that runs has the log. Start those again that are frozen or cut off; if the log is lost, end all replicas and \
              start the first one with --force-empty: the store is empty then"
+        } else if does(Doing::Stalls) {
+            "one lacks a majority of the voters of its log. Bring those back that are frozen or cut off; if they are lost, \
+             continue with what one has that is left: obol smr recover --from NAME, with the highest ACCEPTED"
         } else if does(Doing::TakesOver) {
-            "one takes over, which needs a majority of the voters of its log. If it lasts, bring those back that are frozen or \
-             cut off; if they are lost, continue with what one has that is left: obol smr recover --from NAME, with the highest \
-             ACCEPTED"
+            "one takes over. If it lasts, it does not reach voters that are members; see `obol status`"
         } else {
             "none is a member that is to lead; see `obol status`"
         })
@@ -425,6 +429,7 @@ impl Replica {
             _ if !self.member => "no member",
             None if self.activity == Some(Doing::Waits) => "waits for a replica that has the log",
             None => "no log",
+            Some(_) if self.activity == Some(Doing::Stalls) => "lacks a majority",
             Some(_) if self.activity == Some(Doing::TakesOver) => "takes over",
             Some(log) if log.needs_snapshot => "loads a snapshot",
             Some(_) if self.leads => "leads",
@@ -510,18 +515,24 @@ mod tests {
         // A leader that is frozen or no member serves nobody.
         says(&[(false, Some(leads)), one(follows), one(follows)], "no replica leads");
         says(&[one(brief(Activity::TakesOver, true))], "no replica leads");
+        says(&[one(brief(Activity::Stalls, true))], "no replica leads");
         says(&[one(Brief { log: 0, ..brief(Activity::Waits, false) })], "no replica that runs has it");
         assert_eq!(all(&[one(follows), (true, None)]), None, "the one that is not read may lead");
     }
 
     #[test]
     fn without_a_leader_there_is_no_redundancy_and_a_remedy() {
-        let all =
-            vec![found(1, Activity::TakesOver, Some(standing(4, 4, 4))), found(2, Activity::Follows, None)];
-        let read = Replicas::of(all, Some(Incarnation(1)), 4352);
-        assert_eq!((read.leader, read.redundancy, read.term), (None, None, Some(5)));
-        assert!(read.remedy().is_some_and(|why| why.contains("a majority of the voters")));
-        assert_eq!(read.replicas.iter().map(Replica::note).collect::<Vec<_>>(), ["takes over", "no log"]);
+        let told = [
+            (Activity::TakesOver, "takes over", "does not reach voters that are members"),
+            (Activity::Stalls, "lacks a majority", "obol smr recover --from NAME"),
+        ];
+        for (activity, note, remedy) in told {
+            let all = vec![found(1, activity, Some(standing(4, 4, 4))), found(2, Activity::Follows, None)];
+            let read = Replicas::of(all, Some(Incarnation(1)), 4352);
+            assert_eq!((read.leader, read.redundancy, read.term), (None, None, Some(5)));
+            assert!(read.remedy().is_some_and(|why| why.contains(remedy)), "{:?}", read.remedy());
+            assert_eq!(read.replicas.iter().map(Replica::note).collect::<Vec<_>>(), [note, "no log"]);
+        }
         assert_eq!(Replicas::default().remedy(), None);
     }
 

@@ -48,8 +48,8 @@ fn recover_path(site: &Site, member: &str) -> PathBuf {
     site.cluster.dir().join(format!("{RECOVER_PREFIX}{member}"))
 }
 
-/// Has a replica of this host continue alone with what it has, as soon as it takes over: an operator says
-/// that no majority of its voters comes back.
+/// Has a replica of this host continue alone with what it has, as soon as it lacks a majority of its
+/// voters: an operator says that none comes back.
 pub fn recover(site: &Site, member: &str) -> Result<(), ReplicaError> {
     let path = recover_path(site, member);
     fs::write(&path, "").map_err(at(&path))

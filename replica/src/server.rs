@@ -43,7 +43,7 @@ fn look_every(site: &Site) -> Nanos {
 /// How long a replica that is to end tries to leave the store to the others.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
-/// How often a replica that takes over looks for the word of an operator that it is to continue alone.
+/// How often a replica that lacks a majority looks for the word of an operator that it is to continue alone.
 const RECOVERY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often a client beside a replica looks for answers that it was not woken up for.
@@ -212,7 +212,8 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
             if is_over || leaves {
                 done.store(true, Ordering::Relaxed);
             }
-            if last == ReplicaState::TakingOver && Instant::now() >= recovery_at {
+            let is_stalled = node.replica().is_some_and(Replica::is_stalled);
+            if is_stalled && Instant::now() >= recovery_at {
                 recovery_at = Instant::now() + RECOVERY_POLL_INTERVAL;
                 if marks::end_recovery(site, settings.name.as_str())
                     && let Some(replica) = node.replica_mut()

@@ -83,6 +83,8 @@ pub enum Activity {
     Leads,
     /// It is to lead, and has no log.
     Waits,
+    /// It is to lead, or leads, and commits nothing: see [`crate::Replica::is_stalled`].
+    Stalls,
 }
 
 impl Activity {

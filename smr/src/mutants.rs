@@ -85,6 +85,10 @@ pub enum Mutant {
     SaveLate,
     /// A replica continues a snapshot with that of another provider. (14)
     SnapshotsMixed,
+    /// A replica continues alone on an operator's word although a majority of the voters is there. (2)
+    ContinuesBesideOthers,
+    /// A leader that continues alone gives up what it has not applied. (2)
+    ContinuesFromApplied,
     /// A leader leaves when it has appended the configuration without itself, committed or not. (12)
     LeavesAtOnce,
 }

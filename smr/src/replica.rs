@@ -87,6 +87,27 @@ enum Role {
     Yields,
 }
 
+/// Since when a replica that is to lead lacks a majority of the voters, and does not get on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Stall {
+    /// How far it is, and since when.
+    since: Option<(u64, Instant)>,
+    /// For so long that it does not get on by itself.
+    is_lasting: bool,
+}
+
+impl Stall {
+    /// `progress` changes while it gets on; `None` if it lacks nothing.
+    fn look(&mut self, now: Instant, progress: Option<u64>, patience: Nanos) {
+        let since = |progress| match self.since {
+            Some((before, since)) if before == progress => (progress, since),
+            _ => (progress, now),
+        };
+        self.since = progress.map(since);
+        self.is_lasting = self.since.is_some_and(|(_, since)| now.since(since) >= patience);
+    }
+}
+
 /// How often a replica looks into its memory, and how long it waits for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pace {
@@ -141,6 +162,8 @@ pub struct Replica<S, D = Views, G = Active> {
     is_known: bool,
     /// It is to continue alone, as a log of this identity.
     alone: Option<u64>,
+    /// Since when it lacks a majority of the voters.
+    stall: Stall,
     /// The newest of the numbers that the WRITEs of this replica as a leader are known by: completions of
     /// an earlier term must not count for a peer of this one.
     ids: u32,
@@ -183,6 +206,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             told: None,
             is_known: false,
             alone: None,
+            stall: Stall::default(),
             ids: 0,
             role: Role::Following,
             published: None,
@@ -263,10 +287,60 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     }
 
     /// Continues with what it has, as the only voter of a log of a new identity: an operator says that no
-    /// majority of its voters comes back. `id` is random. Does so once it takes over.
+    /// majority of its voters comes back. `id` is random. Does so if it is to lead or leads, and ignores that
+    /// word if a majority of the voters is there after all.
     pub fn continue_alone(&mut self, id: u64) {
         self.alone = Some(self.of.state.identity(id));
         self.poll_at = Instant::ZERO;
+    }
+
+    /// Whether it is to lead, or leads, and commits nothing, because fewer than a majority of the voters are
+    /// in its view: it does not get on unless others come back, or it continues alone.
+    pub const fn is_stalled(&self) -> bool {
+        self.stall.is_lasting
+    }
+
+    /// How far it is, if it is to lead or leads, and lacks a majority of the voters to get on.
+    fn lacks_voters(&self) -> Option<u64> {
+        let (config, progress) = match &self.role {
+            Role::TakingOver { takeover, .. } => {
+                (takeover.config()?, takeover.progress() + self.loader.progress())
+            }
+            Role::Leading(lead) => (lead.config(), lead.pending(&self.of.log)?),
+            Role::Following | Role::Waiting | Role::Yields => return None,
+        };
+        (!self.has_majority(config)).then_some(progress)
+    }
+
+    /// Whether a majority of the voters is in its view.
+    fn has_majority(&self, config: &Config) -> bool {
+        let is_here = |voter: &&Voter| self.replicas.iter().any(|(_, at)| *at == voter.address);
+        config.voters.iter().filter(is_here).count() >= config.majority()
+    }
+
+    /// An operator may have said that it is to continue alone.
+    fn heed_operator<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let Some(id) = self.alone else { return };
+        // Without views, one that gets nowhere leads and follows by turns.
+        let follows = !D::OF_VIEWS && matches!(self.role, Role::Following);
+        let lacks = self.lacks_voters().is_some() || follows && !self.has_majority(&self.of.state.config);
+        let may = lacks || self.of.state.mutant.has(Mutant::ContinuesBesideOthers);
+        if !may || G::DIRECT {
+            // A log that others continue, or can read, is not replaced.
+            self.alone = None;
+        } else if let Role::Leading(lead) = &mut self.role {
+            let (term, own) = (lead.term(), fabric.address());
+            lead.end(fabric);
+            self.ids = lead.ids();
+            let mut adopted = Adopted::of_leader(&self.of, lead.config().clone(), own);
+            if self.of.state.mutant.has(Mutant::ContinuesFromApplied) {
+                adopted.records.clear();
+            }
+            self.of.drop_tail();
+            self.alone = None;
+            let adopted = self.begin_anew(id, adopted, own);
+            self.lead(now, term, adopted, fabric);
+        }
     }
 
     /// Its state.
@@ -617,6 +691,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return false;
         }
         self.turns += 1;
+        self.heed_operator(now, fabric);
         let more = match &mut self.role {
             Role::Following => self.poll_following(now, fabric),
             Role::TakingOver { .. } => self.poll_takeover(now, fabric),
@@ -625,6 +700,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::Yields => false,
         };
         self.time.look(now, &self.of.log, &self.of.state.service);
+        let progress = self.lacks_voters();
+        self.stall.look(now, progress, self.pace.patience);
         self.publish(fabric);
         more
     }
@@ -772,8 +849,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         if self.alone.is_some() {
             // Nobody has what it lacks.
             *behind = None;
-            takeover.continue_alone();
         }
+        takeover.set_alone(self.alone.is_some());
         if let (Some(least), Some(own)) = (*behind, self.own) {
             if self.at < REPLICAS_MAX {
                 self.load(now, own, least, fabric);
@@ -823,6 +900,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let sessions = sessions.len() as u64;
         let activity = match &self.role {
             Role::Following | Role::Yields => Activity::Follows,
+            Role::TakingOver { .. } | Role::Leading(_) if self.stall.is_lasting => Activity::Stalls,
             Role::TakingOver { .. } => Activity::TakesOver,
             Role::Leading(lead) if lead.is_ready() => Activity::Leads,
             Role::Leading(_) => Activity::TakesOver,
@@ -966,5 +1044,22 @@ mod tests {
         }
         assert_eq!((steps.len(), replica.service().0), (4, 0));
         assert!(steps.is_sorted_by(|before, next| next.since(*before) >= WORK_EVERY), "{steps:?}");
+    }
+
+    #[test]
+    fn a_replica_stalls_that_gets_nowhere_for_long_and_not_one_that_gets_on_slowly() {
+        let (mut stall, patience) = (Stall::default(), Nanos::from_millis(20));
+        let at = |ms: u64| Instant(1 + Nanos::from_millis(ms).0);
+        for ms in 0..100 {
+            stall.look(at(ms), Some(ms / 15), patience);
+            assert!(!stall.is_lasting, "{ms} ms");
+        }
+        stall.look(at(100), Some(7), patience);
+        stall.look(at(119), Some(7), patience);
+        assert!(!stall.is_lasting);
+        stall.look(at(120), Some(7), patience);
+        assert!(stall.is_lasting);
+        stall.look(at(121), None, patience);
+        assert!(!stall.is_lasting, "a majority is there");
     }
 }

@@ -241,7 +241,7 @@ impl PullScore {
     fn leader_by_headers(&self, known: &Known<'_>) -> Option<(Incarnation, Address)> {
         let leads = |header: &Header| {
             let is_of_log = header.log != 0 && (header.log == known.log || known.log == 0);
-            is_of_log && matches!(header.activity, Activity::Leads | Activity::TakesOver)
+            is_of_log && matches!(header.activity, Activity::Leads | Activity::TakesOver | Activity::Stalls)
         };
         let leading = self.others.iter().filter_map(|other| {
             let header = other.header.filter(leads)?;

@@ -67,6 +67,19 @@ pub(crate) struct Adopted {
     pub(crate) memories: Vec<Memory>,
 }
 
+impl Adopted {
+    /// What a leader has appended or adopted, whether or not it is committed; nobody else has anything.
+    pub(crate) fn of_leader<S: Service>(of: &Replicated<S>, config: Config, own: Address) -> Self {
+        let after = of.state.applied.index;
+        let records = of.log.after(after).cloned().collect();
+        let applied = of.state.applied;
+        let header = Some(Header { log: of.state.log, applied, ..Header::default() });
+        // What its ring has is of the log before, and is written over.
+        let own = Memory { at: own, rings: Vec::new(), places: 0..0, heads: Vec::new(), header };
+        Self { records, low: after, config, config_index: Index(0), memories: vec![own] }
+    }
+}
+
 /// What a log continues from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct From {
@@ -183,6 +196,8 @@ pub(crate) struct Takeover {
     pub(crate) term: Term,
     own: Address,
     readings: Vec<Reading>,
+    /// The configuration in force, as far as is known.
+    config: Option<Config>,
     /// Whose memories are needed, as far as is known.
     wanted: Vec<Address>,
     /// Its own memory is enough, on an operator's word.
@@ -210,6 +225,7 @@ impl Takeover {
             term,
             own: fabric.address(),
             readings: Vec::new(),
+            config: None,
             wanted: Vec::new(),
             alone: false,
             is_news: true,
@@ -221,9 +237,15 @@ impl Takeover {
         self.is_news = true;
     }
 
-    /// Continues from its own memory.
-    pub(crate) const fn continue_alone(&mut self) {
-        (self.alone, self.is_news) = (true, true);
+    /// Whether it continues from its own memory.
+    pub(crate) const fn set_alone(&mut self, is_alone: bool) {
+        self.alone = is_alone;
+        self.is_news |= is_alone;
+    }
+
+    /// The configuration in force, as far as is known.
+    pub(crate) const fn config(&self) -> Option<&Config> {
+        self.config.as_ref()
     }
 
     /// Grows while it gets on.
@@ -290,7 +312,7 @@ impl Takeover {
         if mutant.has(Mutant::NoDrain) {
             wanted.truncate(1);
         }
-        self.wanted = wanted;
+        (self.wanted, self.config) = (wanted, Some(config));
         None
     }
 
@@ -423,10 +445,11 @@ mod tests {
         let (rings, outstanding, retry_at) = (None, false, Instant::ZERO);
         let readings = vec![Reading { at: own, places: 0..0, rings, memory, outstanding, retry_at }];
         let (wanted, alone, is_news) = (Vec::new(), false, true);
-        let mut takeover = Takeover { term: Term(3), own, readings, wanted, alone, is_news };
+        let config = None;
+        let mut takeover = Takeover { term: Term(3), own, readings, config, wanted, alone, is_news };
         let progress = takeover.compute(area(), &of, &[own]);
         assert_eq!(progress, Some(Progress::Behind(Index(1))), "others may have it");
-        takeover.continue_alone();
+        takeover.set_alone(true);
         let Some(Progress::Done(adopted)) = takeover.compute(area(), &of, &[own]) else { panic!("it waits") };
         assert_eq!((adopted.low, adopted.records), (Index(0), Vec::new()));
     }

@@ -68,8 +68,9 @@ const SIGNS: [(&str, &str); 3] = [
     ("redundancy", "members that have every entry that the leader knows to be committed, itself included"),
     (
         "states",
-        "leads, follows, takes over (it collects what may be committed), waits (it is to lead and has no log), snapshot (it \
-         loads one), frozen, no member, no log, no answer (of its host)",
+        "leads, follows, takes over (it collects what may be committed), stalls (it is to lead or leads, and lacks a majority of \
+         the voters), waits (it is to lead and has no log), snapshot (it loads one), frozen, no member, no log, no answer (of its \
+         host)",
     ),
 ];
 
@@ -126,6 +127,7 @@ fn state(row: &Replica) -> (&'static str, Role) {
         _ if !row.member => ("no member", Role::Warn),
         None if row.activity == Some(Doing::Waits) => ("waits", Role::Bad),
         None => ("no log", Role::Warn),
+        Some(_) if row.activity == Some(Doing::Stalls) => ("stalls", Role::Bad),
         Some(_) if row.activity == Some(Doing::TakesOver) => ("takes over", Role::Warn),
         Some(log) if log.needs_snapshot => ("snapshot", Role::Warn),
         Some(_) if row.leads => ("leads", Role::Good),
@@ -266,10 +268,15 @@ mod tests {
         for row in &mut all.replicas {
             row.leads = false;
         }
-        all.replicas[0].activity = Some(Doing::TakesOver);
-        let text = text(&shown(all));
-        for said in ["no leader", "takes over", "No replica serves: one takes over", "redundancy -- of 4"] {
-            assert!(text.contains(said), "{said}:\n{text}");
+        for (doing, state, what) in [
+            (Doing::TakesOver, "takes over", "No replica serves: one takes over"),
+            (Doing::Stalls, "stalls", "No replica serves: one lacks a majority"),
+        ] {
+            all.replicas[0].activity = Some(doing);
+            let text = text(&shown(all.clone()));
+            for said in ["no leader", state, what, "redundancy -- of 4"] {
+                assert!(text.contains(said), "{said}:\n{text}");
+            }
         }
     }
 

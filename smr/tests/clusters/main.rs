@@ -222,6 +222,47 @@ fn with_permissions_a_survivor_of_three_continues_on_an_operators_word() {
     a_survivor_continues_on_an_operators_word::<Views, Grants>();
 }
 
+/// A leader that has lost a majority: of those that it had committed with, and of those whose memories it
+/// took over from.
+fn a_leader_that_is_left_alone_continues_on_an_operators_word<D: Detector, G: Guard>() {
+    let mut adopted = 0;
+    for seed in 0..20 {
+        let plan = Plan::of(seed, Faults::Single);
+        Cluster::<D, G>::recover_leader(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let is_so = Cluster::<D, G>::recover_adopted(seed, &plan);
+        adopted += u32::from(is_so.unwrap_or_else(|fault| panic!("seed {seed}, adopted: {fault}")));
+    }
+    assert!(adopted > 0, "no successor was left alone with what it had adopted");
+    println!("{adopted} of 20 had adopted what nobody else has");
+}
+
+#[test]
+fn a_leader_that_is_left_alone_of_three_continues_on_an_operators_word() {
+    a_leader_that_is_left_alone_continues_on_an_operators_word::<Views, Active>();
+}
+
+#[test]
+fn with_permissions_a_leader_that_is_left_alone_of_three_continues_on_an_operators_word() {
+    a_leader_that_is_left_alone_continues_on_an_operators_word::<Views, Grants>();
+}
+
+fn a_log_is_kept_whose_voters_are_there<D: Detector, G: Guard>() {
+    for seed in 0..20 {
+        let plan = Plan::of(seed, Faults::Single);
+        Cluster::<D, G>::keep_log(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    }
+}
+
+#[test]
+fn a_log_whose_voters_are_there_is_kept_whatever_an_operator_says() {
+    a_log_is_kept_whose_voters_are_there::<Views, Active>();
+}
+
+#[test]
+fn with_permissions_a_log_whose_voters_are_there_is_kept_whatever_an_operator_says() {
+    a_log_is_kept_whose_voters_are_there::<Views, Grants>();
+}
+
 #[test]
 fn there_are_as_many_voters_as_a_client_asks_for() {
     there_are_as_many_voters_as_asked_for::<Views, Active>();
@@ -474,6 +515,25 @@ mod mutants {
         };
         let fault = (0..BUDGET).find_map(run).expect("caught");
         assert!(fault.starts_with("invariant 12:") || fault.starts_with("invariant 2:"), "{fault}");
+    }
+
+    /// A violation of invariant 2 when an operator has said that a replica is to continue alone.
+    fn recovers_badly(mutant: Mutant, run: impl Fn(u64, &Plan) -> Result<(), String>) {
+        let run = |seed| run(seed, &Plan { mutant: Some(mutant), ..Plan::of(seed, Faults::Single) }).err();
+        let fault = (0..20).find_map(run).unwrap_or_else(|| panic!("{mutant:?} survives"));
+        assert!(fault.starts_with("invariant 2:"), "{mutant:?}: {fault}");
+        println!("{mutant:?}: {fault}");
+    }
+
+    #[test]
+    fn a_replica_that_continues_alone_beside_others() {
+        recovers_badly(Mutant::ContinuesBesideOthers, Cluster::<Views, Active>::keep_log);
+    }
+
+    #[test]
+    fn a_leader_that_continues_alone_from_what_it_had_applied() {
+        let run = |seed, plan: &Plan| Cluster::<Views, Active>::recover_adopted(seed, plan).map(drop);
+        recovers_badly(Mutant::ContinuesFromApplied, run);
     }
 
     #[test]

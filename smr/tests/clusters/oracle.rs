@@ -22,6 +22,8 @@ struct Known {
     applied: u64,
     granted: u64,
     leads: bool,
+    /// The identity of its log.
+    log: u64,
     /// As a leader: its configurations with their entries, from the newest that is committed on. A
     /// majority of each may count.
     configs: Vec<(u64, Config)>,
@@ -145,7 +147,8 @@ impl Oracle {
             known.leads = false;
             return Ok(());
         }
-        if !std::mem::replace(&mut known.leads, true) {
+        let is_anew = std::mem::replace(&mut known.log, replica.log()) != replica.log();
+        if !std::mem::replace(&mut known.leads, true) || is_anew {
             self.failovers += u64::from(!self.leaders.is_empty());
             known.configs = vec![of_leader(replica)];
             let who = (node, one.generation);

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// Interval of looks whether it leads.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// It may just begin to take over; and without views, one that gets nowhere leads and follows by turns.
+const LOOKS_FOR: Duration = Duration::from_millis(300);
+
 /// Which replica continues.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -55,13 +58,18 @@ fn may_recover<'a>(of: &'a Replicas, options: &Options) -> Result<&'a Log, Strin
     if log.needs_snapshot {
         return Err(format!("{name} has no whole state: it was loading a snapshot"));
     }
-    if one.activity != Some(Doing::TakesOver) || !one.member || one.frozen {
-        let older = of.replicas.iter().find(|one| one.activity == Some(Doing::TakesOver));
+    if one.activity == Some(Doing::TakesOver) && one.member && !one.frozen {
+        return Err(format!(
+            "{name} takes over, and its voters may be there: wait until it serves, or `obol smr status` says that it lacks a majority"
+        ));
+    }
+    if one.activity != Some(Doing::Stalls) || !one.member || one.frozen {
+        let older = of.replicas.iter().find(|one| one.activity == Some(Doing::Stalls));
         let what = older.map_or(String::new(), |older| {
             let older = older.name;
             format!("; {older} is to lead: recover from it, or stop it first (`obol stop {older}`), and what it has is lost")
         });
-        return Err(format!("{name} does not take over: it {}{what}", one.note()));
+        return Err(format!("{name} is not to lead: it {}{what}", one.note()));
     }
     if of.preset == Some(Preset::Dare.to_string()) {
         return Err("replicas with preset dare cannot continue alone".to_owned());
@@ -90,9 +98,17 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
         let snapshot = observer.snapshot();
         Replicas::read(&mut observer, &snapshot).ok_or_else(|| failure(ReplicaError::NoRoom))
     };
-    let before = read()?;
+    let given_up = Instant::now() + LOOKS_FOR;
+    let before = loop {
+        let before = read()?;
+        let Some(why) = may_recover(&before, options).err() else { break before };
+        if before.leader.is_some() || Instant::now() > given_up {
+            return Err(Failure::Refused(why));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    };
     let log = may_recover(&before, options).map_err(Failure::Refused)?;
-    let (name, applied) = (options.from, log.accepted);
+    let (name, applied, id_before) = (options.from, log.accepted, &log.id);
     obol_replica::recover(site, name.as_str()).map_err(failure)?;
     let end = Instant::now() + options.timeout;
     loop {
@@ -100,6 +116,13 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
         let one = now.replicas.iter().find(|one| one.name == name);
         if now.leader == Some(name) {
             let id = one.and_then(|one| one.log.as_ref()).map_or("--", |log| &log.id);
+            if id == id_before {
+                obol_replica::end_recovery(site, name.as_str());
+                output::line(format_args!(
+                    "{name} serves again with its log: a majority of the voters has come back"
+                ))?;
+                return Ok(ExitCode::SUCCESS);
+            }
             output::line(format_args!(
                 "{name} serves with what it has, up to entry {applied}, as the only voter of log {id}. Other replicas of the log \
                  before end, or are to be stopped; start them again, and they load its state"

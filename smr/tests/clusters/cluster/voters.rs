@@ -4,7 +4,7 @@ use super::{
     AFTERMATH, AGAIN_EVERY, AGAIN_EVERY_MAX, CLIENTS, Cluster, Faults, NODES, Plan, RECOVERY_MAX, REPLICAS,
     Role, STEADY_WITHIN, VOTERS,
 };
-use obol_smr::{Client, Departure, Detector, Guard, Operation, Replica, ReplicaState};
+use obol_smr::{Client, Departure, Detector, Guard, Index, Operation, Replica, ReplicaState};
 
 impl<D: Detector, G: Guard> Cluster<D, G> {
     /// All replicas die at once and start again, without a log: their states after a time that is long
@@ -189,28 +189,124 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         }
         let soon = cluster.world.now() + RECOVERY_MAX;
         cluster.work_until(soon)?;
-        let state = cluster.replica(survivor).map(Replica::state);
-        if state != Some(ReplicaState::TakingOver) {
-            return Err(format!("one of three must not serve by itself: {state:?}"));
+        cluster.continue_alone(survivor, (log, applied))
+    }
+
+    /// The leader is the one that survives, while clients write.
+    pub(crate) fn recover_leader(seed: u64, plan: &Plan) -> Result<(), String> {
+        let mut cluster = Self::start(seed, plan);
+        cluster.steady()?;
+        let leader = cluster.recover()?;
+        cluster.pause(200_000)?;
+        let before = cluster.replica(leader).map(|it| (it.log(), it.applied())).ok_or("no log")?;
+        for node in REPLICAS.filter(|node| *node != leader) {
+            cluster.world.kill(node);
         }
-        cluster.oracle.begin_anew(survivor);
-        cluster.world.with_machine(survivor, |role, _, _| {
+        let soon = cluster.world.now() + RECOVERY_MAX;
+        cluster.work_until(soon)?;
+        cluster.continue_alone(leader, before)
+    }
+
+    /// The oldest replicas but one die while that one is cut off from the leader, so that it lacks what was
+    /// answered last. It takes over, and when it has read that, nobody is left whose memory has it. Returns
+    /// whether that came to pass: it depends on who votes, and on what is on the way.
+    pub(crate) fn recover_adopted(seed: u64, plan: &Plan) -> Result<bool, String> {
+        let mut cluster = Self::start(seed, plan);
+        cluster.steady()?;
+        let leader = cluster.recover()?;
+        let config = cluster.replica(leader).map(|it| it.config().clone()).ok_or("no leader")?;
+        let mut others: Vec<u32> = config.voters.iter().map(|voter| voter.address.region).collect();
+        others.retain(|node| *node != leader);
+        let &[successor, other] = &others[..] else { return Err(format!("three voters, not {config:?}")) };
+        for node in REPLICAS.filter(|node| *node != leader && !others.contains(node)) {
+            cluster.world.kill(node);
+        }
+        let soon = cluster.world.now() + AFTERMATH;
+        cluster.run_until(soon)?;
+        cluster.cut(leader, successor);
+        let soon = cluster.world.now() + 300_000 + seed * 7_000 % 60_000;
+        cluster.work_until(soon)?;
+        let (log, applied) = cluster.replica(successor).map(|it| (it.log(), it.applied())).ok_or("no log")?;
+        let committed = cluster.replica(leader).and_then(Replica::commit).unwrap_or_default();
+        cluster.world.kill(leader);
+        // Its state is that of a leader as soon as it has read what it lacks.
+        let end = cluster.world.now() + RECOVERY_MAX;
+        let leads = |cluster: &Self| {
+            let state = cluster.replica(successor).map(Replica::state);
+            matches!(state, Some(ReplicaState::Leading { .. }))
+        };
+        while cluster.world.now() < end && !leads(&cluster) {
+            cluster.step()?;
+        }
+        cluster.world.kill(other);
+        let state = cluster.replica(successor).map(Replica::state);
+        let is_so = matches!(state, Some(ReplicaState::Leading { ready: false, .. })) && committed > applied;
+        let soon = cluster.world.now() + RECOVERY_MAX;
+        cluster.work_until(soon)?;
+        if !is_so || !cluster.replica(successor).is_some_and(Replica::is_stalled) {
+            return Ok(false);
+        }
+        cluster.continue_alone(successor, (log, committed))?;
+        Ok(true)
+    }
+
+    /// The replicas do not reach each other, and an operator says of the leader that it is to continue alone.
+    /// All voters are there, so it must not.
+    pub(crate) fn keep_log(seed: u64, plan: &Plan) -> Result<(), String> {
+        let mut cluster = Self::start(seed, plan);
+        cluster.steady()?;
+        let leader = cluster.recover()?;
+        let log = cluster.replica(leader).map(Replica::log);
+        for (one, other) in REPLICAS.flat_map(|one| (one + 1..REPLICAS.end).map(move |other| (one, other))) {
+            cluster.cut(one, other);
+        }
+        cluster.pause(60_000)?;
+        cluster.say_alone(leader);
+        cluster.pause(60_000)?;
+        let leader =
+            cluster.recover().map_err(|fault| format!("invariant 2: a log was given up: {fault}"))?;
+        if cluster.replica(leader).map(Replica::log) != log {
+            return Err(format!("invariant 2: {leader} gave up a log whose voters are all there"));
+        }
+        cluster.all_answered()?;
+        cluster.history.judge()
+    }
+
+    /// An operator says that a replica is to continue alone.
+    fn say_alone(&mut self, survivor: u32) {
+        let id = self.rng.next_u64();
+        self.world.with_machine(survivor, |role, _, _| {
             if let Role::Node(node) = role
                 && let Some(replica) = node.replica_mut()
             {
-                replica.continue_alone(seed);
+                replica.continue_alone(id);
             }
         });
-        if cluster.until_one_leads()? != survivor {
+    }
+
+    /// The only one that is left continues alone; it had all up to an entry of a log.
+    fn continue_alone(&mut self, survivor: u32, before: (u64, Index)) -> Result<(), String> {
+        let state = self.replica(survivor).map(Replica::state);
+        if !self.replica(survivor).is_some_and(Replica::is_stalled) {
+            return Err(format!("one of three must not serve by itself: {state:?}"));
+        }
+        self.oracle.begin_anew(survivor);
+        self.say_alone(survivor);
+        let end = self.world.now() + RECOVERY_MAX;
+        while self.replica(survivor).is_some_and(|it| it.log() == before.0) && self.world.now() < end {
+            self.step()?;
+        }
+        // Before anything else is appended.
+        let now = self.replica(survivor).map(|it| (it.log(), it.last())).ok_or("no log")?;
+        if now.0 == before.0 || now.1 < before.1 {
+            return Err(format!("invariant 2: {now:?} after {before:?}, as {state:?}"));
+        }
+        if self.until_one_leads()? != survivor {
             return Err("another one leads".to_owned());
         }
-        let now = cluster.replica(survivor).map(|it| (it.log(), it.applied())).ok_or("no log")?;
-        if now.0 == log || now.1 < applied {
-            return Err(format!("{now:?} after {:?}", (log, applied)));
-        }
-        cluster.recover()?;
-        cluster.all_answered()?;
-        cluster.history.judge()
+        self.recover()?;
+        self.all_answered()?;
+        self.history.judge()
     }
 
     /// Changes how many voters there should be, up to all replicas and down again, with a death after each
