@@ -4,8 +4,8 @@
 use crate::Process;
 use crate::gateway::examine_keys;
 use crate::judge::{Fault, Reason};
-use obol_fabric::ViewId;
 use obol_fabric::identity::Duty;
+use obol_fabric::{Incarnation, ViewId};
 use obol_membership::View;
 use obol_node::Network;
 use std::collections::BTreeMap;
@@ -28,20 +28,60 @@ pub enum Absence {
     Silent,
 }
 
-impl Absence {
-    /// That of a process of any host, by the rows of this host's processes, those of others, and
-    /// the newest view.
-    pub fn of(name: &str, here: &[Process], elsewhere: &[Process], view: Option<&View>) -> Self {
-        let named = |p: &&Process| p.name.as_str() == name && !p.is_missing();
-        if here.iter().any(|p| named(&p)) {
-            // Whether it left is noted on this host.
-            return Self::Down;
+/// What is known of processes that are not seen alive.
+pub(crate) struct Known<'a> {
+    /// The rows of this host's processes, and of other hosts' that could be read.
+    pub(crate) here: &'a [Process],
+    pub(crate) elsewhere: &'a [Process],
+    /// The newest view.
+    pub(crate) view: Option<&'a View>,
+    /// The last life of a name, if it left and is not back; views forget that.
+    pub(crate) leaver: &'a dyn Fn(&str) -> Option<Incarnation>,
+    /// Whether a process belongs to this host, as its deployment says.
+    pub(crate) is_of_this_host: &'a dyn Fn(&str) -> bool,
+    /// Whether `obol up` notes on this host who left. Where other supervisors start processes, what they
+    /// and the views say of it counts.
+    pub(crate) notes_leaves: bool,
+}
+
+impl Known<'_> {
+    /// Whether the process with these rows of this host has left.
+    fn has_left<'p>(&self, name: &str, mut rows: impl Iterator<Item = &'p Process> + Clone) -> bool {
+        if self.notes_leaves {
+            return false;
         }
-        let mut read = elsewhere.iter().filter(named).peekable();
+        let departed = self.view.iter().flat_map(|view| &view.departed);
+        let by_view = departed.filter(|d| d.name.as_str() == name).max_by_key(|d| d.incarnation);
+        let left = by_view.map_or_else(|| (self.leaver)(name), |last| last.left.then_some(last.incarnation));
+        // A later life that was never a member has no incarnation.
+        let newest = rows.clone().max_by_key(|p| (p.process.started, p.incarnation));
+        let is_its = newest.is_some_and(|p| left.is_some_and(|left| p.incarnation == left));
+        is_its || rows.all(|p| p.left)
+    }
+}
+
+impl Absence {
+    /// That of a process of any host, by what is known.
+    pub(crate) fn of(name: &str, known: &Known<'_>) -> Self {
+        let named = |p: &&Process| p.name.as_str() == name && !p.is_missing();
+        let mut rows = known.here.iter().filter(named).peekable();
+        if rows.peek().is_some() {
+            return if known.has_left(name, rows) { Self::Left } else { Self::Down };
+        }
+        let absence = Self::elsewhere(name, known);
+        let ended = matches!(absence, Self::Removed(_) | Self::NoMember);
+        // All processes of this host are seen.
+        if ended && (known.is_of_this_host)(name) { Self::Down } else { absence }
+    }
+
+    /// The same of one that has no row of this host.
+    fn elsewhere(name: &str, known: &Known<'_>) -> Self {
+        let mut read =
+            known.elsewhere.iter().filter(|p| p.name.as_str() == name && !p.is_missing()).peekable();
         if read.peek().is_some() {
             return if read.all(|p| p.left) { Self::Left } else { Self::Down };
         }
-        let Some(view) = view else { return Self::Unseen };
+        let Some(view) = known.view else { return Self::Unseen };
         if view.members.iter().any(|m| m.name.as_str() == name) {
             return Self::Unseen;
         }
@@ -49,21 +89,16 @@ impl Absence {
         match lives.max_by_key(|d| d.incarnation) {
             Some(last) if last.left => Self::Left,
             Some(last) => Self::Removed(last.at),
+            None if (known.leaver)(name).is_some() => Self::Left,
             None => Self::NoMember,
         }
     }
 
     /// The same of a program, which leaves with its agent.
-    pub(crate) fn with_agent(
-        name: &str,
-        agent: Option<&str>,
-        here: &[Process],
-        elsewhere: &[Process],
-        view: Option<&View>,
-    ) -> Self {
-        let absence = Self::of(name, here, elsewhere, view);
+    pub(crate) fn with_agent(name: &str, agent: Option<&str>, known: &Known<'_>) -> Self {
+        let absence = Self::of(name, known);
         let follows = matches!(absence, Self::Removed(_) | Self::NoMember);
-        let left = |agent| Self::of(agent, here, elsewhere, view) == Self::Left;
+        let left = |agent| Self::of(agent, known) == Self::Left;
         if follows && agent.is_some_and(left) { Self::Left } else { absence }
     }
 
@@ -171,21 +206,32 @@ mod tests {
         view
     }
 
+    fn nobody(_: &str) -> Option<Incarnation> {
+        None
+    }
+
+    /// What is known on a host that notes who left, of processes of any host.
+    fn known<'a>(here: &'a [Process], elsewhere: &'a [Process], view: Option<&'a View>) -> Known<'a> {
+        Known { here, elsewhere, view, leaver: &nobody, is_of_this_host: &|_| false, notes_leaves: true }
+    }
+
     #[test]
     fn the_newest_view_says_why_a_process_of_another_host_is_not_seen() {
         let view = view(&[("app-2", 4, true), ("app-2", 7, false), ("app-3", 5, false), ("app-3", 9, true)]);
-        let of = |called| Absence::of(called, &[], &[], Some(&view));
+        let of = |called| Absence::of(called, &known(&[], &[], Some(&view)));
         assert_eq!(of("coord-1"), Absence::Unseen, "a member");
         assert_eq!(of("app-2"), Absence::Removed(ViewId(7)));
         assert_eq!(of("app-3"), Absence::Left);
         assert_eq!(of("app-4"), Absence::NoMember);
-        assert_eq!(Absence::of("app-4", &[], &[], None), Absence::Unseen, "no view is known");
+        assert_eq!(Absence::of("app-4", &known(&[], &[], None)), Absence::Unseen, "no view is known");
     }
 
     #[test]
     fn a_process_whose_memory_was_read_is_down_unless_it_left() {
         let view = view(&[("app-2", 7, false)]);
-        let of = |here: &[Process], elsewhere: &[Process]| Absence::of("app-2", here, elsewhere, Some(&view));
+        let of = |here: &[Process], elsewhere: &[Process]| {
+            Absence::of("app-2", &known(here, elsewhere, Some(&view)))
+        };
         assert_eq!(of(&[], &[row("app-2", false)]), Absence::Down);
         assert_eq!(of(&[], &[row("app-2", true)]), Absence::Left);
         assert_eq!(of(&[row("app-2", true)], &[]), Absence::Down, "this host notes who left");
@@ -194,9 +240,48 @@ mod tests {
     }
 
     #[test]
+    fn who_left_a_prepared_host_is_not_down_there() {
+        let view = view(&[("app-2", 7, true), ("app-3", 8, false), ("app-5", 9, false)]);
+        let life = |called, who, left| Process { incarnation: Incarnation(who), ..row(called, left) };
+        let of = |called, here: &[Process]| {
+            let known = Known { notes_leaves: false, ..known(here, &[], Some(&view)) };
+            Absence::of(called, &known)
+        };
+        // Its agent left, and it with it, which only the view says.
+        assert_eq!(of("app-2", &[life("app-2", 7, false)]), Absence::Left);
+        assert_eq!(of("app-4", &[life("app-4", 3, true)]), Absence::Left, "the view has forgotten it");
+        assert_eq!(of("app-3", &[life("app-3", 8, false)]), Absence::Down, "it failed");
+        let mut later = life("app-2", 0, false);
+        later.process.started = 9;
+        assert_eq!(of("app-2", &[life("app-2", 7, true), later]), Absence::Down, "it was started again");
+    }
+
+    #[test]
+    fn who_left_is_gone_also_when_the_views_have_forgotten_it() {
+        let view = view(&[]);
+        let left = |called: &str| (called == "node-2").then_some(Incarnation(5));
+        let known = |here| Known { leaver: &left, notes_leaves: false, ..known(here, &[], Some(&view)) };
+        assert_eq!(Absence::of("node-2", &known(&[])), Absence::Left);
+        assert_eq!(Absence::of("node-3", &known(&[])), Absence::NoMember);
+        let here = [Process { incarnation: Incarnation(5), ..row("node-2", false) }];
+        assert_eq!(Absence::of("node-2", &known(&here)), Absence::Left);
+    }
+
+    #[test]
+    fn who_is_of_this_host_and_has_no_process_is_down() {
+        let view = view(&[("app-2", 7, false), ("app-3", 8, true)]);
+        let of = |called| {
+            let known = Known { is_of_this_host: &|_| true, ..known(&[], &[], Some(&view)) };
+            Absence::of(called, &known)
+        };
+        assert_eq!((of("app-1"), of("app-2")), (Absence::Down, Absence::Down));
+        assert_eq!((of("app-3"), of("coord-1")), (Absence::Left, Absence::Unseen));
+    }
+
+    #[test]
     fn a_program_leaves_with_its_agent_and_fails_without_it() {
         let view = view(&[("node-2", 7, true), ("app-2", 7, false), ("app-3", 8, false)]);
-        let of = |app, agent| Absence::with_agent(app, Some(agent), &[], &[], Some(&view));
+        let of = |app, agent| Absence::with_agent(app, Some(agent), &known(&[], &[], Some(&view)));
         assert_eq!(of("app-2", "node-2"), Absence::Left);
         assert_eq!(of("app-3", "node-3"), Absence::Removed(ViewId(8)));
     }

@@ -10,6 +10,9 @@
 //! Not expected back are coordinators, whose number the view says; clients of the stores, which work for
 //! one command; and programs whose names Kubernetes has generated for pods, once another pod of the same
 //! name but for the generated part has joined, or `GENERATED_FOR` later.
+//!
+//! It remembers those that left as well, until they are back: a process of the deployment that left on
+//! request is not missed, also when the views have forgotten it.
 
 use obol_fabric::host::remove_if_present;
 use obol_fabric::{Incarnation, Name, ViewId};
@@ -26,8 +29,14 @@ const FILE: &str = "missed";
 const LOCK_FILE: &str = "missed.lock";
 /// Members that are remembered at most; those that failed first are dropped.
 const MISSED_MAX: usize = 1024;
+/// Members that left and are remembered at most; those that left first are dropped.
+const LEFT_MAX: usize = 256;
+/// What a line of one that left begins with. Older releases skip it, as a line that is no entry.
+const LEFT: &str = "left ";
 /// A line is shorter than this.
 const LINE_BYTES_MAX: u64 = 160;
+/// All lines together are shorter than this.
+const FILE_BYTES_MAX: u64 = LINE_BYTES_MAX * (MISSED_MAX as u64 + LEFT_MAX as u64 + 1);
 /// How long a program with a generated name is expected back, in seconds: its successor has another
 /// name, and may have joined before it.
 const GENERATED_FOR: u64 = 3600;
@@ -40,7 +49,7 @@ const SET_CHARS_MAX: usize = 10;
 /// The names of clients of the stores begin so.
 const CLIENTS: [&str; 2] = [obol_smr::CLIENT_PREFIX, obol_kv::CLIENT_PREFIX];
 
-/// A member that failed.
+/// A member that failed, or left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Its name.
@@ -63,6 +72,8 @@ pub struct Missed {
     newest: Incarnation,
     /// By the views that removed them.
     all: Vec<Missing>,
+    /// Those that left, likewise.
+    left: Vec<Missing>,
 }
 
 /// A name without what Kubernetes has generated for a pod; `None` if it is not generated.
@@ -98,19 +109,27 @@ impl Missed {
         let mut departed: Vec<_> = view.departed.iter().filter(|gone| gone.at > self.view).collect();
         departed.sort_by_key(|gone| (gone.at, gone.incarnation));
         for gone in departed {
-            self.all.retain(|one| (one.name, one.kind) != (gone.name, gone.kind));
-            let returns = gone.kind != Kind::Coordinator && !is_client(gone.name.as_str());
-            if returns && !gone.left {
-                let (who, at) = (gone.incarnation, gone.at);
-                self.all.push(Missing { name: gone.name, kind: gone.kind, who, at, unix });
+            for list in [&mut self.all, &mut self.left] {
+                list.retain(|one| (one.name, one.kind) != (gone.name, gone.kind));
+            }
+            let (name, kind) = (gone.name, gone.kind);
+            let one = Missing { name, kind, who: gone.incarnation, at: gone.at, unix };
+            // Names that are used once would fill the list.
+            let is_used_again = !is_client(name.as_str()) && stem(name.as_str()).is_none();
+            if gone.left && is_used_again {
+                self.left.push(one);
+            } else if !gone.left && kind != Kind::Coordinator && !is_client(name.as_str()) {
+                self.all.push(one);
             }
         }
         let mut members: Vec<_> = view.members.iter().collect();
         members.sort_by_key(|member| member.incarnation);
         for member in members {
-            self.all.retain(|one| {
-                (one.name, one.kind) != (member.name, member.kind) || one.who > member.incarnation
-            });
+            for list in [&mut self.all, &mut self.left] {
+                list.retain(|one| {
+                    (one.name, one.kind) != (member.name, member.kind) || one.who > member.incarnation
+                });
+            }
             // A newcomer takes the place of one that failed.
             if member.incarnation > self.newest
                 && let Some(of) = stem(member.name.as_str())
@@ -127,15 +146,24 @@ impl Missed {
         let seen = seen.chain(view.departed.iter().map(|gone| gone.incarnation));
         self.newest = seen.fold(self.newest, Incarnation::max);
         self.view = view.id;
-        let beyond = self.all.len().saturating_sub(MISSED_MAX);
-        self.all.drain(..beyond);
+        for (list, limit) in [(&mut self.all, MISSED_MAX), (&mut self.left, LEFT_MAX)] {
+            let beyond = list.len().saturating_sub(limit);
+            list.drain(..beyond);
+        }
         true
+    }
+
+    /// The last life of this name, if it left and is not back.
+    fn leaver(&self, name: &str) -> Option<&Missing> {
+        self.left.iter().rfind(|one| one.name.as_str() == name)
     }
 
     fn text(&self) -> String {
         let mut text = format!("{} {}\n", self.view.0, self.newest.0);
-        for Missing { name, kind, who, at, unix } in &self.all {
-            text.push_str(&format!("{} {} {} {unix} {name}\n", who.0, at.0, *kind as u32));
+        let failed = self.all.iter().map(|one| ("", one));
+        for (prefix, one) in failed.chain(self.left.iter().map(|one| (LEFT, one))) {
+            let Missing { name, kind, who, at, unix } = one;
+            text.push_str(&format!("{prefix}{} {} {} {unix} {name}\n", who.0, at.0, *kind as u32));
         }
         text
     }
@@ -155,14 +183,21 @@ impl Missed {
             let (kind, unix) = (Kind::from_number(u32::try_from(next()?).ok()?)?, next()?);
             Some(Missing { name: Name::new(words.next()?).ok()?, kind, who, at, unix })
         };
-        let all = lines.filter_map(entry).take(MISSED_MAX).collect();
-        Self { view: ViewId(view), newest: Incarnation(newest), all }
+        let (mut all, mut left) = (Vec::new(), Vec::new());
+        for line in lines {
+            let (list, limit, line) = match line.strip_prefix(LEFT) {
+                Some(line) => (&mut left, LEFT_MAX, line),
+                None => (&mut all, MISSED_MAX, line),
+            };
+            list.extend(entry(line).filter(|_| list.len() < limit));
+        }
+        Self { view: ViewId(view), newest: Incarnation(newest), all, left }
     }
 
     fn read(path: &Path) -> io::Result<Self> {
         let mut text = String::new();
         match File::open(path) {
-            Ok(file) => file.take(LINE_BYTES_MAX * (MISSED_MAX as u64 + 1)).read_to_string(&mut text)?,
+            Ok(file) => file.take(FILE_BYTES_MAX).read_to_string(&mut text)?,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(error),
         };
@@ -227,6 +262,11 @@ impl MissedReader {
         }
         self.missed.take(view, unix);
         self.missed.all(unix)
+    }
+
+    /// The last life of this name, if it left and was not back as of the last view that was asked for.
+    pub(crate) fn leaver(&self, name: &str) -> Option<Incarnation> {
+        self.missed.leaver(name).map(|one| one.who)
     }
 }
 
@@ -348,7 +388,40 @@ mod tests {
         }
         let kept: Vec<u64> = all.all(NOW).map(|one| one.at.0).collect();
         assert_eq!((kept.len(), kept.last()), (MISSED_MAX, Some(&(3 * MISSED_MAX as u64 - 1))));
-        assert!(all.text().len() as u64 <= LINE_BYTES_MAX * (MISSED_MAX as u64 + 1));
+        assert!(all.text().len() as u64 <= FILE_BYTES_MAX);
+    }
+
+    #[test]
+    fn who_left_is_remembered_until_it_is_back_or_fails_later() {
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        let left = view(9, &[], &[("node-2", 5, 9, true), ("coord-2", 3, 9, true), ("kv-2", 6, 9, false)]);
+        learn(dir, &left, NOW).expect("written");
+        let leaver = |view: &View, name: &str| {
+            let mut reader = MissedReader::new(dir);
+            let failed = reader.of(view, NOW).map(|one| one.name.to_string()).collect::<Vec<_>>();
+            assert!(!failed.iter().any(|one| one == "node-2") || reader.leaver("node-2").is_none());
+            reader.leaver(name).map(|who| who.0)
+        };
+        // No view names it any more.
+        let later = view(90, &[], &[]);
+        let of = |name| leaver(&later, name);
+        assert_eq!((of("node-2"), of("coord-2"), of("kv-2")), (Some(5), Some(3), None));
+        assert_eq!(leaver(&view(91, &[("node-2", 7)], &[]), "node-2"), None, "it is back");
+        assert_eq!(leaver(&view(91, &[], &[("node-2", 7, 91, false)]), "node-2"), None, "it failed later");
+        assert_eq!(leaver(&view(91, &[], &[("node-2", 7, 91, true)]), "node-2"), Some(7), "once more");
+        let mut all = Missed::default();
+        for id in 1..3 * LEFT_MAX as u64 {
+            let gone = [
+                (format!("job-{id}"), id * 3),
+                ("shop-7d9f-bbbbb".to_owned(), id * 3 + 1),
+                ("smrc-7".to_owned(), id * 3 + 2),
+            ];
+            let gone: Vec<_> = gone.iter().map(|(name, who)| (name.as_str(), *who, id, true)).collect();
+            all.take(&view(id, &[], &gone), NOW);
+        }
+        assert_eq!((all.left.len(), all.all.len()), (LEFT_MAX, 0), "names that are used once are not kept");
+        assert_eq!(Missed::parse(&all.text()), all);
     }
 
     #[test]

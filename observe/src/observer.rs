@@ -6,6 +6,7 @@ mod missing;
 mod past;
 mod views;
 
+use crate::absence::Known;
 use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms, Pairs};
 use crate::judge::Reason;
@@ -556,7 +557,7 @@ impl Observer {
         self.others().filter(move |name| self.absence(name, here, elsewhere, view) != Some(Absence::Left))
     }
 
-    /// Why a process is not seen alive; `None` if there are no other hosts.
+    /// Why a process is not seen alive; `None` if it can only have ended.
     fn absence(
         &self,
         name: &str,
@@ -566,10 +567,20 @@ impl Observer {
     ) -> Option<Absence> {
         let has_others = self.deployment.network.as_ref().is_some_and(|network| network.hosts.len() > 1);
         let agent = self.deployment.agent_of(name);
-        if !has_others {
+        let is_prepared = self.deployment.is_prepared();
+        if !has_others && !is_prepared {
             return None;
         }
-        let absence = Absence::with_agent(name, agent.as_deref(), here, elsewhere, view);
+        let own = Some(self.deployment.own_host());
+        let known = Known {
+            here,
+            elsewhere,
+            view,
+            leaver: &|name| self.missed.leaver(name),
+            is_of_this_host: &|name| Name::new(name).is_ok_and(|name| self.deployment.home_of(name) == own),
+            notes_leaves: !is_prepared,
+        };
+        let absence = Absence::with_agent(name, agent.as_deref(), &known);
         // If no host answers, this one may be cut off.
         let is_silent = absence == Absence::Unseen && self.doubt.is_none() && self.is_silent(name, view);
         Some(if is_silent { Absence::Silent } else { absence })

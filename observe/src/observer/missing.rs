@@ -23,10 +23,15 @@ impl Observer {
         }
         let expected: HashSet<String> = self.expected(processes, remote, view).collect();
         let deployed: HashSet<String> = self.deployment_without_coordinators().collect();
-        for process in processes.iter_mut().filter(|p| !p.alive && p.kind != Kind::Coordinator) {
+        let ended = |p: &&Process| !p.alive && p.kind != Kind::Coordinator;
+        let left =
+            |p: &&Process| self.absence(p.name.as_str(), processes, remote, view) == Some(Absence::Left);
+        let gone: HashSet<Name> = processes.iter().filter(ended).filter(left).map(|p| p.name).collect();
+        for process in processes.iter_mut().filter(|p| ended(&&**p)) {
             let name = process.name.as_str();
             // It left, or its agent did; and a start that failed expects it again.
-            process.left = (process.left || deployed.contains(name)) && !expected.contains(name);
+            let left = process.left || deployed.contains(name) || gone.contains(&process.name);
+            process.left = left && !expected.contains(name);
         }
         // A process of another kind may have the name.
         let is_known = |name: &str, kind| processes.iter().chain(remote).any(|p| p.stands_for(name, kind));
