@@ -192,7 +192,7 @@ fn unseen_remedy(missing: usize, down: &[String]) -> String {
         _ => format!("start {missing} of {} on their hosts", down.join(", ")),
     };
     format!(
-        "{what}, or find out by `obol status` there why they are cut off; coordinators whose memory is lost: see \
+        "{what}, or find out by `obol status` there whether they are frozen or cut off; coordinators whose memory is lost: see \
          `obol coordinator recover --help`"
     )
 }
@@ -258,7 +258,11 @@ fn majority(
         deciders.names().iter().filter(|name| !alive.contains(name.as_str())).cloned().collect();
     let running = coordinators - down.len();
     let has_majority = deciders.spare(running).is_some();
-    let is_unseen = |name: &&String| matches!(absent.get(*name), Some(Absence::Unseen | Absence::Silent));
+    // One that was removed may be frozen or cut off, and the memory of a frozen one still decides.
+    let is_unseen = |name: &&String| match absent.get(*name) {
+        None | Some(Absence::Down | Absence::Left) => false,
+        Some(Absence::Removed(_) | Absence::NoMember | Absence::Unseen | Absence::Silent) => true,
+    };
     let unseen = down.iter().filter(is_unseen).count();
     let mut unseen_majority = None;
     if !has_majority && deciders.spare(running + unseen).is_some() {
@@ -664,6 +668,20 @@ mod tests {
         let (_, reasons) = seen(&UNSEEN[2..], None);
         assert!(reasons[1].starts_with("coordinator majority lost: 1 of 3 run"), "{reasons:?}");
         assert!(reasons[1].ends_with("start coord-1, coord-3"), "{reasons:?}");
+    }
+
+    #[test]
+    fn coordinators_that_were_removed_may_decide_all_the_same() {
+        // Frozen ones: the memory of one of them has decided the view without the other.
+        let removed = |at| Absence::Removed(ViewId(at));
+        let (_, reasons) =
+            seen(&[("coord-1", removed(8)), ("coord-3", removed(9)), UNSEEN[2], UNSEEN[3]], None);
+        assert!(
+            reasons.contains(&"no majority of the coordinators is seen from this host".to_owned()),
+            "{reasons:?}"
+        );
+        assert!(reasons.iter().all(|why| !why.contains("majority lost")), "{reasons:?}");
+        assert!(reasons.iter().any(|why| why.contains("whether they are frozen or cut off")), "{reasons:?}");
     }
 
     #[test]
