@@ -4,7 +4,8 @@
 use crate::observer::Observer;
 use crate::snapshot::{Process, Snapshot};
 use obol_fabric::host::{Cluster, Observed};
-use obol_fabric::{Incarnation, Name};
+use obol_fabric::{Address, Incarnation, Name};
+use obol_membership::view::Member;
 use obol_smr::{Activity, Area, Brief, Preset, REPLICA_PREFIX, Standing};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -210,7 +211,11 @@ impl Store {
             .all_processes()
             .filter(is_replica)
             .filter_map(|process| Some((snapshot.is_member(process) && !process.frozen, brief(process)?)));
-        Self::of(&each.collect::<Vec<_>>())
+        let mut all: Vec<_> = each.collect();
+        let network = observer.deployment().network.as_ref();
+        let is_elsewhere = |at| network.is_some_and(|network| !network.is_here(at));
+        all.extend(unread_members(snapshot, is_elsewhere).map(|_| (true, None)));
+        Self::of(&all)
     }
 
     /// Why it is not as it should be, and what to do.
@@ -235,6 +240,19 @@ impl Store {
             true => None,
         }
     }
+}
+
+/// The replicas of other hosts that are members and have no row, because their memory cannot be read.
+fn unread_members(
+    snapshot: &Snapshot,
+    is_elsewhere: impl Fn(Address) -> bool,
+) -> impl Iterator<Item = &Member> {
+    let members = snapshot.view.iter().flat_map(|view| &view.members);
+    members.filter(move |member| {
+        let is_read = || snapshot.all_processes().any(|p| p.incarnation == member.incarnation && p.alive);
+        let is_replica = member.address.seat == 0 && member.name.as_str().starts_with(REPLICA_PREFIX);
+        is_replica && is_elsewhere(member.address) && !is_read()
+    })
 }
 
 /// Whoever leads, or is to: without views, it says so itself.
@@ -441,7 +459,11 @@ impl Replica {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Health;
+    use obol_fabric::{Instant, Nanos};
+    use obol_membership::{Kind, View};
     use obol_smr::{Index, Term, Transfer};
+    use std::sync::Arc;
 
     fn standing(accepted: u64, committed: u64, applied: u64) -> Standing {
         Standing {
@@ -518,6 +540,47 @@ mod tests {
         says(&[one(brief(Activity::Stalls, true))], "no replica leads");
         says(&[one(Brief { log: 0, ..brief(Activity::Waits, false) })], "no replica that runs has it");
         assert_eq!(all(&[one(follows), (true, None)]), None, "the one that is not read may lead");
+    }
+
+    #[test]
+    fn a_host_that_reads_no_other_one_does_not_say_that_the_store_does_not_serve() {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let mut view = View::genesis(&[(name("coord-1"), Address::region(1))], Nanos(1), Nanos(1));
+        let first = view.members[0];
+        let member = |called: &str, who, host| Member {
+            name: name(called),
+            kind: Kind::App,
+            incarnation: Incarnation(who),
+            address: Address { host, ..first.address },
+            ..first
+        };
+        view.members.extend([member("smr-1", 7, 1), member("smr-3", 8, 3), member("web-1", 9, 1)]);
+        let own = Process {
+            alive: true,
+            incarnation: Incarnation(8),
+            ..Process::missing(name("smr-3"), Kind::App)
+        };
+        let mut snapshot = Snapshot {
+            at: Instant(1),
+            view: Some(Arc::new(view)),
+            processes: vec![own],
+            remote: Vec::new(),
+            health: Health::Unknown,
+            reasons: Vec::new(),
+        };
+        let unread = |snapshot: &Snapshot| {
+            unread_members(snapshot, |at| at.host != 3)
+                .map(|member| member.name.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(unread(&snapshot), ["smr-1"]);
+        let read = Process {
+            alive: true,
+            incarnation: Incarnation(7),
+            ..Process::missing(name("smr-1"), Kind::App)
+        };
+        snapshot.remote.push(read);
+        assert_eq!(unread(&snapshot), [""; 0]);
     }
 
     #[test]
