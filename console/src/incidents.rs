@@ -9,6 +9,7 @@ use crate::state::data::Data;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_hooks::{Event, Kind, Severity, State};
 use obol_node::network::print_id;
+use obol_observe::annotations::RolloutStep;
 use obol_observe::calendar::unix_now;
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::names::phrase;
@@ -23,6 +24,8 @@ const SETTLE: Nanos = Nanos::from_secs(1);
 /// A worse health is reported when it was no better for this long, and a better one when it was no worse for
 /// that long: a cluster that changes between two is reported once.
 const WORSE_AFTER: Nanos = Nanos::from_secs(1);
+/// So is one that was worse in this share of the time after which a better one is reported.
+const OFTEN_PERCENT: usize = 60;
 const BETTER_AFTER: Nanos = Nanos::from_secs(10);
 /// Reported failovers that are kept.
 const REPORTED_MAX: usize = 4096;
@@ -80,8 +83,17 @@ impl Lately {
         let known = badness(reported);
         let worse = lasts(WORSE_AFTER).and_then(|all| all.rev().min_by_key(rank));
         let better = lasts(BETTER_AFTER).and_then(|all| all.rev().max_by_key(rank));
-        let worse = worse.filter(|one| rank(one) > known);
-        let (_, health, reasons) = worse.or_else(|| better.filter(|one| rank(one) < known))?;
+        // One that comes and goes, such as that of a crash loop, is reported if it was so most of the time.
+        let often = lasts(BETTER_AFTER).and_then(|all| {
+            let is_worse = |one: &&(Instant, Health, Vec<String>)| rank(one) > known;
+            let (times, of) = (all.clone().filter(is_worse).count(), all.len());
+            all.rev().find(is_worse).filter(|_| times * 100 >= of * OFTEN_PERCENT)
+        });
+        let worse = worse.filter(|one| rank(one) > known).or(often);
+        // By now it may be better than the worst of that time, which is then not reported any more.
+        let newest = all.back()?;
+        let better = better.filter(|one| rank(one) < known && rank(one) == rank(&newest)).map(|_| newest);
+        let (_, health, reasons) = worse.or(better)?;
         Some((*health, reasons.clone()))
     }
 }
@@ -176,7 +188,8 @@ impl Derive {
         events.extend(self.failovers(&mut known, sample, is_first));
         events.extend(self.health(&mut known, sample, was_lost));
         events.extend(self.alerts(&mut known, sample));
-        let marks = sample.marks.iter().filter(|mark| mark.at >= known.began);
+        let is_event = |mark: &&MarkRow| mark.at >= known.began && !mark.is_progress();
+        let marks = sample.marks.iter().filter(is_event);
         events.extend(marks.map(|mark| self.mark(mark, sample)));
         self.known = Some(known);
         events
@@ -331,17 +344,36 @@ impl Derive {
 
     fn mark(&self, mark: &MarkRow, sample: &Sample) -> Event {
         let (unix, id) = (utc(sample, mark.at), mark.at.0.to_string());
-        let Some(drill) = &mark.drill else {
-            return self.event(Kind::Mark, unix, &id, mark.text.clone());
-        };
-        let event = self.event(Kind::Drill, unix, &id, mark.text.clone());
-        let (severity, state) = match drill.verdict.as_deref() {
+        let verdict = |verdict: Option<&str>| match verdict {
             None => (Severity::Info, State::Firing),
             Some("passed") => (Severity::Info, State::Resolved),
             Some(_) => (Severity::Warning, State::Resolved),
         };
-        let details = details([("drill", json!(drill.name)), ("verdict", json!(drill.verdict))]);
-        Event { severity, state, subject: drill.name.clone(), details, ..event }
+        if let Some(drill) = &mark.drill {
+            let event = self.event(Kind::Drill, unix, &id, mark.text.clone());
+            let (severity, state) = verdict(drill.verdict.as_deref());
+            let details = details([("drill", json!(drill.name)), ("verdict", json!(drill.verdict))]);
+            return Event { severity, state, subject: drill.name.clone(), details, ..event };
+        }
+        let Some(rollout) = &mark.rollout else {
+            return self.event(Kind::Mark, unix, &id, mark.text.clone());
+        };
+        let ended = (rollout.step == RolloutStep::Over).then_some(rollout.phase.as_str());
+        let why =
+            if rollout.wrong.is_empty() { String::new() } else { format!(": {}", rollout.wrong.join("; ")) };
+        let title = match ended {
+            None => format!("{} begins", mark.text),
+            Some(_) => format!("{}{why}", mark.text),
+        };
+        let event = self.event(Kind::Rollout, unix, &id, title);
+        let (severity, state) = verdict(ended);
+        let details = details([
+            ("rollout", json!(rollout.name)),
+            ("verdict", json!(ended)),
+            ("reasons", json!(rollout.wrong)),
+            ("figures", json!(rollout.compared)),
+        ]);
+        Event { severity, state, subject: rollout.name.clone(), details, ..event }
     }
 }
 
@@ -361,13 +393,13 @@ fn details<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::sample::{ChangeRow, EventRow};
+    use crate::poll::sample::{ChangeRow, EventRow, NameRow};
     use crate::samples;
     use obol_fabric::Incarnation;
     use obol_membership::Reason;
     use obol_membership::metrics::Counter;
     use obol_membership::recorder::Kind as Recorded;
-    use obol_observe::annotations::DrillMark;
+    use obol_observe::annotations::{DrillMark, Mark, RolloutMark};
 
     const START: u64 = 3_600_000_000_000;
     const STEP: u64 = 250_000_000;
@@ -447,6 +479,98 @@ mod tests {
             [""; 0],
             "moments are not reported"
         );
+    }
+
+    #[test]
+    fn a_health_that_comes_and_goes_is_reported_if_it_is_bad_most_of_the_time() {
+        // Never for a second, as while a pod crashes and starts again.
+        let loops = |bad: u64| {
+            events(200, |n, sample| {
+                if n < 120 && n % 4 < bad {
+                    sample.health = Health::Degraded;
+                    sample.reasons = vec!["shop-7d9f-bbbbb failed".to_owned()];
+                }
+            })
+        };
+        let degraded = "the cluster is degraded: shop-7d9f-bbbbb failed";
+        assert_eq!(titles(&loops(3)), [degraded, "the cluster is healthy"]);
+        assert_eq!(titles(&loops(1)), [""; 0]);
+    }
+
+    #[test]
+    fn a_cluster_that_is_healthy_again_is_not_called_degraded_for_what_was() {
+        let found = events(120, |n, sample| match n {
+            3..23 => {
+                sample.health = Health::Unavailable;
+                sample.reasons = vec!["no majority".to_owned()];
+            }
+            23..28 => {
+                sample.health = Health::Degraded;
+                sample.reasons = vec!["coord-2 not a member".to_owned()];
+            }
+            _ => {}
+        });
+        assert_eq!(titles(&found), ["the cluster is unavailable: no majority", "the cluster is healthy"]);
+        // One that stays degraded is so for what is the reason now.
+        let found = events(100, |n, sample| match n {
+            3..23 => sample.health = Health::Unavailable,
+            23.. => {
+                sample.health = Health::Degraded;
+                sample.reasons = vec![if n < 40 { "coord-2 down" } else { "coord-3 down" }.to_owned()];
+            }
+            _ => {}
+        });
+        assert_eq!(titles(&found), ["the cluster is unavailable", "the cluster is degraded: coord-3 down"]);
+    }
+
+    #[test]
+    fn who_joins_has_a_name_also_without_a_row() {
+        let found = events(4, |n, sample| {
+            let view = sample.view.as_mut().expect("a view");
+            if n >= 2 {
+                view.id = ViewId(view.id.0 + 1);
+                view.changes = vec![ChangeRow::Joined { who: Incarnation(99) }];
+                sample.names = vec![NameRow { who: Incarnation(99), name: samples::name("web-9") }];
+            }
+        });
+        assert!(found[0].title.ends_with(": web-9 (99) joined"), "{}", found[0].title);
+    }
+
+    #[test]
+    fn a_rollout_begins_and_has_a_verdict_with_reasons() {
+        let mark = |n: u64, step, phase: &str, wrong: &[&str]| {
+            let rollout = RolloutMark {
+                name: "shop 1.4".to_owned(),
+                phase: phase.to_owned(),
+                compared: vec!["members failed 1 (before 0, limit 0)".to_owned()],
+                wrong: wrong.iter().map(|why| (*why).to_owned()).collect(),
+                step,
+            };
+            MarkRow::from(Mark::rollout(Instant(START + n * STEP), rollout))
+        };
+        let found = events(8, |n, sample| {
+            sample.marks.extend(match n {
+                2 => Some(mark(n, RolloutStep::Begins, "running", &[])),
+                3 | 4 => Some(mark(n, RolloutStep::Goes, "settling", &[])),
+                5 => Some(mark(n, RolloutStep::Over, "failed", &["web-2 did not come back"])),
+                7 => Some(mark(n, RolloutStep::Over, "passed", &[])),
+                _ => None,
+            });
+        });
+        assert_eq!(
+            titles(&found),
+            [
+                "rollout shop 1.4 begins",
+                "rollout shop 1.4: failed: web-2 did not come back",
+                "rollout shop 1.4: passed"
+            ]
+        );
+        let of = |event: &Event| (event.kind, event.severity, event.state);
+        assert_eq!(of(&found[0]), (Kind::Rollout, Severity::Info, State::Firing));
+        assert_eq!(of(&found[1]), (Kind::Rollout, Severity::Warning, State::Resolved));
+        assert_eq!(of(&found[2]), (Kind::Rollout, Severity::Info, State::Resolved));
+        assert_eq!(found[1].details["verdict"], json!("failed"));
+        assert_eq!(found[1].details["reasons"], json!(["web-2 did not come back"]));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum Kind {
     Failover,
     /// A drill begins, or has a verdict.
     Drill,
+    /// A rollout begins, or has a verdict.
+    Rollout,
     /// An operator annotates.
     Mark,
     /// `obol hooks test`. Every hook is called for it.
@@ -26,8 +28,8 @@ pub enum Kind {
 
 impl Kind {
     /// Those that a hook can be called for.
-    pub const ALL: [Self; 6] =
-        [Self::Alert, Self::Health, Self::View, Self::Failover, Self::Drill, Self::Mark];
+    pub const ALL: [Self; 7] =
+        [Self::Alert, Self::Health, Self::View, Self::Failover, Self::Drill, Self::Rollout, Self::Mark];
 
     /// Its name in files.
     pub const fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Kind {
             Self::View => "view",
             Self::Failover => "failover",
             Self::Drill => "drill",
+            Self::Rollout => "rollout",
             Self::Mark => "mark",
             Self::Test => "test",
         }
@@ -106,7 +109,7 @@ pub struct Event {
     pub severity: Severity,
     /// Whether it begins or ends something.
     pub state: State,
-    /// What it is about: the name of an alert, of a drill, or of a member.
+    /// What it is about: the name of an alert, of a drill, of a rollout, or of a member.
     pub subject: String,
     /// What happened, on one line.
     pub title: String,

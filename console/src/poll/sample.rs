@@ -495,10 +495,21 @@ fn rows(snapshot: &Snapshot) -> Vec<ProcessRow> {
     known.into_iter().map(|process| ProcessRow::of(process, snapshot.at)).collect()
 }
 
+/// The names of those whom the newest view admits, and who have no row yet.
+fn unread_names(view: &View, snapshot: &Snapshot) -> Vec<NameRow> {
+    let is_read = |who: Incarnation| snapshot.all_processes().any(|p| p.incarnation == who);
+    let joined = view.changes.iter().filter_map(|change| match *change {
+        Change::Joined(who) if !is_read(who) => view.member(who),
+        _ => None,
+    });
+    joined.map(|member| NameRow { who: member.incarnation, name: member.name }).collect()
+}
+
 impl Sample {
     /// A snapshot with its events.
     pub(crate) fn new(snapshot: Snapshot, events: &[ObservedEvent], unix: u64, cost: Cost) -> Self {
         let at = snapshot.at;
+        let names = snapshot.view.as_deref().map_or_else(Vec::new, |view| unread_names(view, &snapshot));
         Self {
             at,
             leader: snapshot.leader_name(),
@@ -512,7 +523,7 @@ impl Sample {
             spans: Vec::new(),
             renewals: None,
             marks: Vec::new(),
-            names: Vec::new(),
+            names,
             paths: Vec::new(),
             replicas: None,
             thresholds: None,
@@ -539,7 +550,8 @@ impl Sample {
             .collect();
         missing.sort_unstable();
         missing.dedup();
-        self.names = missing.into_iter().filter_map(|who| Some(NameRow { who, name: name(who)? })).collect();
+        missing.retain(|who| self.names.iter().all(|named| named.who != *who));
+        self.names.extend(missing.into_iter().filter_map(|who| Some(NameRow { who, name: name(who)? })));
     }
 
     /// Escapes untrusted text to one line each. Every sample passes here, polled or recorded.
