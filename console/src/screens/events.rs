@@ -13,7 +13,7 @@ use crate::state::data::Data;
 use crate::state::table::Move;
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Role;
-use crate::widgets::canvas::{Canvas, Cell, time_of_day};
+use crate::widgets::canvas::{Canvas, Cell, time_of_day, width};
 use crate::widgets::grid::{Column, Grid};
 use obol_membership::recorder::Kind as Event;
 use ratatui::layout::Rect;
@@ -131,6 +131,10 @@ fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
     ]
 }
 
+/// Names take at most this part of the pane's width, and this many columns at least.
+const NAME_PART: u16 = 6;
+const NAME_LEAST: u16 = 9;
+
 /// The newest events in a pane of another screen.
 pub(super) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
@@ -144,21 +148,25 @@ pub(super) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if rows.is_empty() {
         canvas.put(inside, inside.x + 2, inside.y, "no event has been read yet", Role::Dim);
     }
+    // Names have as much room as the longest of them needs, and the pane can spare.
+    let longest = rows.iter().map(|event| width(event.process.as_str())).max().unwrap_or_default();
+    let name = longest.min(inside.width / NAME_PART).max(NAME_LEAST);
     for (y, at) in (inside.y..).zip(0..rows.len()) {
         let row = cells(&rows, at, data);
-        let [time, after, process, event, reason, what] = &row[..] else { continue };
         let mut x = inside.x + 2;
-        for (cell, wide, right) in [
-            (time, 16, false),
-            (after, 9, true),
-            (process, 10, false),
-            (event, 14, false),
-            (reason, 10, false),
-            (what, 0, false),
-        ] {
-            let from = if right { x + (wide - 1u16).saturating_sub(cell.width()) } else { x };
-            canvas.put(inside, from, y, &cell.text, cell.role);
-            x += wide + u16::from(right);
+        for (cell, (wide, right)) in row.iter().zip([
+            (15, false),
+            (8, true),
+            (name, false),
+            (13, false),
+            (9, false),
+            (inside.width, false),
+        ]) {
+            // What is too long for its column is cut there.
+            let column = Rect { x, width: wide.min(inside.right().saturating_sub(x)), ..inside };
+            let from = if right { x + wide.saturating_sub(cell.width()) } else { x };
+            canvas.put(column, from, y, &cell.text, cell.role);
+            x = x.saturating_add(wide).saturating_add(1 + u16::from(right));
         }
     }
 }

@@ -75,6 +75,23 @@ pub(crate) fn broken(width: u16, height: u16) -> Model {
     model
 }
 
+#[test]
+fn a_long_name_in_the_newest_events_does_not_cover_what_happened() {
+    let newest = |width| {
+        let mut model = live(width, 40);
+        let mut sample = samples::healthy(Instant(START.0 + 6_000_000_000));
+        let process = samples::name("shop-7d9fbc6b5-c2z8d");
+        sample.events = vec![EventRow { process, ..samples::event(sample.at, 1) }];
+        model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
+        let screen = text(&model);
+        screen.lines().find(|line| line.contains("shop-7d9")).expect("the event").to_owned()
+    };
+    let event = samples::event(START, 1).event.name();
+    assert!(newest(160).contains(&format!("shop-7d9fbc6b5-c2z8d {event}")), "{}", newest(160));
+    let narrow = newest(90);
+    assert!(narrow.contains(&format!(" {event}")) && !narrow.contains("c2z8d"), "{narrow}");
+}
+
 /// Two failovers, the second slower.
 fn twice(width: u16, height: u16) -> Model {
     let mut model = broken(width, height);
