@@ -16,7 +16,7 @@ pub use judge::{Ahead, Compared, judge};
 pub use limit::{Bound, Limit, LimitError, Subject};
 pub use period::Period;
 pub use report::{Ended, Report};
-pub use roster::Roster;
+pub use roster::{Looks, Roster};
 pub use watcher::Watcher;
 
 use obol_observe::named_enum;

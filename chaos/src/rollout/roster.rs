@@ -5,6 +5,7 @@
 use super::period::Failed;
 use obol_fabric::Name;
 use obol_membership::Kind;
+use obol_observe::Health;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Members that are named in one reason at most.
@@ -37,6 +38,33 @@ fn shown(names: &[&str]) -> String {
     let first = names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = names.len().saturating_sub(NAMES_MAX);
     if more > 0 { format!("{first} and {more} more") } else { first }
+}
+
+/// Looks at a cluster at the end of a rollout. It has to be as good as before in one of them. Members
+/// whose view is just changing cannot act for a moment, so what is said is what the best look has shown.
+#[derive(Debug, Default)]
+pub struct Looks(Option<(usize, Vec<String>)>);
+
+impl Looks {
+    /// Takes a look: how healthy the cluster is and why not, and its roster unless it may be worse than
+    /// before. Returns whether it is as good as before.
+    pub fn take(&mut self, (health, reasons): (Health, &[String]), roster: Option<&Roster>) -> bool {
+        let (mut bad, mut why) = roster.map(Roster::worse).unwrap_or_default();
+        if health != Health::Healthy && (roster.is_some() || !health.serves()) {
+            bad += reasons.len().max(1);
+            why.push(format!("the cluster is {}: {}", health.name(), reasons.join("; ")));
+        }
+        let Self(best) = self;
+        if best.as_ref().is_none_or(|(least, _)| bad <= *least) {
+            *best = Some((bad, why));
+        }
+        bad == 0
+    }
+
+    /// Why it was worse in the best of them; nothing if it was not.
+    pub fn best(self) -> Vec<String> {
+        self.0.map(|(_, why)| why).unwrap_or_default()
+    }
 }
 
 impl Roster {
@@ -74,19 +102,21 @@ impl Roster {
         missing
     }
 
-    /// Why the end is not as good as the beginning.
-    pub fn worse(&self) -> Vec<String> {
-        let missing = self.missing();
+    fn unsteady(&self) -> Vec<&str> {
+        self.now.iter().filter(|now| now.comes_and_goes).map(|now| now.name.as_str()).collect()
+    }
+
+    /// Why the end is not as good as the beginning, and of how many members that is said.
+    fn worse(&self) -> (usize, Vec<String>) {
+        let (missing, unsteady) = (self.missing(), self.unsteady());
         let mut why = Vec::new();
         if !missing.is_empty() {
             why.push(format!("{} did not come back, or cannot act", shown(&missing)));
         }
-        let unsteady: Vec<&str> =
-            self.now.iter().filter(|now| now.comes_and_goes).map(|now| now.name.as_str()).collect();
         if !unsteady.is_empty() {
             why.push(format!("{} joined again and again, the last time just now", shown(&unsteady)));
         }
-        why
+        (missing.len() + unsteady.len(), why)
     }
 
     /// Which members joined since the command began and failed; `None` if none did.

@@ -1,6 +1,6 @@
 //! Good and bad rollouts, as snapshots of clusters that go through them.
 
-use super::roster::Roster;
+use super::roster::{Looks, Roster};
 use super::track::Track;
 use super::{Ahead, Subject, judge};
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId};
@@ -19,6 +19,8 @@ struct Cluster {
     renews: (u64, u64),
     counted: (u64, u64),
     reasons: Vec<String>,
+    /// Whether the members have a lease of the newest view.
+    renews_lease: bool,
 }
 
 fn name(text: &str) -> Name {
@@ -35,6 +37,7 @@ impl Cluster {
             renews: (10, 0),
             counted: (0, 0),
             reasons: Vec::new(),
+            renews_lease: true,
         };
         members.iter().for_each(|(called, kind)| cluster.join(called, *kind));
         cluster.steps(10);
@@ -67,7 +70,7 @@ impl Cluster {
                 view: view.id,
                 base: view.base,
                 start: Instant(0),
-                end: Instant::NEVER,
+                end: if self.renews_lease { Instant::NEVER } else { Instant(0) },
                 confirmed: Instant(0),
             };
             let process = |member: &Member| {
@@ -108,8 +111,9 @@ impl Cluster {
 
     /// Why the gate refuses it, as its members are concerned.
     fn refused(&self) -> String {
-        let roster = self.roster();
-        roster.worse().into_iter().chain(roster.crashes()).collect::<Vec<_>>().join("; ")
+        let mut looks = Looks::default();
+        looks.take((Health::Healthy, &[]), Some(&self.roster()));
+        looks.best().into_iter().chain(self.roster().crashes()).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -173,6 +177,31 @@ fn pods_that_crash_again_and_again_are_refused_also_if_they_run_when_it_is_judge
     // They crash no more, and are still not what was asked for.
     cluster.steps(100);
     assert!(cluster.refused().starts_with("shop-85c4d-bbbbb (3 times)"), "{}", cluster.refused());
+}
+
+#[test]
+fn who_cannot_act_only_while_a_view_changes_is_not_said_not_to_have_come_back() {
+    let mut cluster = Cluster::new(&NODES);
+    cluster.end("app-3", false);
+    cluster.settle();
+    let mut looks = Looks::default();
+    let mut look = |cluster: &Cluster, reason: &str| {
+        let reasons = [reason.to_owned()];
+        assert!(!looks.take((Health::Degraded, &reasons), Some(&cluster.roster())));
+    };
+    cluster.steps(1);
+    look(&cluster, "app-3 failed");
+    // The last look is in the middle of a view change.
+    cluster.renews_lease = false;
+    cluster.steps(1);
+    look(&cluster, "node-1 knows view 19, the newest is 20");
+    let why = ["app-3 did not come back, or cannot act", "the cluster is degraded: app-3 failed"];
+    assert_eq!(looks.best(), why);
+    // One good look is enough.
+    let mut looks = Looks::default();
+    assert!(!looks.take((Health::Unavailable, &[]), None));
+    assert!(looks.take((Health::Degraded, &["app-3 failed".to_owned()]), None), "that is allowed");
+    assert_eq!(looks.best(), [""; 0]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use clap::Args;
 use command::{Running, shell, shown};
 use forwarder::Forwarder;
 use obol_chaos::rollout::{
-    Ahead, Compared, Ended, Limit, LimitError, Report, Subject, Verdict, Watcher, judge,
+    Ahead, Compared, Ended, Limit, LimitError, Looks, Report, Subject, Verdict, Watcher, judge,
 };
 use obol_console::options::duration as long_duration;
 use obol_console::output::{self, Failure};
@@ -333,15 +333,14 @@ impl Gate<'_> {
     /// no limit counts them.
     fn worse_at_the_end(&mut self) -> Vec<String> {
         let end = Instant::now() + AS_BEFORE_WITHIN;
+        let mut looks = Looks::default();
         loop {
             let (health, reasons) = self.watcher.poll();
             let allows = self.options.allow_degraded && health.serves();
-            let mut why = if allows { Vec::new() } else { self.watcher.roster().worse() };
-            if health != Health::Healthy && !allows {
-                why.push(format!("the cluster is {}: {}", health.name(), reasons.join("; ")));
-            }
-            if why.is_empty() || Instant::now() > end || self.stop.load(Ordering::Relaxed) {
-                return why;
+            let roster = (!allows).then(|| self.watcher.roster());
+            let is_good = looks.take((health, &reasons), roster.as_ref());
+            if is_good || Instant::now() > end || self.stop.load(Ordering::Relaxed) {
+                return looks.best();
             }
             thread::sleep(POLL_INTERVAL);
         }
