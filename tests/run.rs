@@ -283,7 +283,7 @@ fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
     let run = Background::start(&root, wrapped(&root, &["--shell", "--on-lost", &on_lost], script));
     let before = root.healthy().incarnation("guest");
     root.run(&["kill", "node-1"]).ends(0);
-    until("the hook is called", || read(&lost).ends_with("its agent died\n"));
+    until("the hook is called", || read(&lost).ends_with("its agent ended\n"));
     root.run(&["start", "node-1"]).ends(0);
     root.until("it is a new incarnation", |s| s.incarnation("guest") > before && s.is_active("guest"));
     signal("TERM", &[run.pid]);

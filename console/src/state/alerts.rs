@@ -154,7 +154,7 @@ impl Spell {
     pub(crate) const fn remedy(&self) -> &'static str {
         match self.health {
             Health::Degraded => {
-                "`obol start` what is down, continue what is frozen; `obol forget` a member that has gone for good"
+                "start what is down (`obol status` says how), continue what is frozen; `obol forget` a member that has gone for good"
             }
             Health::Unknown => "`obol status` on the hosts that cannot be read",
             _ => "start coordinators and agents that are down; `obol status` on any host says which",

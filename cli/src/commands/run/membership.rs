@@ -185,7 +185,7 @@ impl Life {
                     None => {}
                 }
                 if !app.agent_lives() {
-                    break "its agent died";
+                    break "its agent ended";
                 }
                 if app.is_excluded() {
                     break "it was excluded";
