@@ -141,7 +141,9 @@ fn elsewhere(
 ) -> Option<Failure> {
     let (cluster, deployment) = (observer.cluster(), observer.deployment());
     let name = if target == LEADER { snapshot.leader_name() } else { Name::new(target).ok() }?;
-    let host = deployment.home_of(name)?;
+    // The file of hosts does not name all programs, and the view says where the members are.
+    let member = || snapshot.view.as_ref()?.members.iter().find(|member| member.name == name);
+    let host = deployment.home_of(name).or_else(|| deployment.host_of(member()?.address.region))?;
     if host == deployment.own_host() || hosts_here(root, cluster.name()).contains_key(&host) {
         return None;
     }
