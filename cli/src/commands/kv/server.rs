@@ -7,7 +7,7 @@ use crate::signals;
 use clap::Args;
 use obol_console::options::duration;
 use obol_console::output::{self, Failure};
-use obol_fabric::host::{NameClaim, sched};
+use obol_fabric::host::{NameClaim, program, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Node, SERVER_PREFIX, Server, ServerState, Service, Shard};
 use obol_logs::{Line, Severity};
@@ -333,6 +333,8 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     // That of its log; each shard has a name of its own, or this one.
     let _name = NameClaim::reserve(&site.cluster, options.name).map_err(Failure::refused)?;
     options.log.start(root, site, options.name, None);
+    // Its state may be large, and no step may join or give back all that was freed.
+    program::keep_freed();
     // Before any of its own shards has a state.
     let begins = options.force_empty || options.whose().left(site)?.is_empty();
     std::thread::scope(|scope| {
