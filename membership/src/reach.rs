@@ -4,6 +4,7 @@
 //! connect to a process would have it excluded each time it is admitted.
 
 use crate::Config;
+use crate::detectors::links;
 use crate::mutants::Mutant;
 use crate::tokens::{self, Part};
 use crate::view::{Change, Reason, View};
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 /// newcomer.
 pub const READS_MAX: usize = 32;
 /// Excluded processes whose accusers are kept: as many as links are watched for.
-const ACCUSERS_MAX: usize = crate::detectors::links::LINK_MEMBERS_MAX;
+const ACCUSERS_MAX: usize = links::LINK_MEMBERS_MAX;
 
 /// Whether that is the result of a READ of memory that can be reached. That this process cannot map the
 /// memory implies nothing about its owner.
@@ -79,8 +80,13 @@ const fn seat(address: Address) -> Address {
 }
 
 impl Accusers {
-    /// Follows the views of the cluster: who was excluded and by whom, who is back, and who went.
+    /// Follows the views of the cluster: who was excluded and by whom, who is back, and who went. Only
+    /// where links are watched: elsewhere no clique is kept, and who cannot reach the others may be the
+    /// accuser.
     pub fn follow(&mut self, before: &View, view: &View, config: &Config) {
+        if !links::are_watched(config) {
+            return;
+        }
         for change in &view.changes {
             match *change {
                 Change::Failed { accused, accuser, reason: Reason::Timeout } => {
