@@ -53,10 +53,15 @@ impl Known<'_> {
         let departed = self.view.iter().flat_map(|view| &view.departed);
         let by_view = departed.filter(|d| d.name.as_str() == name).max_by_key(|d| d.incarnation);
         let left = by_view.map_or_else(|| (self.leaver)(name), |last| last.left.then_some(last.incarnation));
-        // A later life that was never a member has no incarnation.
+        // A later life that was never a member has no incarnation. Nor has a program whose agent has ended,
+        // and no later life is in a seat there.
+        let agent_lives =
+            |p: &Process| self.here.iter().any(|q| q.region == p.region && q.seat == 0 && q.alive);
+        let ended_with_agent =
+            |p: &Process| p.seat != 0 && p.incarnation == Incarnation::NONE && !agent_lives(p);
         let newest = rows.clone().max_by_key(|p| (p.process.started, p.incarnation));
-        let is_its = newest.is_some_and(|p| left.is_some_and(|left| p.incarnation == left));
-        is_its || rows.all(|p| p.left)
+        let is_its = |p: &Process, left| p.incarnation == left || ended_with_agent(p);
+        newest.zip(left).is_some_and(|(p, left)| is_its(p, left)) || rows.all(|p| p.left)
     }
 }
 
@@ -251,9 +256,17 @@ mod tests {
         assert_eq!(of("app-2", &[life("app-2", 7, false)]), Absence::Left);
         assert_eq!(of("app-4", &[life("app-4", 3, true)]), Absence::Left, "the view has forgotten it");
         assert_eq!(of("app-3", &[life("app-3", 8, false)]), Absence::Down, "it failed");
-        let mut later = life("app-2", 0, false);
+        let mut later = Process { region: 5, seat: 1, ..life("app-2", 0, false) };
         later.process.started = 9;
-        assert_eq!(of("app-2", &[life("app-2", 7, true), later]), Absence::Down, "it was started again");
+        let agent = Process { region: 5, alive: true, ..life("node-2", 12, false) };
+        let rows = [life("app-2", 7, true), later, agent];
+        assert_eq!(of("app-2", &rows), Absence::Down, "it was started again, and did not join");
+        // Without its agent it has no incarnation any more.
+        let [_, later, agent] = rows;
+        let rows = [later.clone(), Process { alive: false, ..agent }];
+        assert_eq!(of("app-2", &rows), Absence::Left, "with its agent");
+        let failed = Process { name: name("app-3"), ..later };
+        assert_eq!(of("app-3", &[failed]), Absence::Down, "it failed with its agent");
     }
 
     #[test]
