@@ -1,6 +1,5 @@
-//! How processes and clusters are ended, and started again: `obol kill`, `stop`, `start` and
-//! `down`,
-//! and what other commands need of it.
+//! How processes and clusters are ended, and started again: `obol kill`, `stop`, `start` and `down`, and
+//! what other commands need of it.
 
 use crate::commands::coordinator;
 use crate::commands::smr::departed::Departure;
@@ -16,6 +15,7 @@ use obol_fabric::host::{Cluster, Held, HostError, NameClaim, RegionInfo};
 use obol_membership::Kind;
 use obol_node::{Deployment, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
+use serde::Serialize;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,6 +29,41 @@ const LEADER: &str = "leader";
 pub(crate) struct Target {
     /// A process by name (app-2, node-1, cache-1, coord-3) or by role (leader)
     pub(crate) target: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `kill` and `stop` did, as JSON.
+#[derive(Serialize)]
+struct EndedJson {
+    name: Name,
+    pid: u32,
+    /// None of a gateway, which is no member.
+    incarnation: Option<u64>,
+    /// Of `stop`: whether it left the cluster before it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left: Option<bool>,
+}
+
+impl EndedJson {
+    fn gateway(gateway: &RegionInfo) -> Self {
+        Self { name: gateway.name, pid: gateway.process.pid, incarnation: None, left: None }
+    }
+
+    fn member(process: &Process, left: Option<bool>) -> Self {
+        let incarnation = Some(process.incarnation.0);
+        Self { name: process.name, pid: process.process.pid, incarnation, left }
+    }
+}
+
+/// What `start` did, as JSON.
+#[derive(Serialize)]
+struct StartedJson<'a> {
+    name: &'a str,
+    pid: u32,
+    /// Whether it has its place in the cluster; if not, it waits for that.
+    is_in_place: bool,
 }
 
 /// How long `down` waits for a supervisor, and for killed processes, to be gone.
@@ -171,31 +206,45 @@ fn started_by_others(deployment: &Deployment, target: &str) -> Failure {
     ))
 }
 
-pub(crate) fn kill(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
+pub(crate) fn kill(
+    root: &Path,
+    cluster: Name,
+    Target { target, json }: &Target,
+) -> Result<ExitCode, Failure> {
     if let Some((_, gateway)) = gateway(root, cluster, target) {
         end_by(target, gateway.process, Held::kill, "kill", KILL_HINT)?;
-        output::line(format_args!("killed {target} (pid {})", gateway.process.pid))?;
+        output::json_or(*json, &EndedJson::gateway(&gateway), |ended| {
+            output::line(format_args!("killed {target} (pid {})", ended.pid))
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     let (observer, snapshot) = locate(root, cluster, target)?;
     let process = find(&snapshot, target, &gateway_names(root, cluster))
         .map_err(|none| elsewhere(root, &observer, &snapshot, (target, "kill")).unwrap_or(none))?;
     at_once(process)?;
-    output::line(format_args!(
-        "killed {} (pid {}, incarnation {})",
-        process.name, process.process.pid, process.incarnation
-    ))?;
+    output::json_or(*json, &EndedJson::member(process, None), |ended| {
+        output::line(format_args!(
+            "killed {} (pid {}, incarnation {})",
+            ended.name, ended.pid, process.incarnation
+        ))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Lets a process leave the cluster and end, which is no failure.
-pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
+pub(crate) fn stop(
+    root: &Path,
+    cluster: Name,
+    Target { target, json }: &Target,
+) -> Result<ExitCode, Failure> {
     if let Some((host, gateway)) = gateway(root, cluster, target) {
         end_by(target, gateway.process, Held::terminate, "stop", STOP_HINT)?;
-        output::line(format_args!(
-            "stopped {target} (pid {}): the other hosts cannot reach host {host}, and exclude it until it is started again",
-            gateway.process.pid
-        ))?;
+        output::json_or(*json, &EndedJson::gateway(&gateway), |ended| {
+            output::line(format_args!(
+                "stopped {target} (pid {}): the other hosts cannot reach host {host}, and exclude it until it is started again",
+                ended.pid
+            ))
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     let (mut observer, snapshot) = locate(root, cluster, target)?;
@@ -209,7 +258,9 @@ pub(crate) fn stop(root: &Path, cluster: Name, Target { target }: &Target) -> Re
     let departed = after.view.iter().flat_map(|view| &view.departed);
     let left = departed.filter(|d| d.left).any(|d| d.incarnation == who);
     let how = if left { "it left the cluster" } else { "it ended without leaving" };
-    output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", process.process.pid))?;
+    output::json_or(*json, &EndedJson::member(process, Some(left)), |ended| {
+        output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", ended.pid))
+    })?;
     let orphans = after.all_processes().filter(|p| p.seat != 0 && p.region == process.region);
     let orphans: Vec<&str> =
         orphans.filter(|p| p.lost_agent(&after) && !p.left).map(|p| p.name.as_str()).collect();
@@ -260,7 +311,11 @@ fn end_by(
     Ok(())
 }
 
-pub(crate) fn start(root: &Path, cluster: Name, Target { target }: &Target) -> Result<ExitCode, Failure> {
+pub(crate) fn start(
+    root: &Path,
+    cluster: Name,
+    Target { target, json }: &Target,
+) -> Result<ExitCode, Failure> {
     Cluster::open(root, cluster).map_err(Failure::refused)?;
     if let Ok(site) = Site::open(root, cluster)
         && site.deployment.is_prepared()
@@ -271,6 +326,11 @@ pub(crate) fn start(root: &Path, cluster: Name, Target { target }: &Target) -> R
     let pid =
         control::request(&dir, &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
     let pid = pid.unwrap_or(0);
+    let say = |is_in_place| {
+        output::json_or(*json, &StartedJson { name: target, pid, is_in_place }, |started| {
+            output::line(format_args!("started {target} (pid {})", started.pid))
+        })
+    };
     let mut observers: Vec<Observer> =
         observers(root, cluster)?.into_iter().map(Observer::of_this_host).collect();
     let end = Instant::now() + START_TIMEOUT;
@@ -283,14 +343,14 @@ pub(crate) fn start(root: &Path, cluster: Name, Target { target }: &Target) -> R
         let here = |p: &Process| p.process.pid == pid && p.name.as_str() == target;
         let is_gateway = || gateway(root, cluster, target).is_some_and(|(_, found)| found.process.pid == pid);
         if alive.iter().any(here) || is_gateway() {
-            output::line(format_args!("started {target} (pid {pid})"))?;
+            say(true)?;
             return Ok(ExitCode::SUCCESS);
         }
         if !is_running(pid) {
             return Err(Failure::Failed(why(&dir, target)));
         }
         if Instant::now() > end {
-            output::line(format_args!("started {target} (pid {pid})"))?;
+            say(false)?;
             let agent = observers.first().and_then(|observer| observer.deployment().agent_of(target));
             let lives = |name: &str| alive.iter().any(|p| p.name.as_str() == name);
             let why = match agent.filter(|agent| !lives(agent)) {

@@ -35,27 +35,10 @@ mod update;
 mod view;
 mod widgets;
 
-use crate::output::Failure;
-use obol_fabric::host::clock;
-use obol_node::Site;
-use obol_observe::annotations::{Forwarded, Mark};
 pub use past::HOUR;
 pub use poll::ClusterLocation;
 pub use recording::{LIMIT_LEAST as RECORDING_LEAST, record};
 pub use report::{iso, run as report};
 pub use session::{Background, Console, aged, is_possible, replay, run};
-use std::process::ExitCode;
 pub use theme::Theme;
 pub use widgets::canvas::age;
-
-/// `obol mark`: adds an annotation, on all hosts.
-pub fn mark(location: &ClusterLocation, text: &str) -> Result<ExitCode, Failure> {
-    let site = Site::open(&location.root, location.cluster).map_err(Failure::refused)?;
-    let mark = Mark::note(clock::now(), text).map_err(Failure::refused)?;
-    mark.write(site.cluster.dir()).map_err(Failure::failed)?;
-    output::line(format_args!("noted on cluster {}: {text}", location.cluster))?;
-    if let Forwarded::Not(why) = mark.forward(&site) {
-        output::remark(format_args!("obol: the annotation is on this host, and not on all others: {why}"))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}

@@ -1,9 +1,12 @@
 //! `obol mark`: an annotation for every console and recording of a cluster.
 
 use clap::Args;
-use obol_console::ClusterLocation;
-use obol_console::output::Failure;
+use obol_console::output::{self, Failure};
 use obol_fabric::Name;
+use obol_fabric::host::clock;
+use obol_node::Site;
+use obol_observe::annotations::{Forwarded, Mark as Annotation};
+use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,8 +19,33 @@ use std::process::ExitCode;
 pub(crate) struct Mark {
     /// The annotation, on one line
     text: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
+#[derive(Serialize)]
+struct MarkedJson<'a> {
+    cluster: Name,
+    text: &'a str,
+    /// Why some host does not have it; none if all have.
+    missed: Option<String>,
+}
+
+/// Adds an annotation, on all hosts.
 pub(crate) fn run(root: &Path, cluster: Name, args: &Mark) -> Result<ExitCode, Failure> {
-    obol_console::mark(&ClusterLocation { root: root.to_owned(), cluster }, &args.text)
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let mark = Annotation::note(clock::now(), &args.text).map_err(Failure::refused)?;
+    mark.write(site.cluster.dir()).map_err(Failure::failed)?;
+    let missed = match mark.forward(&site) {
+        Forwarded::All => None,
+        Forwarded::Not(why) => Some(why),
+    };
+    output::json_or(args.json, &MarkedJson { cluster, text: &args.text, missed }, |marked| {
+        output::line(format_args!("noted on cluster {cluster}: {}", marked.text))?;
+        marked.missed.iter().try_for_each(|why| {
+            output::remark(format_args!("obol: the annotation is on this host, and not on all others: {why}"))
+        })
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,5 @@
 //! The subcommands of `obol`, one file or folder each: its arguments with their help, and what it
-//! does. A new one is declared here twice: as a module, and in the list, whose order is that of
-//! `--help`.
+//! does. A new one is declared here twice, as a module and in the list, and named in [`groups`].
 
 pub(crate) mod agent;
 pub(crate) mod app;
@@ -20,6 +19,7 @@ mod fabric;
 mod fault_agent;
 mod forget;
 pub(crate) mod gateway;
+mod groups;
 mod hooks;
 mod host;
 mod kv;
@@ -98,8 +98,7 @@ impl Command {
     }
 }
 
-// In the order of the help: to watch a cluster, to run it, to break it on purpose, stores, connections to other
-// systems, what prepares a host, what proves obol, and the shell.
+// `groups` has their order in the help.
 commands! {
     Up(up::Up) => up::run,
     Console(console::Console) => console::run,

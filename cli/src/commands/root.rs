@@ -1,5 +1,6 @@
 //! The command `obol` itself: its subcommands, and what all of them share.
 
+use super::groups;
 use clap::builder::Resettable;
 use clap::{Arg, Args, Command, Parser};
 use std::ffi::OsStr;
@@ -74,7 +75,9 @@ pub(crate) fn command() -> Command {
     let command = <Cli as clap::CommandFactory>::command();
     let command = without_empty_variables(command);
     let hidden: Vec<Arg> = command.get_arguments().map(|option| option.clone().hide(true)).collect();
-    hide_cluster_options(command, "", &hidden)
+    let command = hide_cluster_options(command, "", &hidden);
+    let template = groups::template(&command);
+    command.help_template(template)
 }
 
 /// An environment variable that is empty is as good as none, for every option.
