@@ -112,7 +112,7 @@ mod tests {
                 steps.push(now);
             }
             assert!(next == Instant::NEVER || next <= steps[steps.len() - 1] + WORK_EVERY);
-            now = now + every;
+            now += every;
         }
         assert_eq!((steps.len(), replica.service().0), (4, 0));
         assert!(steps.is_sorted_by(|before, next| next.since(*before) >= WORK_EVERY), "{steps:?}");
