@@ -508,6 +508,10 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
     let seen = || std::fs::read(&recovered).ok().and_then(|bytes| View::from_frame(&bytes));
     until("the recovered view is there", || seen().is_some());
     let view = seen().expect("it stays while it is waited for");
+    let busy = ["another `obol coordinator`", "wait for its end"];
+    recover(&["--report", &second, "--report", &third]).refused(&busy);
+    hosts.on(1, &["coordinator", "remove", "1"]).refused(&busy);
+    assert!(seen().is_some_and(|now| now.acceptors == view.acceptors), "it is that of the first recovery");
     assert_eq!(view.acceptors.iter().map(|a| a.proposer).collect::<Vec<_>>(), [4]);
     assert!(view.retired.iter().eq([1, 2, 3]));
     signal("TERM", &[i64::from(waiting.id())]);

@@ -1,5 +1,6 @@
 //! `obol`: the operator's program, and the thin mains of the daemons.
 
+mod alone;
 mod cli;
 mod commands;
 mod daemons;

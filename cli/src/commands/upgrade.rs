@@ -1,7 +1,7 @@
 //! `obol upgrade`: restarts the daemons of this host one at a time, and stops on trouble.
 
 use crate::ending::supervised;
-use crate::signals;
+use crate::{alone, signals};
 use clap::Args;
 use obol_chaos::control;
 use obol_console::options::duration;
@@ -13,7 +13,6 @@ use obol_membership::Kind;
 use obol_node::{FileLock, Site};
 use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot, examine_keys};
 use serde::Serialize;
-use std::fs::File;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -296,14 +295,7 @@ fn try_starts(site: &Site, snapshot: &Snapshot, steps: &[Step]) -> Result<(), Fa
 /// Keeps other upgrades from this host until it is dropped: two would each find the cluster healthy, and
 /// then stop a coordinator each.
 fn lock(dir: &Path) -> Result<FileLock, Failure> {
-    let path = dir.join(LOCK);
-    let file = File::options().create(true).append(true).open(&path).map_err(Failure::failed_at(&path))?;
-    let lock = FileLock::try_new(file).map_err(Failure::failed_at(&path))?;
-    lock.ok_or_else(|| {
-        Failure::Refused(
-            "another `obol upgrade` restarts the daemons of this host; wait for its end".to_owned(),
-        )
-    })
+    alone::lock(dir, LOCK, "another `obol upgrade` restarts the daemons of this host; wait for its end")
 }
 
 fn restart(step: &Step, command: &str, json: bool) -> Result<(), Failure> {

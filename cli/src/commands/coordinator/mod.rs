@@ -7,7 +7,7 @@ mod inspect;
 mod recover;
 pub(crate) mod run;
 
-use crate::ending;
+use crate::{alone, ending};
 use clap::Subcommand;
 use fate::{Evidence, Fate};
 use obol_chaos::control::{self, ControlError, Request};
@@ -18,7 +18,7 @@ use obol_fabric::{Address, LinkError, Name};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
 use obol_node::endpoint::RegionReader;
-use obol_node::{Site, hosts_here};
+use obol_node::{FileLock, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
 use serde::Serialize;
 use std::net::IpAddr;
@@ -104,6 +104,9 @@ pub(crate) enum Coordinator {
 /// A step that the cluster has not made after this long is given up.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Its lock is held by a command that changes the coordinators.
+const LOCK: &str = "coordinators.lock";
+
 /// What was done, in JSON.
 #[derive(Serialize)]
 struct DoneJson {
@@ -138,6 +141,7 @@ pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<Exit
     };
     let observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let _one = lock(site.cluster.dir())?;
     let operator = Operator::open(&site).map_err(Failure::refused)?;
     let mut change = Change { root: root.to_owned(), cluster, site, observer, json, operator };
     // Everything that can be refused is refused before anything is done.
@@ -168,6 +172,14 @@ pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<Exit
         Some(failure) => Err(failure),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Keeps other changes of the coordinators from this host until it is dropped. Of two recoveries, the
+/// second would give up what the first has begun; of two removals, each would count on the coordinator
+/// that the other removes.
+fn lock(dir: &Path) -> Result<FileLock, Failure> {
+    let busy = "another `obol coordinator` changes the coordinators from this host; wait for its end";
+    alone::lock(dir, LOCK, busy)
 }
 
 fn numbers(view: &View) -> Vec<u16> {

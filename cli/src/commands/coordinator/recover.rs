@@ -6,7 +6,7 @@
 //! found.
 
 use super::inspect::{self, Asked, is_there};
-use super::{shown, start};
+use super::{lock, shown, start};
 use crate::commands::watch::save;
 use crate::values::span;
 use crate::{ending, signals};
@@ -325,6 +325,7 @@ pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitC
     let json = options.json;
     let stop = signals::ending()?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let _one = lock(site.cluster.dir())?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
     let mut asked = Asked::of(&site, &options.report, &options.lost)?;
