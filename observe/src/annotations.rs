@@ -2,10 +2,12 @@
 //! drill. Every console and recorder of the cluster shows them.
 //!
 //! An annotation is one line of JSON in the file `marks` of the cluster's directory, and is removed
-//! with the cluster. Each line is one write, so annotations of several programs do not mix. When the
-//! file is full, it becomes `marks.old` in place of the one before, and another one begins: annotations
-//! are always possible, and readers find the rest of the old one under its inode.
+//! with the cluster. Each line is one write, so annotations of several programs do not mix. A line that
+//! ran into what a failed write has left is written once more.
+//! When the file is full, it becomes `marks.old` in place of the one before, and another one begins:
+//! annotations are always possible, and readers find the rest of the old one under its inode.
 
+use crate::lines;
 use obol_fabric::{Instant, Name};
 use obol_node::{FileLock, Site};
 use serde::{Deserialize, Serialize};
@@ -169,7 +171,7 @@ impl Mark {
         let written = || {
             let mut line = serde_json::to_vec(self)?;
             line.push(b'\n');
-            let mut file = File::options().append(true).create(true).open(&path)?;
+            let mut file = File::options().read(true).append(true).create(true).open(&path)?;
             if received && file.metadata()?.len() + line.len() as u64 >= FILE_BYTES_MAX && was_just_full(dir)
             {
                 return Err(io::Error::other(format!(
@@ -178,6 +180,12 @@ impl Mark {
                 )));
             }
             file.write_all(&line)?;
+            let at = file.stream_position()?.saturating_sub(line.len() as u64);
+            // This is asked after the write, because another program's may fail just before it.
+            if !lines::begins(&file, at)? {
+                line.insert(0, b'\n');
+                file.write_all(&line)?;
+            }
             if file.metadata()?.len() >= FILE_BYTES_MAX { put_aside(dir, &path) } else { Ok(()) }
         };
         written().map_err(|error| MarkError::Io { path: path.clone(), error })
@@ -315,7 +323,7 @@ mod tests {
             .expect("written");
         assert_eq!(marks.news().expect("read"), []);
         note(4).write(dir).expect("written");
-        assert_eq!(marks.news().expect("read"), [], "it was written into a line of nonsense");
+        assert_eq!(marks.news().expect("read"), [note(4)], "the line before it was cut off");
         note(5).write(dir).expect("written");
         assert_eq!(marks.news().expect("read"), [note(5)]);
     }
