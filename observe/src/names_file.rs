@@ -74,11 +74,20 @@ impl NamesFile {
             return Ok(());
         }
         let mut file = File::options().create(true).append(true).open(&self.path)?;
+        self.cut(&file)?;
         file.write_all(text.as_bytes())?;
         if file.metadata()?.len() > FILE_BYTES_MAX {
             self.halve()?;
         }
         self.refresh()
+    }
+
+    /// Removes what a failed write has left of a line: completed by another one, it would be a wrong name
+    /// or incarnation.
+    fn cut(&self, file: &File) -> io::Result<()> {
+        let text = fs::read(&self.path)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        if whole < text.len() { file.set_len(whole as u64) } else { Ok(()) }
     }
 
     /// Replaces the file by its newer half.
@@ -129,6 +138,22 @@ mod tests {
         let mut damaged = NamesFile::new(dir.path());
         damaged.refresh().expect("read");
         assert_eq!(damaged.all().collect::<Vec<_>>(), [member(5)]);
+    }
+
+    #[test]
+    fn what_a_failed_write_has_left_becomes_no_part_of_a_name() {
+        for half in ["1", "12", "12 ", "12 ap", "12 app-12"] {
+            let dir = tempfile::tempdir().expect("made");
+            let [mut writer, mut reader] = [(); 2].map(|()| NamesFile::new(dir.path()));
+            fs::write(dir.path().join(FILE), format!("5 app-5\n{half}")).expect("written");
+            reader.refresh().expect("read");
+            writer.add(&[member(13)]).expect("added");
+            writer.add(&[member(12)]).expect("added");
+            reader.refresh().expect("read");
+            for names in [writer, reader] {
+                assert_eq!(names.all().collect::<Vec<_>>(), [member(5), member(12), member(13)], "{half}");
+            }
+        }
     }
 
     #[test]
