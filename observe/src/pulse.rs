@@ -4,6 +4,7 @@
 //! goes to a third one ([`trace`]).
 
 use crate::Observer;
+use crate::lines;
 use crate::network_recording::{Stream, streams};
 use obol_fabric::ip::{PulseBlock, PulseFrame, PulsePathState, PulsePeer, PulseReport};
 use obol_fabric::{Instant, Nanos};
@@ -111,12 +112,19 @@ impl PulseWriter {
             fs::rename(&path, self.directory.join(EARLIER_FILE))?;
         }
         if self.samples.is_none() {
-            let file = OpenOptions::new().append(true).create(true).open(&path)?;
+            let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
             self.bytes = file.metadata()?.len();
+            if !lines::begins(&file, self.bytes)? {
+                line.insert(0, b'\n');
+            }
             self.samples = Some(file);
         }
         if let Some(file) = &mut self.samples {
-            file.write_all(&line)?;
+            if let Err(error) = file.write_all(&line) {
+                // The next second looks at what is left of this line.
+                self.samples = None;
+                return Err(error);
+            }
             self.bytes += line.len() as u64;
         }
         Ok(())
@@ -232,7 +240,7 @@ mod tests {
         assert_eq!(samples(folder.path()).expect("read"), [second.clone(), second.clone()]);
         // A gateway that was killed in the middle of a line, and its successor.
         let torn = folder.path().join(SAMPLES_FILE);
-        fs::write(&torn, [&fs::read(&torn).expect("read")[..], b"{\"at\":1,\n"].concat()).expect("written");
+        fs::write(&torn, [&fs::read(&torn).expect("read")[..], b"{\"at\":1,"].concat()).expect("written");
         PulseWriter::new(folder.path(), Arc::default()).write(&second).expect("written");
         assert_eq!(samples(folder.path()).expect("read").len(), 3);
     }
