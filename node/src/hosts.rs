@@ -226,12 +226,23 @@ impl Hosts {
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
+/// The first octet of IPv4 addresses of hosts of "this network", which are no destinations.
+const THIS_NETWORK: u8 = 0;
+/// First octets of IPv4 addresses from here on are reserved.
+const RESERVED_FROM: u8 = 240;
+
 /// Why other hosts cannot reach a host by this address.
 fn unusable(address: IpAddr) -> Option<String> {
     let why = match address {
         _ if address.is_unspecified() => "stands for all addresses of a host",
         _ if address.is_multicast() => "is a multicast address",
         IpAddr::V4(v4) if v4.is_broadcast() => "is the broadcast address",
+        IpAddr::V4(v4) if v4.octets()[0] == THIS_NETWORK => {
+            "is of 0.0.0.0/8, which no host has (RFC 1122): write the address of a host"
+        }
+        IpAddr::V4(v4) if v4.octets()[0] >= RESERVED_FROM => {
+            "is of 240.0.0.0/4, which is reserved (RFC 1112): write the address of a host"
+        }
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
             "is an IPv4 address in IPv6: write the IPv4 address"
         }

@@ -108,6 +108,9 @@ fn each_mistake_is_reported_with_its_position() {
         ("10.0.0.3", "10.0.0.1", "10.0.0.1 is the address of two hosts"),
         ("10.0.0.3", "0.0.0.0", "hosts.address: 0.0.0.0 stands for all addresses of a host"),
         ("10.0.0.3", "224.0.0.1", "hosts.address: 224.0.0.1 is a multicast address"),
+        ("10.0.0.3", "255.255.255.255", "hosts.address: 255.255.255.255 is the broadcast address"),
+        ("10.0.0.3", "0.1.2.3", "hosts.address: 0.1.2.3 is of 0.0.0.0/8, which no host has"),
+        ("10.0.0.3", "240.0.0.1", "hosts.address: 240.0.0.1 is of 240.0.0.0/4, which is reserved"),
         ("10.0.0.3", "::ffff:10.0.0.3", "hosts.address: ::ffff:10.0.0.3 is an IPv4 address in IPv6"),
         ("10.0.0.3", "fe80::1", "hosts.address: fe80::1 is link-local"),
         (
