@@ -25,7 +25,7 @@ pub(super) struct Outage {
     pub(super) to: Instant,
     /// Whether it lasted until the last sample.
     pub(super) lasts: bool,
-    /// Each once, in the order of occurrence.
+    /// Each once, in the order of occurrence, with what was known of it at last.
     pub(super) reasons: Vec<String>,
     /// Whether there were more reasons.
     pub(super) has_more: bool,
@@ -65,7 +65,12 @@ impl Outage {
 
     fn add(&mut self, reasons: &[String]) {
         for reason in reasons {
-            if self.reasons.contains(reason) {
+            if self.reasons.iter().any(|said| says(said, reason)) {
+                continue;
+            }
+            // How a process ended may be known only after it was seen to be down.
+            if let Some(brief) = self.reasons.iter_mut().find(|said| says(reason, said)) {
+                brief.clone_from(reason);
                 continue;
             }
             if self.reasons.len() == REASONS_MAX {
@@ -75,6 +80,12 @@ impl Outage {
             self.reasons.push(reason.clone());
         }
     }
+}
+
+/// Whether a reason is the other one, perhaps with how it came about.
+fn says(reason: &str, other: &str) -> bool {
+    let more = reason.strip_prefix(other);
+    more.is_some_and(|more| more.is_empty() || more.starts_with(": ") || more.starts_with(" ("))
 }
 
 /// All intervals in which the cluster was not healthy, oldest first.
@@ -143,5 +154,26 @@ impl Outages {
         let (sum, n) = self.without_service();
         let s = if n == 1 { "" } else { "s" };
         (n > 0).then(|| format!("No program could act for {}, in {n} interval{s}.", age(sum)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_said_once_with_how_it_came_about() {
+        let mut outage = Outage::new(Some(Health::Degraded), Instant(1));
+        for reasons in [
+            &["app-1 down", "app-10 down"][..],
+            &["app-1 down: killed by SIGKILL", "app-10 down"],
+            &["app-1 down"],
+            &["app-1 down: exit status 3"],
+        ] {
+            let reasons: Vec<String> = reasons.iter().map(|reason| (*reason).to_owned()).collect();
+            outage.add(&reasons);
+        }
+        let all = "app-1 down: killed by SIGKILL; app-10 down; app-1 down: exit status 3";
+        assert_eq!(outage.why(), all);
     }
 }
