@@ -205,10 +205,16 @@ impl Missed {
     }
 }
 
+/// An error that says which file it is of.
+fn failed_at(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// Changes the file of the cluster in this directory, if `change` does.
 fn change(dir: &Path, change: impl FnOnce(&mut Missed) -> bool) -> io::Result<()> {
-    let lock = File::options().create(true).append(true).open(dir.join(LOCK_FILE))?;
-    let _one = FileLock::wait(lock)?;
+    let lock = dir.join(LOCK_FILE);
+    let opened = File::options().create(true).append(true).open(&lock);
+    let _one = opened.and_then(FileLock::wait).map_err(failed_at(&lock))?;
     let path = dir.join(FILE);
     // What cannot be read is made anew.
     let mut missed = Missed::read(&path).unwrap_or_default();
@@ -216,9 +222,8 @@ fn change(dir: &Path, change: impl FnOnce(&mut Missed) -> bool) -> io::Result<()
         return Ok(());
     }
     let fresh = dir.join(format!("{FILE}.new"));
-    remove_if_present(&fresh)?;
-    fs::write(&fresh, missed.text())?;
-    fs::rename(fresh, path)
+    remove_if_present(&fresh).and_then(|()| fs::write(&fresh, missed.text())).map_err(failed_at(&fresh))?;
+    fs::rename(fresh, &path).map_err(failed_at(&path))
 }
 
 /// Writes down what a view says. `unix` is the time in seconds.
@@ -422,6 +427,18 @@ mod tests {
         }
         assert_eq!((all.left.len(), all.all.len()), (LEFT_MAX, 0), "names that are used once are not kept");
         assert_eq!(Missed::parse(&all.text()), all);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_with_its_file() {
+        for file in [FILE, LOCK_FILE, "missed.new"] {
+            let dir = tempfile::tempdir().expect("made");
+            let path = dir.path().join(file);
+            fs::create_dir(&path).expect("made");
+            let failed = learn(dir.path(), &view(9, &[], &[("kv-2", 5, 9, false)]), NOW);
+            let said = failed.expect_err("it is a directory").to_string();
+            assert!(said.starts_with(&format!("{}: ", path.display())), "{said}");
+        }
     }
 
     #[test]
