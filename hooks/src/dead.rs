@@ -9,7 +9,7 @@ use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The file is not made larger than this: further letters are lost, which the log says.
@@ -54,7 +54,7 @@ pub(crate) fn unwritable(path: &Path) -> Option<String> {
     match path.metadata() {
         Ok(found) if !found.is_file() => return unusable("it is no file".to_owned()),
         Ok(_) => {
-            if let Err(error) = access(path, Access::WRITE_OK) {
+            if let Err(error) = access(path, Access::READ_OK | Access::WRITE_OK) {
                 return unusable(io::Error::from(error).to_string());
             }
         }
@@ -71,10 +71,18 @@ pub(crate) fn unwritable(path: &Path) -> Option<String> {
 /// Adds a letter.
 pub fn add(path: &Path, letter: &Letter) -> io::Result<()> {
     let _lock = lock(path)?;
-    let mut file = File::options().create(true).append(true).mode(0o600).open(path)?;
+    let mut file = File::options().create(true).read(true).append(true).mode(0o600).open(path)?;
     let mut line = serde_json::to_vec(letter)?;
     line.push(b'\n');
     let before = file.metadata()?.len();
+    // What a process that was killed has left of a letter stays a line of its own.
+    let mut last = [b'\n'];
+    if let Some(at) = before.checked_sub(1) {
+        file.read_exact_at(&mut last, at)?;
+    }
+    if last != [b'\n'] {
+        line.insert(0, b'\n');
+    }
     if before + line.len() as u64 > BYTES_MAX {
         return Err(io::Error::other(format!(
             "has {BYTES_MAX} bytes already; `obol hooks resend` empties it"
@@ -87,9 +95,17 @@ pub fn add(path: &Path, letter: &Letter) -> io::Result<()> {
 /// The letters of a file, and the number of lines that are none. Those come first that a [`resend`]
 /// has taken that is under way, or has died.
 pub fn read(path: &Path) -> io::Result<(Vec<Letter>, u64)> {
+    Ok(parse(&with_taken(path)?))
+}
+
+/// The text of those that were taken, and then of the others.
+fn with_taken(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = bytes(&beside(path, TAKEN))?;
+    if text.last().is_some_and(|byte| *byte != b'\n') {
+        text.push(b'\n');
+    }
     text.extend(bytes(path)?);
-    Ok(parse(&text))
+    Ok(text)
 }
 
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
@@ -137,8 +153,7 @@ pub fn resend(
     let letters = {
         let _lock = lock(path)?;
         // What an earlier attempt has left behind that died.
-        let mut text = bytes(&taken)?;
-        text.extend(bytes(path)?);
+        let text = with_taken(path)?;
         let fresh = beside(path, ".resending.new");
         let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&fresh)?;
         file.write_all(&text).and_then(|()| fs::rename(&fresh, &taken))?;
@@ -213,6 +228,22 @@ mod tests {
         let resent = resend(&config, Some("good"), |_, _| ()).expect("resent");
         assert_eq!(resent, Resent { kept: 2, ..Resent::default() });
     }
+
+    #[test]
+    fn a_letter_after_half_a_letter_is_kept() {
+        let folder = tempfile::tempdir().expect("made");
+        let path = folder.path().join("dead.jsonl");
+        fs::write(&path, "{\"hook\":\"a\",").expect("written");
+        let event = event(Kind::Alert, "one");
+        let letter = Letter { hook: "a".to_owned(), event, attempts: 8, why: "x".to_owned() };
+        for kept in 1..=2 {
+            add(&path, &letter).expect("added");
+            assert_eq!(read(&path).expect("read"), (vec![letter.clone(); kept], 1));
+        }
+        fs::write(beside(&path, TAKEN), "{\"hook\":").expect("written");
+        assert_eq!(read(&path).expect("read"), (vec![letter.clone(), letter], 2));
+    }
+
     #[test]
     fn letters_that_a_killed_resend_has_taken_are_listed_and_sent_and_two_resends_exclude_each_other() {
         let folder = tempfile::tempdir().expect("made");
