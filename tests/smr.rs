@@ -121,6 +121,44 @@ fn a_leader_of_two_that_is_stopped_leaves_the_store_to_the_other_one() {
     assert_eq!(first.wait().expect("a child").code(), Some(0));
 }
 
+/// Replicas of a store that died, none of which begins an empty one; they are stopped.
+fn wait_and_are_stopped(root: &Root, names: &[&str]) {
+    let replicas: Vec<Child> = names.iter().map(|name| serve(root, name)).collect();
+    root.until("all are members", |status| names.iter().all(|name| status.is_active(name)));
+    // The oldest one says it for all.
+    until("they wait", || says(root, &["status"]).out.contains("waits for a replica that has the log"));
+    let said = says(root, &["put", "b", "2", "--timeout", "200ms"]).ends(1);
+    assert!(said.err.contains("no answer within"), "{said:?}");
+    for name in names {
+        root.run(&["stop", name]).ends(0);
+    }
+    for mut replica in replicas {
+        assert_eq!(replica.wait().expect("a child").code(), Some(0));
+    }
+}
+
+#[test]
+fn replicas_that_only_waited_keep_the_marks_of_a_store_that_died() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let all = ["smr-1", "smr-2", "smr-3"];
+    let mut replicas = three(&root, "view");
+    for replica in &mut replicas {
+        replica.kill().expect("it runs");
+    }
+    for mut replica in replicas {
+        assert!(replica.wait().is_ok());
+    }
+    root.until("none is a member", |status| all.iter().all(|name| !status.is_active(name)));
+    wait_and_are_stopped(&root, &all);
+    let said = says(&root, &["status"]).ends(1);
+    assert!(said.out.contains("the store died with the last of smr-1, smr-2, smr-3;"), "{said:?}");
+    wait_and_are_stopped(&root, &["smr-1"]);
+    let mut first = serve_with(&root, "smr-1", &["--force-empty"]);
+    until("it serves", || says(&root, &["put", "b", "2"]).code == Some(0));
+    root.run(&["stop", "smr-1"]).ends(0);
+    assert_eq!(first.wait().expect("a child").code(), Some(0));
+}
+
 #[test]
 fn a_survivor_of_two_continues_on_an_operators_word() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);

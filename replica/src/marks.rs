@@ -1,6 +1,7 @@
 //! Which replicas of this host have had the store: a file of the cluster for each. A replica that
-//! leaves takes its own away if others have the store; one that dies does not, nor does one that leaves
-//! with the last copy. So a first replica knows whether keys would be lost if it began a new log.
+//! leaves takes its own away if it had the store and others have it; one that dies does not, nor does
+//! one that leaves with the last copy, or without having had it. So a first replica knows whether keys
+//! would be lost if it began a new log.
 //!
 //! And the word of an operator that a replica is to continue alone: another file.
 
@@ -62,6 +63,6 @@ pub fn end_recovery(site: &Site, member: &str) -> bool {
 
 /// It has left, and its memory is not needed.
 pub fn clear(site: &Site, member: &str) {
-    // It may never have had the store.
+    // It may not have been written.
     let _ = fs::remove_file(path(site, member));
 }

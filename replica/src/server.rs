@@ -161,15 +161,22 @@ fn client_beside(area: Area) -> Client {
     Client::new(area, obol_agent::seed(), LOOK_BESIDE_EVERY, AGAIN_EVERY)
 }
 
-impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, O> {
-    type Output = ReplicaState;
+/// What a replica was until it ended.
+struct Life {
+    last: ReplicaState,
+    /// Whether it ever had the whole state of the store.
+    had_store: bool,
+}
 
-    fn on<D: Drive>(self, endpoint: &mut D) -> ReplicaState {
+impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, O> {
+    type Output = Life;
+
+    fn on<D: Drive>(self, endpoint: &mut D) -> Life {
         let Self { node, site, settings, stop, observer, area, mut replace_at, mut stopped, mut recovery_at } =
             self;
         observer.joined(endpoint.waker());
         let (done, mut reported) = (AtomicBool::new(false), None);
-        let (mut last, mut at) = (ReplicaState::Out, Instant::now());
+        let (mut last, mut at, mut had_store) = (ReplicaState::Out, Instant::now(), false);
         endpoint.run(node, &done, |node, endpoint| {
             Self::use_client(node, observer, (area, &mut replace_at), endpoint);
             let Some(replica) = node.replica() else { return };
@@ -188,6 +195,7 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                     ReplicaState::Following { whole: true } | ReplicaState::Leading { ready: true, .. }
                 );
                 if has_all {
+                    had_store = true;
                     marks::set(site, settings.name).unwrap_or_else(|error| observer.unmarked(error));
                 }
                 observer.changed(replica, last);
@@ -223,7 +231,7 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                 }
             }
         });
-        last
+        Life { last, had_store }
     }
 }
 
@@ -273,13 +281,14 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
             stopped,
             recovery_at,
         };
-        let last = endpoint.each(turns);
+        let Life { last, had_store } = endpoint.each(turns);
         let departure = node.replica().map_or(Departure::Left, Replica::departure);
         client = node.take_client();
         endpoint.serve(&mut node, &AtomicBool::new(true));
         if stop.load(Ordering::Relaxed) {
             let keeps = departure != Departure::Left && observer.leaves(departure);
-            if !keeps {
+            // The mark that one without the store has found tells of the death of an earlier one.
+            if had_store && !keeps {
                 marks::clear(site, name.as_str());
             }
             return Ok(());
