@@ -160,6 +160,26 @@ fn replicas_that_only_waited_keep_the_marks_of_a_store_that_died() {
 }
 
 #[test]
+fn a_check_keeps_the_mark_of_a_store_that_died() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let mut first = serve(&root, "smr-1");
+    until("it serves", || says(&root, &["put", "a", "1"]).code == Some(0));
+    first.kill().expect("it runs");
+    assert!(first.wait().is_ok());
+    root.until("it is no member", |status| !status.is_active("smr-1"));
+    let died = || {
+        let said = says(&root, &["status"]).ends(1);
+        assert!(said.out.contains("the store died with the last of smr-1; begin"), "{said:?}");
+    };
+    died();
+    let said = says(&root, &["check", "--for", "1s", "--clients", "1", "--json"]).ends(0).json();
+    assert_eq!([&said["wrong"], &said["lost"]], [0, 0], "{said}");
+    died();
+    wait_and_are_stopped(&root, &["smr-1"]);
+    died();
+}
+
+#[test]
 fn a_survivor_of_two_continues_on_an_operators_word() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let [mut first, mut second] = two(&root);

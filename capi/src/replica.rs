@@ -135,7 +135,8 @@ fn settings(name: Name, voters: u32) -> Result<Settings, Refusal> {
     if voters == 0 || voters as usize > VOTERS_MAX {
         return Err(Refusal::argument(format_args!("voters is {voters}; it has to be 1 to {VOTERS_MAX}")));
     }
-    Ok(Settings { name, voters, unreplicated: false, force_empty: false, poll_every: POLL_EVERY })
+    let (unreplicated, force_empty, temporary) = (false, false, false);
+    Ok(Settings { name, voters, unreplicated, force_empty, temporary, poll_every: POLL_EVERY })
 }
 
 /// Executes a command on the replicated service, and stores the reply of `on_commit`: up to `room`

@@ -10,7 +10,7 @@ mod server;
 mod store;
 
 pub use client::{ClientMember, Work};
-pub use marks::{clear as clear_mark, end_recovery, left as marks_left, recover};
+pub use marks::{Whose, end_recovery, recover};
 pub use server::{Observer, Settings, serve};
 pub use store::{CallError, Store};
 

@@ -1,6 +1,7 @@
 //! A replica's thread: a member that keeps the log, until it is stopped or cannot serve any more.
 
-use crate::{AGAIN_EVERY, ReplicaError, area, join, marks};
+use crate::marks::{self, Whose};
+use crate::{AGAIN_EVERY, ReplicaError, area, join};
 use obol_fabric::host::{Waker, clock, sched};
 use obol_fabric::verbs::{retry_within, timeout_of};
 use obol_fabric::{Drive, Name, Nanos};
@@ -66,8 +67,16 @@ pub struct Settings {
     pub unreplicated: bool,
     /// It begins a new log even if earlier replicas of this host had one.
     pub force_empty: bool,
+    /// Its store ends with the command that started it, and is not missed then.
+    pub temporary: bool,
     /// Its poll interval; zero keeps a core busy.
     pub poll_every: Nanos,
+}
+
+impl Settings {
+    const fn whose(&self) -> Whose {
+        if self.temporary { Whose::Command } else { Whose::Users }
+    }
 }
 
 /// To whom a replica's state is reported.
@@ -196,7 +205,10 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                 );
                 if has_all {
                     had_store = true;
-                    marks::set(site, settings.name).unwrap_or_else(|error| observer.unmarked(error));
+                    settings
+                        .whose()
+                        .set(site, settings.name)
+                        .unwrap_or_else(|error| observer.unmarked(error));
                 }
                 observer.changed(replica, last);
             } else if settings.poll_every == Nanos::ZERO {
@@ -246,7 +258,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
     observer: &mut impl Observer,
 ) -> Result<(), ReplicaError> {
     let name = settings.name;
-    let mut founds = settings.force_empty || marks::left(site)?.is_empty();
+    let mut founds = settings.force_empty || settings.whose().left(site)?.is_empty();
     let polls = settings.poll_every == Nanos::ZERO;
     // Scheduled as the agent that watches it; a thread that polls without a pause would block its
     // core for all others.
@@ -289,7 +301,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
             let keeps = departure != Departure::Left && observer.leaves(departure);
             // The mark that one without the store has found tells of the death of an earlier one.
             if had_store && !keeps {
-                marks::clear(site, name.as_str());
+                settings.whose().clear(site, name.as_str());
             }
             return Ok(());
         }

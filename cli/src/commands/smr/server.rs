@@ -83,7 +83,7 @@ pub(crate) struct Options {
     /// Print its state as JSON lines
     #[arg(long)]
     json: bool,
-    /// End with the process that started it
+    /// End with the process that started it, and the store with it
     #[arg(long, hide = true)]
     tied: bool,
 }
@@ -338,6 +338,7 @@ fn serve<S: Begins, E: Detector, G: Guard>(
         voters: options.voters,
         unreplicated: options.unreplicated,
         force_empty: options.force_empty,
+        temporary: options.tied,
         poll_every: Nanos::from_std(options.poll_every),
     };
     obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::begin(options)), stop, printer)

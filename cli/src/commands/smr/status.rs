@@ -6,7 +6,7 @@ use obol_console::output::{self, Failure};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::replicas::Replicas;
-use obol_replica::ReplicaError;
+use obol_replica::{ReplicaError, Whose};
 use obol_smr::REPLICA_PREFIX;
 use serde::Serialize;
 use std::path::Path;
@@ -91,7 +91,7 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     if options.json {
         output::json(&status)?;
     } else if status.of.replicas.is_empty() {
-        let left = obol_replica::marks_left(site).map_err(failure)?;
+        let left = Whose::Users.left(site).map_err(failure)?;
         output::line(format_args!("{}: {}", status.cluster, none_runs(&left)))?;
     } else {
         print(&status)?;

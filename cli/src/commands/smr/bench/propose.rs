@@ -67,8 +67,14 @@ pub(super) fn measure(
     time: Duration,
 ) -> Result<Measured, Failure> {
     let name = Name::new(&replicas::name(0)).map_err(Failure::failed)?;
-    let settings =
-        Settings { name, voters: count, unreplicated: false, force_empty: true, poll_every: poll_interval };
+    let settings = Settings {
+        name,
+        voters: count,
+        unreplicated: false,
+        force_empty: true,
+        temporary: true,
+        poll_every: poll_interval,
+    };
     let stop = AtomicBool::new(false);
     let (tx, leads) = mpsc::channel();
     let mut proposer = Proposer {
