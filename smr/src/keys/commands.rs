@@ -57,8 +57,8 @@ pub(super) const TABLE: &[(&str, Command, &str)] = &[
     ("DEL", Command::Del, "key [key ...]"),
     ("EXEC", Command::Exec, ": the commands since MULTI take effect as one"),
     ("EXISTS", Command::Exists, "key [key ...]"),
-    ("EXPIRE", Command::Expire, "key seconds [NX|XX|GT|LT]"),
-    ("EXPIREAT", Command::Expireat, "key unix-time [NX|XX|GT|LT]"),
+    ("EXPIRE", Command::Expire, "key seconds [NX|XX] [GT|LT]"),
+    ("EXPIREAT", Command::Expireat, "key unix-time [NX|XX] [GT|LT]"),
     ("FLUSHALL", Command::Flush, "[ASYNC|SYNC]"),
     ("FLUSHDB", Command::Flush, "[ASYNC|SYNC]"),
     ("GET", Command::Get, "key"),
@@ -70,8 +70,8 @@ pub(super) const TABLE: &[(&str, Command, &str)] = &[
     ("MGET", Command::Mget, "key [key ...]"),
     ("MSET", Command::Mset, "key value [key value ...]"),
     ("PERSIST", Command::Persist, "key"),
-    ("PEXPIRE", Command::Pexpire, "key ms [NX|XX|GT|LT]"),
-    ("PEXPIREAT", Command::Expireat, "key unix-time-ms [NX|XX|GT|LT]"),
+    ("PEXPIRE", Command::Pexpire, "key ms [NX|XX] [GT|LT]"),
+    ("PEXPIREAT", Command::Expireat, "key unix-time-ms [NX|XX] [GT|LT]"),
     ("PSETEX", Command::Psetex, "key ms value"),
     ("PTTL", Command::Pttl, "key"),
     ("SET", Command::Set, "key value [NX|XX] [GET] [EX s|PX ms|EXAT t|PXAT ms|KEEPTTL]"),
@@ -304,41 +304,45 @@ fn deadline(now: u64, span: &[u8], unit: i64, name: &str) -> Result<u64, Refusal
     until.and_then(|until| u64::try_from(until).ok()).ok_or_else(invalid)
 }
 
-/// Which deadlines EXPIRE may replace.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Replaces {
-    Any,
-    None,
-    Some,
-    Earlier,
-    Later,
+/// Which deadlines EXPIRE may replace: all conditions have to hold.
+#[derive(Clone, Copy, Default)]
+struct Replaces {
+    /// Only that of a key which has none.
+    none: bool,
+    /// Only one that is there.
+    some: bool,
+    earlier: bool,
+    later: bool,
 }
 
 impl Replaces {
     fn parse(options: &[&[u8]]) -> Result<Self, Refusal> {
-        Ok(match options {
-            [] => Self::Any,
-            [one] => match &one.to_ascii_uppercase()[..] {
-                b"NX" => Self::None,
-                b"XX" => Self::Some,
-                b"GT" => Self::Earlier,
-                b"LT" => Self::Later,
+        let mut all = Self::default();
+        for one in options {
+            match &one.to_ascii_uppercase()[..] {
+                b"NX" => all.none = true,
+                b"XX" => all.some = true,
+                b"GT" => all.earlier = true,
+                b"LT" => all.later = true,
                 _ => return Err(format!("ERR Unsupported option {}", short(one))),
-            },
-            _ => return Err("ERR NX and XX, GT or LT options at the same time are not compatible".to_owned()),
-        })
+            }
+        }
+        if all.none && (all.some || all.earlier || all.later) {
+            return Err("ERR NX and XX, GT or LT options at the same time are not compatible".to_owned());
+        }
+        if all.earlier && all.later {
+            return Err("ERR GT and LT options at the same time are not compatible".to_owned());
+        }
+        Ok(all)
     }
 
     /// Whether a deadline may take the place of this one, 0 for never. `None` has already passed.
     fn allow(self, before: u64, next: Option<u64>) -> bool {
         let next = next.unwrap_or(0);
-        match self {
-            Self::Any => true,
-            Self::None => before == 0,
-            Self::Some => before != 0,
-            Self::Earlier => before != 0 && next > before,
-            Self::Later => before == 0 || next < before,
-        }
+        (!self.none || before == 0)
+            && (!self.some || before != 0)
+            && (!self.earlier || before != 0 && next > before)
+            && (!self.later || before == 0 || next < before)
     }
 }
 
