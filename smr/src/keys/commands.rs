@@ -289,7 +289,7 @@ struct SetOptions {
     if_present: bool,
     get: bool,
     keep: bool,
-    /// When it expires.
+    /// When it expires; one that has passed is not later than the time of the entry.
     until: Option<u64>,
 }
 
@@ -303,6 +303,9 @@ fn deadline(now: u64, span: &[u8], unit: i64, name: &str) -> Result<u64, Refusal
     let until = span.checked_mul(unit).and_then(|span| span.checked_add(i64::try_from(now).ok()?));
     until.and_then(|until| u64::try_from(until).ok()).ok_or_else(invalid)
 }
+
+/// In the place of every time of day that has passed, which clients cannot send: see [`from_now`].
+const PASSED: [&[u8]; 2] = [b"PXAT", b"0"];
 
 /// Which deadlines EXPIRE may replace: all conditions have to hold.
 #[derive(Clone, Copy, Default)]
@@ -363,6 +366,12 @@ impl SetOptions {
                         return Err(syntax());
                     }
                     args = rest;
+                }
+                name if name == PASSED[0] && args.first() == Some(&PASSED[1]) => {
+                    if options.until.replace(0).is_some() {
+                        return Err(syntax());
+                    }
+                    args = &args[1..];
                 }
                 _ => return Err(syntax()),
             }
@@ -463,6 +472,10 @@ impl Keys {
                 put_bulk(self.get(key), out);
                 self.remove(key);
             }
+            (Command::Getex, [key, passed @ ..]) if *passed == PASSED => {
+                put_bulk(self.get(key), out);
+                self.remove(key);
+            }
             (Command::Getex, [key, options @ ..]) => {
                 let until = match options {
                     [] => None,
@@ -527,7 +540,9 @@ impl Keys {
             put_bulk(self.get(key), out);
         }
         let is_allowed = before.is_some() && !options.if_absent || before.is_none() && !options.if_present;
-        if is_allowed {
+        if is_allowed && options.until.is_some_and(|until| until <= self.now) {
+            self.remove(key);
+        } else if is_allowed {
             let kept = before.filter(|_| options.keep).unwrap_or(0);
             self.set(key, value, options.until.unwrap_or(kept));
         }
@@ -652,10 +667,15 @@ pub(super) fn from_now<'a>(
             b"PXAT" => 1,
             _ => continue,
         };
-        // What has passed already ends at once. What can be no time is refused as such.
+        // What can be no time is refused as such.
         let is_time = integer(&all[n + 1]).ok()? > 0;
-        let span = if is_time { left(&all[n + 1], unit)?.max(1) } else { 0 };
-        (all[n], all[n + 1], any) = (b"PX".to_vec(), span.to_string().into_bytes(), true);
+        let span = if is_time { left(&all[n + 1], unit)? } else { 0 };
+        let by = if is_time && span <= 0 {
+            PASSED.map(<[u8]>::to_vec)
+        } else {
+            [b"PX".to_vec(), span.to_string().into_bytes()]
+        };
+        ([all[n], all[n + 1]], any) = (by, true);
     }
     any.then_some(all)
 }

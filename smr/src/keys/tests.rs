@@ -124,6 +124,21 @@ fn a_key_expires_by_the_time_of_entries_alone() {
     assert_eq!(run(&mut keys, 1_500, &["GET a", "DBSIZE"]), ["$-1;", ":1;"]);
     assert_eq!(read(&keys, 1_500, "GET a"), ["$-1;"]);
     run(&mut keys, 1_500, &["PERSIST b", "SET c 1 PX 1", "EXPIRE b 0"]);
+    // As the server words a time of day that has passed.
+    for (command, reply) in [
+        ("SET d 2 PX 900", "+OK;"),
+        ("SET d 3 NX PXAT 0", "$-1;"),
+        ("SET d 3 PXAT 0 GET", "$1;2;"),
+        ("EXISTS d", ":0;"),
+        ("SET d 3", "+OK;"),
+        ("SET d 3 PXAT 0 PX 5", "-ERR syntax error;"),
+        ("SET d 3 PXAT 0 KEEPTTL", "-ERR syntax error;"),
+        ("GETEX d PXAT 0", "$1;3;"),
+        ("GETEX d PXAT 0", "$-1;"),
+        ("EXISTS d", ":0;"),
+    ] {
+        assert_eq!(run(&mut keys, 1_500, &[command]), [reply], "{command}");
+    }
     assert_eq!(run(&mut keys, 9_000, &["DBSIZE"]), [":0;"]);
     assert!(keys.deadlines.is_empty());
 }
@@ -250,7 +265,8 @@ fn times_of_day_are_replaced_by_times_from_now() {
         ("expireat k 1000 NX", Some("PEXPIRE k -500 NX")),
         ("PEXPIREAT k 1000700", Some("PEXPIRE k 200")),
         ("SET k v EXAT 1002 NX", Some("SET k v PX 1500 NX")),
-        ("SET k v GET pxat 5", Some("SET k v GET PX 1")),
+        ("SET k v GET pxat 5", Some("SET k v GET PXAT 0")),
+        ("GETEX k EXAT 1000", Some("GETEX k PXAT 0")),
         ("GETEX k PXAT 1000501", Some("GETEX k PX 1")),
         ("SET k v EXAT 0", Some("SET k v PX 0")),
         ("SET EXAT 1", None),

@@ -445,6 +445,8 @@ fn times_of_day_are_those_of_the_server() {
     let [_, _, first, _, second, ..] = got[..] else { panic!("{got:?}") };
     assert!([first, second].iter().all(|left| matches!(*left, ":98" | ":99" | ":100")), "{got:?}");
     assert_eq!(got[5..], [":1", "$-1", ""], "what has passed ends at once");
+    let lines = "SET a 1\nGETEX a EXAT 5\nGET a\nSET a 1\nSET a 2 EXAT 5\nGET a\nDBSIZE\n";
+    assert_eq!(answers(&mut Store::default(), lines), "+OK;$1;1;$-1;+OK;+OK;$-1;:0;");
 }
 
 #[test]
