@@ -48,8 +48,12 @@ apt_private() {
         /usr/share/keyrings/debian-archive-keyring.gpg "$suite"
     done >"$dir/sources.list"
   fi
-  "$tool" -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- \
-    -o Dir::State::lists="$dir/lists" -o Dir::Cache="$dir" -o APT::Sandbox::User=root "$@"
+  # Stages run side by side, and apt does not wait for the lock of its lists.
+  (
+    flock 8
+    "$tool" -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- \
+      -o Dir::State::lists="$dir/lists" -o Dir::Cache="$dir" -o APT::Sandbox::User=root "$@" 8>&-
+  ) 8>"$dir/users.lock"
 }
 
 apt_private_update() {
