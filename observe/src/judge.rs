@@ -389,7 +389,8 @@ pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<Reason>) 
             // except where trouble came first.
             let remedy = unseen_majority.or_else(|| has_majority.then(|| why.remedy().to_owned()));
             reasons.extend(remedy.map(Reason::other));
-            (Health::Unavailable, reasons)
+            // Members on hosts that cannot be read may act.
+            if is_partial { not_known(reasons) } else { (Health::Unavailable, reasons) }
         }
     }
 }
@@ -650,6 +651,24 @@ mod tests {
         // What keeps this host from reading the others comes first.
         let (health, reasons) = seen(&UNSEEN, Some(TROUBLE));
         assert!(health == Health::Unknown && !says(&reasons), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_cluster_is_not_unavailable_because_of_hosts_that_cannot_be_read() {
+        let agent = Process {
+            process: obol_fabric::host::Process { pid: 9, started: 8 },
+            alive: true,
+            ..Process::missing(Name::new("node-1").expect("a name"), Kind::Agent)
+        };
+        // The gateways of both other hosts are dead, and the lease of the own agent has ended.
+        let absent =
+            [("coord-1", Absence::Silent), ("coord-3", Absence::Silent), ("node-3", Absence::Silent)];
+        let (health, reasons) = seen_with(&absent, None, vec![agent]);
+        assert_eq!(health, Health::Unknown, "{reasons:?}");
+        assert!(
+            reasons.iter().any(|why| why.ends_with("no program that can be read may act")),
+            "{reasons:?}"
+        );
     }
 
     #[test]
