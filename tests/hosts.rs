@@ -420,6 +420,16 @@ fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
     root.until("it is down", |status| status.reasons().contains("app-2 down"));
     root.run(&["start", "app-2", "--cluster", "default.3"]).ends(0);
     root.healthy();
+    // A name of another host is refused, whether the file of hosts has it or a process.
+    root.run(&["agent", "--name", "node-2"]).refused(&["node-2 is of host 2, and this is host 1"]);
+    root.run(&["app", "--node", "node-1", "--name", "app-2"]).refused(&["app-2 is of host 2"]);
+    let mut replica = root.command(&["smr", "server", "--name", "smr-1", "--cluster", "default.2"]);
+    let mut replica = replica.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    root.until("it is a member", |status| status.incarnation("smr-1") != 0);
+    root.run(&["smr", "server", "--name", "smr-1"]).refused(&["smr-1 runs already", "of another host"]);
+    root.run(&["stop", "smr-1", "--cluster", "default.2"]).ends(0);
+    assert!(replica.wait().expect("a child").success());
+    root.healthy();
     // A coordinator of another host does not stay as a spare.
     let removed = root.run(&["coordinator", "remove", "3"]).ends(0);
     assert!(removed.out.contains("stopped coord-3"), "{removed:?}");

@@ -39,6 +39,7 @@ pub(crate) fn enter(
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     if let Some(kind) = kind {
         site.deployment.check_name(kind, process).map_err(Failure::refused)?;
+        of_this_host(&site, process)?;
     }
     let name = NameClaim::reserve(&site.cluster, process).map_err(Failure::refused)?;
     log.start(root, &site, process, agent);
@@ -46,6 +47,17 @@ pub(crate) fn enter(
     program::release();
     program::keep_freed();
     Ok((site, stop, name))
+}
+
+/// Refuses a name that the file of hosts gives to another host, whose process may live.
+pub(crate) fn of_this_host(site: &Site, process: Name) -> Result<(), Failure> {
+    let own = site.deployment.own_host();
+    match site.deployment.home_of(process).filter(|home| *home != own) {
+        Some(home) => Err(Failure::Refused(format!(
+            "{process} is of host {home}, and this is host {own}: start it there, or choose another name"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The service manager that started this process. A daemon works without one.

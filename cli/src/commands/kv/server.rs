@@ -2,6 +2,7 @@
 
 use super::marks::Whose;
 use super::{Patience, Sharding, area, join};
+use crate::ending::unused_elsewhere;
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::Args;
@@ -332,6 +333,7 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     let stop = &*stop;
     // That of its log; each shard has a name of its own, or this one.
     let _name = NameClaim::reserve(&site.cluster, options.name).map_err(Failure::refused)?;
+    unused_elsewhere(root, site.cluster.name(), options.name)?;
     options.log.start(root, site, options.name, None);
     // Its state may be large, and no step may join or give back all that was freed.
     program::keep_freed();

@@ -168,7 +168,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
     let mut site = Site::open(root, cluster).map_err(Failure::refused)?;
     obol_replica::for_requests(&mut site);
     match command {
-        Smr::Server(options) => server::run(&site, options),
+        Smr::Server(options) => server::run(root, &site, options),
         Smr::Status(options) => status::run(root, &site, options),
         Smr::Recover(options) => recover::run(root, &site, options),
         Smr::Get { key, client } if key.len() > KEY_BYTES_MAX => {

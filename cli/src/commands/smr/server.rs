@@ -3,6 +3,7 @@
 use super::failure;
 use super::preset::PresetName;
 use super::resp::{Front, Server};
+use crate::ending::unused_elsewhere;
 use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_console::options::duration;
@@ -17,7 +18,7 @@ use obol_smr::{
 };
 use serde::Serialize;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -253,7 +254,7 @@ impl Observer for Printer<'_> {
     }
 }
 
-pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
+pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     if options.tied {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
@@ -278,6 +279,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     let stop = signals::ending()?;
     // Also between two of its lives.
     let _name = NameClaim::reserve(&site.cluster, options.name).map_err(Failure::refused)?;
+    unused_elsewhere(root, site.cluster.name(), options.name)?;
     let front = options
         .resp
         .map(|address| {
