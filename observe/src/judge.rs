@@ -658,9 +658,11 @@ mod tests {
         let agent = Process {
             process: obol_fabric::host::Process { pid: 9, started: 8 },
             alive: true,
+            incarnation: obol_fabric::Incarnation(3),
             ..Process::missing(Name::new("node-1").expect("a name"), Kind::Agent)
         };
-        // The gateways of both other hosts are dead, and the lease of the own agent has ended.
+        // The gateways of both other hosts are dead, and the lease of the own agent has ended. It is the
+        // member with the last number.
         let absent =
             [("coord-1", Absence::Silent), ("coord-3", Absence::Silent), ("node-3", Absence::Silent)];
         let (health, reasons) = seen_with(&absent, None, vec![agent]);
