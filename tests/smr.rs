@@ -240,28 +240,6 @@ fn a_leader_that_has_lost_both_followers_continues_on_an_operators_word() {
     assert_eq!(second.wait().expect("a child").code(), Some(0));
 }
 
-/// No step of dropping keys may join or give back what all of them have freed: its allocator is set so. Then
-/// the heap of a thread is writable as a whole, and not as far as it is used.
-#[cfg(target_env = "gnu")]
-#[test]
-fn a_replica_keeps_what_it_has_freed() {
-    const HEAP_BYTES: u64 = 64 << 20;
-    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    let mut replica = serve(&root, "smr-1");
-    until("it serves", || says(&root, &["put", "a", "1"]).code == Some(0));
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", replica.id())).expect("it runs");
-    let is_whole_heap = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (from, to) = words.next().and_then(|range| range.split_once('-')).expect("a range");
-        let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).expect("a number"));
-        let is_private = words.next() == Some("rw-p") && words.nth(3).is_none();
-        is_private && from.is_multiple_of(HEAP_BYTES) && to - from >= HEAP_BYTES / 8 * 7
-    };
-    assert!(maps.lines().any(is_whole_heap), "{maps}");
-    root.run(&["stop", "smr-1"]).ends(0);
-    assert_eq!(replica.wait().expect("a child").code(), Some(0));
-}
-
 fn figures(status: &Value, figure: &str) -> Vec<u64> {
     let replicas = status["replicas"].as_array().expect("a list");
     replicas.iter().filter_map(|replica| replica["log"][figure].as_u64()).collect()
