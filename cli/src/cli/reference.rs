@@ -4,7 +4,7 @@
 //! What was changed on purpose: `OBOL_BLESS=1 cargo test --release -p obol cli`, then read the
 //! difference.
 
-use crate::commands::root::command;
+use crate::commands::root::command_as_wide_as;
 use clap::Command;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ fn walk(command: &Command, visit: &mut impl FnMut(&Command)) {
 }
 
 fn built() -> Command {
-    let mut command = command().term_width(WIDTH).disable_help_subcommand(true);
+    let mut command = command_as_wide_as(WIDTH).term_width(WIDTH).disable_help_subcommand(true);
     command.build();
     command
 }

@@ -3,6 +3,7 @@
 use clap::Command;
 use clap::builder::StyledStr;
 use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
 
 /// Where no terminal says how wide it is, and at most. As for all other help.
 const WIDTH_MAX: usize = 100;
@@ -21,9 +22,16 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Measure, prove, and the shell", &["bench", "sim", "config", "completions", "man", "help"]),
 ];
 
+/// How wide the help may be. Only a terminal that shows it is asked: without one, the library would run
+/// another program.
+pub(super) fn width() -> usize {
+    let shown = io::stdout().is_terminal().then(crossterm::terminal::window_size);
+    let columns = shown.and_then(Result::ok).map(|size| usize::from(size.columns));
+    columns.filter(|columns| *columns > 0).unwrap_or(WIDTH_MAX)
+}
+
 /// The help of `obol` itself, for [`Command::help_template`].
-pub(super) fn template(command: &Command) -> StyledStr {
-    let width = crossterm::terminal::size().map_or(WIDTH_MAX, |(width, _)| width.into());
+pub(super) fn template(command: &Command, width: usize) -> StyledStr {
     let (header, literal) = (command.get_styles().get_header(), command.get_styles().get_literal());
     let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     let names = GROUPS.iter().flat_map(|(_, names)| *names);

@@ -72,11 +72,16 @@ pub(crate) struct ClusterArgs {
 
 /// The command line. What it reads is the same for all commands; only the help differs.
 pub(crate) fn command() -> Command {
+    command_as_wide_as(groups::width())
+}
+
+/// The same, with help of this width.
+pub(crate) fn command_as_wide_as(width: usize) -> Command {
     let command = <Cli as clap::CommandFactory>::command();
     let command = without_empty_variables(command);
     let hidden: Vec<Arg> = command.get_arguments().map(|option| option.clone().hide(true)).collect();
     let command = hide_cluster_options(command, "", &hidden);
-    let template = groups::template(&command);
+    let template = groups::template(&command, width);
     command.help_template(template)
 }
 
