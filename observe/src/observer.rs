@@ -500,7 +500,7 @@ impl Observer {
         processes.iter().chain(&remote).for_each(|process| self.renewed.note(process));
         let deciders = self.deciders(view.as_deref());
         for all in [&mut processes, &mut remote] {
-            forget_predecessors(all);
+            past::forget_predecessors(all);
             // A coordinator that was removed from the quorum is not missed.
             all.retain(|p| p.alive || p.kind != Kind::Coordinator || deciders.includes(p));
             all.sort_by_key(|p| (p.kind, p.name));
@@ -777,25 +777,4 @@ fn occupied<'a>(
 ) -> impl Iterator<Item = SeatInfo> + use<'a> {
     let reader = *reader;
     (1..seats as u16).filter_map(move |seat| reader.seat(seat))
-}
-
-/// Drops entries that a later one replaces. A restarted program takes any free seat, and its agent
-/// a new region; the old entry stays listed until it is reused, as does the seat of a live program
-/// at a dead agent. Of each name, the running processes are kept, or else the last that ran.
-/// Several entries of one process (`obol run` is one process for all lives of its program) cannot
-/// be distinguished, and stay.
-fn forget_predecessors(processes: &mut Vec<Process>) {
-    let agents: HashSet<u32> =
-        processes.iter().filter(|p| p.seat == 0 && p.alive).map(|p| p.region).collect();
-    let in_place = |p: &Process| p.alive && (p.seat == 0 || agents.contains(&p.region));
-    let rank = |p: &Process| {
-        let life = p.alive.then_some((p.incarnation, p.region, p.seat));
-        (in_place(p), p.process.started, p.process.pid, life)
-    };
-    let mut newest = BTreeMap::new();
-    for process in processes.iter() {
-        let best = newest.entry((process.kind, process.name)).or_insert_with(|| rank(process));
-        *best = rank(process).max(*best);
-    }
-    processes.retain(|p| in_place(p) || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
 }

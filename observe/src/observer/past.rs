@@ -1,4 +1,5 @@
-//! What processes had counted and recorded when their memory got another owner.
+//! What processes had counted and recorded when their memory got another owner, and which rows a later
+//! life replaces.
 //!
 //! A new owner gets a new file, and the mapping of the old one stays readable. So whatever a process
 //! wrote until its end is read, however soon its successor came. The memory of coordinators is kept for
@@ -6,8 +7,10 @@
 
 use super::{News, Observer};
 use crate::renewals::Renewals;
+use crate::snapshot::Process;
 use obol_fabric::host::RegionInfo;
 use obol_membership::Kind;
+use std::collections::{BTreeMap, HashSet};
 
 impl Observer {
     /// Renewals over all lives of the processes that were read since it was opened, those before the
@@ -16,7 +19,7 @@ impl Observer {
         self.renewed.total()
     }
 
-    /// Reads memory that is no longer of its owner for the last time.
+    /// Reads memory once more when it gets another owner.
     pub(super) fn read_the_ended(&mut self, infos: &[RegionInfo]) {
         let seats = self.cluster.layout().limits().seats;
         let Self { watched, renewed, past, load, .. } = self;
@@ -48,4 +51,25 @@ impl Observer {
             spans.append(past);
         }
     }
+}
+
+/// Drops entries that a later one replaces. A restarted program takes any free seat, and its agent
+/// a new region; the old entry stays listed until it is reused, as does the seat of a live program
+/// at a dead agent. Of each name, the running processes are kept, or else the last that ran.
+/// Several entries of one process (`obol run` is one process for all lives of its program) cannot
+/// be distinguished, and stay.
+pub(super) fn forget_predecessors(processes: &mut Vec<Process>) {
+    let agents: HashSet<u32> =
+        processes.iter().filter(|p| p.seat == 0 && p.alive).map(|p| p.region).collect();
+    let in_place = |p: &Process| p.alive && (p.seat == 0 || agents.contains(&p.region));
+    let rank = |p: &Process| {
+        let life = p.alive.then_some((p.incarnation, p.region, p.seat));
+        (in_place(p), p.process.started, p.process.pid, life)
+    };
+    let mut newest = BTreeMap::new();
+    for process in processes.iter() {
+        let best = newest.entry((process.kind, process.name)).or_insert_with(|| rank(process));
+        *best = rank(process).max(*best);
+    }
+    processes.retain(|p| in_place(p) || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
 }
