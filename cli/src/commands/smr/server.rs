@@ -104,9 +104,9 @@ fn size(text: &str) -> Result<u64, String> {
     let unit = units.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
     let (number, unit) = unit.unwrap_or((text, 1));
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    bytes
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| format!("{text:?} is no size; one is a number of bytes, or of K, M or G: 500M"))
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
+        format!("{text:?} is not a size: give a number of bytes, or of K, M or G, such as 500M")
+    })
 }
 
 /// What a replica keeps, when it begins.
@@ -160,6 +160,8 @@ struct Printer<'a> {
     server: Option<Server<'a>>,
     /// Whether it was asked to begin an empty store and has not led yet.
     to_begin_anew: bool,
+    /// The store ends with the command that started it, which is not worth a remark.
+    temporary: bool,
 }
 
 impl Observer for Printer<'_> {
@@ -225,6 +227,7 @@ impl Observer for Printer<'_> {
     fn leaves(&mut self, departure: Departure) -> bool {
         let what = match departure {
             Departure::Left => return false,
+            Departure::Last if self.temporary => return true,
             Departure::Last => {
                 "it had the last copy of the store, which ends with it. A first replica of this host now waits for the store; \
                  --force-empty begins an empty one"
@@ -302,7 +305,8 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
         };
         let code = server.and_then(|server| {
             let to_begin_anew = options.force_empty;
-            let mut printer = Printer { json: options.json, name: options.name, server, to_begin_anew };
+            let (json, name, temporary) = (options.json, options.name, options.tied);
+            let mut printer = Printer { json, name, server, to_begin_anew, temporary };
             match options.service {
                 Kept::Keys => serve_as::<KeyValue>(site, options, &stop, &mut printer),
                 Kept::OrderBook => serve_as::<OrderBook>(site, options, &stop, &mut printer),
