@@ -2,6 +2,7 @@
 //! and what they leave alone.
 
 use crate::support::{Ran, Root, freeze, obol, programs, signal, until};
+use serde_json::json;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -234,4 +235,24 @@ fn a_dumb_terminal_gets_no_escape_codes() {
     assert!(shown.contains("cluster default has ended") && shown.contains("TERM is not dumb"), "{shown}");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
     drop(Ran::of(obol().args(["down", "--root"]).arg(root.path())));
+}
+
+#[test]
+fn what_was_done_to_a_process_is_said_for_scripts() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let done = |words: &[&str]| root.run(&[words, &["--json"]].concat()).ends(0).json();
+    let first = root.status().incarnation("app-1");
+    let killed = done(&["kill", "app-1"]);
+    assert_eq!((killed["name"].as_str(), killed["incarnation"].as_u64()), (Some("app-1"), Some(first)));
+    assert!(killed.get("left").is_none(), "{killed}");
+    let started = done(&["start", "app-1"]);
+    assert_eq!((started["name"].as_str(), started["in_place"].as_bool()), (Some("app-1"), Some(true)));
+    assert_ne!(started["pid"], killed["pid"]);
+    root.healthy();
+    let stopped = done(&["stop", "app-1"]);
+    assert_eq!((&stopped["pid"], stopped["left"].as_bool()), (&started["pid"], Some(true)));
+    assert_eq!(
+        done(&["mark", "deploy 1.4"]),
+        json!({"cluster": "default", "text": "deploy 1.4", "missed": null})
+    );
 }

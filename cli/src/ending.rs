@@ -39,7 +39,7 @@ pub(crate) struct Target {
 struct EndedJson {
     name: Name,
     pid: u32,
-    /// None of a gateway, which is no member.
+    /// None of a gateway, which is not a member.
     incarnation: Option<u64>,
     /// Of `stop`: whether it left the cluster before it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ struct StartedJson<'a> {
     name: &'a str,
     pid: u32,
     /// Whether it has its place in the cluster; if not, it waits for that.
-    is_in_place: bool,
+    in_place: bool,
 }
 
 /// How long `down` waits for a supervisor, and for killed processes, to be gone.
@@ -326,8 +326,8 @@ pub(crate) fn start(
     let pid =
         control::request(&dir, &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
     let pid = pid.unwrap_or(0);
-    let say = |is_in_place| {
-        output::json_or(*json, &StartedJson { name: target, pid, is_in_place }, |started| {
+    let say = |in_place| {
+        output::json_or(*json, &StartedJson { name: target, pid, in_place }, |started| {
             output::line(format_args!("started {target} (pid {})", started.pid))
         })
     };
