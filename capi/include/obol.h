@@ -175,7 +175,7 @@ typedef void (*obol_on_save)(void *context, struct obol_output *state);
 
 /**
  * Replaces the state by one that `on_save` wrote. Length 0 means the initial state, which it has to
- * accept. Returns false, and changes nothing, if it is no state of this service: the replica then takes
+ * accept. Returns false, and changes nothing, if this is not a state of the service: the replica then takes
  * no part any more, and calls end with `OBOL_STATUS_CLUSTER`. For a service with `obol_parts` the length
  * is always 0.
  */
@@ -248,7 +248,7 @@ typedef void (*obol_on_load_begin)(void *context);
  * Loads bytes into the second state, and returns how many of them it has used. They are what another
  * replica's `on_save_part` wrote, in the same order, but cut elsewhere: a call has some KB, and may end
  * in the middle of a record. What is not used is given again, with more after it. A number above
- * `length`, such as SIZE_MAX, says that this is no state of the service.
+ * `length`, such as SIZE_MAX, says that this is not a state of the service.
  */
 typedef size_t (*obol_on_load_part)(void *context, const uint8_t *bytes, size_t length);
 
@@ -389,7 +389,7 @@ extern "C" {
 
 /**
  * Takes a seat at the agent `agent` of this node, under the name `name_of_app`, and stores the
- * handle in `*app`. The program is no member before `obol_join`.
+ * handle in `*app`. The program becomes a member by `obol_join`.
  *
  * A name has 1 to 23 bytes of `a-z A-Z 0-9 . _ -` and begins with a letter or digit
  * (`OBOL_STATUS_ARGUMENT`). It belongs to one live process of the host at a time, until `obol_close`

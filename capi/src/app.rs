@@ -77,7 +77,7 @@ pub(crate) unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result
 }
 
 /// Takes a seat at the agent `agent` of this node, under the name `name_of_app`, and stores the
-/// handle in `*app`. The program is no member before `obol_join`.
+/// handle in `*app`. The program becomes a member by `obol_join`.
 ///
 /// A name has 1 to 23 bytes of `a-z A-Z 0-9 . _ -` and begins with a letter or digit
 /// (`OBOL_STATUS_ARGUMENT`). It belongs to one live process of the host at a time, until `obol_close`

@@ -27,7 +27,7 @@ pub type OnRead =
 pub type OnSave = Option<unsafe extern "C" fn(context: *mut c_void, state: *mut Output)>;
 
 /// Replaces the state by one that `on_save` wrote. Length 0 means the initial state, which it has to
-/// accept. Returns false, and changes nothing, if it is no state of this service: the replica then takes
+/// accept. Returns false, and changes nothing, if this is not a state of the service: the replica then takes
 /// no part any more, and calls end with `OBOL_STATUS_CLUSTER`. For a service with `obol_parts` the length
 /// is always 0.
 pub type OnLoad = Option<unsafe extern "C" fn(context: *mut c_void, state: *const u8, length: usize) -> bool>;
@@ -80,7 +80,7 @@ pub type OnLoadBegin = Option<unsafe extern "C" fn(context: *mut c_void)>;
 /// Loads bytes into the second state, and returns how many of them it has used. They are what another
 /// replica's `on_save_part` wrote, in the same order, but cut elsewhere: a call has some KB, and may end
 /// in the middle of a record. What is not used is given again, with more after it. A number above
-/// `length`, such as SIZE_MAX, says that this is no state of the service.
+/// `length`, such as SIZE_MAX, says that this is not a state of the service.
 pub type OnLoadPart =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: *const u8, length: usize) -> usize>;
 
@@ -141,7 +141,7 @@ pub struct Parts {
     pub on_work: OnWork,
 }
 
-/// The functions of a [`Service`], each of which is there.
+/// The functions of a [`Service`]; none is missing.
 #[derive(Clone)]
 pub(crate) struct Foreign {
     context: *mut c_void,
@@ -153,7 +153,7 @@ pub(crate) struct Foreign {
     parts: Option<InParts>,
 }
 
-/// The functions of [`Parts`], each of which is there, and what was begun with them.
+/// The functions of [`Parts`], none of them missing, and what was begun with them.
 #[derive(Clone)]
 struct InParts {
     on_save_begin: unsafe extern "C" fn(*mut c_void) -> u64,

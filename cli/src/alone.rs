@@ -1,4 +1,4 @@
-//! Commands of which one works on a host's cluster at a time.
+//! Commands that lock the cluster of a host, so that one of a kind works on it at a time.
 
 use obol_console::output::Failure;
 use obol_node::FileLock;

@@ -249,7 +249,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, limit: Arc<Semaphore
         let task = tokio::spawn({
             let asked = Arc::clone(&asked);
             async move {
-                // A client that goes away, or sends what is not HTTP, is no matter of the exporter.
+                // A client that goes away, or sends what is not HTTP, is not the fault of the exporter.
                 let _ = timeout(CONNECTION_TIMEOUT, connection(stream, shared, asked)).await;
                 drop(permit);
             }

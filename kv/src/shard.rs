@@ -13,7 +13,7 @@ pub const SHARDS_MAX: u32 = 8;
 /// Prefix of the names of all servers.
 pub const SERVER_PREFIX: &str = "kv-";
 
-/// Prefix of the names of the commands' clients, each of which works for one command.
+/// Prefix of the names of clients that work for one command each.
 pub const CLIENT_PREFIX: &str = "kv_";
 
 /// 2^64 divided by the golden ratio: its multiples are spread evenly.

@@ -89,7 +89,7 @@ mutants! {
         WaitFromProposal = "wait-from-proposal",
         /// Every view inherits its predecessor's start.
         AllCompatible = "all-compatible",
-        /// Views with the same number of apps and agents are compatible, whoever they are.
+        /// Views with the same number of apps and agents are compatible, also if these are others.
         CompatibleByCount = "compatible-by-count",
         /// Views with the same apps are compatible, whatever has become of the agents.
         CompatibleByApps = "compatible-by-apps",

@@ -285,7 +285,7 @@ mod tests {
         Deployment::new(3, 3, 0, profile).expect("in bounds")
     }
 
-    /// Three hosts under systemd, of which this is the second.
+    /// Three hosts under systemd; this is the second one.
     fn hosts() -> Deployment {
         let at = |n: u8| std::net::IpAddr::from([127, 0, 0, n]);
         let network = Network {

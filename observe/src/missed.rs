@@ -31,7 +31,7 @@ const LOCK_FILE: &str = "missed.lock";
 const MISSED_MAX: usize = 1024;
 /// Members that left and are remembered at most; those that left first are dropped.
 const LEFT_MAX: usize = 256;
-/// What a line of one that left begins with. Older releases skip it, as a line that is no entry.
+/// What a line of one that left begins with. Older releases skip it, as any line that they cannot read.
 const LEFT: &str = "left ";
 /// A line is shorter than this.
 const LINE_BYTES_MAX: u64 = 160;
@@ -377,7 +377,7 @@ mod tests {
         let one_back = view(10, &[("shop-85c4-ddddd", 8)], &failed(9));
         assert_eq!(missed(&[first.clone(), one_back.clone()]), ["shop-7d9f-ccccc", "cart-7d9f-ccccc"]);
         let same = view(11, &[("shop-85c4-ddddd", 8)], &failed(9));
-        assert_eq!(missed(&[first, one_back, same]).len(), 2, "it is no newcomer twice");
+        assert_eq!(missed(&[first, one_back, same]).len(), 2, "one that is back is counted once");
     }
 
     #[test]

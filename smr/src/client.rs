@@ -17,9 +17,9 @@ use thiserror::Error;
 
 /// Polls of a client that polls without a pause between two rounds of other work.
 const POLLS_PER_TICK: u32 = 32;
-/// After so long without a command a client takes a session of its own anew before the next one: as many
-/// others as the log keeps sessions for may have been used since, and whether a command took effect
-/// whose session has ended is unknown. So many are not used in this time.
+/// After this time without a command a client takes a new session before the next one. The log keeps a
+/// bounded number of sessions, and whether a command of one that it dropped took effect is unknown. That
+/// number of others is not used in this time.
 const SESSION_FRESH: Nanos = Nanos::from_secs(1);
 /// Retry intervals grow up to this factor: repeating does not help a network or leader that is
 /// overloaded.

@@ -116,7 +116,7 @@ pub(crate) struct Keys {
     aside: Aside,
 }
 
-/// What is no part of the state.
+/// What does not belong to the state.
 #[derive(Clone, Debug, Default)]
 struct Aside {
     /// Bytes of memory from which on this replica, as the leader, has commands refused.
@@ -205,7 +205,7 @@ impl Keys {
         self.aside.dropped.push(core::mem::take(&mut self.deadlines));
     }
 
-    /// Has commands that may need memory refused from so many bytes on, while this replica leads.
+    /// While this replica leads, refuses commands that may need memory when the keys take this number of bytes.
     pub(crate) const fn bound(&mut self, memory_max: u64) {
         self.aside.memory_max = Some(memory_max);
     }

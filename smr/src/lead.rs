@@ -456,11 +456,11 @@ impl Lead {
         }
         let own = self.own.1;
         if self.retires && self.config.voter(own).is_none() {
-            // Whoever it added could get its place, while it may still write into its ring.
+            // A voter that it adds could get its place, while it may still write into its ring.
             return;
         }
         let gone = self.config.voters.iter().find(|voter| dead.contains(&voter.address));
-        // Before the leader itself: whoever it hands over to stays.
+        // Before the leader itself: the replica that it hands over to stays.
         let leaver = || {
             let leaves = |at: Address| self.peers.iter().any(|peer| peer.at == at && peer.leaves);
             let mut leavers = self.config.voters.iter().filter(|voter| leaves(voter.address));

@@ -11,8 +11,8 @@ use thiserror::Error;
 )]
 pub struct LoadError;
 
-/// Bytes that no list of small pieces has, in which glibc looks first: an allocation of so many takes what
-/// was freed since the last such one out of its list of pieces that are not sorted.
+/// More bytes than the pieces in glibc's lists of small ones have, where it looks first. An allocation of
+/// this size sorts all pieces that were freed since the last such one.
 const SORTING_BYTES: usize = 2048;
 
 /// Has the allocator sort the pieces that a step has freed. glibc does that in whichever allocation comes
@@ -35,8 +35,8 @@ pub trait Service: Clone + Debug + Eq + Hash {
     fn apply(&mut self, command: &[u8], reply: &mut Vec<u8>);
 
     /// Gives a command or a query the time at which the leader takes it, in ms since the log began. It
-    /// never falls, whichever replica leads, and goes on at the rate of a monotonic clock: it is no time
-    /// of day. What a client wrote there is not used. A service that needs no time leaves it out.
+    /// never falls, whichever replica leads, and goes on at the rate of a monotonic clock: it is not the
+    /// time of day. What a client wrote there is not used. A service that needs no time leaves it out.
     fn stamp(_command: &mut [u8], _at_ms: u64) {}
 
     /// Marks a command that the leader takes, so that all replicas refuse it: for a bound that follows from
@@ -97,7 +97,7 @@ pub trait Service: Clone + Debug + Eq + Hash {
         self.load(rest)
     }
 
-    /// Does a part of the work that was put off, and is no part of the state. Returns whether more is left.
+    /// Does a part of the work that was put off. It does not change the state. Returns whether more is left.
     fn work(&mut self) -> bool {
         false
     }

@@ -24,9 +24,9 @@ const CHUNK_WORDS: usize = 6;
 const NO_CHUNK: u64 = u64::MAX;
 /// Set in a chunk's length if it is the last one.
 const LAST: u64 = 1 << 32;
-/// A provider that has begun is left when it makes no chunk for so many times the patience.
+/// A provider that has begun is left when it makes no chunk for this many times the patience.
 const STALLED: u64 = 100;
-/// A provider gives up a snapshot that has not been asked for, again or further, for so many times the
+/// A provider gives up a snapshot that nobody asks for, again or further, for this many times the
 /// patience.
 const FORGOTTEN: u64 = 10;
 
@@ -328,7 +328,7 @@ impl<S: Service> Default for Loader<S> {
 }
 
 impl<S: Service> Loader<S> {
-    /// Asks for the next chunk. `patience`: another replica is asked when one does not begin for so long.
+    /// Asks for the next chunk. `patience`: another replica is asked when one does not begin in this time.
     #[expect(clippy::too_many_arguments, reason = "who asks whom for what")]
     pub(crate) fn poll<F: Fabric>(
         &mut self,

@@ -106,8 +106,8 @@ impl KeyValue {
         reply == [Outcome::Large as u8]
     }
 
-    /// Refuses commands that may need memory from so many bytes on, while its replica leads: keys, values,
-    /// and about a hundred bytes for each key.
+    /// While its replica leads, refuses commands that may need memory when this number of bytes is in use:
+    /// keys, values, and about a hundred bytes for each key.
     #[must_use]
     pub const fn with_memory_max(mut self, bytes: u64) -> Self {
         self.0.bound(bytes);

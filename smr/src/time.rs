@@ -1,5 +1,5 @@
 //! Time of the log, as a replica knows it. No wall clock is read: those of hosts differ, are set, and the
-//! difference between two of them is no time that has passed. A leader goes on from the newest time that
+//! difference between two of them is not the time that has passed. A leader goes on from the newest time that
 //! the log has, at the rate of its monotonic clock; followers note when they have seen that time, so that
 //! a takeover takes nothing from it.
 

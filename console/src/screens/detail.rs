@@ -60,7 +60,7 @@ fn troubles(row: &ProcessRow, data: &Data) -> Vec<(&'static str, String)> {
     let retracted = data.events.iter().rposition(|event| retracts(&event)).map_or(0, |at| at + 1);
     let mut all = Vec::new();
     if let Some(first) = data.events.iter().skip(retracted).find(accuses) {
-        // The accuser of a notice is whoever noticed it, wherever it was recorded.
+        // The accuser of a notice is the process that noticed it, wherever it was recorded.
         let by = match first.event {
             Event::Notice => data.who(Incarnation(first.b)),
             _ => first.process.to_string(),
@@ -227,7 +227,7 @@ mod tests {
     use crate::view::tests::{broken, press};
     use crate::view::text;
 
-    /// The details after so many steps down.
+    /// The details after this number of steps down.
     fn details(steps: usize, width: u16, height: u16) -> String {
         let mut model = broken(width, height);
         press(&mut model, &"j".repeat(steps));

@@ -273,7 +273,7 @@ impl Coordinator {
     /// Whether this leader needs that coordinator as a member, though it has lost some members:
     /// without it, no majority of the deciders among the members all reach each other. Its memory
     /// is then part of every decision and lease, but its links are not watched. Once it is a
-    /// member, those that cannot reach it go. A leader that is no member watches no links: it needs
+    /// member, those that cannot reach it go. A leader outside the view watches no links: it needs
     /// itself if too few deciders among the members seem to be alive.
     pub(super) fn needs(&self, number: u16) -> bool {
         let view = self.view();

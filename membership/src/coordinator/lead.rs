@@ -103,7 +103,7 @@ impl Coordinator {
         }
     }
 
-    /// A leader that is no member requests its own admission. If the view has no room, or its name is
+    /// A leader outside the view requests its own admission. If the view has no room, or its name is
     /// on hold, it leads without and tries again.
     pub(super) fn admit_itself<F: Fabric>(&mut self, now: Instant, fabric: &F) {
         let MembershipState::Joining { token, as_of } = self.peer.state else { return };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const NEW: u16 = 4;
 const LEASE: Nanos = Nanos::from_millis(20);
-/// Whoever announces.
+/// The process that announces.
 const SENDER: Address = Address::region(6);
 
 fn config() -> Config {
@@ -84,7 +84,7 @@ fn a_step_of_the_recovered_cluster_leads_to_those_who_decide_there() {
     assert_eq!(read(&after(&mut start().member(Kind::Agent, agent), &announced)), [new]);
 }
 
-/// A view of the set that was given up, later by so many than that of the recovery.
+/// A view of the set that was given up, this number of views after that of the recovery.
 fn of_the_old_set(later: u64) -> View {
     View { id: ViewId(recovered().id.0 + later), ..View::clone(&genesis()) }
 }

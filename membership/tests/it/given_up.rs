@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The first coordinators, which the recovery gives up.
 const OLD: [usize; 3] = [0, 1, 2];
-/// Long enough for a new leader, for leases, and for whoever has to join again.
+/// Long enough for a new leader, for leases, and for processes to join again.
 const WHILE: Nanos = Nanos::from_millis(200);
 
 /// The memory of coordinators of both sides.
@@ -65,7 +65,7 @@ fn recover() -> Sides {
 }
 
 impl Sides {
-    /// The old set starts again from a view that is so many after the one that was found.
+    /// The old set starts again, from this number of views after the one that was found.
     fn advance_old(&mut self, views: u64) {
         let id = ViewId(self.found.id.0 + views);
         let far = View { id, base: id, cleared: id, ..self.found.clone() };

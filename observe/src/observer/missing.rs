@@ -54,10 +54,10 @@ impl Observer {
             let host = self.host_of_missing(name, view);
             missing.push(Process { left, host, ..Process::missing(name, Kind::Coordinator) });
         }
-        // Whoever departed lately keeps its row also when its memory has another owner.
+        // A process that departed lately keeps its row also when its memory has another owner.
         let departed = view.iter().flat_map(|view| view.departed.iter().rev());
         let departed = departed.map(|gone| (gone.name, gone.kind, gone.left));
-        // And whoever failed before, as long as it is expected back.
+        // And one that failed before, while it is expected back.
         let all = departed.chain(missed.iter().map(|one| (one.name, one.kind, false)));
         for (gone, kind, left) in all.filter(|(_, kind, _)| *kind != Kind::Coordinator) {
             let name = gone.as_str();
@@ -84,7 +84,7 @@ impl Observer {
     }
 
     /// Members that failed and are expected back, without those of the deployment, which are expected as
-    /// long as they do not leave. One that runs and is no member yet is reported for that.
+    /// long as they do not leave. One that runs and has not joined yet is reported for that.
     pub(super) fn missed(
         &mut self,
         here: &[Process],

@@ -15,7 +15,7 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
-/// Calls `read` so many times with the root and the name of a cluster, and with what changes the memory
+/// Calls `read` in each round with the root and the name of a cluster, and with what changes the memory
 /// of its processes again. They are a coordinator, an agent and the program `app-1`, which live.
 pub(crate) fn scrambled(rounds: u64, mut read: impl FnMut(&Path, Name, &mut dyn FnMut())) {
     let folder = tempfile::tempdir_in("/dev/shm").expect("made");

@@ -42,7 +42,7 @@ pub(super) struct Rest {
     pub(super) orders: Orders,
 }
 
-/// What is no part of the state.
+/// What does not belong to the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Aside {
     save: Option<Save>,

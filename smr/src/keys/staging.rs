@@ -221,7 +221,7 @@ pub(super) fn put_mark(len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&(len as u64).to_le_bytes());
 }
 
-/// A command that is longer than an entry, or whose reply is, from the side of whoever sends it: the
+/// A command that is longer than an entry, or whose reply is, as its sender handles it: the
 /// commands for its pieces, and what the replies to them mean.
 #[derive(Clone, Debug)]
 pub struct Long {

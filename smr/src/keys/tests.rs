@@ -510,7 +510,7 @@ fn what_is_staged_is_saved_with_the_state_and_forgotten_in_time() {
     at_begin.save(&mut whole);
     assert_eq!(Keys::load(&whole), Some(at_begin));
 
-    // FLUSHALL leaves it, since it is no key; a piece that does not follow is refused.
+    // FLUSHALL leaves it, since it is not a key; a piece that does not follow is refused.
     assert_eq!(run(&mut keys, 1_000, &["FLUSHALL", "DBSIZE"]), ["+OK;", ":0;"]);
     assert!(stage(&mut keys, 1).starts_with("-ERR a piece"), "it was there before");
     assert!(stage(&mut keys, 5).starts_with("-ERR a piece"), "one is missing");

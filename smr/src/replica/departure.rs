@@ -52,7 +52,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             let is_alone = !self.replicas.iter().any(|(_, at)| *at != own);
             return if is_alone { Departure::Last } else { Departure::Pending };
         };
-        // A member waits until it is no voter any more. An excluded one can say nothing to the leader.
+        // A member waits until it has stopped voting. An excluded one can say nothing to the leader.
         let count = rest.voters.iter().filter(|voter| is_there(voter.address)).count();
         let is_left = self.own.is_none() && count >= rest.majority();
         if is_left { Departure::Left } else { Departure::Pending }

@@ -39,7 +39,7 @@ const POLLS_PER_TICK: u32 = 32;
 pub struct Replica<S, D = Views, G = Active> {
     area: Area,
     pace: Pace,
-    /// It may begin a log of this identity, for so many voters.
+    /// It may begin a log of this identity, for this number of voters.
     founds: Option<(u64, u32)>,
     unreplicated: bool,
     time: LogTime,

@@ -6,7 +6,7 @@ use crate::service::{Service, sort_freed};
 use obol_fabric::{Instant, Nanos};
 
 /// Interval of the steps of work that its service has put off. Without a pause, the replicas of a host
-/// that all drop their keys keep the cores from leaders and clients; a step takes about a third of it.
+/// that all drop their keys keep the cores from leaders and clients.
 const WORK_EVERY: Nanos = Nanos::from_micros(250);
 
 /// How often a replica looks into its memory, and how long it waits for others.
@@ -14,7 +14,7 @@ const WORK_EVERY: Nanos = Nanos::from_micros(250);
 pub struct Pace {
     /// Poll interval while something is expected; zero keeps a core busy.
     pub poll_every: Nanos,
-    /// Poll interval while nothing is: whoever needs a look sooner sends a wakeup, which may be lost.
+    /// Poll interval while nothing is: a process that needs a look sooner sends a wakeup, which may be lost.
     pub idle_every: Nanos,
     /// How long a replica that sends no chunk of a snapshot may take before another one is asked.
     pub patience: Nanos,
@@ -50,8 +50,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Whether nothing has to be polled for soon: whatever comes next begins with a view, a death, a
     /// completion or a wakeup. No one waits for a follower that has all of the log: the leader sends
-    /// it a wakeup before its ring there is full, and whoever is to lead does when it asks for the
-    /// permission or a vote. A leader that is to spin never is idle.
+    /// it a wakeup before its ring there is full, and a replica that is to lead does when it asks for
+    /// the permission or a vote. A leader that is to spin is never idle.
     fn is_idle(&self, now: Instant) -> bool {
         let is_quiet = match &self.role {
             Role::Following => self.own.is_none() || self.is_whole(),
@@ -76,7 +76,7 @@ mod tests {
     use crate::service::LoadError;
     use obol_fabric::{Layout, Limits};
 
-    /// Has put off so many steps of work.
+    /// Has put off this number of steps of work.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Busy(u32);
 

@@ -16,7 +16,7 @@ use obol_fabric::{Address, Fabric, Instant, Nanos};
 pub(super) struct Stall {
     /// How far it is, and since when.
     since: Option<(u64, Instant)>,
-    /// For so long that it does not get on by itself.
+    /// For longer than any progress takes: it does not get on by itself.
     is_lasting: bool,
 }
 

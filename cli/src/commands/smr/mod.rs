@@ -271,7 +271,7 @@ fn bulk_of(reply: &[u8]) -> Result<&[u8], Failure> {
     }
     let value = bulk.iter().position(|byte| *byte == b'\n').map(|end| &bulk[end + 1..]);
     let value = value.filter(|_| bulk.starts_with(b"$")).and_then(|value| value.strip_suffix(b"\r\n"));
-    value.ok_or_else(|| Failure::Failed("the answer is no value".to_owned()))
+    value.ok_or_else(|| Failure::Failed("the answer is not a value".to_owned()))
 }
 
 /// One operation.

@@ -77,7 +77,7 @@ impl Session {
         }
     }
 
-    /// Whether it takes answers more slowly than they are made, of which so many bytes may wait.
+    /// Whether it takes answers more slowly than they are made: more than this number of bytes waits.
     pub(super) const fn is_congested(&self, unsent_max: usize) -> bool {
         self.stream.unsent() > unsent_max
     }

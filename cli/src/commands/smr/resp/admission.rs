@@ -79,7 +79,7 @@ pub(super) fn check_address(
     let lacks = match (has_password, unencrypted) {
         _ if !is_open => return Ok(()),
         (true, true) => return Ok(()),
-        (false, _) => "whoever reaches it could read and delete all keys: give a --resp-password-file",
+        (false, _) => "anyone who reaches it could read and delete all keys: give a --resp-password-file",
         (true, false) => {
             "passwords and values are not encrypted on the way: listen at a loopback address behind a proxy that \
              speaks TLS, or add --resp-unencrypted if the network between is trusted, or encrypts by itself"

@@ -18,7 +18,7 @@ const ROUND: usize = 3;
 /// thread may be a replica's, which has its own turns in between.
 const COMMANDS_MAX: usize = 1024;
 
-/// A store that has answered nothing for so long is taken for one that cannot serve: failovers take
+/// A store that answers nothing for this time is taken for one that cannot serve: failovers take
 /// milliseconds.
 pub(super) const STALLED_AFTER: Duration = Duration::from_secs(5);
 

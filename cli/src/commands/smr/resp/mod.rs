@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 const CONNECTIONS_MAX: usize = 1000;
 /// Connections that are accepted before others have their turn.
 const ACCEPTS_MAX: usize = 64;
-/// If there are so many, one that has not sent the password for this time makes room for another one.
+/// If all are in use, one that has not sent the password for this time makes room for another one.
 const STRANGER_FOR: Duration = Duration::from_secs(2);
 /// The reply to further ones, before they are closed.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
