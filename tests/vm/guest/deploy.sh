@@ -191,9 +191,10 @@ if [ "$VM_INDEX" = 3 ]; then
   step "the watchdog has started a frozen agent again"
 fi
 met looked
-# The freeze has changed the view.
-until_true "steps of a view change in the journal" in_journal '"PRIORITY":"7"' '"MESSAGE":"view received: ' -- OBOL_EVENT=view_received
+# The freeze has changed the view. A new life keeps the level, and receives its first view before it is a member.
+until_true "steps of a view change in the journal" in_journal '"PRIORITY":"7"' '"MESSAGE":"active: view ' \
+  '"OBOL_INCARNATION":"' -- OBOL_EVENT=active
 logged --level debug >lines
-grep '"event":"view_received"' lines | grep -q '"incarnation":' || fail "obol logs does not print what the new level has added"
+grep '"event":"active"' lines | grep -q '"incarnation":' || fail "obol logs does not print what the new level has added: $(cat lines)"
 step "the journal has what the new level has added"
 met logged
