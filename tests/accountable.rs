@@ -112,6 +112,19 @@ fn a_drill_ends_at_once_when_it_is_halted_or_a_probe_aborts_it_and_all_of_it_is_
 }
 
 #[test]
+fn a_halt_that_cannot_be_logged_is_in_force_all_the_same() {
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
+    for (order, done) in [("halt", "are halted"), ("resume", "may run again")] {
+        let ran = Ran::of(root.command(&["drill", order]).env("OBOL_AUDIT", "/dev/null/audit")).ends(0);
+        assert!(ran.out.contains(done), "{ran:?}");
+        assert!(
+            ran.err.contains("this could not be logged: ") && ran.err.contains("/dev/null/audit"),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
 fn a_signal_undoes_a_fault_at_once_however_long_it_lasts() {
     let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let victim = root.healthy().pid("app-1");

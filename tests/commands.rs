@@ -396,3 +396,12 @@ fn a_campaign_without_seeds_is_refused() {
     let root = Root::new();
     root.run(&["sim", "campaign", "--seeds", "0"]).refused(&["--seeds", "0 is not in 1.."]);
 }
+
+#[test]
+fn a_campaign_whose_scenarios_would_have_no_place_is_refused_before_it_begins() {
+    let root = Root::new();
+    let keep = root.note("missing");
+    let keep = keep.to_str().expect("text");
+    root.run(&["sim", "campaign", "--seeds", "1", "--keep", keep])
+        .refused(&[keep, "there is no such directory"]);
+}

@@ -1,6 +1,6 @@
 //! Drills from files, up to the point where something would be touched.
 
-use crate::support::{Ran, Root, Status, freeze, obol, signal};
+use crate::support::{Ran, Root, Status, freeze, obol, signal, under_limit};
 use obol_fabric::Nanos;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -190,6 +190,29 @@ fn a_run_whose_report_would_have_no_place_is_refused_before_anything_is_touched(
     // One that is refused by itself leaves no empty report.
     run("app+cache", &dir).refused(&["target cache wants a lease-cache"]);
     assert!(!dir.exists());
+}
+
+#[test]
+fn a_report_that_cannot_be_written_changes_no_verdict_and_is_named() {
+    let root = Root::new();
+    let place = |name: &str| root.note(name).to_str().expect("text").to_owned();
+    // Files can be made, and nothing can be written to them.
+    let run = |arguments: &[&str], out: &str| {
+        under_limit("-f 0", obol().args(arguments).args(["--sim", "--json", "--out", out]))
+    };
+    let dir = place("report");
+    let ran = run(&["drill", "run", "app+coordinator+cache", "--count", "29"], &dir).ends(0);
+    assert_eq!(ran.json()["verdict"], "passed", "{ran:?}");
+    let said = format!("obol: the report could not be written to {dir}: journal.json: File too large");
+    assert!(ran.err.contains(&said) && ran.err.contains("; postmortem.html: "), "{ran:?}");
+
+    let compare = ["drill", "detectors", "--count", "1"];
+    let well = Ran::of(obol().args(compare).args(["--sim", "--json"]));
+    let dir = place("compared");
+    let ran = run(&compare, &dir);
+    assert_eq!((ran.code, &ran.json()["verdict"]), (well.code, &well.json()["verdict"]), "{ran:?}");
+    assert!(ran.err.contains(&format!("could not be written to {dir}: detectors")), "{ran:?}");
+    assert!(ran.err.contains(&format!("could not be written to {dir}/")), "each drill of it: {ran:?}");
 }
 
 #[test]

@@ -115,9 +115,11 @@ fn a_host_whose_gateway_is_frozen_is_silent_and_one_that_starts_again_is_heard_a
         });
     }
     signal("CONT", &[gateway]);
-    // What was measured so far bears nothing yet.
-    let ran = Ran::of(&mut hosts.on(1, &["tune", "--network", "--json"])).ends(1);
+    // What was measured so far bears nothing yet. It is shown also if its evidence has no place.
+    let tune = ["tune", "--network", "--json", "--html", "/dev/null/evidence.html"];
+    let ran = Ran::of(&mut hosts.on(1, &tune)).ends(1);
     let tuned = ran.json();
+    assert!(ran.err.contains("the evidence could not be written to /dev/null/evidence.html: "), "{ran:?}");
     assert_eq!(tuned["directions"].as_array().map(Vec::len), Some(2), "{tuned}");
     assert!(
         tuned["directions"][0]["seconds"].as_u64() > Some(0) && tuned["recommended"].is_null(),

@@ -1,7 +1,7 @@
 //! How a cluster begins and ends when something is in the way: what `up`, `start` and `down` say,
 //! and what they leave alone.
 
-use crate::support::{Ran, Root, freeze, obol, programs, signal, until};
+use crate::support::{Ran, Root, freeze, obol, programs, signal, under_limit, until};
 use serde_json::json;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -42,16 +42,6 @@ fn a_fabric_that_can_not_start_ends_up_with_one_message() {
         );
         root.is_gone();
     }
-}
-
-/// A command under a resource limit of the shell's `ulimit`.
-fn under_limit(limit: &str, command: &Command) -> Ran {
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")])
-        .arg(command.get_program())
-        .args(command.get_args());
-    Ran::of(shell.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))))
 }
 
 fn limited(root: &Root, limit: &str) -> Ran {

@@ -117,6 +117,27 @@ pub fn file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
 }
 
+/// Says where something is that was written beside a result, or why it could not be written. Whether it
+/// was changes no verdict.
+pub fn kept(what: &str, at: &Path, written: Result<(), impl fmt::Display>) {
+    let at = at.display();
+    // Nobody may read this.
+    let _ = match written {
+        Ok(()) => remark(format_args!("the {what} is in {at}")),
+        Err(why) => remark(format_args!("obol: the {what} could not be written to {at}: {why}")),
+    };
+}
+
+/// The exit code of a verdict: it stands also where the output could not be written, which standard error
+/// says.
+pub fn verdict(code: impl Into<ExitCode>, said: io::Result<()>) -> ExitCode {
+    if let Err(error) = said {
+        // Nobody may read this.
+        let _ = complain(&Failure::Output(error));
+    }
+    code.into()
+}
+
 /// Prints a remark on standard error, separate from output for scripts.
 pub fn remark(text: impl fmt::Display) -> io::Result<()> {
     writeln!(io::stderr().lock(), "{}", plain::lines(&text.to_string()))

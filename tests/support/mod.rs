@@ -157,6 +157,16 @@ pub(crate) fn alone(mut command: Command) -> Command {
     command
 }
 
+/// Runs a command under a resource limit of the shell's `ulimit`.
+pub(crate) fn under_limit(limit: &str, command: &Command) -> Ran {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")])
+        .arg(command.get_program())
+        .args(command.get_args());
+    Ran::of(shell.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))))
+}
+
 /// The same command, which heeds the signals that end it: the program that runs the tests may ignore one, as
 /// `nohup` does, which programs inherit.
 pub(crate) fn heeding(command: &Command) -> Command {

@@ -13,25 +13,24 @@ pub use junit::{junit, junit_refused};
 
 use super::journal::Journal;
 use crate::drillfile::{Drill, ReportFiles};
+use obol_observe::plot::{all_written, write_file};
+use std::io;
 use std::path::Path;
-use std::{fs, io};
 
-/// Writes the named files into a directory.
+/// Writes the named files into a directory. An error names each that could not be written.
 pub fn write(files: &ReportFiles, journal: &Journal, drill: &Drill, dir: &Path) -> io::Result<()> {
-    let put = |name: &Option<String>, text: &dyn Fn() -> io::Result<String>| match name {
-        Some(name) => fs::write(dir.join(name), text()?),
+    let put = |name: &Option<String>, content: &dyn Fn() -> io::Result<Vec<u8>>| match name {
+        Some(name) => write_file(dir, name, content()?),
         None => Ok(()),
     };
-    put(&files.journal, &|| Ok(serde_json::to_string_pretty(journal)?))?;
-    put(&files.trace, &|| Ok(serde_json::to_string(&trace::events(journal))?))?;
-    put(&files.metrics, &|| Ok(metrics::text(journal)))?;
-    put(&files.junit, &|| Ok(junit(journal)))?;
-    if let Some(name) = &files.histogram {
-        fs::write(dir.join(name), histogram::log(journal)?)?;
-    }
     let postmortem = postmortem::document(journal, drill);
-    if let Some(name) = &files.markdown {
-        postmortem.write_markdown(dir, name)?;
-    }
-    put(&files.html, &|| Ok(postmortem.html()))
+    all_written([
+        put(&files.journal, &|| Ok(serde_json::to_vec_pretty(journal)?)),
+        put(&files.trace, &|| Ok(serde_json::to_vec(&trace::events(journal))?)),
+        put(&files.metrics, &|| Ok(metrics::text(journal).into_bytes())),
+        put(&files.junit, &|| Ok(junit(journal).into_bytes())),
+        put(&files.histogram, &|| histogram::log(journal)),
+        files.markdown.as_ref().map_or(Ok(()), |name| postmortem.write_markdown(dir, name)),
+        put(&files.html, &|| Ok(postmortem.html().into_bytes())),
+    ])
 }

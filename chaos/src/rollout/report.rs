@@ -248,10 +248,7 @@ impl Report {
 
     /// Writes `rollout.md`, `rollout.html` and `rollout.json` into a directory.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
-        let doc = self.document();
-        doc.write_markdown(dir, "rollout.md")?;
-        std::fs::write(dir.join("rollout.html"), doc.html())?;
-        std::fs::write(dir.join("rollout.json"), serde_json::to_string_pretty(self)?)
+        self.document().write(dir, "rollout", self)
     }
 }
 

@@ -337,16 +337,18 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
         tuned.recommended = Some(Recommended::new(&made, lease, tried));
         profile = Some(made);
     }
+    // What took minutes is shown whatever becomes of the files.
+    let said = output::json_or(options.json, &tuned, print);
+    if let Some(path) = &options.html {
+        output::kept("evidence", path, std::fs::write(path, tuned.html()));
+    }
     if let (Some(path), Some(profile)) = (&options.write, profile.filter(|_| tuned.holds())) {
+        // Scripts continue with it, so without it this was no success.
         output::file(path, profile.to_toml())?;
         output::remark(format_args!("the profile is in {0}; try it: obol up --profile {0}", path.display()))?;
     }
-    if let Some(path) = &options.html {
-        output::file(path, tuned.html())?;
-        output::remark(format_args!("the evidence is in {}", path.display()))?;
-    }
-    output::json_or(options.json, &tuned, print)?;
-    Ok(if tuned.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let code = if tuned.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    Ok(output::verdict(code, said))
 }
 
 fn print(tuned: &Tuned) -> std::io::Result<()> {

@@ -11,7 +11,6 @@ use obol_node::Site;
 use obol_observe::network_recording::NetworkRecording;
 use obol_observe::pulse;
 use obol_observe::tail::Wanted;
-use obol_profiles::Profile;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -88,9 +87,17 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
     let wanted = Wanted { every_seconds: options.every, confidence: options.confidence / 100.0 };
     let tuned = NetworkTuned::of(&reports, network.hosts.len(), wanted);
     let profile = tuned.profile(base).map_err(Failure::failed)?;
-    write(options, &tuned, profile.as_ref())?;
-    output::json_or(options.json, &tuned, print)?;
-    Ok(if profile.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let said = output::json_or(options.json, &tuned, print);
+    if let Some(path) = &options.html {
+        output::kept("evidence", path, std::fs::write(path, tuned.html()));
+    }
+    if let (Some(path), Some(profile)) = (&options.write, &profile) {
+        // Scripts continue with it, so without it this was no success.
+        output::file(path, profile.to_toml())?;
+        output::remark(format_args!("the profile is in {}", path.display()))?;
+    }
+    let code = if profile.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    Ok(output::verdict(code, said))
 }
 
 /// Has the gateways of this machine keep each frame, and writes these to a file.
@@ -154,18 +161,6 @@ fn given(host: u8, hosts: usize, all: &[PulseReport]) -> Result<(), String> {
     // Nobody hears himself.
     if all.iter().flat_map(|report| &report.peers).any(|peer| peer.host == host) {
         return Err(format!("they are of another host, which has heard host {host}"));
-    }
-    Ok(())
-}
-
-fn write(options: &Tune, tuned: &NetworkTuned, profile: Option<&Profile>) -> Result<(), Failure> {
-    if let (Some(path), Some(profile)) = (&options.write, profile) {
-        output::file(path, profile.to_toml())?;
-        output::remark(format_args!("the profile is in {}", path.display()))?;
-    }
-    if let Some(path) = &options.html {
-        output::file(path, tuned.html())?;
-        output::remark(format_args!("the evidence is in {}", path.display()))?;
     }
     Ok(())
 }

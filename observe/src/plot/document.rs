@@ -2,6 +2,7 @@
 //! Markdown with its charts beside it. All text is escaped.
 
 use crate::plain;
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{fmt, fs, io};
@@ -198,11 +199,33 @@ impl Document {
     /// Writes the Markdown form and its charts.
     pub fn write_markdown(&self, dir: &Path, name: &str) -> io::Result<()> {
         let stem = name.strip_suffix(".md").unwrap_or(name);
-        for (name, svg) in self.figures() {
-            fs::write(dir.join(format!("{stem}-{name}.svg")), svg)?;
-        }
-        fs::write(dir.join(name), self.markdown(Some(stem)))
+        let charts = self.figures().map(|(name, svg)| write_file(dir, &format!("{stem}-{name}.svg"), svg));
+        all_written(charts.chain([write_file(dir, name, self.markdown(Some(stem)))]))
     }
+
+    /// Writes both forms, and the figures that they are made from as JSON: `STEM.md`, `.html` and `.json`.
+    pub fn write(&self, dir: &Path, stem: &str, figures: &impl Serialize) -> io::Result<()> {
+        let json = serde_json::to_string_pretty(figures).map_err(io::Error::from);
+        all_written([
+            self.write_markdown(dir, &format!("{stem}.md")),
+            write_file(dir, &format!("{stem}.html"), self.html()),
+            json.and_then(|json| write_file(dir, &format!("{stem}.json"), json)),
+        ])
+    }
+}
+
+/// Writes a file of a report; an error names it.
+pub fn write_file(dir: &Path, name: &str, content: impl AsRef<[u8]>) -> io::Result<()> {
+    fs::write(dir.join(name), content)
+        .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
+}
+
+/// What became of all files of a report: an error has those of each file, because where one cannot be
+/// written, others may be.
+pub fn all_written(files: impl IntoIterator<Item = io::Result<()>>) -> io::Result<()> {
+    let lost: Vec<String> =
+        files.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect();
+    if lost.is_empty() { Ok(()) } else { Err(io::Error::other(lost.join("; "))) }
 }
 
 /// Text on a page.
@@ -284,6 +307,23 @@ mod tests {
             assert!(!body.contains(raw), "{raw} in {body}");
         }
         assert!(body.contains("a &lt;b&gt;|b &amp; &quot;c&quot;") && body.contains("<figure><svg/>"));
+    }
+
+    #[test]
+    fn an_error_names_the_files_that_could_not_be_written_and_the_others_are_there() {
+        let dir = tempfile::tempdir().expect("made");
+        let mut doc = Document::new("a");
+        doc.figure("all", "<svg/>".to_owned(), "c");
+        doc.write(dir.path(), "report", &1).expect("written");
+        for in_the_way in ["report.md", "report.json"] {
+            fs::remove_file(dir.path().join(in_the_way)).expect("removed");
+            fs::create_dir(dir.path().join(in_the_way)).expect("made");
+        }
+        fs::remove_file(dir.path().join("report.html")).expect("removed");
+        let error = doc.write(dir.path(), "report", &1).expect_err("two cannot be written").to_string();
+        assert!(error.contains("report.md: ") && error.contains("; report.json: "), "{error}");
+        assert!(!error.contains("svg") && !error.contains("html"), "{error}");
+        assert!(dir.path().join("report.html").exists(), "it has a place");
     }
 
     #[test]

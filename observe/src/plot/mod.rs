@@ -8,7 +8,7 @@ mod ticks;
 
 pub use bars::{Bars, Values};
 pub use chart::{Axis, Chart, Scale, Series, Style};
-pub use document::{Cell, Document};
+pub use document::{Cell, Document, all_written, write_file};
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

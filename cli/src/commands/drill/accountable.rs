@@ -88,6 +88,14 @@ pub(super) fn note(
     log()?.append(entry).map_err(Failure::failed)
 }
 
+/// Says that something could not be logged that is done already: whether it was changes no exit code.
+pub(super) fn done_already(noted: Result<(), Failure>) {
+    if let Err(failure) = noted {
+        // Nobody may read this.
+        let _ = output::remark(format_args!("obol: this could not be logged: {failure}"));
+    }
+}
+
 /// Where an order was not carried out or not obeyed, and why; `None` if all is well.
 fn missed(hosts: &[OnHost], order: &Order) -> Option<String> {
     let what = match order {
@@ -151,8 +159,8 @@ pub(super) fn halt(root: &Path, cluster: Name, options: &HaltDrills) -> Result<E
     let json =
         options.json.then(|| serde_json::json!({ "halted": halted, "undone": undone, "hosts": hosts }));
     let then = "; `obol drill resume` allows them again";
-    let reported = report((cluster, "are halted", then), &hosts, &order, json);
-    noted.and(reported)
+    done_already(noted);
+    report((cluster, "are halted", then), &hosts, &order, json)
 }
 
 pub(super) fn resume(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
@@ -167,8 +175,8 @@ pub(super) fn resume(root: &Path, cluster: Name, json: bool) -> Result<ExitCode,
     let halted = hosts.iter().any(|one| !one.done);
     let json = json.then(|| serde_json::json!({ "halted": halted, "was_halted": was, "hosts": hosts }));
     let now = if was { "may run again" } else { "were not halted" };
-    let reported = report((cluster, now, ""), &hosts, &Order::Resume, json);
-    noted.and(reported)
+    done_already(noted);
+    report((cluster, now, ""), &hosts, &Order::Resume, json)
 }
 
 pub(super) fn approve(root: &Path, cluster: Name, options: &Approve) -> Result<ExitCode, Failure> {

@@ -1,11 +1,11 @@
 //! `obol drill detectors`: failure detectors beside each other on a cluster.
 
 use super::accountable;
-use super::files::{How as HowToRun, go, simulate, write_into};
+use super::files::{How as HowToRun, go, keep_in, simulate};
 use crate::commands::detector::Detectors as Deaths;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
-use obol_chaos::drillfile::{Drill, ReportFiles};
+use obol_chaos::drillfile::Drill;
 use obol_chaos::drills::detectors::{
     Detector, Fault, HEADS, Measured, Plan, Report, Silences, lasts, silenced,
 };
@@ -118,16 +118,11 @@ pub(super) fn run(root: &Path, cluster: Name, options: &DrillDetectors) -> Resul
     let wanted: Vec<Detector> = options.detectors.iter().map(|which| which.detector()).collect();
     let report =
         if options.sim { simulated(options, &wanted)? } else { measured(root, cluster, options, &wanted)? };
+    let said = output::json_or(options.json, &report, print);
     if let Some(out) = &options.out {
-        let document = report.document();
-        document.write_markdown(out, "detectors.md").map_err(Failure::failed_at(out))?;
-        output::file(&out.join("detectors.html"), document.html())?;
-        let json = serde_json::to_string_pretty(&report).map_err(Failure::failed)?;
-        output::file(&out.join("detectors.json"), json)?;
-        output::remark(format_args!("the report is in {}", out.display()))?;
+        output::kept("report", out, report.document().write(out, "detectors", &report));
     }
-    output::json_or(options.json, &report, print)?;
-    Ok(ExitCode::from(report.verdict.code()))
+    Ok(output::verdict(report.verdict.code(), said))
 }
 
 /// Makes the directory of the report, before anything is broken.
@@ -136,9 +131,10 @@ fn place(options: &DrillDetectors) -> Result<(), Failure> {
 }
 
 /// Keeps the journal of a drill.
-fn keep(options: &DrillDetectors, drill: &Drill, journal: &Journal) -> Result<(), Failure> {
-    let Some(out) = &options.out else { return Ok(()) };
-    write_into(&ReportFiles::all(), drill, journal, &out.join(&drill.id))
+fn keep(options: &DrillDetectors, drill: &Drill, journal: &Journal) {
+    if let Some(out) = &options.out {
+        keep_in(&out.join(&drill.id), drill, journal);
+    }
 }
 
 fn measured(
@@ -241,7 +237,7 @@ impl Run<'_> {
                 return Ok(true);
             }
         };
-        keep(self.options, &drill, &journal)?;
+        keep(self.options, &drill, &journal);
         let lasts = lasts(fault, profile);
         if fault == Fault::CutOff {
             self.found.silenced = silenced(&journal, lasts);
@@ -336,7 +332,7 @@ fn simulated(options: &DrillDetectors, wanted: &[Detector]) -> Result<Report, Fa
         let environment = Name::new(obol_node::deployment::ENVIRONMENT).map_err(Failure::failed)?;
         let drill = plan.drill(fault, &profile, environment, options.count).map_err(Failure::failed)?;
         let journal = simulate(&drill, &options.profile, HowToRun::default())?;
-        keep(options, &drill, &journal)?;
+        keep(options, &drill, &journal);
         measured.push(Measured::of(detector, fault, &profile, &journal));
     }
     let delays = Model::default().draw(MODELLED_PERIOD, MODELLED_FRAMES, SEED);

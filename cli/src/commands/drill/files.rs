@@ -7,7 +7,7 @@ use super::smr::DrillSmr;
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::{Args, Subcommand};
-use obol_chaos::drillfile::{self, Drill};
+use obol_chaos::drillfile::{self, Drill, ReportFiles};
 use obol_chaos::drills::approval::Source;
 use obol_chaos::drills::audit::Event;
 use obol_chaos::drills::journal::{Judged, counted};
@@ -339,7 +339,8 @@ fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> 
     let undone = drills::recover(root, cluster).map_err(Failure::refused)?;
     if !undone.done.is_empty() || !undone.failed.is_empty() {
         let reason = undone.done.iter().chain(&undone.failed).cloned().collect::<Vec<_>>().join("; ");
-        accountable::note(root, cluster, Event::Recovered, |entry| entry.reason = Some(reason))?;
+        let noted = accountable::note(root, cluster, Event::Recovered, |entry| entry.reason = Some(reason));
+        accountable::done_already(noted);
     }
     let fleet = Fleet::open(root, cluster).map_err(Failure::refused)?;
     if !fleet.is_here() {
@@ -395,7 +396,7 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
         Ok(replayed) => format!("played {} of {} acts", replayed.played, script.acts.len()),
         Err(error) => format!("refused: {error}"),
     };
-    logged(Event::Ended, Some(outcome))?;
+    accountable::done_already(logged(Event::Ended, Some(outcome)));
     let replayed = replayed.map_err(Failure::refused)?;
     if options.json {
         output::json(&replayed)?;
@@ -459,14 +460,12 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
         // It is empty. If it cannot be removed, it stays so.
         let _ = out.as_deref().map(std::fs::remove_dir);
     })?;
-    format.print(&options.file.drill, &drill, &text, &journal)?;
+    let said = format.print(&options.file.drill, &drill, &text, &journal);
     if let Some(dir) = out {
-        let files =
-            if drill.report.is_empty() { drillfile::ReportFiles::all() } else { drill.report.clone() };
-        write(&files, &drill, &journal, &dir)?;
-        output::remark(format_args!("the report is in {}", dir.display()))?;
+        let files = if drill.report.is_empty() { ReportFiles::all() } else { drill.report.clone() };
+        output::kept("report", &dir, drills::report::write(&files, &journal, &drill, &dir));
     }
-    Ok(ExitCode::from(journal.verdict.code()))
+    Ok(output::verdict(journal.verdict.code(), said))
 }
 
 /// What a run is given beside its drill; see [`Options`].
@@ -596,25 +595,13 @@ fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> 
     Err(Failure::Refused(format!("drill-{}-1 to {REPORTS_MAX} exist; choose a place by --out", drill.id)))
 }
 
-/// Writes files into a new directory.
-pub(crate) fn write_into(
-    files: &drillfile::ReportFiles,
-    drill: &Drill,
-    journal: &Journal,
-    dir: &Path,
-) -> Result<(), Failure> {
-    std::fs::create_dir(dir).map_err(Failure::failed_at(dir))?;
-    write(files, drill, journal, dir)
-}
-
-/// Writes files into a directory that is there.
-fn write(
-    files: &drillfile::ReportFiles,
-    drill: &Drill,
-    journal: &Journal,
-    dir: &Path,
-) -> Result<(), Failure> {
-    drills::report::write(files, journal, drill, dir).map_err(Failure::failed_at(dir))
+/// Keeps one drill of several, in a new directory. What was measured counts also if that fails.
+pub(super) fn keep_in(dir: &Path, drill: &Drill, journal: &Journal) {
+    let made = std::fs::create_dir(dir);
+    let written = made.and_then(|()| drills::report::write(&ReportFiles::all(), journal, drill, dir));
+    if written.is_err() {
+        output::kept("report", dir, written);
+    }
 }
 
 /// The heads of a table of distributions.

@@ -115,8 +115,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let accountable = Accountable { log: Some(accountable::log()?), source: None };
     let how = files::How { accountable, log: options.log.clone(), ..files::How::default() };
     let report = Report::of(&files::go(root, cluster, &drill, how)?);
-    output::json_or(options.json, &report, print)?;
-    Ok(ExitCode::from(report.code()))
+    Ok(output::verdict(report.code(), output::json_or(options.json, &report, print)))
 }
 
 fn print(report: &Report) -> std::io::Result<()> {

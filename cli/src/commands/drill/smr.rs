@@ -146,16 +146,11 @@ pub(super) fn run(root: &Path, options: &DrillSmr) -> Result<ExitCode, Failure> 
         host: Host::this(),
         measured,
     };
+    let said = output::json_or(options.json, &report, print);
     if let Some(out) = &options.out {
-        let document = report.document();
-        document.write_markdown(out, "smr.md").map_err(Failure::failed_at(out))?;
-        output::file(&out.join("smr.html"), document.html())?;
-        let json = serde_json::to_string_pretty(&report).map_err(Failure::failed)?;
-        output::file(&out.join("smr.json"), json)?;
-        output::remark(format_args!("the report is in {}", out.display()))?;
+        output::kept("report", out, report.document().write(out, "smr", &report));
     }
-    output::json_or(options.json, &report, print)?;
-    Ok(ExitCode::from(report.verdict.code()))
+    Ok(output::verdict(report.verdict.code(), said))
 }
 
 /// Prints a table; columns that are no text are aligned at the right.

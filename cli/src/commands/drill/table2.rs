@@ -1,16 +1,18 @@
 //! `obol drill run table2`: the paper's table with clusters of real processes that this command
 //! starts for itself.
 
-use super::files::{DrillRun, How, go, write_into};
+use super::files::{DrillRun, How, go, keep_in};
 use crate::commands::bench;
 use crate::running::{Running, START_TIMEOUT, Shape};
 use crate::signals;
-use obol_chaos::drillfile::{Drill, Metric, ReportFiles};
+use obol_chaos::drillfile::{Drill, Metric};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
-use obol_chaos::drills::{Host, Journal, Verdict};
+use obol_chaos::drills::{Host, Verdict};
 use obol_console::output::{self, Failure};
 use obol_fabric::host::sched::Slice;
+use obol_observe::plot::{all_written, write_file};
 use obol_profiles::Profile;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,14 +63,16 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
         host: Host::this(),
         cells,
     };
+    let said = output::json_or(options.file.json, &table, |table| output::text(&table.markdown()));
     if let Some(out) = &options.out {
-        output::file(&out.join("table2.md"), table.markdown())?;
-        let json = serde_json::to_string_pretty(&table).map_err(Failure::failed)?;
-        output::file(&out.join("table2.json"), json)?;
-        output::remark(format_args!("the report is in {}", out.display()))?;
+        let json = serde_json::to_string_pretty(&table).map_err(io::Error::from);
+        let written = all_written([
+            write_file(out, "table2.md", table.markdown()),
+            json.and_then(|json| write_file(out, "table2.json", json)),
+        ]);
+        output::kept("report", out, written);
     }
-    output::json_or(options.file.json, &table, |table| output::text(&table.markdown()))?;
-    Ok(ExitCode::from(table.verdict().code()))
+    Ok(output::verdict(table.verdict().code(), said))
 }
 
 impl Setting<'_> {
@@ -101,7 +105,9 @@ impl Setting<'_> {
             let how_to_run = How { count: Some(count), undo_early: true, ..How::default() };
             match go(&running.reaper.root, running.reaper.cluster, &drill, how_to_run) {
                 Ok(journal) => {
-                    self.keep(options, &drill, &journal)?;
+                    if let Some(out) = &options.out {
+                        keep_in(&out.join(&drill.id), &drill, &journal);
+                    }
                     last = Some(journal.verdict);
                     let found = Some(Found::of(&journal));
                     *(if self.fencing { &mut cell.fenced } else { &mut cell.waited }) = found;
@@ -143,11 +149,5 @@ impl Setting<'_> {
             drill.id.push_str("-waited");
         }
         drill
-    }
-
-    /// Every repetition of a cell, and its postmortem.
-    fn keep(&self, options: &DrillRun, drill: &Drill, journal: &Journal) -> Result<(), Failure> {
-        let Some(out) = &options.out else { return Ok(()) };
-        write_into(&ReportFiles::all(), drill, journal, &out.join(&drill.id))
     }
 }

@@ -426,16 +426,11 @@ pub(super) fn run(root: &Path, script: &str, options: &DrillSmr) -> Result<ExitC
         Err(_) => Verdict::Failed,
     };
     timeline.error = played.err().map(|failure| failure.to_string());
+    let said = output::json_or(*json, &timeline, print);
     if let Some(out) = out {
-        let document = timeline.document();
-        document.write_markdown(out, "smr.md").map_err(Failure::failed_at(out))?;
-        output::file(&out.join("smr.html"), document.html())?;
-        let json = serde_json::to_string_pretty(&timeline).map_err(Failure::failed)?;
-        output::file(&out.join("smr.json"), json)?;
-        output::remark(format_args!("the report is in {}", out.display()))?;
+        output::kept("report", out, timeline.document().write(out, "smr", &timeline));
     }
-    output::json_or(*json, &timeline, print)?;
-    Ok(ExitCode::from(timeline.verdict.code()))
+    Ok(output::verdict(timeline.verdict.code(), said))
 }
 
 fn print(timeline: &Timeline) -> std::io::Result<()> {

@@ -230,21 +230,14 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitC
     let periods = (before, since);
     let mut report = Report::new(cluster.to_string(), began, (verdict, reasons), command, compared, periods);
     (report.exercises, report.hook) = (exercises, hook);
-    let kept = out.map(|dir| match report.write(dir) {
-        Ok(()) => format!("the report is in {}", dir.display()),
-        Err(error) => format!("obol: the report could not be written to {}: {error}", dir.display()),
-    });
     let said = output::json_or(options.json, &report, |report| {
         report.lines().into_iter().try_for_each(output::line)
     });
+    if let Some(dir) = out {
+        output::kept("report", dir, report.write(dir));
+    }
     // Whether to go on is decided already: the exit code says it whatever becomes of the reports.
-    if let Err(error) = said {
-        let _ = output::complain(&Failure::Output(error));
-    }
-    if let Some(kept) = kept {
-        let _ = output::remark(kept);
-    }
-    Ok(ExitCode::from(verdict.code()))
+    Ok(output::verdict(verdict.code(), said))
 }
 
 /// Makes the directory of the report, before anything is run.

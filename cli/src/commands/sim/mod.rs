@@ -8,7 +8,7 @@ mod reproductions;
 
 use clap::Subcommand;
 use obol_campaign::{DriftSweepStep, Options, Report, Script, Trial};
-use obol_console::output::{self, Failure, json};
+use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_membership::ActiveMutant;
 use obol_profiles::file;
@@ -221,6 +221,10 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
             u64::MAX
         )));
     }
+    // Now, not after hours.
+    if !keep.is_dir() {
+        return Err(Failure::refused(format_args!("--keep {}: there is no such directory", keep.display())));
+    }
     let show = std::io::stderr().is_terminal();
     let every = (seeds / PROGRESS_LINES).max(1);
     let progress = move |done: u64| {
@@ -231,29 +235,7 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
     };
     let options = Options { seeds, first, threads: threads(), plant: ActiveMutant::NONE };
     let report = obol_campaign::campaign(&options, &progress);
-    if as_json {
-        json(&report)?;
-    } else {
-        for (name, value) in [
-            ("seeds", report.seeds.to_string()),
-            ("canaries that failed as they must", report.canaries.to_string()),
-            ("simulated failovers", report.failovers.to_string()),
-            ("simulated hours", format!("{:.4}", report.simulated_hours)),
-            ("clock rates (x bound: overlaps)", sweep(&report)),
-            ("violations", report.violations.to_string()),
-            ("bound on their rate (95 %)", format!("{:.6}", report.upper_bound_95)),
-            ("paths never taken", report.marks_missing.join(" ")),
-            (
-                "longest recovery, of its bound",
-                format!("{:.1} %", report.recovery_permille_max as f64 / 10.0),
-            ),
-            ("wall time", format!("{:.1} s", report.wall_seconds)),
-            ("processor time", format!("{:.1} s", report.cpu_seconds)),
-            ("failovers per second of processor", format!("{:.0}", report.failovers_per_second_per_core)),
-        ] {
-            output::line(format_args!("{name:<36} {value}"))?;
-        }
-    }
+    let said = output::json_or(as_json, &report, print);
     for (number, v) in report.failures.iter().enumerate() {
         let commit = commit();
         output::remark(format_args!(
@@ -264,12 +246,37 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
         match run.script.filter(|_| run.trial != Trial::Canary && number < SHRUNK_MAX) {
             Some(script) => {
                 let file = keep.join(format!("obol-seed-{}.toml", v.seed));
-                save_shrunk(&script, ActiveMutant::NONE, &file, SHRINK_RUNS)?;
+                if let Err(failure) = save_shrunk(&script, ActiveMutant::NONE, &file, SHRINK_RUNS) {
+                    // The seed says the same, and others are still to be named.
+                    output::complain(&failure)?;
+                    output::remark(format_args!("  replay: obol sim replay {}", v.seed))?;
+                }
             }
             None => output::remark(format_args!("  replay: obol sim replay {}", v.seed))?,
         }
     }
-    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let code = if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    Ok(output::verdict(code, said))
+}
+
+fn print(report: &Report) -> std::io::Result<()> {
+    for (name, value) in [
+        ("seeds", report.seeds.to_string()),
+        ("canaries that failed as they must", report.canaries.to_string()),
+        ("simulated failovers", report.failovers.to_string()),
+        ("simulated hours", format!("{:.4}", report.simulated_hours)),
+        ("clock rates (x bound: overlaps)", sweep(report)),
+        ("violations", report.violations.to_string()),
+        ("bound on their rate (95 %)", format!("{:.6}", report.upper_bound_95)),
+        ("paths never taken", report.marks_missing.join(" ")),
+        ("longest recovery, of its bound", format!("{:.1} %", report.recovery_permille_max as f64 / 10.0)),
+        ("wall time", format!("{:.1} s", report.wall_seconds)),
+        ("processor time", format!("{:.1} s", report.cpu_seconds)),
+        ("failovers per second of processor", format!("{:.0}", report.failovers_per_second_per_core)),
+    ] {
+        output::line(format_args!("{name:<36} {value}"))?;
+    }
+    Ok(())
 }
 
 /// How many seeds overlapped at which part of the drift bound.
@@ -418,7 +425,7 @@ fn mutants(budget: u64, as_json: bool) -> Result<ExitCode, Failure> {
         results.mutants.push(found);
     }
     if as_json {
-        json(&results)?;
+        output::json(&results)?;
     }
     Ok(if results.mutants.iter().all(|m| m.caught) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
