@@ -14,7 +14,8 @@ use super::runner::RunError;
 use super::select::{Chosen, Supervisor};
 use super::ssh::Login;
 use super::subject::{Subject as _, System};
-use super::{halt, switch, undo};
+use super::undo_record::{Record, records};
+use super::{switch, undo};
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, Step};
 use obol_fabric::{Instant, Nanos};
@@ -23,7 +24,8 @@ use obol_observe::{Observer, Process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{self, Duration};
+use std::{io, thread};
 
 /// A cue that arrives after this time is late.
 const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
@@ -32,8 +34,32 @@ const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
 const FIRED_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for a fault agent's undo, and for a restart by it.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the warden of a fault agent that was killed may take to undo.
-const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The dead man's switch is divided by this. In one part the loss of a fault agent is found, in the next its
+/// warden may undo, and the others are for the undo by this process.
+const DEAD_MAN_PARTS: u32 = 4;
+/// Poll interval while others undo.
+const UNDO_POLL: Duration = Duration::from_millis(5);
+
+/// How long others may take to undo what these records name. A fault agent that lives has its time; the
+/// warden of one that was killed may have been killed as well.
+fn patience(records: &[Record], dead_man: Nanos) -> Duration {
+    let lives = records.iter().any(|record| !record.is_left());
+    if lives { UNDONE_TIMEOUT } else { UNDONE_TIMEOUT.min(dead_man.to_std() / DEAD_MAN_PARTS) }
+}
+
+/// Waits until others have undone everything in a cluster's directory; false if that takes too long.
+fn await_undone(dir: &Path, since: time::Instant, dead_man: Nanos) -> io::Result<bool> {
+    loop {
+        let records = records(dir)?;
+        if records.is_empty() {
+            return Ok(true);
+        }
+        if since.elapsed() >= patience(&records, dead_man) {
+            return Ok(false);
+        }
+        thread::sleep(UNDO_POLL);
+    }
+}
 
 /// A cluster of processes.
 pub(super) struct Live {
@@ -113,6 +139,23 @@ impl Live {
         self.agents.get(&host).ok_or(RemoteError::Ended)
     }
 
+    /// The next reply of a fault agent. Fails as soon as another one that is armed has ended, because what
+    /// that has injected is to be undone.
+    fn reply(&self, host: u8, within: Duration, doing: &'static str) -> Result<Reply, RemoteError> {
+        let agent = self.agent(host)?;
+        let end = time::Instant::now() + within;
+        loop {
+            let left = end.saturating_duration_since(time::Instant::now());
+            match agent.reply(left.min(self.dead_man.to_std() / DEAD_MAN_PARTS), doing) {
+                Err(RemoteError::Silent(_)) if !left.is_zero() => {}
+                answer => return answer,
+            }
+            if self.armed.keys().filter_map(|host| self.agents.get(host)).any(Remote::has_ended) {
+                return Err(RemoteError::Ended);
+            }
+        }
+    }
+
     /// Arms all fault agents with a part: each begins before the first has answered.
     fn arm_all(&self, drill: &Drill, token: Token) -> Result<(), RunError> {
         let guards = &drill.guards;
@@ -145,8 +188,9 @@ impl Live {
         Ok(())
     }
 
-    /// Waits until nothing is left to undo on a host without a fault agent; what became of it.
-    fn undone_on(&self, host: u8) -> String {
+    /// Waits until nothing is left to undo on a host whose fault agent was lost at that time; what became of
+    /// it.
+    fn undone_on(&self, host: u8, since: time::Instant) -> String {
         let remedy = |why: &str| {
             format!("host {host}: faults may still be in force{why}; run `obol drill recover` there")
         };
@@ -158,16 +202,20 @@ impl Live {
             };
         };
         let dir = self.root.join(name.as_str());
-        if halt::await_undone(&dir, WARDEN_TIMEOUT).is_ok_and(|undone| undone) {
+        if await_undone(&dir, since, self.dead_man).is_ok_and(|undone| undone) {
             return format!("host {host}: its faults are undone");
         }
-        // The warden was killed as well, or hangs. This process holds the drill lock.
+        // The warden was killed as well, hangs, or is slow: then the lock on the record lets one of both undo.
+        // This process holds the drill lock.
         let recovered = Observer::open(&self.root, name)
             .map_err(|error| error.to_string())
             .and_then(|mut observer| undo::recover(&mut observer).map_err(|error| error.to_string()));
         match recovered {
             Ok(undone) if undone.failed.is_empty() => {
-                format!("host {host}: its faults are undone: {}", undone.done.join("; "))
+                let done = undone.done.join("; ");
+                // The warden was first.
+                let colon = if done.is_empty() { "" } else { ": " };
+                format!("host {host}: its faults are undone{colon}{done}")
             }
             Ok(undone) => remedy(&format!(" ({})", undone.failed.join("; "))),
             Err(why) => remedy(&format!(" ({why})")),
@@ -256,7 +304,7 @@ impl System for Live {
         }
         let (mut stamps, mut late) = (Vec::new(), Vec::new());
         for host in self.armed.keys().copied() {
-            match self.agent(host)?.reply(FIRED_TIMEOUT, "report the cue")? {
+            match self.reply(host, FIRED_TIMEOUT, "report the cue")? {
                 Reply::Fired { stamps: found } => {
                     stamps.extend(found.into_iter().map(|stamp| self.localized(host, stamp)));
                 }
@@ -309,7 +357,7 @@ impl System for Live {
         let has_undone = |host: &u8| self.agents.get(host).map_or(Some(false), Remote::has_undone);
         hosts.sort_by_key(|host| has_undone(host) != Some(false));
         for host in hosts {
-            match self.agent(host)?.reply(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
+            match self.reply(host, lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
                 Reply::Undone { failed } => all.extend(failed),
                 other => return Err(RemoteError::Answer(other).into()),
             }
@@ -337,9 +385,8 @@ impl System for Live {
             return Ok(());
         };
         part.restarted = true;
-        let agent = self.agent(victim.host)?;
-        agent.order(&Order::Restart)?;
-        match agent.reply(UNDONE_TIMEOUT, "restart processes")? {
+        self.agent(victim.host)?.order(&Order::Restart)?;
+        match self.reply(victim.host, UNDONE_TIMEOUT, "restart processes")? {
             Reply::Undone { failed } if failed.is_empty() => Ok(()),
             Reply::Undone { failed } => Err(RunError::Restart(failed.join("; "))),
             other => Err(RemoteError::Answer(other).into()),
@@ -347,10 +394,24 @@ impl System for Live {
     }
 
     fn lost(&mut self) -> Vec<String> {
-        // Each that still runs undoes when its channel closes.
+        let since = time::Instant::now();
+        // Each that still runs undoes now, and may take long.
+        self.agents.values().for_each(Remote::close);
+        let mut hosts: Vec<u8> = std::mem::take(&mut self.armed).into_keys().collect();
+        // What those have injected that have ended may be undone by nobody but this process, and only on its
+        // machine, so they come first.
+        let may_wait = |host: &u8| {
+            let lives = self.agents.get(host).is_some_and(|agent| !agent.has_ended());
+            (lives, self.fleet.name_here(*host).is_none())
+        };
+        hosts.sort_by_key(may_wait);
+        let mut undone = Vec::new();
+        for host in hosts {
+            drop(self.agents.remove(&host));
+            undone.push(self.undone_on(host, since));
+        }
         self.agents.clear();
-        let hosts: Vec<u8> = std::mem::take(&mut self.armed).into_keys().collect();
-        hosts.into_iter().map(|host| self.undone_on(host)).collect()
+        undone
     }
 
     fn restored(&mut self) -> Result<(), RunError> {
@@ -358,5 +419,35 @@ impl System for Live {
             self.agent(host)?.order(&Order::Undone)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_fault_agent_that_was_killed_is_undone_within_the_dead_mans_switch() {
+        let this = obol_fabric::host::Process::current().expect("it lives");
+        let of = |started| Record::new((this.pid, started), Vec::new());
+        // Another process had the same pid before.
+        let (lives, killed) = (of(this.started), of(this.started - 1));
+        for dead_man in [Nanos::from_millis(200), Nanos::from_secs(3), Nanos::from_secs(60)] {
+            let patience = |records: &[&Record]| {
+                let records: Vec<Record> = records.iter().copied().cloned().collect();
+                super::patience(&records, dead_man)
+            };
+            assert!(patience(&[&killed]) <= dead_man.to_std() / 2, "{dead_man}");
+            assert!(patience(&[&killed]) <= UNDONE_TIMEOUT, "{dead_man}");
+            assert_eq!(patience(&[&killed, &lives]), UNDONE_TIMEOUT, "it undoes itself");
+        }
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        let undone = || await_undone(dir, time::Instant::now(), Nanos::from_millis(200)).expect("read");
+        assert!(undone(), "nothing is left");
+        killed.write(dir).expect("written");
+        assert!(!undone(), "nobody undoes it");
+        killed.remove(dir).expect("removed");
+        assert!(undone());
     }
 }

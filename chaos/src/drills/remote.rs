@@ -213,18 +213,31 @@ impl Remote {
         Arc::clone(&self.gone)
     }
 
-    /// Looks whether its faults have ended, without waiting: `Some(true)` if it has undone them,
-    /// `Some(false)` if it has replied something else, or is gone.
-    pub(super) fn has_undone(&self) -> Option<bool> {
+    /// Looks whether it has ended, and all that it has replied is taken.
+    pub(super) fn has_ended(&self) -> bool {
         let mut seen = self.seen.borrow_mut();
         if seen.is_none() {
             match self.rx.try_recv() {
                 Ok(reply) => *seen = Some(reply),
-                Err(TryRecvError::Empty) => return None,
-                Err(TryRecvError::Disconnected) => return Some(false),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return true,
             }
         }
-        Some(matches!(*seen, Some(Reply::Undone { .. })))
+        false
+    }
+
+    /// Looks whether its faults have ended, without waiting: `Some(true)` if it has undone them,
+    /// `Some(false)` if it has replied something else, or is gone.
+    pub(super) fn has_undone(&self) -> Option<bool> {
+        if self.has_ended() {
+            return Some(false);
+        }
+        self.seen.borrow().as_ref().map(|reply| matches!(reply, Reply::Undone { .. }))
+    }
+
+    /// Closes the channel, upon which it undoes what is left and ends; does not wait for that.
+    pub(super) fn close(&self) {
+        drop(self.writing.lock().take());
     }
 
     /// Its next reply.
@@ -315,7 +328,7 @@ fn connect(child: &mut Child, dir: &Path) -> Result<UnixStream, RemoteError> {
 impl Drop for Remote {
     /// Ends the session, upon which the fault agent undoes what is left and ends.
     fn drop(&mut self) {
-        drop(self.writing.lock().take());
+        self.close();
         let end = Instant::now() + ANSWER_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(POLL_INTERVAL);
