@@ -91,8 +91,12 @@ struct Replica {
 
 impl Replica {
     fn start(program: &Path, root: &Root, name: &str) -> Self {
+        Self::start_with(program, root, name, &[])
+    }
+
+    fn start_with(program: &Path, root: &Root, name: &str, words: &[&str]) -> Self {
         let mut command = Command::new(program);
-        command.arg(name).arg(root.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(name).arg(root.path()).args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let (requests, replies) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Self { child, requests, replies: BufReader::new(replies) }
@@ -135,6 +139,39 @@ fn a_service_in_c_is_replicated_and_survives_its_leader() {
     let mut again = Replica::start(&program, &root, "smr-1");
     assert_eq!(again.ask("look"), 6);
     for mut replica in others.into_iter().chain([again]) {
+        drop(replica.requests);
+        assert!(replica.child.wait().expect("its status").success());
+    }
+    std::fs::remove_dir_all(&prefix).expect("removed");
+}
+
+#[test]
+fn a_service_in_c_begins_an_empty_state_where_that_is_asked_for_and_none_has_one() {
+    let root = Root::new();
+    let prefix = install(&root);
+    let program =
+        compile(&prefix, "capi/examples/tickets.c", "tickets", &flags(&prefix, &["--cflags", "--libs"]));
+    let _up = root.up(&["--apps", "1"]);
+    let start = |name: &str, words: &[&str]| Replica::start_with(&program, &root, name, words);
+    let mut first = start("smr-1", &[]);
+    assert_eq!(first.ask("take 2"), 2);
+    let mut second = start("smr-2", &["empty"]);
+    assert_eq!(second.ask("look"), 2, "it takes the state that is there");
+    for mut replica in [first, second] {
+        replica.child.kill().expect("it runs");
+        replica.child.wait().expect("its status");
+    }
+    root.until("both are out", |status| ["smr-1", "smr-2"].iter().all(|name| !status.is_active(name)));
+    // One that was not told waits for the state.
+    let mut waits = start("smr-1", &[]);
+    until("it waits", || root.run(&["smr", "status"]).out.contains("waits for a replica that has the log"));
+    drop(waits.requests);
+    assert!(waits.child.wait().expect("its status").success());
+    let mut anew = start("smr-1", &["empty"]);
+    assert_eq!(anew.ask("take 1"), 1);
+    let mut other = start("smr-2", &[]);
+    assert_eq!(other.ask("look"), 1);
+    for mut replica in [other, anew] {
         drop(replica.requests);
         assert!(replica.child.wait().expect("its status").success());
     }

@@ -3,6 +3,8 @@
  *
  *     cc tickets.c $(pkg-config --cflags --libs obol) -o tickets
  *     ./tickets smr-1 [ROOT]      and smr-2, smr-3 in other terminals
+ *     ./tickets smr-1 ROOT empty  on an operator's word, when all of them have died and none is to
+ *                                 return: begins with no ticket taken, so numbers are given again
  *
  * Each line of input is a request: "take N" takes N tickets and prints the last one's number, "look"
  * prints how many were taken, "copies" how many of the programs have them all, if this one leads. At
@@ -88,14 +90,17 @@ static int serve(const obol_replica *replica, const char *line) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2) {
-        fprintf(stderr, "usage: tickets NAME [ROOT]\n");
+    if (argc < 2 || (argc > 3 && strcmp(argv[3], "empty") != 0)) {
+        fprintf(stderr, "usage: tickets NAME [ROOT [empty]]\n");
         return 2;
     }
     struct tickets tickets = {0};
     obol_service service = {&tickets, on_commit, on_read, on_save, on_load};
     obol_replica *replica = NULL;
-    if (obol_replica_open(argc > 2 ? argv[2] : NULL, NULL, argv[1], 3, &service, &replica) != OBOL_STATUS_OK)
+    const char *root = argc > 2 ? argv[2] : NULL;
+    obol_status opened = argc > 3 ? obol_replica_open_empty(root, NULL, argv[1], 3, &service, NULL, &replica)
+                                  : obol_replica_open(root, NULL, argv[1], 3, &service, &replica);
+    if (opened != OBOL_STATUS_OK)
         return fail("open");
     char line[64];
     int code = 0;

@@ -626,7 +626,8 @@ void obol_progress(const struct obol_app *app);
  *
  * The state is in the memory of the replicas. Where a majority of them has died before others took
  * their places, it is lost, and calls end with `OBOL_STATUS_TIMEOUT`: no replica begins an empty
- * state in its place, until the cluster itself is started anew.
+ * state in its place, until the cluster itself is started anew, or an operator has a program call
+ * `obol_replica_open_empty`.
  *
  * `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
  * the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
@@ -652,6 +653,32 @@ enum obol_status obol_replica_open(const char *root,
  * service's context until `obol_replica_close` has returned.
  */
 enum obol_status obol_replica_open_parts(const char *root,
+                                         const char *cluster,
+                                         const char *name_of_replica,
+                                         uint32_t voters,
+                                         const struct obol_service *service,
+                                         const struct obol_parts *parts,
+                                         struct obol_replica **replica);
+
+/**
+ * Starts a replica that begins a new, empty state also where earlier replicas of this host have died
+ * with theirs; otherwise as `obol_replica_open`, or as `obol_replica_open_parts` if `parts` is not null.
+ * It is for one program, after all replicas have ended, also those that wait for the state: an empty state
+ * is begun by the oldest replica of the cluster only. After that, the other programs open theirs as
+ * always, and take the state from it.
+ *
+ * All that was answered before is lost then, for all programs. So this is an operator's decision, who sees
+ * in `obol smr status` that no replica is left, and never one of the program itself, after a call without
+ * an answer, say: replicas that are frozen or cut off still have the state, and go on with it when a
+ * majority of them returns. One that returns after a new state was begun takes no part any more, and its
+ * calls end with `OBOL_STATUS_CLUSTER`.
+ *
+ * Beside a replica that has the state nothing is begun, and nothing is lost: this one takes that state.
+ *
+ * # Safety
+ * As `obol_replica_open_parts`.
+ */
+enum obol_status obol_replica_open_empty(const char *root,
                                          const char *cluster,
                                          const char *name_of_replica,
                                          uint32_t voters,

@@ -19,7 +19,7 @@ pub use app::{
 };
 pub use replica::{
     OBOL_REPLICA_BYTES_MAX, Replica, obol_propose, obol_read, obol_replica_close, obol_replica_open,
-    obol_replica_open_parts, obol_replica_redundancy,
+    obol_replica_open_empty, obol_replica_open_parts, obol_replica_redundancy,
 };
 pub use service::{
     OnCommit, OnLoad, OnLoadAbandon, OnLoadBegin, OnLoadCommit, OnLoadPart, OnRead, OnSave, OnSaveBegin,

@@ -54,7 +54,8 @@ pub struct Replica(Store);
 ///
 /// The state is in the memory of the replicas. Where a majority of them has died before others took
 /// their places, it is lost, and calls end with `OBOL_STATUS_TIMEOUT`: no replica begins an empty
-/// state in its place, until the cluster itself is started anew.
+/// state in its place, until the cluster itself is started anew, or an operator has a program call
+/// `obol_replica_open_empty`.
 ///
 /// `root` is the directory of this host's clusters, `cluster` the cluster's name. Null selects, like
 /// the command `obol`, what OBOL_ROOT and OBOL_CLUSTER in the environment say, or else the defaults.
@@ -72,8 +73,9 @@ pub unsafe extern "C" fn obol_replica_open(
     service: *const Service,
     replica: *mut *mut Replica,
 ) -> Status {
+    let how = How { parts: None, force_empty: false };
     // SAFETY: the caller's promise.
-    unsafe { open(root, cluster, name_of_replica, voters, service, None, replica) }
+    unsafe { open(root, cluster, name_of_replica, voters, service, how, replica) }
 }
 
 /// The same for a service whose state is saved and loaded in parts: none of the functions of `parts` may
@@ -92,8 +94,49 @@ pub unsafe extern "C" fn obol_replica_open_parts(
     parts: *const Parts,
     replica: *mut *mut Replica,
 ) -> Status {
+    let how = How { parts: Some(parts), force_empty: false };
     // SAFETY: the caller's promise.
-    unsafe { open(root, cluster, name_of_replica, voters, service, Some(parts), replica) }
+    unsafe { open(root, cluster, name_of_replica, voters, service, how, replica) }
+}
+
+/// Starts a replica that begins a new, empty state also where earlier replicas of this host have died
+/// with theirs; otherwise as `obol_replica_open`, or as `obol_replica_open_parts` if `parts` is not null.
+/// It is for one program, after all replicas have ended, also those that wait for the state: an empty state
+/// is begun by the oldest replica of the cluster only. After that, the other programs open theirs as
+/// always, and take the state from it.
+///
+/// All that was answered before is lost then, for all programs. So this is an operator's decision, who sees
+/// in `obol smr status` that no replica is left, and never one of the program itself, after a call without
+/// an answer, say: replicas that are frozen or cut off still have the state, and go on with it when a
+/// majority of them returns. One that returns after a new state was begun takes no part any more, and its
+/// calls end with `OBOL_STATUS_CLUSTER`.
+///
+/// Beside a replica that has the state nothing is begun, and nothing is lost: this one takes that state.
+///
+/// # Safety
+/// As `obol_replica_open_parts`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_replica_open_empty(
+    root: *const c_char,
+    cluster: *const c_char,
+    name_of_replica: *const c_char,
+    voters: u32,
+    service: *const Service,
+    parts: *const Parts,
+    replica: *mut *mut Replica,
+) -> Status {
+    let how = How { parts: (!parts.is_null()).then_some(parts), force_empty: true };
+    // SAFETY: the caller's promise.
+    unsafe { open(root, cluster, name_of_replica, voters, service, how, replica) }
+}
+
+/// In what the functions that open a replica differ.
+#[derive(Clone, Copy)]
+struct How {
+    /// Those of a service in parts.
+    parts: Option<*const Parts>,
+    /// It begins anew.
+    force_empty: bool,
 }
 
 /// # Safety
@@ -104,7 +147,7 @@ unsafe fn open(
     name_of_replica: *const c_char,
     voters: u32,
     service: *const Service,
-    parts: Option<*const Parts>,
+    How { parts, force_empty }: How,
     replica: *mut *mut Replica,
 ) -> Status {
     reported(|| {
@@ -115,7 +158,7 @@ unsafe fn open(
         // SAFETY: the caller's promise.
         let parts = parts.map(|parts| unsafe { given("parts", parts) }).transpose()?;
         let service = Foreign::new(service, parts)?;
-        let settings = settings(name, voters)?;
+        let settings = settings(name, voters, force_empty)?;
         // SAFETY: the caller's promise.
         let mut site = unsafe { site(root, cluster) }?;
         obol_replica::for_requests(&mut site);
@@ -130,12 +173,12 @@ unsafe fn open(
     })
 }
 
-fn settings(name: Name, voters: u32) -> Result<Settings, Refusal> {
+fn settings(name: Name, voters: u32, force_empty: bool) -> Result<Settings, Refusal> {
     let name = obol_replica::named(name.as_str(), REPLICA_PREFIX).map_err(Refusal::argument)?;
     if voters == 0 || voters as usize > VOTERS_MAX {
         return Err(Refusal::argument(format_args!("voters is {voters}; it has to be 1 to {VOTERS_MAX}")));
     }
-    let (unreplicated, force_empty, temporary) = (false, false, false);
+    let (unreplicated, temporary) = (false, false);
     Ok(Settings { name, voters, unreplicated, force_empty, temporary, poll_every: POLL_EVERY })
 }
 

@@ -407,7 +407,7 @@ impl Replicas {
         let does = |what| self.replicas.iter().any(|one| one.member && one.activity == Some(what));
         Some(if does(Doing::Waits) {
             "none that runs has the log. Start those again that are frozen or cut off; if the log is lost, end all replicas and \
-             start the first one with --force-empty: the store is empty then"
+             start the first one with --force-empty (in C: obol_replica_open_empty): the store is empty then"
         } else if does(Doing::Stalls) {
             "one lacks a majority of the voters of its log. Bring those back that are frozen or cut off; if they are lost, \
              continue with what one has that is left: obol smr recover --from NAME, with the highest ACCEPTED"

@@ -38,8 +38,8 @@ pub enum ReplicaError {
     Endpoint(#[from] EndpointError),
     /// Its replicas have another log.
     #[error(
-        "{0}: the replicas of this cluster have another store than this one: it was begun anew with --force-empty, or they \
-         keep another --service or have another --preset; end those of one of the two"
+        "{0}: the replicas of this cluster have another store than this one: it was begun anew with --force-empty \
+         (`obol_replica_open_empty` in C), or they keep another --service or have another --preset; end those of one of the two"
     )]
     Misfit(Name),
     /// Its service refuses their state.

@@ -65,7 +65,11 @@ pub struct Settings {
     pub voters: u32,
     /// It keeps no copies, as a baseline for benchmarks.
     pub unreplicated: bool,
-    /// It begins a new log even if earlier replicas of this host had one.
+    /// It begins a new log even if earlier replicas of this host had one and died, as long as it is the
+    /// oldest replica of the cluster and none has a log. What was answered before is lost then, also if
+    /// replicas have it that are only frozen or cut off: those take no part any more when they return. So it
+    /// is set on an operator's word, for the first replica that is started after all have ended, and never
+    /// by a program itself.
     pub force_empty: bool,
     /// Its store ends with the command that started it, and is not missed then.
     pub temporary: bool,

@@ -96,7 +96,9 @@ pub struct Store {
 
 impl Store {
     /// Starts a replica of the service that `empty` makes in its initial state. It takes part as soon
-    /// as it is a member. `empty` is called again if the replica has to begin anew.
+    /// as it is a member. `empty` is called again if the replica has to begin anew. Where all replicas
+    /// have died, calls have no answer until a majority returns, or until one is opened with
+    /// [`Settings::force_empty`].
     pub fn open<S: Service, E: Detector, G: Guard>(
         site: Arc<Site>,
         settings: Settings,

@@ -77,7 +77,8 @@ fn none_runs(left: &[String]) -> String {
     }
     let left = left.join(", ");
     format!(
-        "no replica runs; the store died with the last of {left}; begin an empty one with {start} --force-empty`"
+        "no replica runs; the store died with the last of {left}; begin an empty one with {start} \
+         --force-empty`, or, if it was that of a program of yours, with obol_replica_open_empty (C) or Settings::force_empty (Rust)"
     )
 }
 
@@ -113,7 +114,8 @@ mod tests {
         assert_eq!(none_runs(&[]), first);
         let died = none_runs(&["smr-2".to_owned(), "smr-3".to_owned()]);
         assert!(
-            died.contains("died with the last of smr-2, smr-3") && died.contains("--force-empty"),
+            died.contains("died with the last of smr-2, smr-3")
+                && died.contains("--name smr-1 --force-empty`"),
             "{died}"
         );
     }
